@@ -1,0 +1,68 @@
+# Every target works from a fresh clone with nothing activated: what it needs, it sets up first.
+# Set-up is remembered in stamp files inside .venv, keyed on pyproject.toml, so the second run is fast.
+
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+ARGS   ?=
+
+# The two set-ups: what the demo needs, and what development needs (which contains the first).
+DEMO_READY := $(VENV)/.installed-demo
+DEV_READY  := $(VENV)/.installed-dev
+
+# Java is looked up when a recipe runs, after .venv exists: .ci/java-home may have to install one there.
+WITH_JAVA = JAVA_HOME="$$(.ci/java-home)" && export JAVA_HOME &&
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check lint types tidy bench stress format build clean
+
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(DEMO_READY) ## Read a real RocketMQ store with Structured Streaming, stop midway, go on
+	@$(WITH_JAVA) $(PYTHON) examples/demo.py $(ARGS)
+
+test: $(DEV_READY) ## Run all tests (ARGS="-k name" picks some)
+	@$(WITH_JAVA) $(PYTHON) -m pytest $(ARGS)
+
+check: lint types tidy test ## Lint, format check, types, layers, all tests: what CI runs
+
+lint: $(DEV_READY) ## ruff: rules and formatting, changing nothing
+	@$(PYTHON) -m ruff check
+	@$(PYTHON) -m ruff format --check
+
+types: $(DEV_READY) ## mypy --strict
+	@$(PYTHON) -m mypy
+
+tidy: $(DEV_READY) ## Import directions, __all__, no print (seconds, no Java)
+	@$(PYTHON) -m pytest -q tests/tidy
+
+bench: $(DEV_READY) ## Run the benchmarks (ARGS="source query" picks some)
+	@$(WITH_JAVA) $(PYTHON) -m tests.benchmarks $(ARGS)
+
+stress: $(DEV_READY) ## Long runs: stress tests, and property tests with many more examples
+	@$(WITH_JAVA) HYPOTHESIS_PROFILE=stress $(PYTHON) -m pytest -m "stress or hypothesis" --timeout=3600 $(ARGS)
+
+format: $(DEV_READY) ## Let ruff fix and format everything
+	@$(PYTHON) -m ruff check --fix
+	@$(PYTHON) -m ruff format
+
+build: $(DEV_READY) ## Build the wheel and the source distribution into dist/
+	@$(PYTHON) -m hatchling build
+
+clean: ## Remove everything that set-up, builds and tests made
+	rm -rf $(VENV) .java dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PYTHON):
+	@python=$$(.ci/find-python) && echo "Creating $(VENV) with $$python" && "$$python" -m venv $(VENV)
+
+$(DEMO_READY): pyproject.toml | $(PYTHON)
+	@echo "Installing pyspark-commitlog and PySpark into $(VENV); the first time this takes a minute or two"
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[spark]'
+	@touch $@
+
+$(DEV_READY): pyproject.toml | $(PYTHON)
+	@echo "Installing pyspark-commitlog and what its tests need into $(VENV); the first time this takes a minute or two"
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(DEMO_READY) $@

@@ -1,0 +1,59 @@
+"""The Spark data source ``commitlog``: reads RocketMQ stores as batches and as streams.
+
+Spark imports this package to discover the source, on the driver and in every Python worker, and registers *no* Python
+source at all when one such import fails. So it holds the class Spark looks for and nothing else; all that can be
+slow or can fail is imported inside the methods. Importing it before the ``SparkSession`` is made also points Spark's
+Python workers at this interpreter: see ``worker_python``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_commitlog.worker_python import use_this_python_in_workers
+
+try:
+    from pyspark.sql.datasource import DataSource
+except ImportError as error:
+    raise ImportError(
+        "pyspark_commitlog needs PySpark 4.2 or 4.3, which cannot be imported here. "
+        "Install it with: pip install 'pyspark-commitlog[spark]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """``spark.read.format("commitlog")`` and ``spark.readStream.format("commitlog")``; see docs/connector.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "commitlog"
+
+    def schema(self) -> StructType:
+        """The columns when the user names none. Raises ``OptionError`` for options that can never be right."""
+        from pyspark_commitlog.options import parse_options
+        from pyspark_commitlog.schema import default_schema
+
+        return default_schema(parse_options(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from pyspark_commitlog.batch_source import CommitLogBatchReader
+        from pyspark_commitlog.options import parse_batch_options
+        from pyspark_commitlog.schema import check_schema
+
+        return CommitLogBatchReader(parse_batch_options(self.options), check_schema(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from pyspark_commitlog.options import parse_stream_options
+        from pyspark_commitlog.schema import check_schema
+        from pyspark_commitlog.stream_source import CommitLogStreamReader
+
+        return CommitLogStreamReader(parse_stream_options(self.options), check_schema(schema))
+
+
+use_this_python_in_workers()

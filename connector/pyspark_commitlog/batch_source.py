@@ -1,0 +1,56 @@
+"""The batch read: everything from ``startingOffsets`` to ``endingOffsets``, as the store is when Spark plans."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from commitlog import StoreReader
+from pyspark_commitlog.options import SourceOptions
+from pyspark_commitlog.planning import QueueRange, plan_partitions
+from pyspark_commitlog.positions import resolve_rule
+from pyspark_commitlog.schema import Projection
+from pyspark_commitlog.task import ReadTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CommitLogBatchReader"]
+
+_logger = logging.getLogger(__name__)
+
+
+class CommitLogBatchReader(DataSourceReader):
+    """Made on the driver, pickled to the executors: holds settings only."""
+
+    def __init__(self, options: SourceOptions, projection: Projection) -> None:
+        self._options = options
+        self._task = ReadTask(
+            path=options.path,
+            projection=projection,
+            verify_crc=options.verify_crc,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+
+    def partitions(self) -> list[InputPartition]:
+        """One range of offsets per queue, cut by bytes. Named topics and queues must exist."""
+        options = self._options
+        with StoreReader.open(options.path) as reader:
+            options.subscription.require_all(reader)
+            queues = [reader.queue_info(*key) for key in options.subscription.find_queues(reader)]
+            if not queues:
+                _logger.warning("No topic of %s matches; the result is empty.", options.path)
+            starts = resolve_rule(reader, queues, options.start_rule, options, option="startingOffsets")
+            ends = resolve_rule(reader, queues, options.end_rule, options, option="endingOffsets")
+            ranges = [QueueRange(*key, starts[key], ends[key]) for key in sorted(starts)]
+            return list(
+                plan_partitions(
+                    reader, ranges, max_bytes=options.max_bytes_per_partition, min_partitions=options.min_partitions
+                )
+            )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._task.read(partition)

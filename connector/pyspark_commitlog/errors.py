@@ -1,0 +1,86 @@
+"""Every error the connector raises on purpose, beside those of the store.
+
+::
+
+    commitlog.errors.CommitLogError
+    └── ConnectorError
+        ├── OptionError         an option that is unknown, missing, or has a value that cannot be right
+        ├── SchemaError         a column of the user's schema that the source cannot give
+        ├── OffsetFormatError   a checkpointed offset that this version cannot read
+        ├── DataLossError       messages that were to be read are gone: retention, a deleted queue, a missing file
+        └── TailLostError       a queue ends before what was read from it, or holds other messages there
+"""
+
+from __future__ import annotations
+
+from commitlog.errors import CommitLogError
+
+__all__ = [
+    "ConnectorError",
+    "DataLossError",
+    "OffsetFormatError",
+    "OptionError",
+    "SchemaError",
+    "TailLostError",
+]
+
+
+class ConnectorError(CommitLogError):
+    """The base of the connector's errors."""
+
+
+class OptionError(ConnectorError, ValueError):
+    """An option of the source is unknown, missing, or has a value that cannot be right."""
+
+    def __init__(self, message: str, *, option: str, value: str | None = None) -> None:
+        super().__init__(message)
+        self.option = option
+        self.value = value
+
+
+class SchemaError(ConnectorError, ValueError):
+    """The schema given by the user asks for something that the source does not have."""
+
+    def __init__(self, message: str, *, column: str | None = None) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+class OffsetFormatError(ConnectorError):
+    """An offset from the checkpoint is not what this version of the connector writes."""
+
+
+class DataLossError(ConnectorError):
+    """Messages that were to be read are no longer in the store.
+
+    ``wanted`` and ``available`` are half-open ranges of queue offsets; ``available`` is None when the queue is gone.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str,
+        queue_id: int,
+        wanted: tuple[int, int],
+        available: tuple[int, int] | None,
+    ) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.wanted = wanted
+        self.available = available
+
+
+class TailLostError(ConnectorError):
+    """The store lost the end of a queue: it ends before what was already read, or has grown again with other messages.
+
+    ``position`` is the next offset that was to be read, ``available`` what the queue holds now, half-open.
+    """
+
+    def __init__(self, message: str, *, topic: str, queue_id: int, position: int, available: tuple[int, int]) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.position = position
+        self.available = available

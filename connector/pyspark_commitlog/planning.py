@@ -1,0 +1,138 @@
+"""Cuts what a batch reads into partitions of even size, so that one hot queue still uses every core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from pyspark.sql.datasource import InputPartition
+
+from commitlog import StoreReader
+from pyspark_commitlog.unit_sizes import Sizes, message_sizes
+
+__all__ = ["QueueRange", "RangePartition", "plan_partitions"]
+
+# Up to this many queues each has its own partitions. Beyond, small ones share: 2,000 queues are not 2,000 tasks.
+_MOST_UNSHARED_QUEUES = 32
+# A queue is measured in blocks, and only the blocks that are cut are looked at again. This many units are 80 KiB.
+_BLOCK_UNITS = 4096
+_BLOCKS_A_READ = 64
+
+
+class QueueRange(NamedTuple):
+    """The queue offsets ``[start, stop)`` of one queue."""
+
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class RangePartition(InputPartition):
+    """What one task reads, in this order. Nothing but values: Spark pickles it."""
+
+    ranges: tuple[QueueRange, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """A range in blocks: block ``i`` ends before offset ``ends[i]``, ``totals[i]`` bytes after the range's start."""
+
+    range: QueueRange
+    ends: Sizes
+    totals: Sizes
+
+    @property
+    def total(self) -> int:
+        return int(self.totals[-1]) if len(self.totals) else 0
+
+
+def plan_partitions(
+    reader: StoreReader, ranges: Iterable[QueueRange], *, max_bytes: int, min_partitions: int | None
+) -> list[RangePartition]:
+    """Partitions of at most ``max_bytes`` (one larger message goes alone), and about ``min_partitions`` or more.
+
+    Cuts are exact: they come from the sizes in the consume queues. Raises what ``StoreReader.units`` raises.
+    """
+    measured = [_measure(reader, wanted) for wanted in ranges if wanted.start < wanted.stop]
+    total = sum(one.total for one in measured)
+    target = max_bytes
+    if min_partitions is not None:
+        target = max(1, min(max_bytes, -(-total // min_partitions)))
+    pieces = [piece for one in measured for piece in _cut(reader, one, target)]
+    if len(measured) <= _MOST_UNSHARED_QUEUES:
+        return [RangePartition((piece,)) for piece, _ in pieces]
+    return _pack(pieces, max(1, min(target, -(-total // _MOST_UNSHARED_QUEUES))))
+
+
+def _measure(reader: StoreReader, wanted: QueueRange) -> _Measured:
+    sums: list[Sizes] = []
+    ends: list[Sizes] = []
+    at = wanted.start
+    # The arrays end where a file of the queue ends, so a block may be shorter than the others.
+    for units in reader.units(*wanted, chunk=_BLOCK_UNITS * _BLOCKS_A_READ):
+        sizes = message_sizes(units)
+        firsts = np.arange(0, len(sizes), _BLOCK_UNITS)
+        sums.append(np.add.reduceat(sizes, firsts))
+        ends.append(at + np.append(firsts[1:], len(sizes)))
+        at += len(sizes)
+    return _Measured(range=wanted, ends=np.concatenate(ends), totals=np.cumsum(np.concatenate(sums)))
+
+
+def _cut(reader: StoreReader, one: _Measured, target: int) -> list[tuple[QueueRange, int]]:
+    """Pieces of at most ``target`` bytes and of about the same size, each with its bytes."""
+    topic, queue_id, at, stop = one.range
+    done = 0
+    pieces: list[tuple[QueueRange, int]] = []
+    while one.total - done > target:
+        left = one.total - done
+        share = -(-left // -(-left // target))
+        end, reached = _offset_within(reader, one, done + share)
+        if end <= at:  # a single message larger than the share
+            end, reached = at + 1, done + _size_at(reader, one.range, at)
+        if end >= stop:
+            break
+        pieces.append((QueueRange(topic, queue_id, at, end), reached - done))
+        at, done = end, reached
+    pieces.append((QueueRange(topic, queue_id, at, stop), one.total - done))
+    return pieces
+
+
+def _offset_within(reader: StoreReader, one: _Measured, budget: int) -> tuple[int, int]:
+    """The furthest offset that the first ``budget`` bytes reach, and the bytes before it."""
+    block = int(np.searchsorted(one.totals, budget, side="right"))
+    before = int(one.totals[block - 1]) if block else 0
+    first = int(one.ends[block - 1]) if block else one.range.start
+    if block == len(one.totals):
+        return one.range.stop, before
+    totals = np.cumsum(_sizes(reader, one.range, first, int(one.ends[block])))
+    count = int(np.searchsorted(totals, budget - before, side="right"))
+    return first + count, before + (int(totals[count - 1]) if count else 0)
+
+
+def _size_at(reader: StoreReader, wanted: QueueRange, offset: int) -> int:
+    return int(_sizes(reader, wanted, offset, offset + 1)[0])
+
+
+def _sizes(reader: StoreReader, wanted: QueueRange, start: int, stop: int) -> Sizes:
+    parts = [message_sizes(units) for units in reader.units(wanted.topic, wanted.queue_id, start, stop)]
+    return np.concatenate(parts)
+
+
+def _pack(pieces: Sequence[tuple[QueueRange, int]], target: int) -> list[RangePartition]:
+    """Neighbours together while they stay within ``target`` bytes."""
+    packed: list[RangePartition] = []
+    current: list[QueueRange] = []
+    filled = 0
+    for piece, size in pieces:
+        if current and filled + size > target:
+            packed.append(RangePartition(tuple(current)))
+            current, filled = [], 0
+        current.append(piece)
+        filled += size
+    if current:
+        packed.append(RangePartition(tuple(current)))
+    return packed

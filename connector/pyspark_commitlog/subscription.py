@@ -1,0 +1,77 @@
+"""Which queues a query reads: the options ``subscribe``, ``subscribePattern`` and ``assign``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from commitlog import StoreReader
+from commitlog.errors import QueueNotFound, TopicNotFound
+from commitlog.paths import is_system_topic
+
+__all__ = ["QueueKey", "Subscription"]
+
+QueueKey: TypeAlias = tuple[str, int]
+"""Topic and queue id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subscription:
+    """Exactly one of the three is set.
+
+    System topics (SCHEDULE_TOPIC_XXXX, rmq_sys_*, ...) are never matched by a pattern: what the broker keeps there for
+    itself is read only by those who name it.
+    """
+
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    queues: Mapping[str, tuple[int, ...]] | None = None
+
+    def covers(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue, if it exists, belongs to the subscription."""
+        if self.topics is not None:
+            return topic in self.topics
+        if self.queues is not None:
+            return queue_id in self.queues.get(topic, ())
+        return self._matches(topic)
+
+    def _matches(self, topic: str) -> bool:
+        return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None and not is_system_topic(topic)
+
+    def find_topics(self, reader: StoreReader) -> list[str]:
+        """The subscription's topics, whether or not the store has those that were named."""
+        if self.topics is not None:
+            return list(self.topics)
+        if self.queues is not None:
+            return list(self.queues)
+        return [topic for topic in reader.topics() if self._matches(topic)]
+
+    def find_queues(self, reader: StoreReader) -> Iterator[QueueKey]:
+        """The queues that are there now, by topic and queue id. What does not exist (yet) is left out."""
+        for topic in sorted(self.find_topics(reader)):
+            try:
+                queue_ids = reader.queue_ids(topic)
+            except TopicNotFound:
+                continue
+            wanted = None if self.queues is None else self.queues[topic]
+            for queue_id in queue_ids:
+                if wanted is None or queue_id in wanted:
+                    yield topic, queue_id
+
+    def require_all(self, reader: StoreReader) -> None:
+        """``TopicNotFound`` or ``QueueNotFound`` for the first named topic or queue that the store does not have."""
+        if self.pattern is not None:
+            return
+        for topic in self.find_topics(reader):
+            try:
+                queue_ids = reader.queue_ids(topic)
+            except TopicNotFound as error:
+                raise TopicNotFound(f"Topic {topic!r} is not in the store {reader.path}.") from error
+            for queue_id in (self.queues or {}).get(topic, ()):
+                if queue_id not in queue_ids:
+                    listed = ", ".join(map(str, queue_ids))
+                    raise QueueNotFound(
+                        f"Topic {topic!r} has no queue {queue_id} in the store {reader.path}; it has {listed}."
+                    )

@@ -1,0 +1,85 @@
+"""What runs in a Spark task: the messages of one partition, as record batches of the declared schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from commitlog import StoreReader
+from commitlog.errors import FileChanged, FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from pyspark_commitlog import data_loss
+from pyspark_commitlog.planning import QueueRange, RangePartition
+from pyspark_commitlog.schema import Projection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+
+__all__ = ["ReadTask"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadTask:
+    """All that a task needs to know; pickled to the executors.
+
+    The same partition gives the same rows in the same order on every attempt, as long as the store still has them.
+    """
+
+    path: str
+    projection: Projection
+    verify_crc: bool
+    fail_on_data_loss: bool
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition. Raises ``DataLossError``, ``TailLostError``, and the store's own errors."""
+        # Spark makes a partition of its own when a plan has none.
+        ranges = partition.ranges if isinstance(partition, RangePartition) else ()
+        if not ranges:
+            return
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        declared = to_arrow_schema(self.projection.schema, timezone="UTC")
+        with StoreReader.open(self.path) as reader:
+            for wanted in ranges:
+                for batch in self._read_range(reader, wanted):
+                    # The same columns under the user's spelling and nullability, which Spark compares exactly.
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=declared)
+
+    def _read_range(self, reader: StoreReader, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
+        topic, queue_id, at, stop = wanted
+        while at < stop:
+            try:
+                for batch in reader.read(
+                    topic, queue_id, at, stop, columns=self.projection.columns, verify_crc=self.verify_crc
+                ):
+                    yield batch
+                    at += batch.num_rows
+                return
+            except (OffsetOutOfRange, FileChanged, FileMissing, QueueNotFound, TopicNotFound) as error:
+                at, stop = self._after_loss(reader, QueueRange(topic, queue_id, at, stop), error)
+
+    def _after_loss(self, reader: StoreReader, wanted: QueueRange, error: Exception) -> tuple[int, int]:
+        """Where to go on after ``error``, if the query may; ``error`` itself when it is not about lost messages."""
+        topic, queue_id, at, stop = wanted
+        fail = self.fail_on_data_loss
+        if isinstance(error, FileMissing):
+            resume = min(max(error.stop, at + 1), stop)
+            data_loss.head_lost(topic, queue_id, (at, stop), (resume, stop), fail=fail, cause=error)
+            return resume, stop
+        try:
+            info = reader.queue_info(topic, queue_id)
+        except (QueueNotFound, TopicNotFound):
+            data_loss.queue_gone(topic, queue_id, at, fail=fail)
+            return stop, stop
+        available = (info.min_offset, info.max_offset)
+        if info.max_offset < stop:
+            data_loss.tail_lost(topic, queue_id, stop, available, fail=fail)
+            stop = info.max_offset
+        if info.min_offset > at:
+            data_loss.head_lost(topic, queue_id, (at, wanted.stop), available, fail=fail, cause=error)
+            at = info.min_offset
+        if (at, stop) == (wanted.start, wanted.stop):
+            raise error  # the queue still says that it has them all: not retention, but a file that was cut or damaged
+        return at, stop

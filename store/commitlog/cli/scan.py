@@ -1,0 +1,120 @@
+"""Messages as rows, from several queues at once in the order of the log."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import typer
+
+from commitlog.errors import OffsetOutOfRange
+from commitlog.message import MessageExt
+from commitlog.reader import StoreReader
+
+__all__ = ["Range", "arrived", "as_row", "messages", "newest", "parse_time", "ranges"]
+
+Range = tuple[str, int, int, int]  # topic, queue id, first offset, offset behind the last
+
+_COLUMNS = (
+    "topic", "queueId", "queueOffset", "physicalOffset", "msgId", "storeTimestamp", "bornTimestamp", "bornHost",
+    "tags", "keys", "properties", "body",
+)  # fmt: skip
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch from ISO 8601 (local time unless it says otherwise) or from milliseconds."""
+    if text.isdigit():
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no time: give ISO 8601 (2026-11-21T09:30:00) or milliseconds.") from None
+
+
+def as_row(message: MessageExt) -> dict[str, Any]:
+    """A message with the names of the columns."""
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "msgId": message.message_id,
+        "storeTimestamp": _time(message.store_timestamp),
+        "bornTimestamp": _time(message.born_timestamp),
+        "bornHost": message.born_host,
+        "tags": message.tags,
+        "keys": " ".join(message.keys) or None,
+        "properties": dict(message.properties),
+        "body": message.body,
+    }
+
+
+def _time(milliseconds: int) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def ranges(
+    reader: StoreReader, topic: str, queue: int | None, *, offset: int | None, begin: int | None, end: int | None
+) -> list[Range]:
+    """What of each queue lies between two offsets or two times; from the first message, to the end, where not given."""
+    found = []
+    for queue_id in [queue] if queue is not None else reader.queue_ids(topic):
+        bounds = reader.queue_info(topic, queue_id)
+        start, stop = bounds.min_offset, bounds.max_offset
+        if offset is not None:
+            if not start <= offset <= stop:
+                raise OffsetOutOfRange(
+                    topic=topic, queue_id=queue_id, start=offset, stop=stop, min_offset=start, max_offset=stop
+                )
+            start = offset
+        if begin is not None:
+            start = reader.offset_by_time(topic, queue_id, begin)
+        if end is not None:
+            stop = max(reader.offset_by_time(topic, queue_id, end), start)
+        found.append((topic, queue_id, start, stop))
+    return found
+
+
+def messages(reader: StoreReader, wanted: list[Range]) -> Iterator[dict[str, Any]]:
+    """The messages of several ranges as rows, merged by physical offset."""
+    return heapq.merge(*(_rows(reader, one) for one in wanted), key=lambda row: row["physicalOffset"])
+
+
+def _rows(reader: StoreReader, wanted: Range) -> Iterator[dict[str, Any]]:
+    topic, queue_id, start, stop = wanted
+    # Small batches: of many queues, one batch each is held at a time.
+    for batch in reader.read(
+        topic, queue_id, start, stop, columns=_COLUMNS, max_batch_rows=256, max_batch_bytes=1 << 20
+    ):
+        yield from _batch_rows(batch)
+
+
+def _batch_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    for row in batch.to_pylist():
+        row["properties"] = dict(row["properties"])
+        yield row
+
+
+def newest(
+    reader: StoreReader, topic: str, queue: int | None, count: int
+) -> tuple[list[dict[str, Any]], dict[int, int]]:
+    """The newest ``count`` messages over the chosen queues, and the offset each queue was read to."""
+    whole = ranges(reader, topic, queue, offset=None, begin=None, end=None)
+    position = {queue_id: stop for _, queue_id, _, stop in whole}
+    last = [(name, queue_id, max(start, stop - count), stop) for name, queue_id, start, stop in whole]
+    return (list(messages(reader, last))[-count:] if count else []), position
+
+
+def arrived(
+    reader: StoreReader, topic: str, queue: int | None, position: dict[int, int]
+) -> tuple[list[Range], dict[int, int]]:
+    """What came behind ``position``, and the position behind it. Queues that are new are taken from their start."""
+    now = ranges(reader, topic, queue, offset=None, begin=None, end=None)
+    fresh = [(name, queue_id, max(position.get(queue_id, start), start), stop) for name, queue_id, start, stop in now]
+    return [one for one in fresh if one[2] < one[3]], {queue_id: stop for _, queue_id, _, stop in fresh}

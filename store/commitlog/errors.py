@@ -1,0 +1,199 @@
+"""Every error this package raises on purpose.
+
+::
+
+    CommitLogError
+    ├── StoreOpenError              the path cannot be used as a store
+    │   ├── StoreNotFound           no such path
+    │   ├── NotAStore               the path is there but is no store directory
+    │   ├── StoreAccessDenied       the operating system refuses to let us read it
+    │   └── UnsupportedStore        a store type this package does not cover (RocksDB, batch queues, ...)
+    ├── CorruptStoreError           bytes on disk are not what the format says; path, offset, expected, found
+    │   ├── CorruptRecord           a CommitLog record
+    │   ├── CorruptConsumeQueue     a consume-queue unit or file
+    │   ├── CorruptIndex            an index file
+    │   ├── CorruptCheckpoint       the checkpoint file
+    │   └── CorruptConfig           a JSON file in config/
+    ├── FileChanged                 a file was truncated, replaced or removed while it was being read
+    ├── FileMissing                 a file from the middle of the log or of a queue is not there
+    ├── OffsetOutOfRange            a queue offset that the queue does not hold (any more, or yet)
+    ├── NotFoundError
+    │   ├── TopicNotFound
+    │   ├── QueueNotFound
+    │   └── MessageNotFound         no message at that physical offset or of that id
+    └── InvalidValue                an argument that no store could satisfy (also a ValueError)
+
+Messages say what, where, what was expected, what was found and what to do. The values stand as attributes too,
+so that programs need not parse the text.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CommitLogError",
+    "CorruptCheckpoint",
+    "CorruptConfig",
+    "CorruptConsumeQueue",
+    "CorruptIndex",
+    "CorruptRecord",
+    "CorruptStoreError",
+    "FileChanged",
+    "FileMissing",
+    "InvalidValue",
+    "MessageNotFound",
+    "NotAStore",
+    "NotFoundError",
+    "OffsetOutOfRange",
+    "QueueNotFound",
+    "StoreAccessDenied",
+    "StoreNotFound",
+    "StoreOpenError",
+    "TopicNotFound",
+    "UnsupportedStore",
+]
+
+
+class CommitLogError(Exception):
+    """The base of all errors of this package."""
+
+    # Exceptions are pickled by their args; subclasses with keyword-only fields would not come back from a worker
+    # process, so the instance's own dictionary travels along instead of the constructor being called again.
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def _rebuild(kind: type[CommitLogError], args: tuple[object, ...], fields: dict[str, object]) -> CommitLogError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class StoreOpenError(CommitLogError):
+    """The path cannot be used as a store directory."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class StoreNotFound(StoreOpenError):
+    """There is nothing at the path."""
+
+
+class NotAStore(StoreOpenError):
+    """There is something at the path, but it has not the shape of a store directory."""
+
+
+class StoreAccessDenied(StoreOpenError):
+    """The operating system does not let this process read the store."""
+
+
+class UnsupportedStore(StoreOpenError):
+    """The directory holds a kind of store that this package does not read; it is refused rather than read wrongly."""
+
+
+class CorruptStoreError(CommitLogError):
+    """Bytes on disk contradict their format.
+
+    ``offset`` is the byte position within ``path`` where the contradiction lies.
+    """
+
+    def __init__(self, what: str, *, path: str, offset: int, expected: object, found: object, advice: str = "") -> None:
+        text = f"{what} in {path} at byte {offset}: expected {expected}, found {found}."
+        super().__init__(f"{text} {advice}" if advice else text)
+        self.path = path
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+
+
+class CorruptRecord(CorruptStoreError):
+    """A CommitLog record that is not what its consume-queue unit, its own fields or its CRC say."""
+
+
+class CorruptConsumeQueue(CorruptStoreError):
+    """A consume-queue unit, or the set of a queue's files, that cannot be right."""
+
+
+class CorruptIndex(CorruptStoreError):
+    """An index file whose header, slots or entries cannot be right."""
+
+
+class CorruptCheckpoint(CorruptStoreError):
+    """A checkpoint file of the wrong size or with impossible times."""
+
+
+class CorruptConfig(CorruptStoreError):
+    """A file in ``config/`` that is not the JSON a broker writes."""
+
+
+class FileChanged(CommitLogError):
+    """A file was truncated, replaced or removed while it was being read.
+
+    Beside a live owner this is retention at work; read the queue's bounds again and go on from there.
+    """
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class FileMissing(CommitLogError):
+    """A file that lies between others is gone, so messages are missing from the middle of a queue.
+
+    ``start``/``stop`` are the queue offsets that cannot be read, half-open.
+    """
+
+    def __init__(self, *, path: str, topic: str, queue_id: int, start: int, stop: int) -> None:
+        super().__init__(
+            f"Topic {topic!r}, queue {queue_id}: offsets [{start}, {stop}) cannot be read, since {path} is missing "
+            f"although files before and after it are there. Restore the file, or read from offset {stop} on."
+        )
+        self.path = path
+        self.topic = topic
+        self.queue_id = queue_id
+        self.start = start
+        self.stop = stop
+
+
+class OffsetOutOfRange(CommitLogError):
+    """Queue offsets were wanted that the queue does not hold.
+
+    ``start``/``stop`` are what was wanted, ``min_offset``/``max_offset`` what is there; both ranges are half-open.
+    """
+
+    def __init__(
+        self, *, topic: str, queue_id: int, start: int, stop: int, min_offset: int, max_offset: int, advice: str = ""
+    ) -> None:
+        text = (
+            f"Topic {topic!r}, queue {queue_id}: wanted offsets [{start}, {stop}), "
+            f"available are [{min_offset}, {max_offset})."
+        )
+        super().__init__(f"{text} {advice}" if advice else text)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.start = start
+        self.stop = stop
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+
+
+class NotFoundError(CommitLogError):
+    """What was asked for is not in the store."""
+
+
+class TopicNotFound(NotFoundError):
+    """The store has no consume queue for the topic."""
+
+
+class QueueNotFound(NotFoundError):
+    """The topic has no such queue."""
+
+
+class MessageNotFound(NotFoundError):
+    """No message starts at the physical offset, or none has the id."""
+
+
+class InvalidValue(CommitLogError, ValueError):
+    """An argument that no store could satisfy: an ill-formed message id, a negative offset, an unknown column."""

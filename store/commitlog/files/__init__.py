@@ -1,0 +1,3 @@
+"""The only place that touches files."""
+
+__all__: list[str] = []

@@ -1,0 +1,69 @@
+"""One file of the log or of a queue, read by position or through a mapping.
+
+A mapped page beyond the end of its file kills the process that touches it (SIGBUS). So the file's size is asked for
+before every look into the mapping, and a file that has become shorter is an error with a name. Nobody truncates a
+live store's files (RocketMQ deletes whole files, and a deleted file stays readable while it is open), which leaves a
+window of microseconds against a foreign hand; single reads go by ``pread``, which has none.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog.errors import FileChanged
+from commitlog.files import disk
+
+__all__ = ["MappedFile"]
+
+
+class MappedFile:
+    """A file opened for reading. ``base`` is the offset of its first byte in the queue of files."""
+
+    def __init__(self, path: str, base: int, descriptor: int) -> None:
+        self.path = path
+        self.base = base
+        self._descriptor = descriptor
+        self._mapping: mmap.mmap | None = None
+        self.identity = disk.identity(descriptor)
+
+    @classmethod
+    def open(cls, path: str, base: int) -> MappedFile:
+        return cls(path, base, disk.open_file(path))
+
+    @property
+    def size(self) -> int:
+        """Bytes the file holds now."""
+        return disk.size_of(self._descriptor)
+
+    def read(self, position: int, length: int) -> bytes:
+        """``length`` bytes from ``position`` of the file, fewer at its end."""
+        return disk.read_at(self._descriptor, length, position)
+
+    def span(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        """The mapped bytes ``[start, stop)`` of the file. ``FileChanged`` when the file does not reach that far.
+
+        The array keeps the mapping alive, so nothing is unmapped under it (invariant 8).
+        """
+        size = self.size
+        if size < stop:
+            raise FileChanged(
+                f"{self.path} holds {size} bytes, {stop} were expected: it was truncated while it was being read. "
+                "Restore the file, or open the store again to read what is left.",
+                path=self.path,
+            )
+        if self._mapping is None or len(self._mapping) < stop:
+            self._mapping = disk.map_file(self._descriptor, size)
+        return disk.mapped_bytes(self._mapping, start, stop)
+
+    def drop_pages(self, start: int, stop: int) -> None:
+        """Let go of mapped pages that were read, so that memory stays flat however long the file is."""
+        if self._mapping is not None:
+            disk.drop_pages(self._mapping, start, min(stop, len(self._mapping)))
+
+    def close(self) -> None:
+        # A mapping with arrays on it cannot be closed by force; it goes when the last array does.
+        self._mapping = None
+        disk.close(self._descriptor)

@@ -1,0 +1,80 @@
+"""Gather values of varying place and length out of a stretch of bytes, without a loop per value.
+
+The means is Arrow's ``binary_view`` layout, 16 bytes a value::
+
+    length <= 12:  | length 4 | the value's bytes, zero-padded to 12             |
+    length  > 12:  | length 4 | prefix 4 | buffer index 4 | offset in buffer 4   |
+
+The prefix only speeds up comparisons. The cast to ``binary`` ignores it and copies every value once, in C++.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from commitlog.format.properties import decode_utf8
+
+__all__ = ["gather_binary", "strided_view", "to_text"]
+
+_INLINE = 12
+# For every length up to 12, the mask that keeps so many bytes.
+_KEEP = (np.arange(_INLINE) < np.arange(_INLINE + 1)[:, None]).astype(np.uint8) * np.uint8(0xFF)
+
+
+def strided_view(data: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.void]:
+    """``data`` as overlapping ``width``-byte items, one at each byte: indexing it gathers ``width`` bytes a position.
+
+    numpy copies a void item in one go, an order of magnitude faster than a two-dimensional index of bytes.
+    """
+    count = max(len(data) - width + 1, 0)
+    return (
+        np.ndarray((count,), dtype=f"V{width}", buffer=data.data, strides=(1,))
+        if width
+        else np.zeros(len(data) + 1, "V0")
+    )
+
+
+def gather_binary(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> pa.BinaryArray:
+    """The values ``data[start : start + length]`` as one ``binary`` array that owns its bytes.
+
+    ``data`` is shorter than 2 GiB; the caller has checked that every value lies within it.
+    """
+    count = len(starts)
+    if not count:
+        return pa.array([], pa.binary())
+    views = np.zeros((count, 4), np.int32)
+    views[:, 0] = lengths
+    views[:, 3] = starts
+    short = lengths <= _INLINE
+    if short.all():
+        views[:, 1:] = _inline(data, starts, lengths)
+    elif short.any():
+        rows = np.flatnonzero(short)
+        views[rows, 1:] = _inline(data, starts[rows], lengths[rows])
+    array = pa.Array.from_buffers(pa.binary_view(), count, [None, pa.py_buffer(views), pa.py_buffer(data)])
+    return array.cast(pa.binary())
+
+
+def _inline(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int32]:
+    """The values themselves, zero-padded to 12 bytes: three 32-bit integers each."""
+    if int(starts.max()) + _INLINE > len(data):
+        # Twelve bytes are fetched at each place, so the last values need something to stand behind them.
+        low = int(starts.min())
+        data, starts = np.concatenate((data[low:], np.zeros(_INLINE, np.uint8))), starts - low
+    fetched = strided_view(data, _INLINE)[starts].view(np.int32).reshape(-1, 3)
+    return fetched & _KEEP.view("V12").reshape(-1)[lengths].view(np.int32).reshape(-1, 3)
+
+
+def to_text(values: pa.BinaryArray) -> pa.StringArray:
+    """``binary`` to ``string``; bytes that are not UTF-8 become U+FFFD, as Java decodes them."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if value is None else decode_utf8(value) for value in values.to_pylist()]
+        return pa.array(texts, pa.string())

@@ -1,0 +1,69 @@
+"""The columns that readers give: their names, their Arrow types, and which are given unasked.
+
+All are nullable. ``timestamp[us, UTC]`` and ``binary`` are what Spark's Python data source takes; a reader without
+Spark gets the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+import pyarrow as pa
+
+from commitlog.errors import InvalidValue
+
+__all__ = [
+    "ALL_COLUMNS",
+    "COLUMN_TYPES",
+    "DEFAULT_COLUMNS",
+    "METADATA_COLUMNS",
+    "PROPERTIES_COLUMN",
+    "arrow_schema",
+    "column_type",
+]
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+COLUMN_TYPES: dict[str, pa.DataType] = {
+    "topic": pa.string(),
+    "tags": pa.string(),
+    "keys": pa.string(),
+    "queueId": pa.int32(),
+    "queueOffset": pa.int64(),
+    "body": pa.binary(),
+    "bornTimestamp": _TIMESTAMP,
+    "storeTimestamp": _TIMESTAMP,
+    "properties": pa.map_(pa.string(), pa.string()),
+    "msgId": pa.string(),
+    "uniqKey": pa.string(),
+    "bornHost": pa.string(),
+    "storeHost": pa.string(),
+    "physicalOffset": pa.int64(),
+    "preparedTransactionOffset": pa.int64(),
+    "storeSize": pa.int32(),
+    "flag": pa.int32(),
+    "sysFlag": pa.int32(),
+    "bodyCrc": pa.int32(),
+    "reconsumeTimes": pa.int32(),
+}
+
+ALL_COLUMNS: tuple[str, ...] = tuple(COLUMN_TYPES)
+DEFAULT_COLUMNS: tuple[str, ...] = ALL_COLUMNS[: ALL_COLUMNS.index("properties")]
+PROPERTIES_COLUMN = "properties"
+METADATA_COLUMNS: tuple[str, ...] = ALL_COLUMNS[ALL_COLUMNS.index("properties") + 1 :]
+
+
+def column_type(name: str) -> pa.DataType:
+    """The Arrow type of a column; ``InvalidValue`` with the nearest known name for one that does not exist."""
+    try:
+        return COLUMN_TYPES[name]
+    except KeyError:
+        near = get_close_matches(name, ALL_COLUMNS, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise InvalidValue(f"Unknown column {name!r}.{hint} The columns are: {', '.join(ALL_COLUMNS)}.") from None
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of the named columns, in the order given."""
+    return pa.schema([pa.field(name, column_type(name)) for name in columns])

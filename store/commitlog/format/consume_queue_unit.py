@@ -1,0 +1,101 @@
+"""Consume-queue units: where a queue's messages lie in the CommitLog. One unit per message, in queue order.
+
+20 bytes, big-endian::
+
+    0                  8          12                 20
+    +------------------+----------+------------------+
+    | PHYSICAL OFFSET  | SIZE     | TAGS CODE        |
+    +------------------+----------+------------------+
+
+SIZE is the record's whole length. TAGS CODE is the hash code of the message's tags (``java_hash.tags_code``); in
+``SCHEDULE_TOPIC_XXXX`` it is the delivery time in ms.
+
+Space that was not written yet is zero, so SIZE 0 ends a queue. A queue that starts late is padded in front with
+fillers: (0, 0x7FFFFFFF, 0).
+
+Source: RocketMQ ``store/ConsumeQueue.java`` (``putMessagePositionInfo``, ``fillPreBlank``, ``recover``).
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog.errors import InvalidValue
+
+__all__ = [
+    "FILLER_SIZE",
+    "UNIT",
+    "UNIT_DTYPE",
+    "UNIT_FILE_DTYPE",
+    "UNIT_SIZE",
+    "UnitState",
+    "classify_unit",
+    "decode_units",
+    "encode_units",
+    "is_filler",
+]
+
+# One line per field: name, numpy type, struct code.
+_FIELDS = (
+    ("physical_offset", "i8", "q"),
+    ("size", "i4", "i"),
+    ("tags_code", "i8", "q"),
+)
+
+UNIT = struct.Struct(">" + "".join(code for _, _, code in _FIELDS))
+UNIT_SIZE = UNIT.size
+UNIT_FILE_DTYPE = np.dtype([(name, ">" + kind) for name, kind, _ in _FIELDS])
+UNIT_DTYPE = np.dtype([(name, "=" + kind) for name, kind, _ in _FIELDS])
+
+assert UNIT_SIZE == UNIT_FILE_DTYPE.itemsize == UNIT_DTYPE.itemsize == 20
+
+# No record is as long as this.
+FILLER_SIZE = 0x7FFF_FFFF
+
+UnitArray = npt.NDArray[np.void]
+
+
+class UnitState(enum.Enum):
+    """What a unit is."""
+
+    UNWRITTEN = "unwritten"
+    FILLER = "filler"
+    MESSAGE = "message"
+    CORRUPT = "corrupt"
+
+
+def classify_unit(physical_offset: int, size: int) -> UnitState:
+    """What a unit of these values is. The tags code may be any number and decides nothing.
+
+    A size of 0 is unwritten whatever the offset: the owner of a store writes the offset first, and who reads beside
+    it may see that much of a unit.
+    """
+    if physical_offset < 0 or size < 0:
+        return UnitState.CORRUPT
+    if size == 0:
+        return UnitState.UNWRITTEN
+    return UnitState.FILLER if size == FILLER_SIZE else UnitState.MESSAGE
+
+
+def decode_units(data: bytes | bytearray | memoryview) -> UnitArray:
+    """The units of ``data`` as an array of ``UNIT_DTYPE``, which owns its memory. ``InvalidValue`` for parts of one."""
+    if len(data) % UNIT_SIZE:
+        raise InvalidValue(f"Consume-queue units take {UNIT_SIZE} bytes each; {len(data)} bytes are not whole units.")
+    return np.frombuffer(data, UNIT_FILE_DTYPE).astype(UNIT_DTYPE)
+
+
+def encode_units(units: UnitArray) -> bytes:
+    """The bytes of units, which are of ``UNIT_DTYPE`` or ``UNIT_FILE_DTYPE``. ``InvalidValue`` for other fields."""
+    # numpy would convert other structured arrays by position, and numbers that are too wide by cutting them.
+    if units.dtype not in (UNIT_DTYPE, UNIT_FILE_DTYPE):
+        raise InvalidValue(f"Consume-queue units have the fields {UNIT_DTYPE}, not {units.dtype}.")
+    return units.astype(UNIT_FILE_DTYPE).tobytes()
+
+
+def is_filler(units: UnitArray) -> npt.NDArray[np.bool_]:
+    """Which units are fillers: they hold a place in the queue and no message."""
+    return np.asarray(units["size"] == FILLER_SIZE)

@@ -1,0 +1,308 @@
+r"""CommitLog record, v1 and v2, and the blank filler: layout, one-record decode and encode.
+
+All integers are big-endian. Bytes of a record with two IPv4 hosts::
+
+    0          4          8          12         16         20                 28
+    +----------+----------+----------+----------+----------+------------------+
+    | TOTAL    | MAGIC    | BODY     | QUEUE    | FLAG     | QUEUE            |
+    | SIZE     | CODE     | CRC      | ID       |          | OFFSET           |
+    +----------+----------+----------+----------+----------+------------------+
+    28                 36         40                 48                 56
+    +------------------+----------+------------------+------------------+
+    | PHYSICAL OFFSET  | SYSFLAG  | BORN TIMESTAMP   | BORN HOST ip+port|
+    +------------------+----------+------------------+------------------+
+    56                 64                 72         76                 84         88
+    +------------------+------------------+----------+------------------+----------+
+    | STORE TIMESTAMP  | STORE HOST       | RECONSUME| PREPARED TRANS-  | BODY     |
+    |                  | ip + port        | TIMES    | ACTION OFFSET    | LENGTH   |
+    +------------------+------------------+----------+------------------+----------+
+    88
+    +--------- - - --+--------------+------- - - -+------------+----------- - - -+
+    | BODY           | TOPIC LENGTH | TOPIC       | PROPERTIES | PROPERTIES      |
+    |                | 1 (v2: 2)    |             | LENGTH 2   | name\x01value\x02
+    +--------- - - --+--------------+------- - - -+------------+----------- - - -+
+
+A host takes 4 + 4 bytes, or 16 + 4 when SYSFLAG says IPv6 (bit 4: born host, bit 5: store host); what follows moves.
+TOTAL SIZE is the whole record's. PHYSICAL OFFSET is the record's own position in the log. BODY CRC is
+``crc32(body) & 0x7FFFFFFF`` over the stored (perhaps compressed) bytes.
+
+The blank filler ends a file that has no room for the next record: total size (all that is left of the file, at
+least 8), blank magic; the rest is undefined.
+
+Source: RocketMQ ``store/CommitLog.java`` (``checkMessageAndReturnSize``), ``common/message/MessageDecoder.java``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from commitlog.errors import InvalidValue
+from commitlog.format import sys_flag
+
+__all__ = [
+    "BLANK_MAGIC",
+    "FILLER_SIZE",
+    "HEADER_DTYPES",
+    "HEADER_SIZE",
+    "HOST_FLAGS",
+    "LATE_FIELDS",
+    "MAGIC_V1",
+    "MAGIC_V2",
+    "MAX_PROPERTIES_SIZE",
+    "MIN_RECORD_SIZE",
+    "Corrupt",
+    "Decoded",
+    "Filler",
+    "Record",
+    "Torn",
+    "Unwritten",
+    "body_crc",
+    "decode_record",
+    "encode_filler",
+    "encode_record",
+    "header_size",
+]
+
+MAGIC_V1 = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+BLANK_MAGIC = 0xCBD43194
+
+MAX_PROPERTIES_SIZE = 32767
+_MAX_TOPIC_SIZE = {MAGIC_V1: 127, MAGIC_V2: 32767}
+
+HOST_FLAGS = sys_flag.BORNHOST_V6_FLAG | sys_flag.STOREHOSTADDRESS_V6_FLAG
+
+# One line per field: name and numpy type. "ip" stands for 4 or 16 bytes, as the system flag says.
+_HEADER_FIELDS: tuple[tuple[str, str], ...] = (
+    ("total_size", ">i4"),
+    ("magic", ">u4"),
+    ("body_crc", ">i4"),
+    ("queue_id", ">i4"),
+    ("flag", ">i4"),
+    ("queue_offset", ">i8"),
+    ("physical_offset", ">i8"),
+    ("sys_flag", ">i4"),
+    ("born_timestamp", ">i8"),
+    ("born_ip", "ip"),
+    ("born_port", ">i4"),
+    ("store_timestamp", ">i8"),
+    ("store_ip", "ip"),
+    ("store_port", ">i4"),
+    ("reconsume_times", ">i4"),
+    ("prepared_transaction_offset", ">i8"),
+    ("body_length", ">i4"),
+)
+
+# What is known only under the put lock, when the record's place is decided.
+LATE_FIELDS = ("queue_offset", "physical_offset", "store_timestamp")
+
+_V6_FLAG_OF = {"born_ip": sys_flag.BORNHOST_V6_FLAG, "store_ip": sys_flag.STOREHOSTADDRESS_V6_FLAG}
+_STRUCT_CODE = {">i4": "i", ">u4": "I", ">i8": "q"}
+
+
+def _ip_size(field: str, flags: int) -> int:
+    return 16 if flags & _V6_FLAG_OF[field] else 4
+
+
+def _header_dtype(flags: int) -> np.dtype[np.void]:
+    return np.dtype([(n, f"V{_ip_size(n, flags)}" if t == "ip" else t) for n, t in _HEADER_FIELDS])
+
+
+def _header_struct(flags: int) -> struct.Struct:
+    return struct.Struct(
+        ">" + "".join(f"{_ip_size(n, flags)}s" if t == "ip" else _STRUCT_CODE[t] for n, t in _HEADER_FIELDS)
+    )
+
+
+_ALL_HOST_FLAGS = (0, sys_flag.BORNHOST_V6_FLAG, sys_flag.STOREHOSTADDRESS_V6_FLAG, HOST_FLAGS)
+HEADER_DTYPES: dict[int, np.dtype[np.void]] = {flags: _header_dtype(flags) for flags in _ALL_HOST_FLAGS}
+_HEADER_STRUCTS = {flags: _header_struct(flags) for flags in _ALL_HOST_FLAGS}
+
+HEADER_SIZE = HEADER_DTYPES[0].itemsize
+# Topic length and properties length, both of empty values, end the shortest record.
+MIN_RECORD_SIZE = HEADER_SIZE + 1 + 2
+FILLER_SIZE = 8
+_PREFIX = struct.Struct(">iI")
+_SYS_FLAG = struct.Struct(">i")
+_SYS_FLAG_OFFSET: int = HEADER_DTYPES[0].fields["sys_flag"][1]  # type: ignore[index]
+
+assert HEADER_SIZE == 88
+assert MIN_RECORD_SIZE == 91
+assert _SYS_FLAG_OFFSET == 36
+assert all(s.size == HEADER_DTYPES[flags].itemsize for flags, s in _HEADER_STRUCTS.items())
+
+
+def header_size(flags: int) -> int:
+    """Bytes before the body: 88, 100 or 112, by the host bits of the system flag."""
+    return HEADER_DTYPES[flags & HOST_FLAGS].itemsize
+
+
+def body_crc(body: bytes | memoryview) -> int:
+    """The CRC as records hold it: CRC-32 without its top bit, so that Java's signed int stays positive."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """A whole record. ``body``, ``topic`` and ``properties`` are the stored bytes; times are milliseconds."""
+
+    total_size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_ip: bytes
+    born_port: int
+    store_timestamp: int
+    store_ip: bytes
+    store_port: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: bytes
+    properties: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Filler:
+    """The end of a file: ``size`` bytes up to its end hold no record."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """Eight zero bytes where a record would start: nothing has been written here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """The record says that it is longer than what there is to read."""
+
+    needed: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class Corrupt:
+    """The bytes contradict the format: which field, at which byte from the record's start, and how."""
+
+    field: str
+    offset: int
+    expected: str
+    found: str
+
+
+Decoded: TypeAlias = Record | Filler | Unwritten | Torn | Corrupt
+
+
+def decode_record(data: bytes | memoryview, *, physical_offset: int | None = None, check_crc: bool = True) -> Decoded:
+    """Say what ``data`` starts with.
+
+    ``physical_offset`` is where ``data`` starts in the log; when it is given, a record that names another place for
+    itself is corrupt. With ``check_crc`` a body that does not match its CRC is corrupt too.
+    """
+    data = memoryview(data)
+    available = len(data)
+    if available < FILLER_SIZE:
+        return Torn(FILLER_SIZE, available)
+    total_size, magic = _PREFIX.unpack_from(data)
+    if magic == 0 and total_size == 0:
+        return Unwritten()
+    if magic == BLANK_MAGIC:
+        if total_size < FILLER_SIZE:
+            return Corrupt("TOTALSIZE", 0, f"a filler of at least {FILLER_SIZE} bytes", str(total_size))
+        return Filler(total_size)
+    if magic not in _MAX_TOPIC_SIZE:
+        return Corrupt("MAGICCODE", 4, f"{MAGIC_V1:#x}, {MAGIC_V2:#x} or {BLANK_MAGIC:#x}", f"{magic:#x}")
+    if total_size < MIN_RECORD_SIZE:
+        return Corrupt("TOTALSIZE", 0, f"at least {MIN_RECORD_SIZE}", str(total_size))
+    if total_size > available:
+        return Torn(total_size, available)
+    return _decode_whole(data[:total_size], total_size, magic, physical_offset, check_crc)
+
+
+def _decode_whole(
+    data: memoryview, total_size: int, magic: int, physical_offset: int | None, check_crc: bool
+) -> Decoded:
+    flags = _SYS_FLAG.unpack_from(data, _SYS_FLAG_OFFSET)[0] & HOST_FLAGS
+    head = header_size(flags)
+    topic_prefix = 1 if magic == MAGIC_V1 else 2
+    room = total_size - head - topic_prefix - 2
+    if room < 0:
+        return Corrupt("TOTALSIZE", 0, f"at least {head + topic_prefix + 2} with these hosts", str(total_size))
+    values = _HEADER_STRUCTS[flags].unpack_from(data)
+    fields = dict(zip((name for name, _ in _HEADER_FIELDS), values, strict=True))
+    body_length = fields.pop("body_length")
+    if not 0 <= body_length <= room:
+        return Corrupt("BODYLENGTH", head - 4, f"0 to {room}", str(body_length))
+    if physical_offset is not None and fields["physical_offset"] != physical_offset:
+        return Corrupt("PHYSICALOFFSET", 28, str(physical_offset), str(fields["physical_offset"]))
+    at = head + body_length
+    body = bytes(data[head:at])
+    topic_length = int.from_bytes(data[at : at + topic_prefix], "big")
+    rest = room - body_length - topic_length
+    longest = min(room - body_length, _MAX_TOPIC_SIZE[magic])
+    if topic_length > longest:
+        return Corrupt("TOPICLENGTH", at, f"0 to {longest}", str(topic_length))
+    at += topic_prefix
+    topic = bytes(data[at : at + topic_length])
+    at += topic_length
+    properties_length = int.from_bytes(data[at : at + 2], "big", signed=True)
+    if properties_length != rest:
+        return Corrupt("PROPERTIESLENGTH", at, str(rest), str(properties_length))
+    if check_crc and body_crc(body) != fields["body_crc"]:
+        return Corrupt("BODYCRC", 8, str(body_crc(body)), str(fields["body_crc"]))
+    return Record(**fields, body=body, topic=topic, properties=bytes(data[at + 2 :]))
+
+
+def encode_record(record: Record) -> bytes:
+    """The record's bytes, its fields as they are given; ``InvalidValue`` when they contradict each other."""
+    flags = record.sys_flag & HOST_FLAGS
+    limit = _MAX_TOPIC_SIZE.get(record.magic)
+    if limit is None:
+        raise InvalidValue(f"A record's magic code is {MAGIC_V1:#x} or {MAGIC_V2:#x}, not {record.magic:#x}.")
+    if len(record.topic) > limit:
+        raise InvalidValue(
+            f"A topic of {len(record.topic)} bytes does not fit a record of this version: at most {limit}."
+        )
+    if len(record.properties) > MAX_PROPERTIES_SIZE:
+        raise InvalidValue(
+            f"Properties take {len(record.properties)} bytes; at most {MAX_PROPERTIES_SIZE} fit a record."
+        )
+    for field in _V6_FLAG_OF:
+        if len(getattr(record, field)) != _ip_size(field, flags):
+            raise InvalidValue(
+                f"{field} has {len(getattr(record, field))} bytes, the system flag says {_ip_size(field, flags)}."
+            )
+    topic_prefix = 1 if record.magic == MAGIC_V1 else 2
+    size = header_size(flags) + len(record.body) + topic_prefix + len(record.topic) + 2 + len(record.properties)
+    if size != record.total_size:
+        raise InvalidValue(f"The record takes {size} bytes, its total size says {record.total_size}.")
+    values = [len(record.body) if name == "body_length" else getattr(record, name) for name, _ in _HEADER_FIELDS]
+    return b"".join(
+        (
+            _HEADER_STRUCTS[flags].pack(*values),
+            record.body,
+            len(record.topic).to_bytes(topic_prefix, "big"),
+            record.topic,
+            len(record.properties).to_bytes(2, "big"),
+            record.properties,
+        )
+    )
+
+
+def encode_filler(size: int) -> bytes:
+    """The eight bytes that mark ``size`` bytes up to a file's end as holding no record."""
+    if size < FILLER_SIZE:
+        raise InvalidValue(f"A blank filler takes at least {FILLER_SIZE} bytes, not {size}.")
+    return _PREFIX.pack(size, BLANK_MAGIC)

@@ -1,0 +1,3 @@
+"""What a store's files mean: the CommitLog, its consume queues and its index files."""
+
+__all__: list[str] = []

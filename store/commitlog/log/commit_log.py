@@ -1,0 +1,160 @@
+"""The CommitLog: every message of the store in one sequence of files, read by physical offset."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog.errors import CorruptRecord, MessageNotFound
+from commitlog.files.mapped_file import MappedFile
+from commitlog.files.mapped_file_queue import MappedFileQueue
+from commitlog.format.record import (
+    HEADER_SIZE,
+    MIN_RECORD_SIZE,
+    Corrupt,
+    Filler,
+    Record,
+    Torn,
+    Unwritten,
+    decode_record,
+)
+
+__all__ = ["CommitLog"]
+
+# What one read of a single message fetches before its size is known; most messages fit.
+_FIRST_READ = 4096
+
+
+class CommitLog:
+    """Read access to ``<store>/commitlog``."""
+
+    def __init__(self, path: str) -> None:
+        self._files = MappedFileQueue(path)
+
+    @property
+    def path(self) -> str:
+        return self._files.path
+
+    def refresh(self) -> bool:
+        """Look whether files came or went; True when so."""
+        return self._files.refresh()
+
+    def bounds(self) -> tuple[int, int]:
+        """First byte of the first file, and the end of the last one. Equal when there are no files.
+
+        The last file is allocated ahead, so its end says how far the log *may* reach, not how far it does.
+        """
+        return (self._files.bases[0] if self._files.bases else 0), self._files.end()
+
+    @property
+    def min_offset(self) -> int:
+        return self._files.bases[0] if self._files.bases else 0
+
+    @property
+    def file_count(self) -> int:
+        return len(self._files.bases)
+
+    def find(self, physical_offset: int) -> MappedFile | None:
+        """The file that holds that byte; None before the first file, after the last and in a gap."""
+        try:
+            return self._files.find(physical_offset)
+        except FileNotFoundError:
+            self.refresh()
+            return self._files.find(physical_offset)
+
+    def missing_file_after(self, physical_offset: int) -> tuple[str, int] | None:
+        """For an offset in a gap between files: the path of the file that should be there, and where the gap ends."""
+        bases = self._files.bases
+        before = self._files.base_at(physical_offset)
+        later = [base for base in bases if base > physical_offset]
+        if before is None or not later:
+            return None
+        return self._files.path_of(before + self._files.file(before).size), later[0]
+
+    def header(self, physical_offset: int) -> bytes | None:
+        """The first 88 bytes of the record there; None when there is no such place or nothing was written to it."""
+        found = self.find(physical_offset)
+        if found is None:
+            return None
+        head = found.read(physical_offset - found.base, HEADER_SIZE)
+        return head if len(head) == HEADER_SIZE and any(head[:8]) else None
+
+    def holds(self, physical_offset: int, size: int) -> bool:
+        """Whether something was written at that place and the file reaches to its end. The content is not checked."""
+        found = self.find(physical_offset)
+        if found is None or physical_offset - found.base + size > found.size:
+            return False
+        return any(found.read(physical_offset - found.base, 8))
+
+    def read_record(self, physical_offset: int, *, check_crc: bool = True) -> Record:
+        """The record that starts at ``physical_offset``.
+
+        ``MessageNotFound`` where there is no log, nothing written, or a file's blank end; ``CorruptRecord`` where
+        the bytes contradict the format.
+        """
+        found = self.find(physical_offset) if physical_offset >= 0 else None
+        if found is None:
+            first, end = self.bounds()
+            raise MessageNotFound(f"No message at physical offset {physical_offset}: the log holds [{first}, {end}).")
+        position = physical_offset - found.base
+        data = found.read(position, _FIRST_READ)
+        decoded = decode_record(data, physical_offset=physical_offset, check_crc=check_crc)
+        if isinstance(decoded, Torn) and MIN_RECORD_SIZE <= decoded.needed <= found.size - position:
+            data = found.read(position, decoded.needed)
+            decoded = decode_record(data, physical_offset=physical_offset, check_crc=check_crc)
+        match decoded:
+            case Record():
+                return decoded
+            case Unwritten() | Filler():
+                what = (
+                    "nothing was written there"
+                    if isinstance(decoded, Unwritten)
+                    else "the file's blank end starts there"
+                )
+                raise MessageNotFound(f"No message at physical offset {physical_offset}: {what}.")
+            case Torn(needed, _):
+                raise CorruptRecord(
+                    f"TOTALSIZE of the record at physical offset {physical_offset}",
+                    path=found.path,
+                    offset=position,
+                    expected=f"at most the {found.size - position} bytes that are left of the file",
+                    found=needed,
+                    advice="Is this where a message starts?",
+                )
+            case Corrupt(field, offset, expected, value):
+                raise CorruptRecord(
+                    f"{field} of the record at physical offset {physical_offset}",
+                    path=found.path,
+                    offset=position + offset,
+                    expected=expected,
+                    found=value,
+                    advice="Is this where a message starts?",
+                )
+
+    def written_end(self, start: int) -> int:
+        """The end of the records that follow one another from ``start``, where a record or the end is known to be."""
+        at = start
+        while (found := self.find(at)) is not None:
+            decoded = decode_record(found.read(at - found.base, HEADER_SIZE), physical_offset=at, check_crc=False)
+            match decoded:
+                case Torn(needed, _) | Filler(needed) if needed <= found.size - (at - found.base):
+                    at += needed
+                case _:
+                    break
+        return at
+
+    def gather(
+        self, found: MappedFile, physical_offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """Few records far apart, each by a read of its own: their bytes back to back, and where each one starts."""
+        parts = [
+            found.read(offset - found.base, size)
+            for offset, size in zip(physical_offsets.tolist(), sizes.tolist(), strict=True)
+        ]
+        data = np.frombuffer(b"".join(parts), np.uint8)
+        positions = np.zeros(len(parts), np.int64)
+        np.cumsum([len(part) for part in parts[:-1]], out=positions[1:])
+        return data, positions
+
+    def close(self) -> None:
+        self._files.close()

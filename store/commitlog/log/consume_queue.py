@@ -1,0 +1,271 @@
+"""A consume queue: for every message of one queue of one topic, where it lies in the CommitLog.
+
+The read-only half. A queue is a sequence of 20-byte units in files of one directory; unit *n* is queue offset *n*.
+Files are allocated ahead, so a unit of size zero marks the end. Bounds are found by bisection, never by reading
+whole files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog.errors import CorruptConsumeQueue, FileMissing, OffsetOutOfRange
+from commitlog.files import disk
+from commitlog.files.mapped_file_queue import DirectoryListing
+from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE, decode_units
+from commitlog.log.commit_log import CommitLog
+from commitlog.paths import file_name_for_offset, parse_file_name
+
+__all__ = ["ConsumeQueue"]
+
+Units = npt.NDArray[Any]
+
+
+class ConsumeQueue:
+    """Read access to ``<store>/consumequeue/<topic>/<queue id>``.
+
+    ``bounds`` looks at the disk every time and is cheap when nothing changed: one ``stat``, one small read.
+    """
+
+    def __init__(self, path: str, topic: str, queue_id: int, commit_log: CommitLog) -> None:
+        self.path = path
+        self.topic = topic
+        self.queue_id = queue_id
+        self._commit_log = commit_log
+        self._listing = DirectoryListing(path)
+        self._bases: list[int] = []
+        self._end = -1
+        self._last_unit: tuple[int, int] = (-1, 0)
+        self._start = 0
+        self._start_seen_at: tuple[int, int] | None = None
+
+    # -- bounds ----------------------------------------------------------------------------------------------------
+
+    def bounds(self) -> tuple[int, int]:
+        """``(min_offset, max_offset)``: the first offset whose message is in the log, and the next to be written."""
+        try:
+            changed = self._listing.refresh()
+        except NotADirectoryError:
+            raise CorruptConsumeQueue(
+                "Consume queue", path=self.path, offset=0, expected="a directory of unit files", found="a file"
+            ) from None
+        if changed:
+            self._load_bases()
+        if not self._end_stands():
+            self._find_end()
+        log_start = self._commit_log.min_offset
+        seen_at = (log_start, self._bases[0] if self._bases else 0)
+        if seen_at != self._start_seen_at or self._start > self._end:
+            self._start = self._find_start(log_start)
+            self._start_seen_at = seen_at
+        elif self._start == self._end and self._end > 0:
+            self._start = self._find_start(log_start)
+        return self._start, self._end
+
+    def last_unit(self) -> tuple[int, int]:
+        """Queue offset and physical offset of the last message as ``bounds`` saw it; ``(-1, 0)`` without any."""
+        return self._last_unit
+
+    def _load_bases(self) -> None:
+        bases = sorted(base for name in self._listing.names if (base := parse_file_name(name)) is not None)
+        for base in bases:
+            if base % UNIT_SIZE:
+                raise CorruptConsumeQueue(
+                    "File name",
+                    path=self._file_path(base),
+                    offset=0,
+                    expected=f"a multiple of the unit size {UNIT_SIZE}",
+                    found=base,
+                )
+        self._bases = bases
+        self._end = -1
+        self._start_seen_at = None
+
+    def _file_path(self, base: int) -> str:
+        return os.path.join(self.path, file_name_for_offset(base))
+
+    def _base_of(self, offset: int) -> int | None:
+        position = offset * UNIT_SIZE
+        base = None
+        for candidate in reversed(self._bases):
+            if candidate <= position:
+                base = candidate
+                break
+        return base
+
+    def _read(self, base: int, start: int, stop: int) -> bytes:
+        """Bytes of the units ``[start, stop)`` as far as the file of that base holds them, in whole units."""
+        try:
+            descriptor = disk.open_file(self._file_path(base))
+        except FileNotFoundError:
+            return b""
+        try:
+            data = disk.read_at(descriptor, (stop - start) * UNIT_SIZE, start * UNIT_SIZE - base)
+        finally:
+            disk.close(descriptor)
+        return data[: len(data) - len(data) % UNIT_SIZE]
+
+    def _unit(self, offset: int) -> tuple[int, int] | None:
+        """Physical offset and size of one unit; None where no file holds it or nothing was written."""
+        base = self._base_of(offset)
+        data = self._read(base, offset, offset + 1) if base is not None else b""
+        return _place(data) if data else None
+
+    def _end_stands(self) -> bool:
+        """Whether the end is still where it was: the unit before it is the same, and none has come after it."""
+        if self._end <= 0 or not self._bases or self._last_unit[0] != self._end - 1:
+            return False
+        base = self._base_of(self._end - 1)
+        if base is None:
+            return False
+        data = self._read(base, self._end - 1, self._end + 1)
+        last = _place(data[:UNIT_SIZE]) if data else None
+        if last is None or last[0] != self._last_unit[1]:
+            return False
+        if len(data) > UNIT_SIZE:
+            return _place(data[UNIT_SIZE:]) is None
+        return self._base_of(self._end) == base
+
+    def _find_end(self) -> None:
+        self._end, self._last_unit = self._bases[0] // UNIT_SIZE if self._bases else 0, (-1, 0)
+        for base in reversed(self._bases):
+            first = base // UNIT_SIZE
+            count = self._written_units(base)
+            if count:
+                self._end = first + count
+                break
+            # An empty last file follows a full one; without the one before it, the queue ends (and starts) here.
+            self._end = first
+        if self._bases:
+            self._step_back_to_the_log()
+
+    def _written_units(self, base: int) -> int:
+        """How many units of a file have been written: they are its beginning, the rest is zero."""
+        try:
+            descriptor = disk.open_file(self._file_path(base))
+        except FileNotFoundError:
+            return 0
+        try:
+            capacity = disk.size_of(descriptor) // UNIT_SIZE
+
+            def written(index: int) -> bool:
+                data = disk.read_at(descriptor, UNIT_SIZE, index * UNIT_SIZE)
+                return len(data) == UNIT_SIZE and _place(data) is not None
+
+            return _first_false(0, capacity, written)
+        finally:
+            disk.close(descriptor)
+
+    def _step_back_to_the_log(self) -> None:
+        """Leave out units at the end whose messages never reached the log (the machine stopped between the two)."""
+        low = self._bases[0] // UNIT_SIZE
+        last = self._unit(self._end - 1) if self._end > low else None
+        if last is not None and last[1] != FILLER_SIZE and not self._in_log(last):
+            log_start = self._commit_log.min_offset
+
+            def present(offset: int) -> bool:
+                unit = self._unit(offset)
+                return unit is not None and (unit[1] == FILLER_SIZE or unit[0] < log_start or self._in_log(unit))
+
+            self._end = _first_false(low, self._end, present)
+            last = self._unit(self._end - 1) if self._end > low else None
+        if last is not None:
+            self._last_unit = (self._end - 1, last[0])
+
+    def _in_log(self, unit: tuple[int, int]) -> bool:
+        if unit[0] < self._commit_log.min_offset:
+            return True
+        if unit[0] < 0 or unit[1] <= 0:
+            return True  # damaged rather than absent: reading it will say so
+        if self._commit_log.holds(*unit):
+            return True
+        # Behind a gap of the log, or in it, the message was written once: that is for the reader to report.
+        return self._commit_log.find(unit[0]) is None and self._commit_log.missing_file_after(unit[0]) is not None
+
+    def _find_start(self, log_start: int) -> int:
+        low = self._bases[0] // UNIT_SIZE if self._bases else 0
+        if not self._commit_log.file_count:
+            return self._end
+
+        def expired(offset: int) -> bool:
+            unit = self._unit(offset)
+            return unit is not None and (unit[1] == FILLER_SIZE or unit[0] < log_start)
+
+        return _first_false(low, self._end, expired)
+
+    # -- units -----------------------------------------------------------------------------------------------------
+
+    def unit(self, offset: int) -> tuple[int, int] | None:
+        """Physical offset and size of the message at a queue offset; None where there is none."""
+        found = self._unit(offset) if offset >= 0 else None
+        return None if found is None or found[1] == FILLER_SIZE else found
+
+    def units(self, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
+        """The units ``[start, stop)`` in arrays of at most ``chunk``, fillers included.
+
+        ``OffsetOutOfRange`` when retention has taken them, ``FileMissing`` for a gap in the middle,
+        ``CorruptConsumeQueue`` for a unit that cannot be right.
+        """
+        at = start
+        while at < stop:
+            base = self._base_of(at)
+            data = self._read(base, at, min(at + chunk, stop)) if base is not None else b""
+            if not data:
+                self._explain_absence(at, stop)
+            units = decode_units(data)
+            self._check(units, at, base or 0)
+            yield units
+            at += len(units)
+
+    def _explain_absence(self, at: int, stop: int) -> None:
+        self._commit_log.refresh()
+        low, high = self.bounds()
+        later = [base // UNIT_SIZE for base in self._bases if base // UNIT_SIZE > at]
+        if low <= at < high and later:
+            before = self._base_of(at)
+            held = at * UNIT_SIZE if before is None else before + os.path.getsize(self._file_path(before))
+            raise FileMissing(
+                path=self._file_path(held - held % UNIT_SIZE),
+                topic=self.topic,
+                queue_id=self.queue_id,
+                start=at,
+                stop=min(later),
+            )
+        raise OffsetOutOfRange(
+            topic=self.topic, queue_id=self.queue_id, start=at, stop=stop, min_offset=low, max_offset=high
+        )
+
+    def _check(self, units: Units, at: int, base: int) -> None:
+        bad = (units["size"] <= 0) | (units["physical_offset"] < 0)
+        if bad.any():
+            index = int(np.argmax(bad))
+            raise CorruptConsumeQueue(
+                f"Unit of queue offset {at + index} of topic {self.topic!r}, queue {self.queue_id}",
+                path=self._file_path(base),
+                offset=(at + index) * UNIT_SIZE - base,
+                expected="a physical offset of at least 0 and a size of at least 1",
+                found=f"{int(units['physical_offset'][index])} and {int(units['size'][index])}",
+                advice="The queue can be rebuilt from the CommitLog.",
+            )
+
+
+def _place(data: bytes) -> tuple[int, int] | None:
+    """Physical offset and size of a unit's bytes; None when nothing was written there."""
+    size = int.from_bytes(data[8:12], "big", signed=True)
+    return (int.from_bytes(data[:8], "big", signed=True), size) if size else None
+
+
+def _first_false(low: int, high: int, predicate: Callable[[int], bool]) -> int:
+    """The first number in ``[low, high)`` for which ``predicate`` fails, ``high`` when it never does (bisection)."""
+    while low < high:
+        middle = (low + high) // 2
+        if predicate(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low

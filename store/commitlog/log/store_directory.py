@@ -1,0 +1,86 @@
+"""Is this directory a store that can be read? Answered by name, before anything in it is opened."""
+
+from __future__ import annotations
+
+import os
+
+from commitlog.errors import NotAStore, StoreNotFound, UnsupportedStore
+from commitlog.files import disk
+from commitlog.paths import (
+    ABORT,
+    BATCH_CONSUME_QUEUE,
+    CHECKPOINT,
+    COMMIT_LOG,
+    COMPACTION_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    INDEX,
+    LOCK,
+)
+
+__all__ = ["check_store_directory", "check_topic_kind"]
+
+_DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX)
+_FILES = (CHECKPOINT, ABORT, LOCK)
+
+
+def check_store_directory(path: str) -> None:
+    """Return for a store directory of the default kind; raise the ``StoreOpenError`` that fits for anything else."""
+    try:
+        names = set(disk.list_names(path))
+    except FileNotFoundError:
+        raise StoreNotFound(f"There is no store at {path}: no such directory.", path=path) from None
+    except NotADirectoryError:
+        raise NotAStore(
+            f"{path} is a file; a store is a directory that holds '{COMMIT_LOG}' and '{CONSUME_QUEUE}'.", path=path
+        ) from None
+    if not names & {*_DIRECTORIES, *_FILES}:
+        raise NotAStore(f"{path} is not a store: it holds neither {_known()}.{_hint(path, names)}", path=path)
+    for name in _DIRECTORIES:
+        inner = os.path.join(path, name)
+        if name in names and not os.path.isdir(inner):
+            raise NotAStore(f"{inner} should be a directory of the store, but is a file.", path=inner)
+    _refuse_other_kinds(path, names)
+
+
+def _known() -> str:
+    return ", ".join(f"'{name}'" for name in _DIRECTORIES) + f" nor '{CHECKPOINT}'"
+
+
+def _hint(path: str, names: set[str]) -> str:
+    for name in ("store", "rocketmq-store"):
+        if name in names:
+            return f" Did you mean {os.path.join(path, name)}?"
+    if any(name.isdigit() and len(name) == 20 for name in names):
+        return f" It looks like one of a store's own directories: did you mean {os.path.dirname(path)}?"
+    return ""
+
+
+def _refuse_other_kinds(path: str, names: set[str]) -> None:
+    queues = os.path.join(path, CONSUME_QUEUE)
+    if CONSUME_QUEUE in names:
+        inside = disk.list_names(queues)
+        if "CURRENT" in inside and any(name.startswith("MANIFEST-") for name in inside):
+            raise UnsupportedStore(
+                f"{path} keeps its consume queues in RocksDB (storeType=defaultRocksDB). Only the default store type, "
+                "with consume-queue files, can be read.",
+                path=path,
+            )
+    ledgers = sorted(name for name in names if name.startswith("dledger-"))
+    if ledgers and COMMIT_LOG not in names:
+        raise UnsupportedStore(
+            f"{path} keeps its log in DLedger files ({ledgers[0]}), whose records have another frame. Only the default "
+            "CommitLog can be read.",
+            path=path,
+        )
+
+
+def check_topic_kind(path: str, topic: str) -> None:
+    """Refuse a topic whose messages cannot be had from its plain consume queue."""
+    for directory, what in (
+        (BATCH_CONSUME_QUEUE, "is kept in batch consume queues"),
+        (COMPACTION_CONSUME_QUEUE, "is a compaction topic"),
+    ):
+        if os.path.isdir(os.path.join(path, directory, topic)):
+            raise UnsupportedStore(
+                f"Topic {topic!r} in {path} {what} ({directory}/{topic}), which this package does not read.", path=path
+            )

@@ -1,0 +1,145 @@
+"""The names of a store's files and directories, and what may be a topic.
+
+::
+
+    <store>/
+      commitlog/<20 digits>                         the log; a file is named by the physical offset it starts at
+      consumequeue/<topic>/<queue id>/<20 digits>   one queue; a file is named by the byte of the queue it starts at
+      index/<yyyyMMddHHmmssSSS>                     index files, named by the local time of their creation
+      config/*.json                                 topics, subscription groups, consumer offsets, ...; each with a .bak
+      checkpoint  abort  lock
+
+Source: RocketMQ ``store/config/StorePathConfigHelper.java``, ``broker/BrokerPathConfigHelper.java``,
+``common/topic/TopicValidator.java``, ``broker/topic/TopicConfigManager.java``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from commitlog.errors import InvalidValue
+
+__all__ = [
+    "ABORT",
+    "BACKUP_SUFFIX",
+    "BATCH_CONSUME_QUEUE",
+    "CHECKPOINT",
+    "COMMIT_LOG",
+    "COMPACTION_CONSUME_QUEUE",
+    "CONFIG",
+    "CONSUMER_FILTER_CONFIG",
+    "CONSUMER_OFFSET_CONFIG",
+    "CONSUME_QUEUE",
+    "CONSUME_QUEUE_EXT",
+    "DELAY_OFFSET_CONFIG",
+    "DLQ_TOPIC_PREFIX",
+    "INDEX",
+    "LOCK",
+    "RETRY_TOPIC_PREFIX",
+    "SUBSCRIPTION_GROUP_CONFIG",
+    "SYSTEM_TOPICS",
+    "SYSTEM_TOPIC_PREFIXES",
+    "TOPICS_CONFIG",
+    "file_name_for_offset",
+    "is_system_topic",
+    "parse_file_name",
+    "validate_new_topic",
+    "validate_topic",
+]
+
+# Directories of the store directory.
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
+BATCH_CONSUME_QUEUE = "batchconsumequeue"
+COMPACTION_CONSUME_QUEUE = "compaction/compactionCq"
+INDEX = "index"
+CONFIG = "config"
+
+# Files of the store directory.
+CHECKPOINT = "checkpoint"
+ABORT = "abort"
+LOCK = "lock"
+
+# Files of the config directory.
+TOPICS_CONFIG = "topics.json"
+SUBSCRIPTION_GROUP_CONFIG = "subscriptionGroup.json"
+CONSUMER_OFFSET_CONFIG = "consumerOffset.json"
+DELAY_OFFSET_CONFIG = "delayOffset.json"
+CONSUMER_FILTER_CONFIG = "consumerFilter.json"
+BACKUP_SUFFIX = ".bak"
+
+_FILE_NAME_DIGITS = 20
+_MAX_OFFSET = 2**63 - 1
+
+RETRY_TOPIC_PREFIX = "%RETRY%"
+DLQ_TOPIC_PREFIX = "%DLQ%"
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
+_NEW_TOPIC_LENGTH = 127
+# Also the longest name that file systems give a directory, as every topic has one.
+_LONGEST_TOPIC_LENGTH = 255
+
+# Topics that a broker or proxy makes for itself under these names. What is in %RETRY% and %DLQ% topics came from
+# applications, so they are not among them.
+SYSTEM_TOPICS = frozenset(
+    {
+        # TopicValidator's own set
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+        # <cluster> and <cluster>_REPLY_TOPIC of TopicConfigManager, for the cluster name that brokers have by default
+        "DefaultCluster",
+        "DefaultCluster_REPLY_TOPIC",
+        # ProxyConfig
+        "DefaultHeartBeatSyncerTopic",
+    }
+)
+SYSTEM_TOPIC_PREFIXES = ("rmq_sys_", "RMQ_SYS_")
+
+
+def file_name_for_offset(offset: int) -> str:
+    """The 20 digits that name the file which starts at ``offset``. ``InvalidValue`` unless it is 0 to 2**63 - 1."""
+    if not 0 <= offset <= _MAX_OFFSET:
+        raise InvalidValue(f"A file's first offset is 0 to {_MAX_OFFSET}, not {offset}.")
+    return f"{offset:0{_FILE_NAME_DIGITS}d}"
+
+
+def parse_file_name(name: str) -> int | None:
+    """The offset that a file name stands for; None for a name that is not of 20 digits or beyond 2**63 - 1."""
+    if len(name) != _FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
+        return None
+    offset = int(name)
+    return offset if offset <= _MAX_OFFSET else None
+
+
+def validate_topic(topic: str, *, max_length: int = _LONGEST_TOPIC_LENGTH) -> None:
+    """``InvalidValue`` for what cannot be the name of a topic that a store already holds.
+
+    Stores hold longer names than RocketMQ's tools create: ``validate_new_topic`` has the limit for new ones.
+    """
+    if not _TOPIC.fullmatch(topic):
+        raise InvalidValue(f"A topic is made of letters, digits, '_', '-', '%' and '|', and not empty: {topic!r}.")
+    if len(topic) > max_length:
+        raise InvalidValue(f"A topic has at most {max_length} characters here, {topic!r} has {len(topic)}.")
+
+
+def validate_new_topic(topic: str) -> None:
+    """``InvalidValue`` for a topic that RocketMQ would not create: 127 characters, 255 for retry and dead letters."""
+    for_group = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
+    validate_topic(topic, max_length=_LONGEST_TOPIC_LENGTH if for_group else _NEW_TOPIC_LENGTH)
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic holds RocketMQ's own records rather than an application's.
+
+    A broker also makes topics named after itself and its cluster; these cannot be told from an application's by name,
+    and only those of the default cluster are known here.
+    """
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIXES)

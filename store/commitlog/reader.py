@@ -1,0 +1,377 @@
+"""``StoreReader``: the read-only view of a store directory.
+
+It takes no lock, starts no thread and repairs nothing, so any number of readers may stand beside a live owner, in any
+process. What the owner adds shows at the next call; what retention removes shows as a named error.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+
+from commitlog.errors import (
+    CorruptCheckpoint,
+    InvalidValue,
+    MessageNotFound,
+    OffsetOutOfRange,
+    QueueNotFound,
+    TopicNotFound,
+    UnsupportedStore,
+)
+from commitlog.files import disk
+from commitlog.files.mapped_file_queue import DirectoryListing
+from commitlog.format import compression, message_id, sys_flag
+from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
+from commitlog.format.columns import DEFAULT_COLUMNS, arrow_schema
+from commitlog.format.properties import KEY_SEPARATOR, KEYS, TAGS, decode_properties, decode_utf8
+from commitlog.format.record import Record
+from commitlog.format.record_columns import MAX_DECOMPRESSED_SIZE
+from commitlog.log.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
+from commitlog.log.commit_log import CommitLog
+from commitlog.log.consume_queue import ConsumeQueue, Units
+from commitlog.log.index_service import IndexFileInfo, IndexService
+from commitlog.log.store_directory import check_store_directory, check_topic_kind
+from commitlog.message import MessageExt
+from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, validate_topic
+
+__all__ = ["Fence", "QueueInfo", "StoreReader"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """The bounds of one queue: ``min_offset`` is the first message, ``max_offset`` the next one to be written."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+class Fence(NamedTuple):
+    """What tells a message from another one that took its queue offset after the store lost its tail.
+
+    ``crc`` is the CRC-32 of the record's first 88 bytes, its BODYCRC and store time among them.
+    """
+
+    physical_offset: int
+    crc: int
+
+
+class StoreReader:
+    """Reads a store that RocketMQ (or this package) wrote. Use it as a context manager; one thread at a time."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
+        self._topic_listing = DirectoryListing(os.path.join(path, CONSUME_QUEUE))
+        self._queue_listings: dict[str, DirectoryListing] = {}
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._index = IndexService(os.path.join(path, INDEX))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> StoreReader:
+        """Open the store directory at ``path``, whatever its size in constant time.
+
+        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read.
+        """
+        directory = os.path.abspath(os.fspath(path))
+        check_store_directory(directory)
+        return cls(directory)
+
+    def __enter__(self) -> StoreReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every file. Batches that were handed out stay valid: they own their bytes."""
+        self._commit_log.close()
+        self._index.close()
+
+    # -- what there is ---------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        """All topics that have a consume queue, sorted, system topics included."""
+        if self._topic_listing.refresh():
+            self._queue_listings = {t: q for t, q in self._queue_listings.items() if t in self._topic_listing.names}
+        return sorted(name for name in self._topic_listing.names if _is_topic(name))
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """The topic's queue ids, sorted. ``TopicNotFound`` for a topic without a consume queue."""
+        listing = self._queue_listings.get(topic)
+        if listing is None:
+            _require_topic(topic)
+            check_topic_kind(self.path, topic)
+            listing = DirectoryListing(os.path.join(self._topic_listing.path, topic))
+        try:
+            listing.refresh()
+        except NotADirectoryError:
+            listing.names = []
+        ids = sorted(int(name) for name in listing.names if name.isascii() and name.isdigit() and len(name) < 11)
+        if not ids:
+            self._queue_listings.pop(topic, None)
+            raise TopicNotFound(f"Topic {topic!r} has no consume queue in {self.path}.")
+        self._queue_listings[topic] = listing
+        return ids
+
+    def queues(self, topic: str) -> list[QueueInfo]:
+        """The bounds of all queues of a topic, by queue id. ``TopicNotFound``."""
+        return [self.queue_info(topic, queue_id) for queue_id in self.queue_ids(topic)]
+
+    def queue_info(self, topic: str, queue_id: int) -> QueueInfo:
+        """The bounds of one queue as they are now. ``TopicNotFound``, ``QueueNotFound``."""
+        queue = self._queue(topic, queue_id)
+        self._commit_log.refresh()
+        return QueueInfo(topic, queue_id, *queue.bounds())
+
+    def physical_bounds(self) -> tuple[int, int]:
+        """First byte of the log, and the end of what was written to it.
+
+        Files are allocated ahead, so the end is looked for: from the last message of any queue on, record by record.
+        This asks every queue once.
+        """
+        self._commit_log.refresh()
+        end = self._commit_log.min_offset
+        for topic in self.topics():
+            try:
+                queue_ids = self.queue_ids(topic)
+            except (TopicNotFound, UnsupportedStore):
+                continue
+            for queue_id in queue_ids:
+                queue = self._queue(topic, queue_id)
+                queue.bounds()
+                unit = queue.unit(queue.last_unit()[0])
+                if unit is not None and unit[1] > 0:
+                    end = max(end, sum(unit))
+        return self._commit_log.min_offset, self._commit_log.written_end(end)
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the ``abort`` file is there: an owner runs, or one stopped without closing the store."""
+        return os.path.exists(os.path.join(self.path, ABORT))
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The times up to which the owner flushed; None without a checkpoint file. ``CorruptCheckpoint``."""
+        path = os.path.join(self.path, CHECKPOINT)
+        try:
+            data = disk.read_file(path, 16 * CHECKPOINT_SIZE)
+            return decode_checkpoint(data)
+        except FileNotFoundError:
+            return None
+        except (InvalidValue, OSError) as error:
+            raise CorruptCheckpoint(
+                "Checkpoint", path=path, offset=0, expected=f"{CHECKPOINT_SIZE} bytes of times", found=str(error)
+            ) from error
+
+    def index_files(self) -> list[IndexFileInfo]:
+        """The index files, oldest first, with the times and offsets they cover. ``CorruptIndex``."""
+        return self._index.files()
+
+    # -- messages by queue offset ----------------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        start: int,
+        stop: int | None = None,
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        verify_crc: bool = False,
+        max_batch_rows: int = DEFAULT_ROWS,
+        max_batch_bytes: int = DEFAULT_SIZE,
+    ) -> Iterator[pa.RecordBatch]:
+        """The messages at the queue offsets ``[start, stop)`` in order, in batches of the named columns.
+
+        ``stop`` defaults to the queue's end as it is now. Body bytes a batch stay below ``max_batch_bytes`` unless
+        one message alone is larger. Fillers (units without a message) give no row.
+
+        Raises ``OffsetOutOfRange`` for offsets that are not there, also when retention takes them while they are
+        being read; ``CorruptRecord`` (with ``verify_crc`` also for a body that does not match its CRC),
+        ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
+        """
+        schema = arrow_schema(columns)
+        limits = BlockLimits(
+            rows=_positive("max_batch_rows", max_batch_rows), size=_positive("max_batch_bytes", max_batch_bytes)
+        )
+        low, high = self._check_range(topic, queue_id, start, stop)
+        blocks = BlockReader(self._commit_log, self._queue(topic, queue_id), limits, verify_crc=verify_crc)
+        return blocks.batches(low, high, schema.names)
+
+    def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
+        """The queue's units ``[start, stop)``: numpy arrays of ``physical_offset``, ``size``, ``tags_code``.
+
+        Fillers are among them, with the size ``0x7FFFFFFF``. Raises as ``read`` does.
+        """
+        low, high = self._check_range(topic, queue_id, start, stop)
+        return self._queue(topic, queue_id).units(low, high, chunk=chunk)
+
+    def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
+        """The identity of the message at a queue offset; None when there is none (any more) to look at."""
+        queue = self._queue(topic, queue_id)
+        last_offset, last_place = queue.last_unit()
+        if offset == last_offset:
+            place: int | None = last_place
+        else:
+            unit = queue.unit(offset)
+            place = None if unit is None else unit[0]
+        head = None if place is None else self._commit_log.header(place)
+        return None if place is None or head is None else Fence(place, zlib.crc32(head))
+
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message at a queue offset was stored, in milliseconds since the epoch. ``OffsetOutOfRange``."""
+        low, high = self._check_range(topic, queue_id, offset, offset + 1)
+        unit = self._queue(topic, queue_id).unit(low)
+        if unit is None:
+            raise OffsetOutOfRange(
+                topic=topic, queue_id=queue_id, start=offset, stop=high, min_offset=low, max_offset=high
+            )
+        return self._commit_log.read_record(unit[0], check_crc=False).store_timestamp
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, boundary: Literal["lower", "upper"] = "lower"
+    ) -> int:
+        """A queue offset by store time (milliseconds), found by bisection.
+
+        ``lower``: the first message stored at or after the time, the queue's end when all are older. ``upper``: the
+        last message stored at or before it, the queue's first offset when all are younger. These are the answers of
+        RocketMQ's ``getOffsetInQueueByTime``.
+        """
+        if boundary not in ("lower", "upper"):
+            raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
+        info = self.queue_info(topic, queue_id)
+        low, high = info.min_offset, info.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored = self.store_timestamp(topic, queue_id, middle)
+            if stored < timestamp_ms or (boundary == "upper" and stored == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return low if boundary == "lower" else max(low - 1, info.min_offset)
+
+    # -- messages by place, id and key -----------------------------------------------------------------------------
+
+    def message_at(self, physical_offset: int) -> MessageExt:
+        """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``."""
+        self._commit_log.refresh()
+        return _message(self._commit_log.read_record(physical_offset))
+
+    def message_by_id(self, message_id_text: str) -> MessageExt:
+        """The message of an offset message id (32 hex characters, 56 with an IPv6 host).
+
+        ``InvalidValue`` for anything else; ``MessageNotFound`` also when the message there was stored by another
+        host than the id names.
+        """
+        wanted = message_id.decode_message_id(message_id_text)
+        self._commit_log.refresh()
+        record = self._commit_log.read_record(wanted.physical_offset)
+        if (record.store_ip, record.store_port) != (wanted.host, wanted.port):
+            stored_by = message_id.format_host(record.store_ip, record.store_port)
+            raise MessageNotFound(
+                f"No message of id {message_id_text}: the one at offset {wanted.physical_offset} was stored by "
+                f"{stored_by}, the id names {message_id.format_host(wanted.host, wanted.port)}."
+            )
+        return _message(record)
+
+    def query(self, topic: str, key: str, *, begin: int = 0, end: int = 2**63 - 1, limit: int = 64) -> list[MessageExt]:
+        """The newest ``limit`` messages of a topic with that key or unique key, in the order of the log.
+
+        ``begin`` and ``end`` are store times in milliseconds, both inclusive. The index holds hashes, so each
+        message's own topic and keys are compared. ``CorruptIndex``, ``CorruptRecord``.
+        """
+        _require_topic(topic)
+        if not key or " " in key:
+            raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
+        self._commit_log.refresh()
+        found: dict[int, MessageExt] = {}
+        for offset in self._index.candidates(topic, key, begin, end, strict=not self.aborted):
+            if len(found) >= _positive("limit", limit):
+                break
+            if offset in found or offset < self._commit_log.min_offset:
+                continue
+            message = _message(self._commit_log.read_record(offset))
+            matches = message.topic == topic and (key in message.keys or message.unique_key == key)
+            if matches and begin <= message.store_timestamp <= end:
+                found[offset] = message
+        return [found[offset] for offset in sorted(found)]
+
+    # --------------------------------------------------------------------------------------------------------------
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            if queue_id not in self.queue_ids(topic):
+                raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self.path}.")
+            path = os.path.join(self._topic_listing.path, topic, str(queue_id))
+            queue = self._queues[topic, queue_id] = ConsumeQueue(path, topic, queue_id, self._commit_log)
+        return queue
+
+    def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
+        info = self.queue_info(topic, queue_id)
+        high = info.max_offset if stop is None else stop
+        if start < info.min_offset or high > info.max_offset or start > high:
+            raise OffsetOutOfRange(
+                topic=topic,
+                queue_id=queue_id,
+                start=start,
+                stop=high,
+                min_offset=info.min_offset,
+                max_offset=info.max_offset,
+            )
+        return start, high
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise InvalidValue(f"{name} is at least 1, not {value}.")
+    return value
+
+
+def _is_topic(name: str) -> bool:
+    try:
+        _require_topic(name)
+    except InvalidValue:
+        return False
+    return True
+
+
+def _require_topic(topic: str) -> None:
+    validate_topic(topic)
+
+
+def _message(record: Record) -> MessageExt:
+    properties = decode_properties(record.properties)
+    body = record.body
+    if record.sys_flag & sys_flag.COMPRESSED_FLAG:
+        body = compression.decompress(body, sys_flag.compression_type(record.sys_flag), MAX_DECOMPRESSED_SIZE)
+    return MessageExt(
+        topic=decode_utf8(record.topic),
+        body=body,
+        tags=properties.get(TAGS),
+        keys=tuple(key for key in properties.get(KEYS, "").split(KEY_SEPARATOR) if key),
+        queue_id=record.queue_id,
+        flag=record.flag,
+        properties=properties,
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
+        store_size=record.total_size,
+        sys_flag=record.sys_flag,
+        body_crc=record.body_crc,
+        born_timestamp=record.born_timestamp,
+        born_host=message_id.format_host(record.born_ip, record.born_port),
+        store_timestamp=record.store_timestamp,
+        store_host=message_id.format_host(record.store_ip, record.store_port),
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+        message_id=message_id.encode_message_id(record.store_ip, record.store_port, record.physical_offset),
+    )

@@ -1,0 +1,3 @@
+"""Tests, laid out like the packages they test."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Benchmarks. Each ``bench_<name>.py`` has a ``main()`` that prints its results; ``make bench`` runs them all."""
+
+__all__: list[str] = []

@@ -1,0 +1,28 @@
+"""Runs the benchmarks: ``python -m tests.benchmarks [name ...]``, all of them without a name."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmarks named in ``arguments``, one after the other, and return an exit code."""
+    known = sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Run benchmarks.")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(known) or 'none yet'}")
+    names: list[str] = parser.parse_args(arguments).names
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(known) or 'none'}")
+    for name in names or known:
+        print(f"== {name}", flush=True)
+        importlib.import_module(f"tests.benchmarks.bench_{name}").main()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

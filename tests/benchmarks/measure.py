@@ -1,0 +1,73 @@
+"""What the benchmarks share: stores to read, clocks, and a table of results."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from tests.support.store_builder import StoreBuilder
+
+__all__ = ["GIB", "best_of", "machine", "message_store", "scratch", "show"]
+
+GIB = 1 << 30
+_CHUNK = 50_000
+# What a RocketMQ client adds to the KEYS and TAGS of a message.
+_CLIENT_PROPERTIES = "UNIQ_KEY\x010A0B0C0D00002A9F00000000{:08d}\x02WAIT\x01true\x02"
+
+
+def scratch() -> Path:
+    """Where stores are built; kept between runs, since they take longer to build than to read."""
+    path = Path(os.environ.get("COMMITLOG_BENCH_DIR", "/tmp/commitlog-bench"))
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def message_store(name: str, *, body_size: int, size: int, queues: int = 4) -> Path:
+    """A store of one topic, ``orders``, with tags and keys, its messages spread evenly over the queues."""
+    path = scratch() / name
+    if (path / "complete").exists():
+        return path
+    shutil.rmtree(path, ignore_errors=True)
+    builder = StoreBuilder(path, log_file_size=GIB, queue_file_units=300_000)
+    raw = np.random.default_rng(1).integers(32, 127, body_size * _CHUNK, dtype=np.uint8)
+    offsets = np.arange(0, (_CHUNK + 1) * body_size, body_size, dtype=np.int32)
+    bodies = pa.Array.from_buffers(pa.binary(), _CHUNK, [None, pa.py_buffer(offsets), pa.py_buffer(raw)])
+    tags = ["created", "paid", "shipped", "returned"] * (_CHUNK // 4)
+    count = 0
+    while builder.position < size:
+        keys = [f"k{count + row}" for row in range(_CHUNK)]
+        builder.append(
+            "orders", list(range(queues)), bodies, tags=tags, keys=keys, more=_CLIENT_PROPERTIES.format(count)
+        )
+        count += _CHUNK
+    (path / "complete").write_text(str(count))
+    return path
+
+
+def best_of(times: int, work: Callable[[], None]) -> float:
+    """Seconds of the fastest of several runs: the others were disturbed."""
+    seconds = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds)
+
+
+def machine() -> str:
+    cpu = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        "?",
+    )
+    return f"{os.cpu_count()} x {cpu}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+
+
+def show(label: str, value: str, goal: str = "") -> None:
+    print(f"  {label:<62} {value:>18}   {goal}", flush=True)

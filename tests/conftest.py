@@ -1,0 +1,75 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support import golden
+from tests.support.local_spark import start_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__: list[str] = []
+
+# PySpark's collect() gives naive datetimes in the local time zone.
+os.environ["TZ"] = "UTC"
+time.tzset()
+
+# The default profile is the same on every run, so that a failure in CI is a failure here; `make stress` explores.
+_QUIET = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+settings.register_profile("default", deadline=None, derandomize=True, suppress_health_check=_QUIET)
+settings.register_profile("stress", deadline=None, max_examples=5_000, suppress_health_check=_QUIET)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever uses Spark is marked so, without having to say it twice."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def golden_533(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the store directory that RocketMQ 5.3.3 left after a clean stop. Shared: do not alter it."""
+    return golden.copy_golden(golden.ROCKETMQ_533, tmp_path_factory.mktemp("golden-533") / "store")
+
+
+@pytest.fixture(scope="session")
+def golden_498(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the store directory that RocketMQ 4.9.8 left when it was killed. Shared: do not alter it."""
+    return golden.copy_golden(golden.ROCKETMQ_498, tmp_path_factory.mktemp("golden-498") / "store")
+
+
+@pytest.fixture(scope="session")
+def golden_broker_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the ``config`` directory of a RocketMQ 5.3.3 broker. Shared: do not alter it."""
+    return golden.copy_golden(golden.ROCKETMQ_533_BROKER_CONFIG, tmp_path_factory.mktemp("golden-config") / "config")
+
+
+@pytest.fixture(scope="session")
+def expected_533() -> dict[str, list[dict[str, Any]]]:
+    """What RocketMQ read back from ``golden_533``, by kind."""
+    return golden.expected(golden.ROCKETMQ_533)
+
+
+@pytest.fixture(scope="session")
+def expected_498() -> dict[str, list[dict[str, Any]]]:
+    """What RocketMQ read back from ``golden_498``, by kind."""
+    return golden.expected(golden.ROCKETMQ_498)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One local Spark for all tests."""
+    session = start_spark(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()

@@ -1,0 +1,111 @@
+"""The offset in the checkpoint: the same value is the same text, and what is not ours is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commitlog import Fence
+from pyspark_commitlog.errors import OffsetFormatError
+from pyspark_commitlog.offsets import StreamOffset
+
+__all__: list[str] = []
+
+KEYS = st.tuples(st.sampled_from(["orders", "audit", "%RETRY%g"]), st.integers(0, 20))
+COUNTS = st.integers(0, 2**63 - 1)
+FENCES = st.builds(Fence, COUNTS, st.integers(0, 2**32 - 1))
+OFFSETS = st.builds(
+    StreamOffset,
+    offsets=st.dictionaries(KEYS, COUNTS),
+    fences=st.dictionaries(KEYS, FENCES),
+    batch_starts=st.dictionaries(KEYS, COUNTS),
+    initial=st.booleans(),
+)
+
+
+def test_the_documented_shape() -> None:
+    offset = StreamOffset(
+        offsets={("orders", 10): 7, ("orders", 2): 23}, fences={("orders", 2): Fence(81920, 305419896)}
+    )
+    assert json.dumps(offset.to_json()) == (
+        '{"version": 1, "offsets": {"orders": {"2": 23, "10": 7}}, "fence": {"orders": {"2": [81920, 305419896]}}}'
+    )
+
+
+@given(OFFSETS)
+def test_an_offset_comes_back_from_the_checkpoint(offset: StreamOffset) -> None:
+    assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+
+
+@given(OFFSETS, st.randoms())
+def test_equal_offsets_are_equal_text(offset: StreamOffset, random: Any) -> None:
+    """Spark compares the text: another order of the keys would be a batch without news, again and again."""
+    keys = list(offset.offsets)
+    random.shuffle(keys)
+    shuffled = StreamOffset(
+        offsets={key: offset.offsets[key] for key in keys},
+        fences=dict(reversed(offset.fences.items())),
+        batch_starts=dict(reversed(offset.batch_starts.items())),
+        initial=offset.initial,
+    )
+    assert json.dumps(shuffled.to_json()) == json.dumps(offset.to_json())
+
+
+def test_keys_may_be_numbers() -> None:
+    parsed = StreamOffset.from_json({"version": 1, "offsets": {"orders": {0: 23}}})
+    assert parsed.offsets == {("orders", 0): 23}
+
+
+def test_a_newer_version_says_so() -> None:
+    with pytest.raises(OffsetFormatError, match=r"version 2.*written by a newer one"):
+        StreamOffset.from_json({"version": 2, "offsets": {}, "what": "ever"})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        "text",
+        {},
+        {"version": True, "offsets": {}},
+        {"version": 0, "offsets": {}},
+        {"version": "1", "offsets": {}},
+        {"version": 1},
+        {"version": 1, "offsets": []},
+        {"version": 1, "offsets": {"orders": 5}},
+        {"version": 1, "offsets": {"orders": {"0": -1}}},
+        {"version": 1, "offsets": {"orders": {"0": True}}},
+        {"version": 1, "offsets": {"orders": {"0": 1.0}}},
+        {"version": 1, "offsets": {"orders": {"0": 2**63}}},
+        {"version": 1, "offsets": {"orders": {"x": 1}}},
+        {"version": 1, "offsets": {}, "fence": {"orders": {"0": [1]}}},
+        {"version": 1, "offsets": {}, "fence": {"orders": {"0": ["1", 2]}}},
+        {"version": 1, "offsets": {}, "from": 5},
+        {"version": 1, "offsets": {}, "surprise": 5},
+        {"orders": {"0": 5}},
+    ],
+)
+def test_what_is_no_offset_of_ours_is_refused(value: object) -> None:
+    with pytest.raises(OffsetFormatError, match="expected"):
+        StreamOffset.from_json(value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.fixed_dictionaries({"version": st.just(1), "offsets": JSON}, optional={"fence": JSON, "from": JSON}))
+def test_any_json_is_read_or_refused_by_name(value: dict[str, Any]) -> None:
+    try:
+        parsed = StreamOffset.from_json(value)
+    except OffsetFormatError:
+        return
+    assert all(isinstance(offset, int) and offset >= 0 for offset in parsed.offsets.values())

@@ -1,0 +1,3 @@
+"""Each program in ``examples/`` is run as a user runs it."""
+
+__all__: list[str] = []

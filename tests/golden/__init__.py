@@ -1,0 +1,3 @@
+"""Stores that RocketMQ wrote; see README.md."""
+
+__all__: list[str] = []

@@ -1,0 +1,47 @@
+"""A small local Spark for tests and benchmarks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["PROJECT", "make_java_available", "start_spark"]
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+
+
+def make_java_available() -> None:
+    """Set ``JAVA_HOME`` the way ``make`` does, so that a bare ``pytest`` works too."""
+    found = subprocess.run([PROJECT / ".ci" / "java-home"], check=True, capture_output=True, text=True)
+    os.environ["JAVA_HOME"] = found.stdout.strip()
+
+
+def start_spark(scratch: Path, **settings: str) -> SparkSession:
+    """A ``local[2]`` session in UTC that keeps its files in ``scratch``; ``settings`` have ``__`` in place of dots."""
+    make_java_available()
+    from pyspark.sql import SparkSession
+
+    import pyspark_commitlog  # noqa: F401  # before the session: it points Spark's workers at this Python
+
+    builder = (
+        SparkSession.builder.appName("pyspark-commitlog tests")
+        .master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.default.parallelism", "2")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.local.dir", str(scratch / "local"))
+    )
+    for name, value in settings.items():
+        builder = builder.config(name.replace("__", "."), value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark

@@ -1,0 +1,3 @@
+"""Rules of the source tree itself, held by tests."""
+
+__all__: list[str] = []

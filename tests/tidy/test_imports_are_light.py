@@ -1,0 +1,81 @@
+"""What an import may bring with it. Each case runs in a fresh interpreter, since this one has imported everything."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+__all__: list[str] = []
+
+
+def modules_after(*statements: str, given: str = "") -> set[str]:
+    """The modules that ``statements`` load in a new interpreter, beyond those that ``given`` loads first."""
+    script = "\n".join(
+        [
+            "import json, sys",
+            given,
+            "before = set(sys.modules)",
+            *statements,
+            "print(json.dumps(sorted(set(sys.modules) - before)))",
+        ]
+    )
+    command = [sys.executable, "-W", "error", "-c", script]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return set(json.loads(ran.stdout.splitlines()[-1]))
+
+
+def packages(names: set[str]) -> set[str]:
+    return {name.split(".")[0] for name in names}
+
+
+def test_the_store_loads_neither_spark_nor_the_terminal() -> None:
+    loaded = packages(modules_after("import commitlog"))
+    assert "commitlog" in loaded
+    assert not loaded & {"pyspark", "pyspark_commitlog", "py4j", "typer", "rich", "pandas"}
+
+
+def test_the_errors_and_paths_load_nothing_heavy() -> None:
+    """Through their package's __init__ they load numpy and pyarrow, but never Spark."""
+    assert not packages(modules_after("import commitlog.errors, commitlog.paths")) & {"pyspark", "typer", "rich"}
+
+
+def test_the_connector_is_light_to_discover() -> None:
+    """Spark imports every package called pyspark_* on the first use of any Python source, ours or not."""
+    loaded = modules_after("import pyspark_commitlog", given="import pyspark.sql.datasource")
+    assert not packages(loaded) & {"numpy", "pyarrow", "pandas", "typer", "rich"}
+    assert "commitlog.reader" not in loaded
+
+
+def test_the_connector_imports_even_when_nothing_it_needs_does() -> None:
+    """If importing one package called pyspark_* fails, Spark registers none at all."""
+    broken = "\n".join(
+        [
+            "import sys, pyspark.sql.datasource",
+            "for name in ('commitlog', 'numpy', 'pyarrow', 'rich', 'typer'):",
+            "    for loaded in [key for key in sys.modules if key == name or key.startswith(name + '.')]:",
+            "        del sys.modules[loaded]",
+            "    sys.modules[name] = None",
+        ]
+    )
+    loaded = modules_after(
+        "import pyspark_commitlog", "assert pyspark_commitlog.DefaultSource.name() == 'commitlog'", given=broken
+    )
+    assert "pyspark_commitlog" in loaded
+
+
+def test_spark_finds_the_connector() -> None:
+    """Spark looks with pkgutil.iter_modules(), which does not see every kind of editable install."""
+    assert "pyspark_commitlog" in {module.name for module in pkgutil.iter_modules()}
+
+
+def test_both_packages_are_typed() -> None:
+    import commitlog
+    import pyspark_commitlog
+
+    for package in (commitlog, pyspark_commitlog):
+        assert package.__file__ is not None
+        assert (Path(package.__file__).parent / "py.typed").is_file()

@@ -1,0 +1,168 @@
+"""Imports point one way: leaves <- format <- files <- log <- reader <- cli, and the connector on public names."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.source_tree import Module, imported_names, modules
+
+__all__: list[str] = []
+
+# What each room may import, itself apart. `leaves` are the modules directly in the package that any room may use.
+LEAVES = frozenset({"config", "errors", "message", "paths"})
+ROOM_IMPORTS: dict[str, frozenset[str]] = {
+    "leaves": frozenset(),
+    "format": frozenset({"leaves"}),
+    "files": frozenset({"leaves", "format"}),
+    "log": frozenset({"leaves", "format", "files"}),
+    "services": frozenset({"leaves", "format", "files", "log"}),
+    "reader": frozenset({"leaves", "format", "files", "log"}),
+    "store": frozenset({"leaves", "format", "files", "log", "services", "reader"}),
+    # The package's own __init__ gathers the public names.
+    "public": frozenset({"leaves", "format", "files", "log", "services", "reader", "store"}),
+    "cli": frozenset({"leaves", "format", "files", "log", "services", "reader", "store", "public"}),
+}
+
+# The modules of commitlog that the connector may import from.
+PUBLIC_MODULES = ("commitlog", "commitlog.errors", "commitlog.paths", "commitlog.format.columns")
+
+# Third-party packages, by room. The standard library may be used anywhere but where FORBIDDEN says otherwise.
+THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({"numpy", "pyarrow"})) | {
+    "cli": frozenset({"numpy", "pyarrow", "rich", "typer"})
+}
+
+# format is pure: it reaches neither files nor threads nor the clock.
+FORBIDDEN_IN_FORMAT = frozenset(
+    {"mmap", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "threading", "time"}
+)
+
+# Outside files/, nothing opens, lists or maps.
+FILE_CALLS = frozenset(
+    {"fstat", "listdir", "lstat", "mkdir", "open", "pread", "pwrite", "remove", "rename", "replace", "rmdir", "scandir"}
+    | {"stat", "truncate", "unlink", "walk", "write"}
+)
+
+
+def room_of(name: str) -> str:
+    """The room of a module, or of a name imported from one, such as ``commitlog.format.record.decode``."""
+    parts = name.split(".")
+    if len(parts) == 1:
+        return "public"
+    if parts[1] in LEAVES:
+        return "leaves"
+    return parts[1] if parts[1] in ROOM_IMPORTS else "public"
+
+
+def test_every_module_of_the_store_is_in_a_room() -> None:
+    for module in modules("commitlog"):
+        parts = module.name.split(".")
+        assert len(parts) == 1 or parts[1] in LEAVES | ROOM_IMPORTS.keys(), (
+            f"{module.path}: no room is called {parts[1]!r}; give it one in {__name__} and in docs/architecture.md"
+        )
+
+
+def test_imports_within_the_store_point_one_way() -> None:
+    wrong = [
+        f"{module.path}:{line}: {room_of(module.name)} imports {name} ({room_of(name)})"
+        for module in modules("commitlog")
+        for name, line in imported_names(module)
+        if name.split(".")[0] == "commitlog"
+        and room_of(name) != room_of(module.name)
+        and room_of(name) not in ROOM_IMPORTS[room_of(module.name)]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_store_imports_only_the_packages_that_its_rooms_allow() -> None:
+    wrong = [
+        f"{module.path}:{line}: {room_of(module.name)} imports {name}"
+        for module in modules("commitlog")
+        for name, line in imported_names(module)
+        if (top := name.split(".")[0]) not in sys.stdlib_module_names
+        and top != "commitlog"
+        and top not in THIRD_PARTY[room_of(module.name)]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_connector_imports_only_public_names_of_the_store() -> None:
+    wrong = [
+        f"{module.path}:{line}: imports {name}"
+        for module in modules("pyspark_commitlog")
+        for name, line in imported_names(module)
+        if name.split(".")[0] == "commitlog"
+        and not (name in PUBLIC_MODULES or name.rpartition(".")[0] in PUBLIC_MODULES)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_public_module_is_not_a_way_around() -> None:
+    """``from commitlog import log`` ends in a public module's name, and would still reach a private room."""
+    private = ROOM_IMPORTS.keys() - {"leaves", "public"}
+    wrong = [
+        f"{module.path}:{line}: imports {name}"
+        for module in modules("pyspark_commitlog")
+        for name, line in imported_names(module)
+        if name.startswith("commitlog.") and name.count(".") == 1 and name.split(".")[1] in private
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_formats_are_pure() -> None:
+    wrong = [
+        f"{module.path}:{line}: imports {name}"
+        for module in modules("commitlog")
+        if room_of(module.name) in {"format", "leaves"}
+        for name, line in imported_names(module, with_type_checking=False)
+        if name.split(".")[0] in FORBIDDEN_IN_FORMAT
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_files_touches_files() -> None:
+    wrong = [
+        f"{module.path}:{line}: {what}"
+        for module in modules("commitlog")
+        if room_of(module.name) not in {"files", "cli"}
+        for line, what in _file_access(module)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def _file_access(module: Module) -> list[tuple[int, str]]:
+    """Imports of mmap, calls of the builtin open(), and calls of os functions that reach the disk."""
+    found = [(line, f"imports {name}") for name, line in imported_names(module) if name in {"mmap", "mmap.mmap"}]
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func
+        if isinstance(called, ast.Name) and called.id == "open":
+            found.append((node.lineno, "calls open()"))
+        elif (
+            isinstance(called, ast.Attribute)
+            and isinstance(called.value, ast.Name)
+            and called.value.id == "os"
+            and called.attr in FILE_CALLS
+        ):
+            found.append((node.lineno, f"calls os.{called.attr}()"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import a.b", ["a.b"]),
+        ("from a.b import c, d", ["a.b.c", "a.b.d"]),
+        ("def f():\n    from a import b", ["a.b"]),
+        ("from . import x", ["commitlog.log.x"]),
+        ("from ..format import x", ["commitlog.format.x"]),
+        ("if TYPE_CHECKING:\n    import os", []),
+    ],
+)
+def test_the_import_finder_sees_every_kind_of_import(source: str, names: list[str]) -> None:
+    module = Module(name="commitlog.log.here", path=Path("here.py"), tree=ast.parse(source))
+    assert [name for name, _ in imported_names(module, with_type_checking=False)] == names
