@@ -16,13 +16,13 @@ from collections import Counter
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.console import Console
 from rich.table import Table
 
@@ -58,7 +58,7 @@ class ShowProgress(StreamingQueryListener):
         # Spark asks for the latest offset when it plans a batch, so one planned in an earlier run has none.
         behind = f"{sum((latest - end).values()):>4} behind" if latest else "cut off by the stop, now done"
         orders = " ".join(str(end["orders", queue]) for queue in range(4))
-        console.print(f"  batch {progress.batchId}: {progress.numInputRows:>3} rows, orders up to {orders}, {behind}")
+        console.print(f"  batch {progress.batchId}: {progress.numInputRows:>3} rows, orders at {orders}, {behind}")
         self.batches += 1
         if self.batches == BATCHES_BEFORE_THE_STOP:
             self.enough.set()
@@ -156,7 +156,8 @@ def streaming_query(spark: SparkSession, store: Path, scratch: Path) -> DataStre
 
 def read_some_and_stop(spark: SparkSession, store: Path, scratch: Path, progress: ShowProgress) -> None:
     """Run the query for a few batches, then stop it while there is more to read."""
-    console.print(f"\nA streaming query, at most {ROWS_PER_BATCH} messages a batch:")
+    console.print(f"\nA streaming query, at most {ROWS_PER_BATCH} messages a batch over all topics.")
+    console.print("Shown of topic orders: the next offset to read of each of its four queues.")
     query = streaming_query(spark, store, scratch).trigger(processingTime="1 second").start()
     while not progress.enough.wait(timeout=0.2):
         if not query.isActive:
@@ -182,7 +183,7 @@ def compare(messages: DataFrame, reported: Counter[str]) -> int:
     console.print("none twice." if rows == positions else "[bold red]some twice.[/]")
 
     arrived = Counter({row["topic"]: row["count"] for row in messages.groupBy("topic").count().collect()})
-    table = Table(title="Messages per topic")
+    table = Table(title="Messages per topic", caption="RocketMQ's system topics are read only when named.")
     table.add_column("topic", max_width=40, overflow="ellipsis", no_wrap=True)
     for heading in ("Spark read", "RocketMQ reported", ""):
         table.add_column(heading, justify="right")

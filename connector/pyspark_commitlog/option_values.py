@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NoReturn
 
 from commitlog.errors import InvalidValue
@@ -44,7 +43,7 @@ class OffsetRule:
     """Where reading starts or ends: ``default`` (EARLIEST or LATEST), but for the queues named, or by store time."""
 
     default: int
-    named: Mapping[QueueKey, int] = field(default_factory=lambda: MappingProxyType({}))
+    named: Mapping[QueueKey, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
 
 
@@ -126,7 +125,7 @@ def parse_assign(option: str, value: str) -> Subscription:
         queues[topic] = tuple(sorted(set(queue_ids)))
     if not queues:
         refuse(option, value, expected)
-    return Subscription(queues=MappingProxyType(queues))
+    return Subscription(queues=queues)
 
 
 def parse_offsets(option: str, value: str, default: int) -> OffsetRule:
@@ -145,7 +144,7 @@ def parse_offsets(option: str, value: str, default: int) -> OffsetRule:
             if queue_id is None or queue_id < 0 or not (_is_count(offset) or offset in (EARLIEST, LATEST)):
                 refuse(option, value, f"{expected}; found {offset!r} for queue {queue_text!r} of {topic!r}")
             named[topic, queue_id] = int(offset)
-    return OffsetRule(default=default, named=MappingProxyType(named))
+    return OffsetRule(default=default, named=named)
 
 
 def _json_object(option: str, value: str, expected: str) -> dict[str, object]:

@@ -26,12 +26,11 @@ from commitlog.errors import (
 )
 from commitlog.files import disk
 from commitlog.files.mapped_file_queue import DirectoryListing
-from commitlog.format import compression, message_id, sys_flag
+from commitlog.format import message_id
 from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from commitlog.format.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.format.properties import KEY_SEPARATOR, KEYS, TAGS, decode_properties, decode_utf8
 from commitlog.format.record import Record
-from commitlog.format.record_columns import MAX_DECOMPRESSED_SIZE
 from commitlog.log.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.consume_queue import ConsumeQueue, Units
@@ -264,7 +263,8 @@ class StoreReader:
     def message_at(self, physical_offset: int) -> MessageExt:
         """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``."""
         self._commit_log.refresh()
-        return _message(self._commit_log.read_record(physical_offset))
+        record = self._commit_log.read_record(physical_offset)
+        return _message(record, self._commit_log.body(record))
 
     def message_by_id(self, message_id_text: str) -> MessageExt:
         """The message of an offset message id (32 hex characters, 56 with an IPv6 host).
@@ -281,7 +281,7 @@ class StoreReader:
                 f"No message of id {message_id_text}: the one at offset {wanted.physical_offset} was stored by "
                 f"{stored_by}, the id names {message_id.format_host(wanted.host, wanted.port)}."
             )
-        return _message(record)
+        return _message(record, self._commit_log.body(record))
 
     def query(self, topic: str, key: str, *, begin: int = 0, end: int = 2**63 - 1, limit: int = 64) -> list[MessageExt]:
         """The newest ``limit`` messages of a topic with that key or unique key, in the order of the log.
@@ -299,7 +299,8 @@ class StoreReader:
                 break
             if offset in found or offset < self._commit_log.min_offset:
                 continue
-            message = _message(self._commit_log.read_record(offset))
+            record = self._commit_log.read_record(offset)
+            message = _message(record, self._commit_log.body(record))
             matches = message.topic == topic and (key in message.keys or message.unique_key == key)
             if matches and begin <= message.store_timestamp <= end:
                 found[offset] = message
@@ -349,11 +350,8 @@ def _require_topic(topic: str) -> None:
     validate_topic(topic)
 
 
-def _message(record: Record) -> MessageExt:
+def _message(record: Record, body: bytes) -> MessageExt:
     properties = decode_properties(record.properties)
-    body = record.body
-    if record.sys_flag & sys_flag.COMPRESSED_FLAG:
-        body = compression.decompress(body, sys_flag.compression_type(record.sys_flag), MAX_DECOMPRESSED_SIZE)
     return MessageExt(
         topic=decode_utf8(record.topic),
         body=body,

@@ -121,7 +121,7 @@ def test_a_large_message_waits_its_turn_and_then_gets_it() -> None:
 
 @given(st.integers(1, 3), st.lists(st.integers(0, 4), min_size=30, max_size=60))
 def test_no_queue_starves_under_a_limit_below_the_number_of_queues(limit: int, arrivals: list[int]) -> None:
-    """Five queues, all of them fed all the time: whatever was written is read before what came 5 / limit turns later."""
+    """As many messages come as go, to any of five queues; the oldest of all is always among those that go."""
     store = store_of([[100], [100], [100], [100], [100]])
     starts = [0] * 5
     backlog_seen = 0

@@ -48,8 +48,8 @@ def test_equal_offsets_are_equal_text(offset: StreamOffset, random: Any) -> None
     random.shuffle(keys)
     shuffled = StreamOffset(
         offsets={key: offset.offsets[key] for key in keys},
-        fences=dict(reversed(offset.fences.items())),
-        batch_starts=dict(reversed(offset.batch_starts.items())),
+        fences={key: offset.fences[key] for key in reversed(list(offset.fences))},
+        batch_starts={key: offset.batch_starts[key] for key in reversed(list(offset.batch_starts))},
         initial=offset.initial,
     )
     assert json.dumps(shuffled.to_json()) == json.dumps(offset.to_json())
@@ -108,4 +108,4 @@ def test_any_json_is_read_or_refused_by_name(value: dict[str, Any]) -> None:
         parsed = StreamOffset.from_json(value)
     except OffsetFormatError:
         return
-    assert all(isinstance(offset, int) and offset >= 0 for offset in parsed.offsets.values())
+    assert all(0 <= offset < 2**63 for offset in parsed.offsets.values())

@@ -7,8 +7,16 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 __all__ = ["main"]
+
+
+def _leave_quietly() -> NoReturn:
+    # The reader of our output (head, less) has gone; that is no failure. Python would complain again when it flushes
+    # at exit, so what is left goes nowhere.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
 
 
 def main() -> None:
@@ -19,14 +27,11 @@ def main() -> None:
 
     try:
         app(prog_name="commitlog")
-    except CommitLogError as error:
+    except (CommitLogError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            _leave_quietly()
         sys.stdout.flush()
         print(f"commitlog: {error}", file=sys.stderr)
         sys.exit(1)
-    except BrokenPipeError:
-        # The reader of our output (head, less) has gone; that is no failure. Python would complain again when it
-        # flushes at exit, so what is left goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(130)

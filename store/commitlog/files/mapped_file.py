@@ -9,6 +9,7 @@ window of microseconds against a foreign hand; single reads go by ``pread``, whi
 from __future__ import annotations
 
 import mmap
+import sys
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ class MappedFile:
         self.base = base
         self._descriptor = descriptor
         self._mapping: mmap.mmap | None = None
+        self._populates = sys.platform == "linux"
         self.identity = disk.identity(descriptor)
 
     @classmethod
@@ -42,21 +44,30 @@ class MappedFile:
         """``length`` bytes from ``position`` of the file, fewer at its end."""
         return disk.read_at(self._descriptor, length, position)
 
-    def span(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
+    def span(self, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:
         """The mapped bytes ``[start, stop)`` of the file. ``FileChanged`` when the file does not reach that far.
 
-        The array keeps the mapping alive, so nothing is unmapped under it (invariant 8).
+        ``populate`` faults the pages in at once, for a caller that will touch most of them. The array keeps the
+        mapping alive, so nothing is unmapped under it (invariant 8).
         """
         size = self.size
         if size < stop:
-            raise FileChanged(
-                f"{self.path} holds {size} bytes, {stop} were expected: it was truncated while it was being read. "
-                "Restore the file, or open the store again to read what is left.",
-                path=self.path,
-            )
+            raise self._truncated(f"holds {size} bytes, {stop} were expected")
         if self._mapping is None or len(self._mapping) < stop:
             self._mapping = disk.map_file(self._descriptor, size)
+        if populate and self._populates:
+            try:
+                self._populates = disk.populate_pages(self._mapping, start, stop)
+            except OSError as error:
+                raise self._truncated(f"cannot be read from {start} to {stop} ({error.strerror})") from error
         return disk.mapped_bytes(self._mapping, start, stop)
+
+    def _truncated(self, what: str) -> FileChanged:
+        return FileChanged(
+            f"{self.path} {what}: it was truncated, or its disk failed, while it was being read. "
+            "Restore the file, or open the store again to read what is left.",
+            path=self.path,
+        )
 
     def drop_pages(self, start: int, stop: int) -> None:
         """Let go of mapped pages that were read, so that memory stays flat however long the file is."""

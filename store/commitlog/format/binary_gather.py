@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from commitlog.format.properties import decode_utf8
 
-__all__ = ["gather_binary", "strided_view", "to_text"]
+__all__ = ["all_equal", "gather_binary", "strided_view", "to_text"]
 
 _INLINE = 12
 # For every length up to 12, the mask that keeps so many bytes.
@@ -34,6 +34,13 @@ def strided_view(data: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.void
         if width
         else np.zeros(len(data) + 1, "V0")
     )
+
+
+def all_equal(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], wanted: bytes) -> bool:
+    """Whether ``wanted`` stands at every one of the places: one gather and one ``memcmp``."""
+    if not len(starts) or int(starts.max()) + len(wanted) > len(data):
+        return not len(starts)
+    return strided_view(data, len(wanted))[starts].tobytes() == wanted * len(starts)
 
 
 def gather_binary(

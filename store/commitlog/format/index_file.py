@@ -22,7 +22,7 @@ rounded down. PREVIOUS is the slot's entry before this one, 0 for none; it is al
 
 How many slots and entries a file has room for is configuration (maxHashSlotNum, maxIndexNum) and stands nowhere in
 it. RocketMQ's defaults (5,000,000 and 20,000,000) hold four entries a slot, and ``infer_slot_count`` assumes that
-ratio. For another one give the slot count yourself; ``first_entry_agrees`` tells whether a slot count fits.
+ratio. For another one give the slot count yourself; ``first_entry_agrees`` tells most wrong slot counts.
 
 Source: RocketMQ ``store/index/IndexHeader.java``, ``store/index/IndexFile.java``.
 """
@@ -176,7 +176,7 @@ def file_size(slot_count: int, capacity: int) -> int:
 def infer_slot_count(file_size: int) -> int | None:
     """How many slots a file of that size has if it has four entries a slot; None when no number of slots fits.
 
-    A file of another ratio may have a size that fits by chance: ``first_entry_agrees`` finds that out.
+    A file of another ratio may have a size that fits by chance (one in 21); ``first_entry_agrees`` mostly tells.
     """
     slots, rest = divmod(file_size - HEADER_SIZE, SLOT_SIZE + ENTRIES_PER_SLOT * ENTRY_SIZE)
     return slots if slots >= 1 and rest == 0 else None
@@ -207,7 +207,8 @@ def entry_offset(number: int, slot_count: int) -> int:
 def first_entry_agrees(header: IndexHeader, entry: IndexEntry) -> bool:
     """Whether ``entry``, read where entry 1 should be, is what the header says the first entry was.
 
-    False means that the slot count is wrong, or the file corrupt. A file without entries agrees with anything.
+    False means that the slot count is wrong, or the file corrupt. True is no proof: a file without entries agrees with
+    anything, and in a file that begins with physical offset 0 unused bytes look like its first entry.
     """
     if header.index_count <= 1:
         return True

@@ -5,18 +5,20 @@ of ``properties.decode_properties``, which tests hold against these functions: a
 value are not empty, the name ends at the entry's first ``\x01``, and of equal names the last one wins.
 
 Producers write the same properties in the same order into all their messages, so most stretches of a queue have one
-shape. Such *even* rows are taken apart by columns of separators; any others by a search that fits them all.
+shape. Such *even* rows are taken apart by following the first row's shape and proving that every row has it; any
+others by a search that fits them all.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from commitlog.format.binary_gather import gather_binary, strided_view, to_text
+from commitlog.format.binary_gather import all_equal, gather_binary, strided_view, to_text
 
 __all__ = ["PropertyRows"]
 
@@ -25,6 +27,18 @@ _ENTRY_END = 2
 
 Int64Array = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
+
+
+# Values up to so many bytes are found by their end; longer ones only when all rows have the same length.
+_SHORT_VALUE = 32
+
+
+class _EvenEntry(NamedTuple):
+    """One property of even rows: its name, and where its value starts and ends in every row."""
+
+    name: bytes
+    starts: Int64Array
+    ends: Int64Array
 
 
 class PropertyRows:
@@ -50,54 +64,65 @@ class PropertyRows:
         return self._data[self._separators]
 
     @cached_property
-    def _even(self) -> tuple[Int64Array, tuple[bytes, ...]] | None:
-        """For rows that all have the same names in the same order: where each entry's name and value end, one row a
-        record (a missing last separator is put in), and the names. None for rows of any other shape."""
-        count = self._count
-        separators = self._separators
-        if not count or not len(separators) or len(separators) % count:
-            return None
-        table = separators.reshape(count, -1)
-        pattern = np.resize(np.array([_NAME_END, _ENTRY_END], np.uint8), table.shape[1])
-        if not (self._kinds.reshape(count, -1) == pattern).all():
-            return None
-        starts, ends = self._offsets[:-1], self._offsets[1:]
-        if not ((table[:, 0] >= starts).all() and (table[:, -1] < ends).all()):
-            return None
-        if table.shape[1] % 2:
-            table = np.column_stack((table, ends))
-        elif not (table[:, -1] == ends - 1).all():
-            return None
-        names = self._common_names(table)
-        return None if names is None else (table, names)
+    def _even(self) -> list[_EvenEntry] | None:
+        """The entries of rows that all have the same names in the same order; None for rows of any other shape.
 
-    def _common_names(self, table: Int64Array) -> tuple[bytes, ...] | None:
-        """The names of the entries, if they are the same in every row."""
-        names = []
-        for column in range(0, table.shape[1], 2):
-            starts = self._offsets[:-1] if column == 0 else table[:, column - 1] + 1
-            name = self._data[starts[0] : table[0, column]].tobytes()
-            if not (table[:, column] - starts == len(name)).all() or not self._equals(starts, name).all():
+        Each entry's place is guessed from the first row's and looked at in all rows. That nothing was passed over is
+        certain in the end because the data holds no more separators than were looked at.
+        """
+        if not self._count or self._offsets[1] == 0:
+            return None
+        first = self._data[: self._offsets[1]].tobytes()
+        closed = first.endswith(b"\x02")
+        parts = (first[:-1] if closed else first).split(b"\x02")
+        row_ends = self._offsets[1:] - closed
+        at = self._offsets[:-1]
+        entries = []
+        for number, part in enumerate(parts, start=1):
+            name, mark, value = part.partition(b"\x01")
+            if not mark or not all_equal(self._data, at, name + mark):
                 return None
-            names.append(name)
-        return tuple(names)
+            starts = at + len(name) + 1
+            ends = row_ends if number == len(parts) else self._value_ends(starts, len(value))
+            if ends is None:
+                return None
+            entries.append(_EvenEntry(name, starts, ends))
+            at = ends + 1
+        if not (entries[-1].starts <= row_ends).all() or (closed and not all_equal(self._data, row_ends, b"\x02")):
+            return None
+        separators = self._count * (2 * len(parts) - (not closed))
+        return entries if np.count_nonzero(self._data <= _ENTRY_END) == separators else None
+
+    def _value_ends(self, starts: Int64Array, guess: int) -> Int64Array | None:
+        """Where the values end that begin at ``starts``: all ``guess`` bytes long, or else all short ones."""
+        if all_equal(self._data, starts + guess, b"\x02"):
+            return starts + guess
+        ends = np.full(len(starts), -1, np.int64)
+        open_rows = np.arange(len(starts))
+        for word_at in range(0, _SHORT_VALUE, 8):
+            places = starts[open_rows] + word_at
+            if int(places.max()) + 8 > len(self._data):
+                return None
+            found = _first_entry_end(strided_view(self._data, 8)[places].view("<u8"))
+            hit = found < 8
+            ends[open_rows[hit]] = places[hit] + found[hit]
+            open_rows = open_rows[~hit]
+            if not len(open_rows):
+                return ends
+        return None
 
     def text(self, name: str) -> pa.StringArray:
         """The value of one property in every row, null where a row has none."""
         wanted = name.encode("utf-8")
         if self._even is None:
             return self._search(wanted)
-        table, names = self._even
-        if wanted not in names:
+        named = [entry for entry in self._even if entry.name == wanted]
+        if not named:
             return pa.nulls(self._count, pa.string())
-        if names.count(wanted) > 1:
-            return self._search(wanted)
-        column = 2 * names.index(wanted)
-        starts = table[:, column] + 1
-        lengths = table[:, column + 1] - starts
-        if not lengths.all():
-            return self._search(wanted)  # an empty value counts as none
-        return to_text(gather_binary(self._data, starts, lengths))
+        lengths = named[-1].ends - named[-1].starts
+        if len(named) > 1 or not lengths.all():
+            return self._search(wanted)  # an empty value counts as none, and does not hide an earlier one
+        return to_text(gather_binary(self._data, named[-1].starts, lengths))
 
     def _equals(self, starts: Int64Array, wanted: bytes) -> npt.NDArray[np.bool_]:
         """At which places ``wanted`` stands; compared in words of eight, four or single bytes."""
@@ -152,6 +177,20 @@ class PropertyRows:
         values = to_text(gather_binary(self._data, name_ends + 1, ends - name_ends - 1))
         offsets = np.searchsorted(owner, np.arange(self._count + 1)).astype(np.int32)
         return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+
+
+def _first_entry_end(words: npt.NDArray[np.uint64]) -> Int64Array:
+    """For eight bytes in a little-endian word, which of them is the first ``\\x02``; a number above 7 for none.
+
+    The usual trick for finding a zero byte: subtract one from each and see where it borrows.
+    """
+    low, high = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+    other = words ^ np.uint64(0x0202020202020202)
+    marks = (other - low) & ~other & high
+    lowest = marks & (~marks + np.uint64(1))
+    # The place of a single bit is the exponent of its value as a floating-point number; of none, it is negative.
+    places = ((lowest.astype(np.float64).view(np.int64) >> 52) - 1023) >> 3
+    return np.where(lowest == 0, 8, places)
 
 
 def _last_of_each(owner: Int64Array, names: pa.StringArray) -> Int64Array | None:

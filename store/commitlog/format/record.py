@@ -43,6 +43,7 @@ import numpy as np
 
 from commitlog.errors import InvalidValue
 from commitlog.format import sys_flag
+from commitlog.format.properties import MAX_PROPERTIES_SIZE
 
 __all__ = [
     "BLANK_MAGIC",
@@ -53,7 +54,7 @@ __all__ = [
     "LATE_FIELDS",
     "MAGIC_V1",
     "MAGIC_V2",
-    "MAX_PROPERTIES_SIZE",
+    "MAX_TOPIC_SIZE",
     "MIN_RECORD_SIZE",
     "Corrupt",
     "Decoded",
@@ -66,14 +67,14 @@ __all__ = [
     "encode_filler",
     "encode_record",
     "header_size",
+    "own_position",
 ]
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 BLANK_MAGIC = 0xCBD43194
 
-MAX_PROPERTIES_SIZE = 32767
-_MAX_TOPIC_SIZE = {MAGIC_V1: 127, MAGIC_V2: 32767}
+MAX_TOPIC_SIZE = {MAGIC_V1: 127, MAGIC_V2: 32767}
 
 HOST_FLAGS = sys_flag.BORNHOST_V6_FLAG | sys_flag.STOREHOSTADDRESS_V6_FLAG
 
@@ -130,11 +131,17 @@ FILLER_SIZE = 8
 _PREFIX = struct.Struct(">iI")
 _SYS_FLAG = struct.Struct(">i")
 _SYS_FLAG_OFFSET: int = HEADER_DTYPES[0].fields["sys_flag"][1]  # type: ignore[index]
+_PHYSICAL_OFFSET: int = HEADER_DTYPES[0].fields["physical_offset"][1]  # type: ignore[index]
 
 assert HEADER_SIZE == 88
 assert MIN_RECORD_SIZE == 91
 assert _SYS_FLAG_OFFSET == 36
 assert all(s.size == HEADER_DTYPES[flags].itemsize for flags, s in _HEADER_STRUCTS.items())
+
+
+def own_position(head: bytes) -> int:
+    """PHYSICALOFFSET of a record, from its first bytes."""
+    return int.from_bytes(head[_PHYSICAL_OFFSET : _PHYSICAL_OFFSET + 8], "big", signed=True)
 
 
 def header_size(flags: int) -> int:
@@ -222,7 +229,7 @@ def decode_record(data: bytes | memoryview, *, physical_offset: int | None = Non
         if total_size < FILLER_SIZE:
             return Corrupt("TOTALSIZE", 0, f"a filler of at least {FILLER_SIZE} bytes", str(total_size))
         return Filler(total_size)
-    if magic not in _MAX_TOPIC_SIZE:
+    if magic not in MAX_TOPIC_SIZE:
         return Corrupt("MAGICCODE", 4, f"{MAGIC_V1:#x}, {MAGIC_V2:#x} or {BLANK_MAGIC:#x}", f"{magic:#x}")
     if total_size < MIN_RECORD_SIZE:
         return Corrupt("TOTALSIZE", 0, f"at least {MIN_RECORD_SIZE}", str(total_size))
@@ -246,12 +253,12 @@ def _decode_whole(
     if not 0 <= body_length <= room:
         return Corrupt("BODYLENGTH", head - 4, f"0 to {room}", str(body_length))
     if physical_offset is not None and fields["physical_offset"] != physical_offset:
-        return Corrupt("PHYSICALOFFSET", 28, str(physical_offset), str(fields["physical_offset"]))
+        return Corrupt("PHYSICALOFFSET", _PHYSICAL_OFFSET, str(physical_offset), str(fields["physical_offset"]))
     at = head + body_length
     body = bytes(data[head:at])
     topic_length = int.from_bytes(data[at : at + topic_prefix], "big")
     rest = room - body_length - topic_length
-    longest = min(room - body_length, _MAX_TOPIC_SIZE[magic])
+    longest = min(room - body_length, MAX_TOPIC_SIZE[magic])
     if topic_length > longest:
         return Corrupt("TOPICLENGTH", at, f"0 to {longest}", str(topic_length))
     at += topic_prefix
@@ -268,7 +275,7 @@ def _decode_whole(
 def encode_record(record: Record) -> bytes:
     """The record's bytes, its fields as they are given; ``InvalidValue`` when they contradict each other."""
     flags = record.sys_flag & HOST_FLAGS
-    limit = _MAX_TOPIC_SIZE.get(record.magic)
+    limit = MAX_TOPIC_SIZE.get(record.magic)
     if limit is None:
         raise InvalidValue(f"A record's magic code is {MAGIC_V1:#x} or {MAGIC_V2:#x}, not {record.magic:#x}.")
     if len(record.topic) > limit:
@@ -289,9 +296,13 @@ def encode_record(record: Record) -> bytes:
     if size != record.total_size:
         raise InvalidValue(f"The record takes {size} bytes, its total size says {record.total_size}.")
     values = [len(record.body) if name == "body_length" else getattr(record, name) for name, _ in _HEADER_FIELDS]
+    try:
+        header = _HEADER_STRUCTS[flags].pack(*values)
+    except struct.error as error:
+        raise InvalidValue(f"A number of the record does not fit its field: {error}.") from error
     return b"".join(
         (
-            _HEADER_STRUCTS[flags].pack(*values),
+            header,
             record.body,
             len(record.topic).to_bytes(topic_prefix, "big"),
             record.topic,
@@ -303,6 +314,6 @@ def encode_record(record: Record) -> bytes:
 
 def encode_filler(size: int) -> bytes:
     """The eight bytes that mark ``size`` bytes up to a file's end as holding no record."""
-    if size < FILLER_SIZE:
-        raise InvalidValue(f"A blank filler takes at least {FILLER_SIZE} bytes, not {size}.")
+    if not FILLER_SIZE <= size < 2**31:
+        raise InvalidValue(f"A blank filler takes {FILLER_SIZE} to {2**31 - 1} bytes, not {size}.")
     return _PREFIX.pack(size, BLANK_MAGIC)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from commitlog.errors import InvalidValue
 from commitlog.format import columns as column_table
 from commitlog.format import compression, message_id, sys_flag
-from commitlog.format.binary_gather import gather_binary, strided_view
+from commitlog.format.binary_gather import all_equal, gather_binary, strided_view
 from commitlog.format.properties import KEYS, TAGS, UNIQ_KEY, decode_utf8
 from commitlog.format.property_columns import PropertyRows
 from commitlog.format.record import (
@@ -35,6 +35,7 @@ from commitlog.format.record import (
     HOST_FLAGS,
     MAGIC_V1,
     MAGIC_V2,
+    MAX_TOPIC_SIZE,
     MIN_RECORD_SIZE,
     header_size,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "RecordBlock",
     "RecordProblem",
     "locate",
+    "plain_body",
     "record_batch",
     "verify_crc",
 ]
@@ -55,6 +57,9 @@ ByteArray = npt.NDArray[np.uint8]
 # A broker takes at most maxMessageSize (4 MiB unless raised) before compression; the bound keeps a hostile body from
 # unpacking without end.
 MAX_DECOMPRESSED_SIZE = 256 << 20
+
+# By the host bits of the system flag.
+_HEADER_SIZES = np.array([header_size(flags) for flags in range(HOST_FLAGS + 1)], np.int64)
 
 # The largest number of milliseconds whose microseconds fit a 64-bit integer.
 _MAX_TIME_MS = (2**63 - 1) // 1000
@@ -131,10 +136,6 @@ def _require(
         )
 
 
-def _at_least(least: int, _: int) -> str:
-    return f"at least {least}"
-
-
 def _gather_headers(
     data: ByteArray, positions: Int64Array, sizes: Int64Array
 ) -> tuple[npt.NDArray[np.void], Int64Array]:
@@ -144,14 +145,12 @@ def _gather_headers(
     if not host_flags.any():
         return headers, np.full(len(positions), HEADER_SIZE, np.int64)
     wide = np.zeros(len(positions), HEADER_DTYPES[HOST_FLAGS])
-    head_sizes = np.empty(len(positions), np.int64)
+    head_sizes = _HEADER_SIZES[host_flags]
+    least = head_sizes + MIN_RECORD_SIZE - HEADER_SIZE
+    _require(sizes >= least, "TOTALSIZE", positions, lambda i: f"at least {int(least[i])} with these hosts", sizes)
     for flags in np.unique(host_flags).tolist():
         rows = np.flatnonzero(host_flags == flags)
-        size = header_size(flags)
-        head_sizes[rows] = size
-        least = size + MIN_RECORD_SIZE - HEADER_SIZE
-        _require(sizes[rows] >= least, "TOTALSIZE", positions[rows], partial(_at_least, least), sizes[rows])
-        part = strided_view(data, size)[positions[rows]].view(HEADER_DTYPES[flags])
+        part = strided_view(data, header_size(flags))[positions[rows]].view(HEADER_DTYPES[flags])
         for name in part.dtype.names or ():
             if name.endswith("_ip"):
                 narrow = part[name].dtype.itemsize
@@ -182,9 +181,8 @@ def locate(
     headers, head_sizes = _gather_headers(data, positions, sizes)
     _check_headers(headers, positions, sizes, physical_offsets, place)
     body_lengths = headers["body_length"].astype(np.int64)
-    is_v2 = headers["magic"] == MAGIC_V2
-    topic_prefix = np.where(is_v2, 2, 1) if is_v2.any() else np.ones(1, np.int64)
-    room = sizes - head_sizes - topic_prefix - 2
+    # What is left of each record for its body, its topic and its properties, after their lengths.
+    room = sizes - head_sizes - np.where(headers["magic"] == MAGIC_V2, 4, 3)
     _require(
         (body_lengths >= 0) & (body_lengths <= room),
         "BODYLENGTH",
@@ -193,25 +191,15 @@ def locate(
         body_lengths,
     )
     body_starts = positions + head_sizes
-    topic_at = body_starts + body_lengths
-    topic_lengths = data[topic_at].astype(np.int64)
-    if is_v2.any():
-        topic_lengths = np.where(is_v2, topic_lengths << 8 | data[topic_at + topic_prefix - 1], topic_lengths)
-    left = room - body_lengths - topic_lengths
-    _require(left >= 0, "TOPICLENGTH", positions, lambda i: f"at most {int(room[i] - body_lengths[i])}", topic_lengths)
-    topic_starts = topic_at + topic_prefix
-    properties_at = topic_starts + topic_lengths
-    properties_lengths = data[properties_at].astype(np.int64) << 8 | data[properties_at + 1]
-    _require(properties_lengths == left, "PROPERTIESLENGTH", positions, lambda i: int(left[i]), properties_lengths)
-    if not place.shared:
-        _check_topic(data, positions, topic_starts, topic_lengths, place.topic)
+    tails = _Tails(data, positions, headers["magic"], body_starts + body_lengths, room - body_lengths)
+    properties_starts, properties_lengths = tails.follow(None if place.shared else place.topic)
     return RecordBlock(
         data=data,
         headers=headers,
         sizes=sizes,
         body_starts=body_starts,
         body_lengths=body_lengths,
-        properties_starts=properties_at + 2,
+        properties_starts=properties_starts,
         properties_lengths=properties_lengths,
         place=place,
     )
@@ -251,18 +239,64 @@ def _check_headers(
         )
 
 
-def _check_topic(data: ByteArray, positions: Int64Array, starts: Int64Array, lengths: Int64Array, topic: str) -> None:
-    wanted = np.frombuffer(topic.encode("utf-8"), np.uint8)
-    same = lengths == len(wanted)
-    if same.all():
-        found = strided_view(data, len(wanted))[starts].view(np.uint8).reshape(-1, len(wanted))
-        same = (found == wanted).all(axis=1)
-    if not same.all():
-        index = _first(~same)
-        raw = data[starts[index] : starts[index] + lengths[index]].tobytes()
-        raise RecordProblem(
-            "TOPIC", index=index, position=int(positions[index]), expected=repr(topic), found=repr(decode_utf8(raw))
+@dataclass(frozen=True)
+class _Tails:
+    """What follows the bodies: topic length, topic, properties length, properties.
+
+    ``starts`` is where the topic lengths stand, ``left`` how many bytes of topic and properties there must be.
+    """
+
+    data: ByteArray
+    positions: Int64Array
+    magic: npt.NDArray[np.uint32]
+    starts: Int64Array
+    left: Int64Array
+
+    def follow(self, topic: str | None) -> tuple[Int64Array, Int64Array]:
+        """Starts and lengths of the properties; the records must name ``topic`` unless it is None."""
+        wanted = None if topic is None else topic.encode("utf-8")
+        if wanted is not None and self._all_name(wanted):
+            lengths_at = self.starts + 1 + len(wanted)
+            left = self.left - len(wanted)
+        else:
+            lengths_at, left = self._pass_topics(topic)
+        lengths = strided_view(self.data, 2)[lengths_at].view(">i2").astype(np.int64)
+        _require(lengths == left, "PROPERTIESLENGTH", self.positions, lambda i: int(left[i]), lengths)
+        return lengths_at + 2, lengths
+
+    def _all_name(self, topic: bytes) -> bool:
+        """The common case in one comparison: v1 records, all with this very topic."""
+        return (
+            len(topic) < 128
+            and bool((self.magic == MAGIC_V1).all())
+            and bool((self.left >= len(topic)).all())
+            and all_equal(self.data, self.starts, bytes([len(topic)]) + topic)
         )
+
+    def _pass_topics(self, topic: str | None) -> tuple[Int64Array, Int64Array]:
+        """Where the properties lengths stand, and what is left for the properties, topics read one length each."""
+        wide = self.magic == MAGIC_V2
+        lengths = self.data[self.starts].astype(np.int64)
+        lengths = np.where(wide, lengths << 8 | self.data[self.starts + wide], lengths)
+        longest = np.minimum(self.left, np.where(wide, MAX_TOPIC_SIZE[MAGIC_V2], MAX_TOPIC_SIZE[MAGIC_V1]))
+        _require(lengths <= longest, "TOPICLENGTH", self.positions, lambda i: f"0 to {int(longest[i])}", lengths)
+        topic_starts = self.starts + np.where(wide, 2, 1)
+        if topic is not None:
+            self._compare_topics(topic_starts, lengths, topic)
+        return topic_starts + lengths, self.left - lengths
+
+    def _compare_topics(self, starts: Int64Array, lengths: Int64Array, topic: str) -> None:
+        found = gather_binary(self.data, starts, lengths)
+        other = pc.not_equal(found, pa.scalar(topic.encode("utf-8"))).to_numpy(zero_copy_only=False)
+        if other.any():
+            index = _first(other)
+            raise RecordProblem(
+                "TOPIC",
+                index=index,
+                position=int(self.positions[index]),
+                expected=repr(topic),
+                found=repr(decode_utf8(found[index].as_py())),
+            )
 
 
 def verify_crc(block: RecordBlock) -> None:
@@ -291,6 +325,16 @@ def verify_crc(block: RecordBlock) -> None:
         )
 
 
+def plain_body(stored: bytes, flags: int) -> bytes:
+    """The body as the application sent it, unpacked when the system flag says so.
+
+    ``InvalidValue`` for a stream that is broken, of unknown type, or larger than ``MAX_DECOMPRESSED_SIZE``.
+    """
+    if not flags & sys_flag.COMPRESSED_FLAG:
+        return stored
+    return compression.decompress(stored, sys_flag.compression_type(flags), MAX_DECOMPRESSED_SIZE)
+
+
 def _bodies(block: RecordBlock) -> pa.BinaryArray:
     bodies = gather_binary(block.data, block.body_starts, block.body_lengths)
     packed = (block.sys_flags & sys_flag.COMPRESSED_FLAG) != 0
@@ -298,15 +342,15 @@ def _bodies(block: RecordBlock) -> pa.BinaryArray:
         return bodies
     plain = []
     for index in np.flatnonzero(packed).tolist():
-        kind = sys_flag.compression_type(int(block.sys_flags[index]))
+        flags = int(block.sys_flags[index])
         try:
-            plain.append(compression.decompress(bodies[index].as_py(), kind, MAX_DECOMPRESSED_SIZE))
+            plain.append(plain_body(bodies[index].as_py(), flags))
         except InvalidValue as error:
             raise RecordProblem(
                 "BODY",
                 index=index,
                 position=int(block.body_starts[index]),
-                expected=f"a {kind.name} stream, as its system flag says",
+                expected=f"a compressed body as the system flag {flags:#x} says",
                 found=str(error),
             ) from error
     return pc.replace_with_mask(bodies, pa.array(packed), pa.array(plain, pa.binary()))

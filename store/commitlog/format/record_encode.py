@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from commitlog.errors import InvalidValue
 from commitlog.format.binary_gather import strided_view
+from commitlog.format.properties import MAX_PROPERTIES_SIZE
 from commitlog.format.record import (
     HEADER_DTYPES,
     HOST_FLAGS,
     LATE_FIELDS,
     MAGIC_V1,
     MAGIC_V2,
-    MAX_PROPERTIES_SIZE,
 )
 
 __all__ = ["EncodedRecords", "encode_records", "new_headers", "patch_late_fields"]
@@ -90,7 +90,9 @@ def encode_records(
     starts = np.zeros(len(headers) + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])
     data = whole.buffers()[2]
-    return EncodedRecords(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), starts)
+    # Arrow may give a buffer that is longer than what stands in it.
+    raw = np.frombuffer(data, np.uint8)[: starts[-1]] if data is not None else np.zeros(0, np.uint8)
+    return EncodedRecords(raw, starts)
 
 
 def _crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:

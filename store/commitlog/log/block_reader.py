@@ -27,6 +27,8 @@ __all__ = ["DEFAULT_ROWS", "DEFAULT_SIZE", "BlockLimits", "BlockReader"]
 _UNITS_CHUNK = 65_536
 # A mapped span of this many bytes a message or more is not worth its page faults.
 _SPARSE_GAP = 64 << 10
+# Below this many, nearly every page will be touched: faulting them in one by one costs more than all at once.
+_DENSE_GAP = 16 << 10
 # Queues fed by multi-dispatch: their units point to records of other queues.
 _LIGHT_QUEUE_PREFIX = "%LMQ%"
 
@@ -97,11 +99,12 @@ class BlockReader:
         start = int(physical[0]) - file.base
         end = int(physical[-1] + sizes[-1]) - file.base
         stop = min(end, file.size)
+        dense = stop - start < len(units) * _DENSE_GAP
         sparse = len(units) > 1 and stop - start > len(units) * _SPARSE_GAP
         if sparse:
             data, positions = self._commit_log.gather(file, physical, sizes)
         else:
-            data, positions = file.span(start, stop), physical - file.base - start
+            data, positions = file.span(start, stop, populate=dense), physical - file.base - start
         place = QueuePlace(
             topic=self._queue.topic, queue_id=self._queue.queue_id, queue_offsets=offsets, shared=self._shared
         )

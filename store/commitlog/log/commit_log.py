@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import CorruptRecord, MessageNotFound
+from commitlog.errors import CorruptRecord, InvalidValue, MessageNotFound
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import MappedFileQueue
 from commitlog.format.record import (
@@ -17,7 +17,9 @@ from commitlog.format.record import (
     Torn,
     Unwritten,
     decode_record,
+    own_position,
 )
+from commitlog.format.record_columns import plain_body
 
 __all__ = ["CommitLog"]
 
@@ -135,13 +137,29 @@ class CommitLog:
         """The end of the records that follow one another from ``start``, where a record or the end is known to be."""
         at = start
         while (found := self.find(at)) is not None:
-            decoded = decode_record(found.read(at - found.base, HEADER_SIZE), physical_offset=at, check_crc=False)
-            match decoded:
+            head = found.read(at - found.base, HEADER_SIZE)
+            match decode_record(head):
+                case Torn() if own_position(head) != at:
+                    break  # left over from an earlier use of the file
                 case Torn(needed, _) | Filler(needed) if needed <= found.size - (at - found.base):
                     at += needed
                 case _:
                     break
         return at
+
+    def body(self, record: Record) -> bytes:
+        """The record's body, unpacked when it was stored compressed. ``CorruptRecord`` when it cannot be unpacked."""
+        try:
+            return plain_body(record.body, record.sys_flag)
+        except InvalidValue as error:
+            found = self.find(record.physical_offset)
+            raise CorruptRecord(
+                f"Body of the record at physical offset {record.physical_offset}",
+                path=self.path if found is None else found.path,
+                offset=record.physical_offset - (0 if found is None else found.base),
+                expected="a compressed stream, as its system flag says",
+                found=str(error),
+            ) from error
 
     def gather(
         self, found: MappedFile, physical_offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]

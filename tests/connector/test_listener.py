@@ -1,0 +1,43 @@
+"""Lag out of the offsets of a progress event."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pyspark_commitlog.listener import CommitLogLagListener, lag_by_queue
+
+__all__: list[str] = []
+
+END = '{"version": 1, "offsets": {"orders": {"0": 20, "1": 50}}, "fence": {"orders": {"0": [1, 2]}}}'
+LATEST = '{"version": 1, "offsets": {"orders": {"0": 50, "1": 50, "10": 7}}}'
+
+
+def test_lag_is_what_was_not_read_by_queue() -> None:
+    assert lag_by_queue(END, LATEST) == {("orders", 0): 30, ("orders", 1): 0, ("orders", 10): 7}
+
+
+def test_before_the_first_batch_all_of_it_is_lag() -> None:
+    assert lag_by_queue(None, LATEST) == {("orders", 0): 50, ("orders", 1): 50, ("orders", 10): 7}
+
+
+@pytest.mark.parametrize("other", [None, "", "null", "5", '{"orders": {"0": 5}}', "not json", '{"logOffset": 3}'])
+def test_other_sources_are_passed_over(other: str | None) -> None:
+    assert lag_by_queue(END, other) is None
+
+
+def test_a_queue_that_lost_its_tail_is_not_less_than_nothing_behind() -> None:
+    assert lag_by_queue(END, '{"version": 1, "offsets": {"orders": {"0": 5}}}') == {("orders", 0): 0}
+
+
+def test_the_log_names_the_worst_queues_first(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="pyspark_commitlog.listener"):
+        CommitLogLagListener().on_lag("q", 3, {("orders", 0): 1, ("orders", 1): 0, ("audit", 2): 9})
+    assert caplog.messages == ["Query q, batch 3: 10 messages behind in 2 of 3 queues; audit/2: 9; orders/0: 1"]
+
+
+def test_many_queues_go_to_debug(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="pyspark_commitlog.listener"):
+        CommitLogLagListener().on_lag("q", 3, {("wide", queue_id): 1 for queue_id in range(100)})
+    assert [record.levelno for record in caplog.records] == [logging.INFO] + [logging.DEBUG] * 100

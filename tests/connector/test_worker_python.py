@@ -1,0 +1,91 @@
+"""Spark's workers run the driver's interpreter, unless someone chose another one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+__all__: list[str] = []
+
+REPORT = "import json, os; print(json.dumps(os.environ.get('PYSPARK_PYTHON')))"
+
+
+def run(script: str, python: str = sys.executable, **environment: str) -> tuple[str | None, str]:
+    """PYSPARK_PYTHON at the end of a script in a new interpreter, and what it wrote to stderr."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHON_WORKER"))}
+    ran = subprocess.run(
+        [python, "-c", f"{script}\n{REPORT}"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=clean | environment,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stderr
+    value: str | None = json.loads(ran.stdout.splitlines()[-1])
+    return value, ran.stderr
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> str:
+    """A PATH on which ``python3`` is an interpreter without this package."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    script = directory / "python3"
+    script.write_text("#!/bin/sh\nexit 1\n")
+    script.chmod(0o755)
+    return f"{directory}{os.pathsep}{os.environ['PATH']}"
+
+
+def test_an_environment_that_is_not_activated(elsewhere: str) -> None:
+    assert run("import pyspark_commitlog", PATH=elsewhere)[0] == sys.executable
+
+
+def test_an_activated_environment_needs_nothing() -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    assert run("import pyspark_commitlog", PATH=path)[0] is None
+
+
+@pytest.mark.parametrize("chosen", ["PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"])
+def test_the_users_choice_stands(elsewhere: str, chosen: str) -> None:
+    value, _ = run("import pyspark_commitlog", PATH=elsewhere, **{chosen: "/opt/python"})
+    assert value == ("/opt/python" if chosen == "PYSPARK_PYTHON" else None)
+
+
+def test_spark_submit_has_chosen_already(elsewhere: str) -> None:
+    assert run("import pyspark_commitlog", PATH=elsewhere, PYSPARK_GATEWAY_PORT="1")[0] is None
+
+
+ACTIVE = (
+    "from pyspark import SparkContext; SparkContext._active_spark_context = type('C', (), {{'pythonExec': {0!r}}})()\n"
+)
+
+
+def test_too_late_is_said(elsewhere: str) -> None:
+    value, said = run(ACTIVE.format("python3") + "import pyspark_commitlog", PATH=elsewhere)
+    assert value is None
+    assert "Import pyspark_commitlog before making the SparkSession" in said
+    assert f"PYSPARK_PYTHON={sys.executable}" in said
+
+
+def test_but_not_when_the_workers_have_the_package_anyway(elsewhere: str) -> None:
+    assert "Import" not in run(ACTIVE.format(sys.executable) + "import pyspark_commitlog", PATH=elsewhere)[1]
+
+
+def test_without_pyspark_one_sentence_says_what_to_install() -> None:
+    script = """
+import sys
+sys.modules["pyspark"] = sys.modules["pyspark.sql"] = None
+try:
+    import pyspark_commitlog
+except ImportError as error:
+    assert "pip install 'pyspark-commitlog[spark]'" in str(error), error
+else:
+    raise SystemExit("it was imported")
+"""
+    run(script)

@@ -1,0 +1,3 @@
+"""Tests of the store, one folder per room."""
+
+__all__: list[str] = []

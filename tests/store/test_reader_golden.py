@@ -1,0 +1,284 @@
+"""Both golden stores, read in every way there is, against all that RocketMQ itself answered about them."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS, MessageExt, StoreReader
+from commitlog.errors import MessageNotFound
+from tests.support import golden
+
+__all__: list[str] = []
+
+Answers = dict[str, list[dict[str, Any]]]
+Store = tuple[StoreReader, Answers]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+# Not columns of ours, or held under another name.
+_ANSWERS_OWN_FIELDS = {"kind", "tagsCode", "body", "bornTimestamp", "storeTimestamp"}
+
+
+@pytest.fixture(scope="module", params=["golden_533", "golden_498"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    path: Path = request.getfixturevalue(request.param)
+    name = golden.ROCKETMQ_533 if request.param == "golden_533" else golden.ROCKETMQ_498
+    with StoreReader.open(path) as reader:
+        yield reader, golden.expected(name)
+
+
+def _time(milliseconds: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def _body(answer: dict[str, Any]) -> bytes:
+    """What the application sent: RocketMQ's answer holds the stored bytes, which ``packed`` compressed."""
+    if answer["topic"] != "packed":
+        return base64.b64decode(answer["body"])
+    number = int(answer["keys"].removeprefix("z"))
+    return f"compressed body {number} ".encode() * 400
+
+
+def _expected_row(answer: dict[str, Any]) -> dict[str, Any]:
+    row = {name: value for name, value in answer.items() if name not in _ANSWERS_OWN_FIELDS}
+    row["body"] = _body(answer)
+    row["bornTimestamp"] = _time(answer["bornTimestamp"])
+    row["storeTimestamp"] = _time(answer["storeTimestamp"])
+    row["uniqKey"] = answer["properties"].get("UNIQ_KEY")
+    row.setdefault("tags", None)
+    row.setdefault("keys", None)
+    return row
+
+
+def _by_queue(answers: Answers) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    for queue in answers["queue"]:
+        of_queue = [a for a in answers["message"] if (a["topic"], a["queueId"]) == (queue["topic"], queue["queueId"])]
+        yield queue, of_queue
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
+    rows = []
+    for batch in batches:
+        batch.validate(full=True)
+        for row in batch.to_pylist():
+            if "properties" in row:
+                row["properties"] = dict(row["properties"])
+            rows.append(row)
+    return rows
+
+
+def test_topics_and_queues_are_those_that_rocketmq_lists(store: Store) -> None:
+    reader, answers = store
+    assert reader.topics() == sorted({queue["topic"] for queue in answers["queue"]})
+    listed = [
+        {"kind": "queue", "topic": q.topic, "queueId": q.queue_id, "min": q.min_offset, "max": q.max_offset}
+        for topic in reader.topics()
+        for q in reader.queues(topic)
+    ]
+    assert listed == answers["queue"]
+
+
+def test_log_begins_and_ends_where_rocketmq_says(store: Store) -> None:
+    reader, answers = store
+    (bounds,) = answers["store"]
+    assert reader.physical_bounds() == (bounds["minPhysicOffset"], bounds["maxPhysicOffset"])
+
+
+def test_every_field_of_every_message_through_every_column(store: Store) -> None:
+    reader, answers = store
+    for queue, messages in _by_queue(answers):
+        batches = reader.read(queue["topic"], queue["queueId"], queue["min"], columns=ALL_COLUMNS, verify_crc=True)
+        rows = _rows(batches)
+        assert rows == [_expected_row(message) for message in messages]
+        assert all(set(row) == set(ALL_COLUMNS) for row in rows)
+
+
+def _as_answer(message: MessageExt) -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "storeSize": message.store_size,
+        "bodyCrc": message.body_crc,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": _time(message.born_timestamp),
+        "bornHost": message.born_host,
+        "storeTimestamp": _time(message.store_timestamp),
+        "storeHost": message.store_host,
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "msgId": message.message_id,
+        "tags": message.tags,
+        "keys": " ".join(message.keys) or None,
+        "uniqKey": message.unique_key,
+        "properties": dict(message.properties),
+        "body": message.body,
+    }
+
+
+def test_every_field_of_every_message_by_its_place_and_by_its_id(store: Store) -> None:
+    reader, answers = store
+    for answer in answers["message"]:
+        by_place = reader.message_at(answer["physicalOffset"])
+        assert _as_answer(by_place) == _expected_row(answer)
+        assert reader.message_by_id(answer["msgId"]) == by_place
+        assert reader.message_by_id(answer["msgId"].lower()) == by_place
+
+
+def test_units_hold_the_places_sizes_and_tags_codes(store: Store) -> None:
+    reader, answers = store
+    for queue, messages in _by_queue(answers):
+        found = [u for units in reader.units(queue["topic"], queue["queueId"], 0, queue["max"], chunk=7) for u in units]
+        assert [(int(u["physical_offset"]), int(u["size"]), int(u["tags_code"])) for u in found] == [
+            (m["physicalOffset"], m["storeSize"], m["tagsCode"]) for m in messages
+        ]
+
+
+def test_bodies_that_producers_compressed_come_out_as_they_were_sent(golden_533: Path) -> None:
+    """zlib from before there was a choice, zlib, LZ4 and zstd: the columns and single messages agree."""
+    with StoreReader.open(golden_533) as reader:
+        found = {}
+        for queue_id in reader.queue_ids("packed"):
+            for batch in reader.read("packed", queue_id, 0, columns=["keys", "body", "sysFlag", "physicalOffset"]):
+                for row in batch.to_pylist():
+                    found[row["keys"]] = row["body"]
+                    assert row["sysFlag"] & 1, "stored compressed"
+                    assert reader.message_at(row["physicalOffset"]).body == row["body"]
+    assert found == {f"z{i}": f"compressed body {i} ".encode() * 400 for i in range(12)}
+
+
+def test_key_queries_find_what_rocketmq_finds(store: Store) -> None:
+    reader, answers = store
+    for answer in answers["query"]:
+        found = reader.query(answer["topic"], answer["key"])
+        assert [message.physical_offset for message in found] == answer["physicalOffsets"]
+        assert all(message.topic == answer["topic"] and answer["key"] in message.keys for message in found)
+
+
+def test_every_key_of_every_message_finds_it(store: Store) -> None:
+    """RocketMQ indexes each key and the unique key; what it answered for a few must hold for all."""
+    reader, answers = store
+    for answer in answers["message"]:
+        keys = (answer.get("keys") or "").split()
+        for key in [*keys, *filter(None, [answer["properties"].get("UNIQ_KEY")])]:
+            assert answer["physicalOffset"] in [m.physical_offset for m in reader.query(answer["topic"], key)]
+
+
+def test_key_queries_outside_the_messages_time_find_nothing(store: Store) -> None:
+    reader, answers = store
+    for answer in answers["query"]:
+        stored = reader.message_at(answer["physicalOffsets"][0]).store_timestamp
+        topic, key = answer["topic"], answer["key"]
+        assert reader.query(topic, key, begin=stored, end=stored), "both ends are inclusive"
+        assert reader.query(topic, key, begin=stored + 1) == []
+        assert reader.query(topic, key, end=stored - 1) == []
+        assert reader.query(topic, key + "x") == []
+        assert reader.query("packed", key) == [], "the topic is part of the key"
+
+
+def test_offsets_by_time_are_rocketmqs(store: Store) -> None:
+    reader, answers = store
+    for answer in answers["offsetByTime"]:
+        found = reader.offset_by_time(answer["topic"], answer["queueId"], answer["timestamp"])
+        assert found == answer["offset"], answer
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "verify_crc"),
+    [(1, 1 << 20, False), (7, 1 << 20, True), (1000, 1, True), (1000, 900, False), (16_384, 8 << 20, False)],
+)
+def test_rows_are_the_same_whatever_the_batches(store: Store, rows: int, size: int, verify_crc: bool) -> None:
+    reader, answers = store
+    limits = {"max_batch_rows": rows, "max_batch_bytes": size}
+    for queue, messages in _by_queue(answers):
+        batches = list(
+            reader.read(
+                queue["topic"], queue["queueId"], 0, queue["max"], columns=ALL_COLUMNS, verify_crc=verify_crc, **limits
+            )
+        )
+        assert _rows(iter(batches)) == [_expected_row(message) for message in messages]
+        assert max(batch.num_rows for batch in batches) <= rows
+        for batch in batches:
+            assert batch.num_rows == 1 or sum(batch["storeSize"].to_pylist()) <= size
+
+
+def test_rows_are_the_same_whatever_part_of_a_queue_is_read(store: Store) -> None:
+    reader, answers = store
+    for queue, messages in _by_queue(answers):
+        places = [message["physicalOffset"] for message in messages]
+        for start, stop in itertools.combinations(range(0, queue["max"] + 1, 11), 2):
+            batches = reader.read(queue["topic"], queue["queueId"], start, stop, columns=["physicalOffset"])
+            assert [row["physicalOffset"] for row in _rows(batches)] == places[start:stop]
+
+
+def _some_column_choices() -> list[tuple[str, ...]]:
+    singles: list[tuple[str, ...]] = [(name,) for name in ALL_COLUMNS]
+    pairs = [(a, b) for a, b in itertools.pairwise(reversed(ALL_COLUMNS))]
+    return [*singles, *pairs, DEFAULT_COLUMNS, tuple(reversed(ALL_COLUMNS))]
+
+
+@pytest.mark.parametrize("columns", _some_column_choices(), ids=lambda columns: "-".join(columns)[:40])
+def test_a_column_is_the_same_whichever_others_are_read(golden_533: Path, columns: tuple[str, ...]) -> None:
+    with StoreReader.open(golden_533) as reader:
+        for topic, queue_id in [("orders", 1), ("packed", 0), (max(reader.topics(), key=len), 0)]:
+            wholes = reader.read(topic, queue_id, 0, columns=ALL_COLUMNS)
+            for whole, chosen in zip(wholes, reader.read(topic, queue_id, 0, columns=columns), strict=True):
+                assert chosen.schema.names == list(columns)
+                assert chosen.equals(whole.select(columns))
+
+
+def test_default_columns_are_those_before_the_properties(golden_533: Path) -> None:
+    with StoreReader.open(golden_533) as reader:
+        batch = next(reader.read("orders", 0, 0))
+    assert tuple(batch.schema.names) == DEFAULT_COLUMNS
+    assert "properties" not in DEFAULT_COLUMNS
+
+
+def test_prepared_and_rolled_back_messages_are_in_the_log_but_in_no_queue(golden_533: Path) -> None:
+    """They have no unit, so no queue read may give them; they still can be looked at by their place."""
+    with StoreReader.open(golden_533) as reader:
+        low, end = reader.physical_bounds()
+        in_queues = {m["physicalOffset"] for m in golden.expected(golden.ROCKETMQ_533)["message"]}
+        kinds = []
+        at = low
+        while at < end:
+            try:
+                message = reader.message_at(at)
+            except MessageNotFound:
+                at += 256 * 1024 - at % (256 * 1024)  # a file's blank end
+                continue
+            if at not in in_queues:
+                kinds.append(message.sys_flag & 12)
+                assert message.queue_offset == 0
+            at += message.store_size
+    assert set(kinds) == {4, 12}, "prepared and rollback"
+
+
+def test_checkpoint_and_abort_tell_how_the_owner_ended(golden_533: Path, golden_498: Path) -> None:
+    with StoreReader.open(golden_533) as clean, StoreReader.open(golden_498) as killed:
+        assert (clean.aborted, killed.aborted) == (False, True)
+        checkpoint = clean.checkpoint()
+        assert checkpoint is not None
+        newest = max(message["storeTimestamp"] for message in golden.expected(golden.ROCKETMQ_533)["message"])
+        # The very last records are rolled-back transactions and delayed messages, moments after the last in a queue.
+        assert abs(checkpoint.physic_msg_timestamp - newest) < 2_000
+
+
+def test_index_file_says_what_it_covers(store: Store) -> None:
+    reader, answers = store
+    (file,) = reader.index_files()
+    _, end = reader.physical_bounds()
+    assert 0 <= file.begin_physical_offset < file.end_physical_offset < end
+    keys = sum(len((m.get("keys") or "").split()) + ("UNIQ_KEY" in m["properties"]) for m in answers["message"])
+    assert file.index_count - 1 >= keys, "those of prepared messages, which are in no queue, are there too"
+    assert (file.slot_count, Path(file.path).stat().st_size) == (1000, 84_040)
