@@ -40,7 +40,7 @@ class CommitLogBatchReader(DataSourceReader):
         options = self._options
         with StoreReader.open(options.path) as reader:
             options.subscription.require_all(reader)
-            queues = [reader.queue_info(*key) for key in options.subscription.find_queues(reader)]
+            queues = options.subscription.bounds(reader).values()
             if not queues:
                 _logger.warning("No topic of %s matches; the result is empty.", options.path)
             starts = resolve_rule(reader, queues, options.start_rule, options, option="startingOffsets")

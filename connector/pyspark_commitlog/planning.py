@@ -16,6 +16,8 @@ __all__ = ["QueueRange", "RangePartition", "plan_partitions"]
 
 # Up to this many queues each has its own partitions. Beyond, small ones share: 2,000 queues are not 2,000 tasks.
 _MOST_UNSHARED_QUEUES = 32
+# When at least this part of a stretch of the log is read, several queues are read side by side.
+_DENSE = 0.5
 # A queue is measured in blocks, and only the blocks that are cut are looked at again. This many units are 80 KiB.
 _BLOCK_UNITS = 4096
 _BLOCKS_A_READ = 64
@@ -32,18 +34,25 @@ class QueueRange(NamedTuple):
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """What one task reads, in this order. Nothing but values: Spark pickles it."""
+    """What one task reads: one range after the other, or ``side_by_side`` in even steps. Nothing but values: Spark
+    pickles it."""
 
     ranges: tuple[QueueRange, ...]
+    side_by_side: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Measured:
-    """A range in blocks: block ``i`` ends before offset ``ends[i]``, ``totals[i]`` bytes after the range's start."""
+    """A range in blocks: block ``i`` ends before offset ``ends[i]``, ``totals[i]`` bytes after the range's start.
+
+    Its messages lie between ``log_start`` and ``log_stop`` of the CommitLog, most likely with others among them.
+    """
 
     range: QueueRange
     ends: Sizes
     totals: Sizes
+    log_start: int
+    log_stop: int
 
     @property
     def total(self) -> int:
@@ -55,23 +64,70 @@ def plan_partitions(
 ) -> list[RangePartition]:
     """Partitions of at most ``max_bytes`` (one larger message goes alone), and about ``min_partitions`` or more.
 
-    Cuts are exact: they come from the sizes in the consume queues. Raises what ``StoreReader.units`` raises.
+    Cuts are exact: they come from the sizes and places in the consume queues. Raises what ``StoreReader.units`` raises.
     """
     measured = [_measure(reader, wanted) for wanted in ranges if wanted.start < wanted.stop]
     total = sum(one.total for one in measured)
     target = max_bytes
     if min_partitions is not None:
         target = max(1, min(max_bytes, -(-total // min_partitions)))
+    if 1 < len(measured) <= _MOST_UNSHARED_QUEUES and total > target:
+        log_start = min(one.log_start for one in measured)
+        log_stop = max(one.log_stop for one in measured)
+        if total > (log_stop - log_start) * _DENSE:
+            return _cut_log(reader, measured, log_start, log_stop, target)
     pieces = [piece for one in measured for piece in _cut(reader, one, target)]
     if len(measured) <= _MOST_UNSHARED_QUEUES:
         return [RangePartition((piece,)) for piece, _ in pieces]
     return _pack(pieces, max(1, min(target, -(-total // _MOST_UNSHARED_QUEUES))))
 
 
+def _cut_log(
+    reader: StoreReader, measured: Sequence[_Measured], log_start: int, log_stop: int, target: int
+) -> list[RangePartition]:
+    """Partitions that are stretches of the log, each with what all the queues have there.
+
+    Queues lie interleaved in the log. A task that reads them side by side goes over its stretch once, where one task a
+    queue would have every task go over all of it.
+    """
+    largest = max(measured, key=lambda one: one.total).range
+    begins = {one.range: one.range.start for one in measured}
+    partitions = []
+    at = log_start
+    while at < log_stop:
+        left = log_stop - at
+        at = _record_start(reader, largest, at, at + -(-left // -(-left // target))) if left > target else log_stop
+        ranges = []
+        for wanted, begin in begins.items():
+            stop = reader.first_behind(wanted.topic, wanted.queue_id, at, begin, wanted.stop)
+            if begin < stop:
+                ranges.append(wanted._replace(start=begin, stop=stop))
+                begins[wanted] = stop
+        if ranges:
+            partitions.append(RangePartition(tuple(ranges), side_by_side=len(ranges) > 1))
+    return partitions
+
+
+def _record_start(reader: StoreReader, queue: QueueRange, after: int, wanted: int) -> int:
+    """The last place up to ``wanted`` where a message of the queue starts, or the first one ``after`` the other place.
+
+    A cut where a message starts parts none, so a stretch holds no more bytes than it is long.
+    """
+    topic, queue_id, start, stop = queue
+    behind = reader.first_behind(topic, queue_id, wanted + 1, start, stop)
+    for offset in (behind - 1, behind):
+        if start <= offset < stop:
+            place = int(next(reader.units(topic, queue_id, offset, offset + 1))["physical_offset"][0])
+            if place > after:
+                return place
+    return wanted
+
+
 def _measure(reader: StoreReader, wanted: QueueRange) -> _Measured:
     sums: list[Sizes] = []
     ends: list[Sizes] = []
     at = wanted.start
+    places: list[int] = []
     # The arrays end where a file of the queue ends, so a block may be shorter than the others.
     for units in reader.units(*wanted, chunk=_BLOCK_UNITS * _BLOCKS_A_READ):
         sizes = message_sizes(units)
@@ -79,7 +135,15 @@ def _measure(reader: StoreReader, wanted: QueueRange) -> _Measured:
         sums.append(np.add.reduceat(sizes, firsts))
         ends.append(at + np.append(firsts[1:], len(sizes)))
         at += len(sizes)
-    return _Measured(range=wanted, ends=np.concatenate(ends), totals=np.cumsum(np.concatenate(sums)))
+        last = units[-1]
+        places += [int(units["physical_offset"][0]), int(last["physical_offset"]) + int(sizes[-1])]
+    return _Measured(
+        range=wanted,
+        ends=np.concatenate(ends),
+        totals=np.cumsum(np.concatenate(sums)),
+        log_start=places[0],
+        log_stop=places[-1],
+    )
 
 
 def _cut(reader: StoreReader, one: _Measured, target: int) -> list[tuple[QueueRange, int]]:

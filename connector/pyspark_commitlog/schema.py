@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
 
+import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -22,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS
+from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options import SourceOptions
 
@@ -66,6 +67,11 @@ class Projection:
 
     columns: tuple[str, ...]
     schema: StructType
+
+    def arrow_schema(self) -> pa.Schema:
+        """What Spark compares the first record batch of a task with."""
+        fields = zip(self.columns, self.schema.fields, strict=True)
+        return pa.schema([pa.field(field.name, column_type(name), field.nullable) for name, field in fields])
 
 
 def default_schema(options: SourceOptions) -> StructType:

@@ -210,13 +210,7 @@ class StreamPlanner:
 
     def _look(self) -> dict[QueueKey, QueueInfo]:
         """The bounds of all subscribed queues that are there now."""
-        bounds: dict[QueueKey, QueueInfo] = {}
-        for key in self._options.subscription.find_queues(self._reader):
-            try:
-                bounds[key] = self._reader.queue_info(*key)
-            except (QueueNotFound, TopicNotFound):
-                continue  # deleted since the directory was listed
-        return bounds
+        return self._options.subscription.bounds(self._reader)
 
     def _within_targets(self, bounds: dict[QueueKey, QueueInfo], start: StreamOffset) -> dict[QueueKey, QueueInfo]:
         """Without the queues that came after an AvailableNow run began."""

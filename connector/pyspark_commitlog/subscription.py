@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from commitlog import StoreReader
+from commitlog import QueueInfo, StoreReader
 from commitlog.errors import QueueNotFound, TopicNotFound
 from commitlog.paths import is_system_topic
 
@@ -59,6 +59,21 @@ class Subscription:
             for queue_id in queue_ids:
                 if wanted is None or queue_id in wanted:
                     yield topic, queue_id
+
+    def bounds(self, reader: StoreReader) -> dict[QueueKey, QueueInfo]:
+        """The bounds of the queues that are there now."""
+        keys = list(self.find_queues(reader))
+        try:
+            return dict(zip(keys, reader.queue_infos(keys), strict=True))
+        except (QueueNotFound, TopicNotFound):
+            pass  # one was deleted since the directory was listed: ask for each by itself
+        found: dict[QueueKey, QueueInfo] = {}
+        for key in keys:
+            try:
+                found[key] = reader.queue_info(*key)
+            except (QueueNotFound, TopicNotFound):
+                continue
+        return found
 
     def require_all(self, reader: StoreReader) -> None:
         """``TopicNotFound`` or ``QueueNotFound`` for the first named topic or queue that the store does not have."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from commitlog import StoreReader
 from commitlog.errors import FileChanged, FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
@@ -13,7 +16,6 @@ from pyspark_commitlog.planning import QueueRange, RangePartition
 from pyspark_commitlog.schema import Projection
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
 
 __all__ = ["ReadTask"]
@@ -37,15 +39,13 @@ class ReadTask:
         ranges = partition.ranges if isinstance(partition, RangePartition) else ()
         if not ranges:
             return
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        declared = to_arrow_schema(self.projection.schema, timezone="UTC")
+        declared = self.projection.arrow_schema()
         with StoreReader.open(self.path) as reader:
-            for wanted in ranges:
-                for batch in self._read_range(reader, wanted):
-                    # The same columns under the user's spelling and nullability, which Spark compares exactly.
-                    yield pa.RecordBatch.from_arrays(batch.columns, schema=declared)
+            batches = [self._read_range(reader, wanted) for wanted in ranges]
+            side_by_side = isinstance(partition, RangePartition) and partition.side_by_side
+            for batch in _in_step(ranges, batches) if side_by_side else chain.from_iterable(batches):
+                # The same columns under the user's spelling and nullability, which Spark compares exactly.
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=declared)
 
     def _read_range(self, reader: StoreReader, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
         topic, queue_id, at, stop = wanted
@@ -83,3 +83,21 @@ class ReadTask:
         if (at, stop) == (wanted.start, wanted.stop):
             raise error  # the queue still says that it has them all: not retention, but a file that was cut or damaged
         return at, stop
+
+
+def _in_step(ranges: Sequence[QueueRange], batches: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """The batches of several ranges, always of the one of which the smallest part has been read.
+
+    The ranges cover the same stretch of the log, so all of them move over it together, and what one has brought into
+    memory serves the others.
+    """
+    read = [0] * len(ranges)
+    left = set(range(len(ranges)))
+    while left:
+        behind = min(left, key=lambda index: (read[index] / (ranges[index].stop - ranges[index].start), index))
+        batch = next(batches[behind], None)
+        if batch is None:
+            left.remove(behind)
+        else:
+            read[behind] += batch.num_rows
+            yield batch

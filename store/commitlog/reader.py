@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, NamedTuple
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from commitlog.errors import (
     CorruptCheckpoint,
+    CorruptIndex,
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
@@ -124,13 +125,16 @@ class StoreReader:
 
     def queues(self, topic: str) -> list[QueueInfo]:
         """The bounds of all queues of a topic, by queue id. ``TopicNotFound``."""
-        return [self.queue_info(topic, queue_id) for queue_id in self.queue_ids(topic)]
+        return self.queue_infos((topic, queue_id) for queue_id in self.queue_ids(topic))
 
     def queue_info(self, topic: str, queue_id: int) -> QueueInfo:
         """The bounds of one queue as they are now. ``TopicNotFound``, ``QueueNotFound``."""
-        queue = self._queue(topic, queue_id)
+        return self.queue_infos([(topic, queue_id)])[0]
+
+    def queue_infos(self, queues: Iterable[tuple[str, int]]) -> list[QueueInfo]:
+        """The bounds of many queues, given as ``(topic, queue_id)``, in the order given. Raises as ``queue_info``."""
         self._commit_log.refresh()
-        return QueueInfo(topic, queue_id, *queue.bounds())
+        return [QueueInfo(topic, queue_id, *self._bounds(topic, queue_id)) for topic, queue_id in queues]
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.
@@ -212,11 +216,17 @@ class StoreReader:
         Fillers are among them, with the size ``0x7FFFFFFF``. Raises as ``read`` does.
         """
         low, high = self._check_range(topic, queue_id, start, stop)
-        return self._queue(topic, queue_id).units(low, high, chunk=chunk)
+        return self._queue(topic, queue_id).units(low, high, chunk=_positive("chunk", chunk))
+
+    def first_behind(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
+        """The first queue offset in ``[start, stop)`` of a message at or behind a place of the log, or ``stop``."""
+        return self._queue(topic, queue_id).first_behind(physical_offset, start, stop)
 
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         """The identity of the message at a queue offset; None when there is none (any more) to look at."""
         queue = self._queue(topic, queue_id)
+        if queue.last_unit()[0] < 0:  # not looked at yet, or empty then
+            self.queue_info(topic, queue_id)
         last_offset, last_place = queue.last_unit()
         if offset == last_offset:
             place: int | None = last_place
@@ -294,12 +304,27 @@ class StoreReader:
             raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
         self._commit_log.refresh()
         found: dict[int, MessageExt] = {}
-        for offset in self._index.candidates(topic, key, begin, end, strict=not self.aborted):
+        clean = not self.aborted
+        for hit in self._index.candidates(topic, key, begin, end, strict=clean):
+            offset = hit.physical_offset
             if len(found) >= _positive("limit", limit):
                 break
-            if offset in found or offset < self._commit_log.min_offset:
+            if offset in found or 0 <= offset < self._commit_log.min_offset:
                 continue
-            record = self._commit_log.read_record(offset)
+            try:
+                record = self._commit_log.read_record(offset)
+            except MessageNotFound as error:
+                # A crash may keep the index and lose the end of the log; retention may just have taken the head.
+                if 0 <= offset < self._commit_log.min_offset or not clean:
+                    continue
+                raise CorruptIndex(
+                    "Physical offset of an entry",
+                    path=hit.path,
+                    offset=hit.position,
+                    expected="the place of a message",
+                    found=offset,
+                    advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
+                ) from error
             message = _message(record, self._commit_log.body(record))
             matches = message.topic == topic and (key in message.keys or message.unique_key == key)
             if matches and begin <= message.store_timestamp <= end:
@@ -316,6 +341,14 @@ class StoreReader:
             path = os.path.join(self._topic_listing.path, topic, str(queue_id))
             queue = self._queues[topic, queue_id] = ConsumeQueue(path, topic, queue_id, self._commit_log)
         return queue
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        queue = self._queue(topic, queue_id)
+        bounds = queue.bounds()
+        if queue.removed:
+            del self._queues[topic, queue_id]
+            self._queue(topic, queue_id)  # says what is missing
+        return bounds
 
     def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
         info = self.queue_info(topic, queue_id)

@@ -22,7 +22,13 @@ __all__: list[str] = []
 
 
 def main(store: str, checkpoint: str, output: str, scratch: str, mode: str) -> None:
-    spark = start_spark(Path(scratch))
+    # A JVM that lives for seconds spends them compiling unless told not to.
+    quick = {
+        "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark__sql__codegen__wholeStage": "false",
+        "spark__sql__adaptive__enabled": "false",
+    }
+    spark = start_spark(Path(scratch), **quick)
 
     def write(frame: DataFrame, batch_id: int) -> None:
         rows = [[row.queueId, row.queueOffset, bytes(row.body).decode()] for row in frame.collect()]
@@ -35,7 +41,7 @@ def main(store: str, checkpoint: str, output: str, scratch: str, mode: str) -> N
         .schema("queueId int, queueOffset bigint, body binary")
         .option("subscribe", "orders")
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "40")
+        .option("maxOffsetsPerTrigger", "200")
         .load(store)
     )
     writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -85,6 +85,9 @@ class FakeStore:
         self._count("queue_info")
         queue = self.all_queues[topic, queue_id]
         return QueueInfo(topic, queue_id, queue.minimum, queue.maximum)
+
+    def queue_infos(self, queues: Iterable[tuple[str, int]]) -> list[QueueInfo]:
+        return [self.queue_info(*key) for key in queues]
 
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         self._count("fence")

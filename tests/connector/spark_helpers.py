@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +87,9 @@ class Batches:
         self.checkpoint = checkpoint
         self.by_id: dict[int, list[Row]] = {}
         self.fail_on: int | None = None
+        # What happens before and after the rows of a batch are read.
+        self.before: Callable[[int], object] | None = None
+        self.after: Callable[[int], object] | None = None
 
     def start(self, frame: DataFrame, **trigger: Any) -> Any:
         writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(self.checkpoint))
@@ -106,7 +109,11 @@ class Batches:
         return [row for batch_id in sorted(self.by_id) for row in self.by_id[batch_id]]
 
     def _take(self, frame: DataFrame, batch_id: int) -> None:
+        if self.before is not None:
+            self.before(batch_id)
         rows = frame.collect()
+        if self.after is not None:
+            self.after(batch_id)
         if batch_id == self.fail_on:
             raise RuntimeError("the sink fails, as the test wants")
         self.by_id[batch_id] = rows

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,23 +25,23 @@ KILLS = 3
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-def start(*arguments: str) -> subprocess.Popen[bytes]:
-    # A session of its own, so that the JVM and Python's workers can be killed together with the driver.
-    return subprocess.Popen(
-        [sys.executable, "-m", *arguments],
-        cwd=PROJECT,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait(30)
-    assert process.stderr is not None
-    process.stderr.close()
+@contextmanager
+def driver(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver that is killed on leaving, with the JVM and Python's workers: they share a session of their own."""
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.connector.crash_driver", *arguments],
+            cwd=PROJECT,
+            env=os.environ | {"PYTHONPATH": str(PROJECT)},
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
 
 
 def test_killed_at_any_moment_every_message_is_read_once(tmp_path: Path) -> None:
@@ -59,20 +61,20 @@ def test_killed_at_any_moment_every_message_is_read_once(tmp_path: Path) -> None
     write(100)
     for attempt in range(KILLS):
         done = len(list(output.glob("*.json")))
-        process = start("tests.connector.crash_driver", *fixed, str(tmp_path / f"scratch-{attempt}"), "forever")
-        deadline = time.monotonic() + 60
-        until = None
-        while until is None or time.monotonic() < until:
-            assert time.monotonic() < deadline, "no batch within a minute"
-            assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-            write(chance.randrange(1, 30))
-            time.sleep(0.02)
-            if until is None and len(list(output.glob("*.json"))) > done:
-                until = time.monotonic() + chance.uniform(0, 1.5)
-        kill(process)
-    process = start("tests.connector.crash_driver", *fixed, str(tmp_path / "scratch"), "once")
-    said = process.communicate(timeout=90)[1].decode()
-    assert process.returncode == 0, said
+        log = tmp_path / f"driver-{attempt}.log"
+        with driver(*fixed, str(tmp_path / f"scratch-{attempt}"), "forever", log=log) as process:
+            deadline = time.monotonic() + 60
+            until = None
+            while until is None or time.monotonic() < until:
+                assert time.monotonic() < deadline, "no batch within a minute"
+                assert process.poll() is None, log.read_text()
+                write(chance.randrange(1, 10))
+                time.sleep(0.05)
+                if until is None and len(list(output.glob("*.json"))) > done:
+                    until = time.monotonic() + chance.uniform(0, 1.5)
+    log = tmp_path / "driver.log"
+    with driver(*fixed, str(tmp_path / "scratch"), "once", log=log) as process:
+        assert process.wait(90) == 0, log.read_text()
 
     batches = [json.loads((output / f"{i}.json").read_text()) for i in range(len(list(output.glob("*.json"))))]
     rows = [tuple(row) for batch in batches for row in batch]

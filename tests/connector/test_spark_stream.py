@@ -175,24 +175,38 @@ def test_available_now_ends_though_more_keeps_coming(
 
 
 @pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("planned", [True, False])
 def test_retention_under_a_running_query(
-    spark: SparkSession, store: StoreBuilder, batches: Batches, fail: bool
+    spark: SparkSession, store: StoreBuilder, batches: Batches, planned: bool, fail: bool
 ) -> None:
-    frame = stream(spark, store.path, PLACE, **FROM_START, failOnDataLoss=str(fail))
-    query = batches.start(frame, processingTime="1 hour")
-    wait_for(lambda: 0 in batches.by_id)
-    query.stop()
-    store.append("orders", 0, [b"y" * 1000] * 60)
-    store.delete_log_files(4)
+    """More is written, and deleted before the query has read it: after that batch was planned, or before."""
+
+    def overtake(batch_id: int) -> None:
+        if batch_id == 1:
+            store.append("orders", 0, [b"y" * 1000] * 60)
+            store.delete_log_files(4)
+
+    store.append("orders", 1, [b"first"])
+    if planned:
+        batches.before = overtake
+    else:
+        batches.after = overtake
+    frame = stream(spark, store.path, PLACE, **FROM_START, maxOffsetsPerTrigger="50", failOnDataLoss=str(fail))
+    query = batches.start(frame, processingTime="50 milliseconds")
     if fail:
-        message = failure_of(lambda: batches.run(frame))
+        message = failure_of(lambda: query.awaitTermination(60))
         assert "DataLossError" in message
-        assert "Topic 'orders', queue 0: wanted offsets [50, 110), available are [" in message
+        wanted = "[25, 50)" if planned else "[50, 110)"
+        assert f"wanted offsets {wanted}, available are [" in message
         return
-    rows = batches.run(frame)
-    offsets = [row.queueOffset for row in rows]
-    assert min(offsets) > 50
-    assert offsets == list(range(min(offsets), 110))
+    try:
+        wait_for(lambda: ("orders", 0, 109) in places(batches.rows))
+    finally:
+        query.stop()
+    offsets = [row.queueOffset for row in batches.rows if row.queueId == 0]
+    missing = set(range(110)) - set(offsets)
+    assert offsets == sorted(set(offsets))
+    assert missing == set(range(25 if planned else 50, max(missing) + 1))
 
 
 @pytest.mark.parametrize("fail", [True, False])

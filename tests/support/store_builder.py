@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
+from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE, UNIT_SIZE
+from commitlog.format.index_file import INDEX_ENTRY_DTYPE, IndexHeader, encode_header, file_size
 from commitlog.format.java_hash import index_key_hash, tags_code
 from commitlog.format.record import encode_filler
 from commitlog.format.record_encode import EncodedRecords, encode_records, new_headers, patch_late_fields
 from commitlog.paths import file_name_for_offset
 
-UNIT = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 STORE_HOST = (bytes([10, 1, 2, 3]), 10911)
 BORN_HOST = (bytes([192, 168, 1, 9]), 40000)
 FIRST_STORE_TIME = 1_700_000_000_000
@@ -54,11 +54,13 @@ class StoreBuilder:
         tags: Sequence[str] | str = "paid",
         keys: Sequence[str] | None = None,
         more: str = "",
+        sys_flag: int = 0,
         step_ms: int = 1,
     ) -> np.ndarray:
         """Append one message per body; ``queue_ids`` is one queue, or several taken in turn. Gives physical offsets.
 
-        ``more`` is further properties, as stored. Store times go up by ``step_ms`` a message.
+        ``more`` is further properties, as stored; ``sys_flag`` says what the bodies are (hosts are IPv4). Store times
+        go up by ``step_ms`` a message.
         """
         count = len(bodies)
         turns = [queue_ids] if isinstance(queue_ids, int) else list(queue_ids)
@@ -75,6 +77,7 @@ class StoreBuilder:
         texts = _property_texts(tag_list, keys, more)
         headers = new_headers(count)
         headers["queue_id"] = queue_of
+        headers["sys_flag"] = sys_flag
         headers["born_timestamp"] = times - 5
         for which, (ip, port) in (("born", BORN_HOST), ("store", STORE_HOST)):
             headers[f"{which}_ip"] = np.void(ip)
@@ -87,7 +90,7 @@ class StoreBuilder:
         )
         self._write_log(records, places)
         codes = {tag: tags_code(tag) for tag in set(tag_list)}
-        units = np.zeros(count, UNIT)
+        units = np.zeros(count, UNIT_FILE_DTYPE)
         units["physical_offset"], units["size"] = places, records.sizes
         units["tags_code"] = [codes[tag] for tag in tag_list]
         for queue_id in sorted(set(turns)):
@@ -98,7 +101,7 @@ class StoreBuilder:
 
     def pad_queue(self, topic: str, queue_id: int, count: int) -> None:
         """Begin a queue with ``count`` fillers, as RocketMQ does for one that starts late."""
-        units = np.zeros(count, UNIT)
+        units = np.zeros(count, UNIT_FILE_DTYPE)
         units["size"] = FILLER_SIZE
         self.write_units(topic, queue_id, 0, units)
         self.next_offsets[topic, queue_id] = count
@@ -163,11 +166,9 @@ class StoreBuilder:
         assert len(entries) < capacity
         hashes = np.array([index_key_hash(key) for key, _, _ in entries], np.int64)
         begin = entries[0][2]
-        table = np.zeros(
-            capacity, [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
-        )
-        used = table[1 : len(entries) + 1]
-        used["hash"] = hashes
+        table = np.zeros(len(entries) + 1, INDEX_ENTRY_DTYPE)
+        used = table[1:]
+        used["key_hash"] = hashes
         used["physical_offset"] = [offset for _, offset, _ in entries]
         used["seconds"] = [(time - begin) // 1000 for _, _, time in entries]
         slot_of = hashes % slots
@@ -178,10 +179,11 @@ class StoreBuilder:
         used["previous"] = previous
         heads = np.zeros(slots, ">i4")
         heads[slot_of] = np.arange(1, len(entries) + 1)
-        header = np.array([begin, entries[-1][2], entries[0][1], entries[-1][1]], ">i8").tobytes()
-        header += np.array([np.count_nonzero(heads), len(entries) + 1], ">i4").tobytes()
+        header = IndexHeader(
+            begin, entries[-1][2], entries[0][1], entries[-1][1], int(np.count_nonzero(heads)), len(entries) + 1
+        )
         path = self.path / "index" / name
-        path.write_bytes(header + heads.tobytes() + table.tobytes())
+        _write(path, file_size(slots, capacity), 0, encode_header(header) + heads.tobytes() + table.tobytes())
         return path
 
 

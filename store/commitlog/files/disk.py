@@ -1,6 +1,7 @@
 """Every call to the operating system that touches a store's files stands here, so that tests can fail or cut each one.
 
-A refusal by the operating system is ``StoreAccessDenied`` at once, whatever the file was for. Other failures stay
+A refusal by the operating system is ``StoreAccessDenied`` at once, whatever the file was for, and something that is no
+file where one should be is ``NotAStore``. Other failures stay
 ``OSError``; the callers, who know what the file is for, turn those they expect into the named errors.
 """
 
@@ -11,11 +12,12 @@ import mmap
 import os
 import stat
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import StoreAccessDenied
+from commitlog.errors import NotAStore, StoreAccessDenied
 
 __all__ = [
     "DirectorySignature",
@@ -48,8 +50,7 @@ class FileIdentity:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class DirectorySignature:
+class DirectorySignature(NamedTuple):
     """Changes whenever a name in the directory appears or goes, or another directory takes its place."""
 
     device: int
@@ -61,15 +62,23 @@ def _denied(path: str) -> StoreAccessDenied:
     return StoreAccessDenied(f"No permission to read {path}: run as a user who may, or change its mode.", path=path)
 
 
+def _no_file(path: str) -> NotAStore:
+    return NotAStore(f"{path} should be a file of the store, but is a directory, a pipe or a device.", path=path)
+
+
 def open_file(path: str) -> int:
     """Open a regular file for reading. Anything else at the path is refused: a pipe would block the reader for ever."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except PermissionError as error:
         raise _denied(path) from error
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ELOOP):  # a socket; a link that leads to itself
+            raise _no_file(path) from error
+        raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", path)
+        raise _no_file(path)
     return descriptor
 
 

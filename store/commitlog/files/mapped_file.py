@@ -19,6 +19,11 @@ from commitlog.files import disk
 
 __all__ = ["MappedFile"]
 
+# Pages stay with the process this far behind the last one that was asked for, since the queues of a log lie among each
+# other: a task that reads several of them side by side comes by again. What lies further back is given back, so that
+# memory stays flat however long the file is.
+_RESIDENT_SIZE = 64 << 20
+
 
 class MappedFile:
     """A file opened for reading. ``base`` is the offset of its first byte in the queue of files."""
@@ -28,6 +33,8 @@ class MappedFile:
         self.base = base
         self._descriptor = descriptor
         self._mapping: mmap.mmap | None = None
+        # The stretch of the mapping whose pages may be in this process's memory.
+        self._resident = (0, 0)
         self._populates = sys.platform == "linux"
         self.identity = disk.identity(descriptor)
 
@@ -44,6 +51,13 @@ class MappedFile:
         """``length`` bytes from ``position`` of the file, fewer at its end."""
         return disk.read_at(self._descriptor, length, position)
 
+    def reach(self, start: int, stop: int) -> int:
+        """``stop``, or where the file ends before it. ``FileChanged`` when it reached further since it was opened."""
+        size = self.size
+        if size < stop and (size <= start or size < self.identity.size):
+            raise self._truncated(f"holds {size} bytes, {stop} were expected")
+        return min(size, stop)
+
     def span(self, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:
         """The mapped bytes ``[start, stop)`` of the file. ``FileChanged`` when the file does not reach that far.
 
@@ -55,12 +69,26 @@ class MappedFile:
             raise self._truncated(f"holds {size} bytes, {stop} were expected")
         if self._mapping is None or len(self._mapping) < stop:
             self._mapping = disk.map_file(self._descriptor, size)
-        if populate and self._populates:
+        self._reside(self._mapping, start, stop, populate=populate)
+        return disk.mapped_bytes(self._mapping, start, stop)
+
+    def _reside(self, mapping: mmap.mmap, start: int, stop: int, *, populate: bool) -> None:
+        """Move the stretch of resident pages on to ``[start, stop)``, giving back what lies too far behind."""
+        low, high = self._resident
+        if not low <= start <= high:
+            self.release()
+            low = high = start
+        if populate and self._populates and stop > high:
             try:
-                self._populates = disk.populate_pages(self._mapping, start, stop)
+                self._populates = disk.populate_pages(mapping, max(start, high), stop)
             except OSError as error:
                 raise self._truncated(f"cannot be read from {start} to {stop} ({error.strerror})") from error
-        return disk.mapped_bytes(self._mapping, start, stop)
+        high = max(high, stop)
+        keep_from = min(start, high - _RESIDENT_SIZE)
+        if low < keep_from:
+            disk.drop_pages(mapping, low, keep_from)
+            low = keep_from
+        self._resident = (low, high)
 
     def _truncated(self, what: str) -> FileChanged:
         return FileChanged(
@@ -69,10 +97,12 @@ class MappedFile:
             path=self.path,
         )
 
-    def drop_pages(self, start: int, stop: int) -> None:
-        """Let go of mapped pages that were read, so that memory stays flat however long the file is."""
-        if self._mapping is not None:
-            disk.drop_pages(self._mapping, start, min(stop, len(self._mapping)))
+    def release(self) -> None:
+        """Give back all resident pages of the mapping. Bytes already handed out are read from the file again."""
+        low, high = self._resident
+        if self._mapping is not None and low < high:
+            disk.drop_pages(self._mapping, low, min(high, len(self._mapping)))
+        self._resident = (0, 0)
 
     def close(self) -> None:
         # A mapping with arrays on it cannot be closed by force; it goes when the last array does.

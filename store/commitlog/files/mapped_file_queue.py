@@ -31,6 +31,16 @@ class DirectoryListing:
         self._signature: disk.DirectorySignature | None = None
         self._settled = False
 
+    @property
+    def exists(self) -> bool:
+        """Whether the directory was there at the last refresh."""
+        return self._signature is not None
+
+    def forget(self) -> None:
+        """Let the next ``refresh`` list the directory again, and say that it changed."""
+        self._signature = None
+        self._settled = False
+
     def refresh(self) -> bool:
         """Bring ``names`` up to date; True when they may have changed."""
         try:
@@ -91,6 +101,10 @@ class MappedFileQueue:
             self._open.popitem(last=False)[1].close()
         return found
 
+    def opened(self, base: int) -> MappedFile | None:
+        """The file of that base if it is open already."""
+        return self._open.get(base)
+
     def find(self, offset: int) -> MappedFile | None:
         """The file that holds the byte at ``offset``, or None."""
         base = self.base_at(offset)
@@ -101,7 +115,12 @@ class MappedFileQueue:
 
     def end(self) -> int:
         """The offset behind the last file's last byte; 0 without files."""
-        return self.bases[-1] + self.file(self.bases[-1]).size if self.bases else 0
+        if not self.bases:
+            return 0
+        try:
+            return self.bases[-1] + self.file(self.bases[-1]).size
+        except FileNotFoundError:
+            return self.bases[-1]
 
     def close(self) -> None:
         while self._open:

@@ -21,6 +21,7 @@ __all__ = ["all_equal", "gather_binary", "strided_view", "to_text"]
 _INLINE = 12
 # For every length up to 12, the mask that keeps so many bytes.
 _KEEP = (np.arange(_INLINE) < np.arange(_INLINE + 1)[:, None]).astype(np.uint8) * np.uint8(0xFF)
+_KEEP_WORDS = _KEEP.view(f"V{_INLINE}").reshape(-1)
 
 
 def strided_view(data: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.void]:
@@ -70,12 +71,18 @@ def _inline(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int32]:
     """The values themselves, zero-padded to 12 bytes: three 32-bit integers each."""
-    if int(starts.max()) + _INLINE > len(data):
-        # Twelve bytes are fetched at each place, so the last values need something to stand behind them.
-        low = int(starts.min())
-        data, starts = np.concatenate((data[low:], np.zeros(_INLINE, np.uint8))), starts - low
-    fetched = strided_view(data, _INLINE)[starts].view(np.int32).reshape(-1, 3)
-    return fetched & _KEEP.view("V12").reshape(-1)[lengths].view(np.int32).reshape(-1, 3)
+    # Twelve bytes are fetched at each place. Where fewer are left, they are taken out of a copy of the data's end.
+    last = len(data) - _INLINE
+    late = starts > last
+    fetched = np.zeros(len(starts), f"V{_INLINE}")
+    if not late.any():
+        fetched = strided_view(data, _INLINE)[starts]
+    else:
+        tail_at = max(last, 0)
+        tail = np.concatenate((data[tail_at:], np.zeros(_INLINE, np.uint8)))
+        fetched[late] = strided_view(tail, _INLINE)[starts[late] - tail_at]
+        fetched[~late] = strided_view(data, _INLINE)[starts[~late]]
+    return fetched.view(np.int32).reshape(-1, 3) & _KEEP_WORDS[lengths].view(np.int32).reshape(-1, 3)
 
 
 def to_text(values: pa.BinaryArray) -> pa.StringArray:

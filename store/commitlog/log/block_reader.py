@@ -16,8 +16,16 @@ import pyarrow as pa
 
 from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, OffsetOutOfRange
 from commitlog.files.mapped_file import MappedFile
-from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
-from commitlog.format.record_columns import QueuePlace, RecordBlock, RecordProblem, locate, record_batch, verify_crc
+from commitlog.format.consume_queue_unit import FILLER_SIZE
+from commitlog.format.record_columns import (
+    BodiesTooLarge,
+    QueuePlace,
+    RecordBlock,
+    RecordProblem,
+    locate,
+    record_batch,
+    verify_crc,
+)
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.consume_queue import ConsumeQueue, Units
 
@@ -55,19 +63,23 @@ class BlockReader:
         self._limits = limits
         self._verify_crc = verify_crc
         self._shared = queue.topic.startswith(_LIGHT_QUEUE_PREFIX)
+        # Bytes of records a block: fewer than the limit where bodies unpack to more than they take in the log.
+        self._size = limits.size
 
     def batches(self, start: int, stop: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The messages at queue offsets ``[start, stop)`` as batches of the named columns."""
         at = start
         for chunk in self._queue.units(start, stop, chunk=_UNITS_CHUNK):
             messages = np.flatnonzero(chunk["size"] != FILLER_SIZE)
-            units, offsets = chunk[messages], at + messages
+            units = chunk if len(messages) == len(chunk) else chunk[messages]
+            offsets = at + messages
             at += len(chunk)
             place = 0
             while place < len(units):
                 file, count = self._next_block(units, offsets, place, stop)
                 block = slice(place, place + count)
-                yield self._decode(file, units[block], offsets[block], columns)
+                batch, count = self._decode(file, units[block], offsets[block], columns)
+                yield batch
                 place += count
 
     def _next_block(
@@ -76,15 +88,17 @@ class BlockReader:
         """The file of the message at ``place``, and how many messages from there on make one block."""
         first = int(units["physical_offset"][place])
         file = self._commit_log.find(first)
+        if file is None and self._commit_log.refresh():
+            file = self._commit_log.find(first)
         if file is None:
-            self._explain_absence(first, int(offsets[place]), units[place:], stop)
+            self._explain_absence(first, int(offsets[place]), stop)
         window = units[place : place + self._limits.rows]
         starts = window["physical_offset"]
         if len(window) > 1 and not (starts[1:] > starts[:-1]).all():
-            self._refuse_order(starts, int(offsets[place]))
+            self._refuse_order(starts, offsets[place:])
         within_file = np.searchsorted(starts, file.base + file.size)
         within_span = np.searchsorted(starts, first + self._limits.span)
-        within_size = np.searchsorted(np.cumsum(window["size"], dtype=np.int64), self._limits.size, side="right")
+        within_size = np.searchsorted(np.cumsum(window["size"], dtype=np.int64), self._size, side="right")
         return file, max(int(min(within_file, within_span, within_size)), 1)
 
     def _decode(
@@ -93,29 +107,32 @@ class BlockReader:
         units: Units,
         offsets: np.ndarray[tuple[int], np.dtype[np.int64]],
         columns: Sequence[str],
-    ) -> pa.RecordBatch:
+    ) -> tuple[pa.RecordBatch, int]:
+        """A batch, and how many of the units it took: fewer than all where bodies unpack to more than a batch holds."""
         physical = units["physical_offset"]
         sizes = units["size"].astype(np.int64)
         start = int(physical[0]) - file.base
         end = int(physical[-1] + sizes[-1]) - file.base
-        stop = min(end, file.size)
+        stop = file.reach(start, end)
         dense = stop - start < len(units) * _DENSE_GAP
         sparse = len(units) > 1 and stop - start > len(units) * _SPARSE_GAP
         if sparse:
             data, positions = self._commit_log.gather(file, physical, sizes)
         else:
-            data, positions = file.span(start, stop, populate=dense), physical - file.base - start
+            data, positions = self._commit_log.span(file, start, stop, populate=dense), physical - file.base - start
         place = QueuePlace(
             topic=self._queue.topic, queue_id=self._queue.queue_id, queue_offsets=offsets, shared=self._shared
         )
         try:
-            block = locate(data, positions, sizes, physical, place)
+            block = locate(data, positions, sizes, physical, place, body_limit=self._limits.size)
             batch = self._columns(block, columns)
+        except BodiesTooLarge as full:
+            self._size = max(int(sizes[: full.rows].sum()) * 3 // 4, 1)
+            return self._decode(file, units[: full.rows], offsets[: full.rows], columns)
         except RecordProblem as problem:
             self._report(problem, file, units, offsets)
-        if not sparse:
-            file.drop_pages(start, stop)
-        return batch
+        self._size = min(self._size + self._size // 32 + 1, self._limits.size)
+        return batch, len(units)
 
     def _columns(self, block: RecordBlock, columns: Sequence[str]) -> pa.RecordBatch:
         if self._verify_crc:
@@ -141,20 +158,27 @@ class BlockReader:
             found=problem.found,
         ) from problem
 
-    def _refuse_order(self, starts: np.ndarray[tuple[int], np.dtype[np.int64]], offset: int) -> NoReturn:
+    def _refuse_order(
+        self, starts: np.ndarray[tuple[int], np.dtype[np.int64]], offsets: np.ndarray[tuple[int], np.dtype[np.int64]]
+    ) -> NoReturn:
         index = int(np.argmax(starts[1:] <= starts[:-1])) + 1
+        before = int(starts[index - 1])
+        if self._commit_log.find(before) is None:  # it is the one before that is wrong
+            self._explain_absence(before, int(offsets[index - 1]), int(offsets[index]))
+        offset = int(offsets[index])
+        unit_path, unit_position = self._queue.place_of(offset)
         raise CorruptConsumeQueue(
-            f"Unit of queue offset {offset + index} of topic {self._queue.topic!r}, queue {self._queue.queue_id}",
-            path=self._queue.path,
-            offset=(offset + index) * UNIT_SIZE,
+            f"Unit of queue offset {offset} of topic {self._queue.topic!r}, queue {self._queue.queue_id}",
+            path=unit_path,
+            offset=unit_position,
             expected=f"a physical offset behind {int(starts[index - 1])}, the unit's before it",
             found=int(starts[index]),
             advice="The queue can be rebuilt from the CommitLog.",
         )
 
-    def _explain_absence(self, physical: int, offset: int, units: Units, stop: int) -> NoReturn:
-        """No CommitLog file holds the message: retention, a gap, or a unit that points nowhere."""
-        self._commit_log.refresh()
+    def _explain_absence(self, physical: int, offset: int, stop: int) -> NoReturn:
+        """No CommitLog file holds the message: retention, a gap, a file that was cut, or a unit that points nowhere."""
+        self._commit_log.refuse_cut(physical)
         low, high = self._queue.bounds()
         queue = self._queue
         if physical < self._commit_log.min_offset or not self._commit_log.file_count:
@@ -170,14 +194,13 @@ class BlockReader:
         missing = self._commit_log.missing_file_after(physical)
         if missing is not None:
             path, resumes = missing
-            beyond = int(np.searchsorted(units["physical_offset"], resumes))
-            raise FileMissing(
-                path=path, topic=queue.topic, queue_id=queue.queue_id, start=offset, stop=min(offset + beyond, stop)
-            )
+            beyond = queue.first_behind(resumes, offset + 1, stop)
+            raise FileMissing(path=path, topic=queue.topic, queue_id=queue.queue_id, start=offset, stop=beyond)
+        unit_path, unit_position = queue.place_of(offset)
         raise CorruptConsumeQueue(
             f"Unit of queue offset {offset} of topic {queue.topic!r}, queue {queue.queue_id}",
-            path=queue.path,
-            offset=offset * UNIT_SIZE,
+            path=unit_path,
+            offset=unit_position,
             expected=f"a physical offset below the log's end {self._commit_log.bounds()[1]}",
             found=physical,
             advice="The queue can be rebuilt from the CommitLog.",

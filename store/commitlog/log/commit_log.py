@@ -25,6 +25,10 @@ __all__ = ["CommitLog"]
 
 # What one read of a single message fetches before its size is known; most messages fit.
 _FIRST_READ = 4096
+# A reader of several queues passes from one file to the next not with all of them at once.
+_MAPPED_FILES = 2
+# How often a file is looked for that retention takes between the listing and the opening.
+_LOOKS = 4
 
 
 class CommitLog:
@@ -32,6 +36,7 @@ class CommitLog:
 
     def __init__(self, path: str) -> None:
         self._files = MappedFileQueue(path)
+        self._mapped: list[MappedFile] = []
 
     @property
     def path(self) -> str:
@@ -58,11 +63,12 @@ class CommitLog:
 
     def find(self, physical_offset: int) -> MappedFile | None:
         """The file that holds that byte; None before the first file, after the last and in a gap."""
-        try:
-            return self._files.find(physical_offset)
-        except FileNotFoundError:
-            self.refresh()
-            return self._files.find(physical_offset)
+        for _ in range(_LOOKS):
+            try:
+                return self._files.find(physical_offset)
+            except FileNotFoundError:
+                self.refresh()
+        return None
 
     def missing_file_after(self, physical_offset: int) -> tuple[str, int] | None:
         """For an offset in a gap between files: the path of the file that should be there, and where the gap ends."""
@@ -71,7 +77,18 @@ class CommitLog:
         later = [base for base in bases if base > physical_offset]
         if before is None or not later:
             return None
-        return self._files.path_of(before + self._files.file(before).size), later[0]
+        try:
+            missing = before + self._files.file(before).size
+        except FileNotFoundError:
+            missing = before
+        return self._files.path_of(missing), later[0]
+
+    def refuse_cut(self, physical_offset: int) -> None:
+        """``FileChanged`` when the file that held that byte was cut off before it since it was opened."""
+        base = self._files.base_at(physical_offset)
+        found = None if base is None else self._files.opened(base)
+        if found is not None and physical_offset - found.base < found.identity.size:
+            found.reach(physical_offset - found.base, physical_offset - found.base + 1)
 
     def header(self, physical_offset: int) -> bytes | None:
         """The first 88 bytes of the record there; None when there is no such place or nothing was written to it."""
@@ -160,6 +177,15 @@ class CommitLog:
                 expected="a compressed stream, as its system flag says",
                 found=str(error),
             ) from error
+
+    def span(self, found: MappedFile, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:
+        """Mapped bytes of a file (``MappedFile.span``). Of all files, the last two keep their pages in memory."""
+        if found in self._mapped:
+            self._mapped.remove(found)
+        elif len(self._mapped) == _MAPPED_FILES:
+            self._mapped.pop(0).release()
+        self._mapped.append(found)
+        return found.span(start, stop, populate=populate)
 
     def gather(
         self, found: MappedFile, physical_offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ __all__ = ["ConsumeQueue"]
 
 Units = npt.NDArray[Any]
 
+_A_PLACE = "a physical offset of at least 0 and a size of at least 1"
+
 
 class ConsumeQueue:
     """Read access to ``<store>/consumequeue/<topic>/<queue id>``.
@@ -39,6 +41,7 @@ class ConsumeQueue:
         self._commit_log = commit_log
         self._listing = DirectoryListing(path)
         self._bases: list[int] = []
+        self._paths: dict[int, str] = {}
         self._end = -1
         self._last_unit: tuple[int, int] = (-1, 0)
         self._start = 0
@@ -55,7 +58,11 @@ class ConsumeQueue:
                 "Consume queue", path=self.path, offset=0, expected="a directory of unit files", found="a file"
             ) from None
         if changed:
-            self._load_bases()
+            try:
+                self._load_bases()
+            except CorruptConsumeQueue:
+                self._listing.forget()  # what is wrong now is wrong at the next call too
+                raise
         if not self._end_stands():
             self._find_end()
         log_start = self._commit_log.min_offset
@@ -83,11 +90,15 @@ class ConsumeQueue:
                     found=base,
                 )
         self._bases = bases
+        self._paths = {}
         self._end = -1
         self._start_seen_at = None
 
     def _file_path(self, base: int) -> str:
-        return os.path.join(self.path, file_name_for_offset(base))
+        path = self._paths.get(base)
+        if path is None:
+            path = self._paths[base] = os.path.join(self.path, file_name_for_offset(base))
+        return path
 
     def _base_of(self, offset: int) -> int | None:
         position = offset * UNIT_SIZE
@@ -120,6 +131,8 @@ class ConsumeQueue:
         """Whether the end is still where it was: the unit before it is the same, and none has come after it."""
         if self._end <= 0 or not self._bases or self._last_unit[0] != self._end - 1:
             return False
+        if not self._commit_log.file_count:
+            return False
         base = self._base_of(self._end - 1)
         if base is None:
             return False
@@ -138,6 +151,7 @@ class ConsumeQueue:
             count = self._written_units(base)
             if count:
                 self._end = first + count
+                self._refuse_hole(base)
                 break
             # An empty last file follows a full one; without the one before it, the queue ends (and starts) here.
             self._end = first
@@ -161,16 +175,27 @@ class ConsumeQueue:
         finally:
             disk.close(descriptor)
 
+    def _refuse_hole(self, base: int) -> None:
+        """Bisection also ends at a unit that damage has zeroed; then units stand behind it, which must not be lost."""
+        # Looked at twice: beside a live owner, both units may be written while they are read.
+        for last_look in (False, True):
+            pair = self._read(base, self._end, self._end + 2)
+            if len(pair) < 2 * UNIT_SIZE or _place(pair[:UNIT_SIZE]) or not _place(pair[UNIT_SIZE:]):
+                return
+            if last_look:
+                self._refuse(self._end, base, int.from_bytes(pair[:8], "big", signed=True), 0)
+
     def _step_back_to_the_log(self) -> None:
         """Leave out units at the end whose messages never reached the log (the machine stopped between the two)."""
         low = self._bases[0] // UNIT_SIZE
         last = self._unit(self._end - 1) if self._end > low else None
-        if last is not None and last[1] != FILLER_SIZE and not self._in_log(last):
-            log_start = self._commit_log.min_offset
+        if last is not None and not self._in_log(last):
+            # The queue was looked at after the log: the unit may point into a file that is newer than our list.
+            self._commit_log.refresh()
 
             def present(offset: int) -> bool:
                 unit = self._unit(offset)
-                return unit is not None and (unit[1] == FILLER_SIZE or unit[0] < log_start or self._in_log(unit))
+                return unit is not None and self._in_log(unit)
 
             self._end = _first_false(low, self._end, present)
             last = self._unit(self._end - 1) if self._end > low else None
@@ -178,11 +203,13 @@ class ConsumeQueue:
             self._last_unit = (self._end - 1, last[0])
 
     def _in_log(self, unit: tuple[int, int]) -> bool:
-        if unit[0] < self._commit_log.min_offset:
-            return True
-        if unit[0] < 0 or unit[1] <= 0:
+        """Whether the unit's message reached the log; it may have expired since."""
+        if unit[0] < 0 or unit[1] <= 0 or unit[1] == FILLER_SIZE:
             return True  # damaged rather than absent: reading it will say so
         if self._commit_log.holds(*unit):
+            return True
+        # Asked after that look, which may have found that files are gone.
+        if unit[0] < self._commit_log.min_offset:
             return True
         # Behind a gap of the log, or in it, the message was written once: that is for the reader to report.
         return self._commit_log.find(unit[0]) is None and self._commit_log.missing_file_after(unit[0]) is not None
@@ -194,9 +221,33 @@ class ConsumeQueue:
 
         def expired(offset: int) -> bool:
             unit = self._unit(offset)
-            return unit is not None and (unit[1] == FILLER_SIZE or unit[0] < log_start)
+            return unit is not None and (unit[1] == FILLER_SIZE or 0 <= unit[0] < log_start)
 
-        return _first_false(low, self._end, expired)
+        start = _first_false(low, self._end, expired)
+        # Expired units stand together at the head. One that bisection met by itself, with messages before it, is
+        # damaged, and those messages must not be lost.
+        if start - 2 >= low and not expired(start - 2) and (stray := self._unit(start - 1)) is not None:
+            self._refuse(start - 1, self._base_of(start - 1) or 0, *stray, "the place of a message that is in the log")
+        return start
+
+    @property
+    def removed(self) -> bool:
+        """Whether the queue's directory was gone when ``bounds`` looked last."""
+        return not self._listing.exists
+
+    def first_behind(self, physical_offset: int, start: int, stop: int) -> int:
+        """The first offset in ``[start, stop)`` whose message lies at or behind a place of the log, or ``stop``."""
+
+        def before(offset: int) -> bool:
+            unit = self._unit(offset)
+            return unit is not None and unit[0] < physical_offset
+
+        return _first_false(start, stop, before)
+
+    def place_of(self, offset: int) -> tuple[str, int]:
+        """The file that holds a unit, and the unit's first byte in it."""
+        base = self._base_of(offset) or 0
+        return self._file_path(base), offset * UNIT_SIZE - base
 
     # -- units -----------------------------------------------------------------------------------------------------
 
@@ -244,14 +295,17 @@ class ConsumeQueue:
         bad = (units["size"] <= 0) | (units["physical_offset"] < 0)
         if bad.any():
             index = int(np.argmax(bad))
-            raise CorruptConsumeQueue(
-                f"Unit of queue offset {at + index} of topic {self.topic!r}, queue {self.queue_id}",
-                path=self._file_path(base),
-                offset=(at + index) * UNIT_SIZE - base,
-                expected="a physical offset of at least 0 and a size of at least 1",
-                found=f"{int(units['physical_offset'][index])} and {int(units['size'][index])}",
-                advice="The queue can be rebuilt from the CommitLog.",
-            )
+            self._refuse(at + index, base, int(units["physical_offset"][index]), int(units["size"][index]))
+
+    def _refuse(self, offset: int, base: int, physical_offset: int, size: int, expected: str = _A_PLACE) -> NoReturn:
+        raise CorruptConsumeQueue(
+            f"Unit of queue offset {offset} of topic {self.topic!r}, queue {self.queue_id}",
+            path=self._file_path(base),
+            offset=offset * UNIT_SIZE - base,
+            expected=expected,
+            found=f"{physical_offset} and {size}",
+            advice="The queue can be rebuilt from the CommitLog.",
+        )
 
 
 def _place(data: bytes) -> tuple[int, int] | None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from commitlog.errors import CorruptIndex, FileChanged
+from commitlog.errors import CommitLogError, CorruptIndex, FileChanged
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import DirectoryListing
 from commitlog.format.index_file import (
@@ -29,7 +30,7 @@ from commitlog.format.index_file import (
 )
 from commitlog.format.java_hash import index_key_hash
 
-__all__ = ["IndexFile", "IndexFileInfo", "IndexService"]
+__all__ = ["IndexFile", "IndexFileInfo", "IndexHit", "IndexService"]
 
 _NAME_DIGITS = 17
 # The index keeps times in whole seconds, rounded down.
@@ -49,19 +50,27 @@ class IndexFileInfo:
     index_count: int
 
 
+class IndexHit(NamedTuple):
+    """Where a message may lie that carries a key, and the byte of which index file says so."""
+
+    physical_offset: int
+    path: str
+    position: int
+
+
 class IndexFile:
     """One index file, read entry by entry. The number of its slots follows from its size."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._file = MappedFile.open(path, 0)
+    def __init__(self, file: MappedFile) -> None:
+        self.path = file.path
+        self._file = file
         slots = infer_slot_count(self._file.size)
         if slots is None:
             size = self._file.size
             self._file.close()
             raise CorruptIndex(
                 "Index file",
-                path=path,
+                path=self.path,
                 offset=0,
                 expected=f"a size of {HEADER_SIZE} + 84 bytes a slot (four entries a slot)",
                 found=size,
@@ -99,9 +108,9 @@ class IndexFile:
             header.index_count,
         )
 
-    def offsets(self, key: str, begin: int, end: int, *, strict: bool) -> Iterator[int]:
-        """Physical offsets of the entries with the key's hash, newest first, stored within ``[begin, end]`` (roughly:
-        the index knows seconds).
+    def hits(self, key: str, begin: int, end: int, *, strict: bool) -> Iterator[IndexHit]:
+        """The entries with the key's hash, newest first, stored within ``[begin, end]`` (roughly: the index knows
+        seconds).
 
         ``strict`` is for files that were closed cleanly: a slot that points behind the last entry is then corrupt,
         while a crash leaves such slots behind, and RocketMQ passes them over.
@@ -111,9 +120,11 @@ class IndexFile:
         at = slot_offset(slot)
         number = int.from_bytes(self._read(at, SLOT_SIZE), "big", signed=True)
         header = self.header()
-        if number < 0 or number > header.index_count:
+        # An owner at work writes entry and slot before it counts them; a full file has no place for one more.
+        highest = min(header.index_count, self.capacity - 1)
+        if not 0 <= number <= highest:
             if strict:
-                raise self._corrupt(f"Slot {slot}", at, f"0 to {header.index_count}", number)
+                raise self._corrupt(f"Slot {slot}", at, f"0 to {highest}", number)
             return
         while number > 0:
             at = entry_offset(number, self.slots)
@@ -130,7 +141,7 @@ class IndexFile:
             if stored + _SECOND_MS < begin:
                 return
             if entry.key_hash == key_hash and stored <= end:
-                yield entry.physical_offset
+                yield IndexHit(entry.physical_offset, self.path, at)
             number = entry.previous
 
     def close(self) -> None:
@@ -158,24 +169,37 @@ class IndexService:
     def _refresh(self) -> list[IndexFile]:
         """The index files, oldest first: their names are times."""
         if self._listing.refresh():
-            names = {name for name in self._listing.names if name.isdigit() and len(name) == _NAME_DIGITS}
             self.close()
-            for name in sorted(names):
-                try:
-                    self._files[name] = IndexFile(os.path.join(self.path, name))
-                except FileNotFoundError:
-                    continue  # retention removed it since the listing
+            try:
+                self._open_all()
+            except CommitLogError:
+                self._listing.forget()  # what is wrong now is wrong at the next call too
+                raise
         return list(self._files.values())
+
+    def _open_all(self) -> None:
+        for name in sorted(self._listing.names):
+            if not (name.isascii() and name.isdigit() and len(name) == _NAME_DIGITS):
+                continue
+            try:
+                file = MappedFile.open(os.path.join(self.path, name), 0)
+            except FileNotFoundError:
+                continue  # retention removed it since the listing
+            if file.size:
+                self._files[name] = IndexFile(file)
+            else:
+                file.close()
+                self._listing.forget()  # an owner has just made it; its size comes in a moment
 
     def files(self) -> list[IndexFileInfo]:
         return [file.info() for file in self._refresh()]
 
-    def candidates(self, topic: str, key: str, begin: int, end: int, *, strict: bool) -> Iterator[int]:
-        """Physical offsets of messages that may carry the key, newest first."""
+    def candidates(self, topic: str, key: str, begin: int, end: int, *, strict: bool) -> Iterator[IndexHit]:
+        """The places of messages that may carry the key, newest first."""
         for file in reversed(self._refresh()):
             header = file.header()
             if header.index_count > 1 and header.begin_timestamp <= end:
-                yield from file.offsets(f"{topic}#{key}", begin, end, strict=strict)
+                yield from file.hits(f"{topic}#{key}", begin, end, strict=strict)
             # RocketMQ stops here too: older files hold only older messages.
             if header.begin_timestamp < begin and header.index_count > 1:
                 return

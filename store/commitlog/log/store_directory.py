@@ -21,6 +21,7 @@ __all__ = ["check_store_directory", "check_topic_kind"]
 
 _DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX)
 _FILES = (CHECKPOINT, ABORT, LOCK)
+_FILE_NAME_DIGITS = (20, 17)  # of the log and the queues, of the index
 
 
 def check_store_directory(path: str) -> None:
@@ -33,12 +34,19 @@ def check_store_directory(path: str) -> None:
         raise NotAStore(
             f"{path} is a file; a store is a directory that holds '{COMMIT_LOG}' and '{CONSUME_QUEUE}'.", path=path
         ) from None
+    except (OSError, ValueError) as error:  # too long a name, a link that leads to itself, a zero byte
+        raise StoreNotFound(f"There is no store at {path}: {error}.", path=path) from error
     if not names & {*_DIRECTORIES, *_FILES}:
         raise NotAStore(f"{path} is not a store: it holds neither {_known()}.{_hint(path, names)}", path=path)
     for name in _DIRECTORIES:
         inner = os.path.join(path, name)
-        if name in names and not os.path.isdir(inner):
-            raise NotAStore(f"{inner} should be a directory of the store, but is a file.", path=inner)
+        if name in names:
+            try:
+                disk.directory_signature(inner)
+            except NotADirectoryError:
+                raise NotAStore(f"{inner} should be a directory of the store, but is a file.", path=inner) from None
+            except FileNotFoundError:
+                continue  # removed since the listing, or a link to nowhere: the same as not being there
     _refuse_other_kinds(path, names)
 
 
@@ -50,7 +58,7 @@ def _hint(path: str, names: set[str]) -> str:
     for name in ("store", "rocketmq-store"):
         if name in names:
             return f" Did you mean {os.path.join(path, name)}?"
-    if any(name.isdigit() and len(name) == 20 for name in names):
+    if any(name.isdigit() and len(name) in _FILE_NAME_DIGITS for name in names):
         return f" It looks like one of a store's own directories: did you mean {os.path.dirname(path)}?"
     return ""
 
