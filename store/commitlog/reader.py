@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from commitlog.errors import (
     CorruptCheckpoint,
+    CorruptConsumeQueue,
     CorruptIndex,
     InvalidValue,
     MessageNotFound,
@@ -151,7 +152,10 @@ class StoreReader:
                 continue
             for queue_id in queue_ids:
                 queue = self._queue(topic, queue_id)
-                queue.bounds()
+                try:
+                    queue.bounds()
+                except CorruptConsumeQueue:
+                    continue  # the others lead close enough to the end
                 unit = queue.unit(queue.last_unit()[0])
                 if unit is not None and unit[1] > 0:
                     end = max(end, sum(unit))

@@ -5,6 +5,7 @@ Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 not found 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import NoReturn
@@ -22,14 +23,17 @@ def _leave_quietly() -> NoReturn:
 def main() -> None:
     """Entry point of the console script."""
     # Imported here, so that `import commitlog.cli` costs nothing and a broken terminal library breaks only the command.
-    from commitlog.cli.app import app
+    from commitlog.cli.app import ReaderGone, app
     from commitlog.errors import CommitLogError
 
+    # A message may hold what the terminal cannot show; that must not end the command.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="commitlog")
+    except ReaderGone:
+        _leave_quietly()
     except (CommitLogError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            _leave_quietly()
         sys.stdout.flush()
         print(f"commitlog: {error}", file=sys.stderr)
         sys.exit(1)

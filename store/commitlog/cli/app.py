@@ -10,14 +10,31 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from commitlog.cli import render, scan, summary
 from commitlog.errors import MessageNotFound
 from commitlog.reader import StoreReader
 
-__all__ = ["app"]
+__all__ = ["ReaderGone", "app"]
+
+
+class ReaderGone(Exception):
+    """Whoever read our output has closed it. No ``OSError``: click would make that an exit code of 1."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise ReaderGone from error
+        return result
+
 
 app = typer.Typer(
+    cls=_Commands,
     help="Look into a RocketMQ store directory: no broker, no lock, nothing is written.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -103,7 +120,7 @@ def get(
         # Ids have 32 or 56 digits; no physical offset has more than 19.
         found = (
             reader.message_at(int(message))
-            if message.isdigit() and len(message) < 20
+            if message.isascii() and message.isdigit() and len(message) < 20
             else reader.message_by_id(message)
         )
     render.print_message(scan.as_row(found), as_json=as_json)

@@ -18,6 +18,13 @@ from commitlog.paths import is_system_topic
 
 __all__ = ["print_line", "print_message", "print_summary"]
 
+_UNCUT = 100_000
+
+
+def _console() -> Console:
+    # What goes to a file or another program is not cut to the width of a terminal.
+    return Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else _UNCUT)
+
 
 def _json_value(value: Any) -> Any:
     return value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else value
@@ -30,7 +37,7 @@ def _to_json(row: dict[str, Any]) -> str:
         plain["body"] = row["body"].decode("utf-8")
     except UnicodeDecodeError:
         plain["bodyBase64"] = base64.b64encode(row["body"]).decode("ascii")
-    return json.dumps(plain, ensure_ascii=False)
+    return json.dumps(plain, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8")
 
 
 def _body_text(body: bytes) -> str:
@@ -48,7 +55,7 @@ def print_line(row: dict[str, Any], *, as_json: bool) -> None:
         sys.stdout.write(_to_json(row) + "\n")
         return
     when = row["storeTimestamp"].isoformat(timespec="milliseconds") if row["storeTimestamp"] else "-"
-    head = f"{row['topic']}/{row['queueId']}@{row['queueOffset']}"
+    head = _body_text(f"{row['topic']}/{row['queueId']}@{row['queueOffset']}".encode())
     labels = [_body_text(str(row[name]).encode()) if row[name] else "-" for name in ("tags", "keys")]
     sys.stdout.write("\t".join((when, head, *labels, _body_text(row["body"]))) + "\n")
 
@@ -63,11 +70,11 @@ def print_message(row: dict[str, Any], *, as_json: bool) -> None:
         if name == "body":
             shown = _body_text(value)
         elif name == "properties":
-            shown = "\n".join(f"{key} = {_body_text(text.encode())}" for key, text in value.items())
+            shown = "\n".join(_body_text(f"{key} = {text}".encode()) for key, text in value.items())
         else:
-            shown = "-" if value is None else str(_json_value(value))
+            shown = "-" if value is None else _body_text(str(_json_value(value)).encode())
         table.add_row(Text(name, style="bold"), Text(shown))
-    Console(soft_wrap=True).print(table)
+    _console().print(table)
 
 
 def _when(milliseconds: int | None) -> str:
@@ -81,7 +88,7 @@ def _when(milliseconds: int | None) -> str:
 
 def print_summary(found: StoreSummary, *, with_queues: bool) -> None:
     """The store, then a row for every topic or queue; what could not be read goes to stderr."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = _console()
     console.print(Text(found.path, style="bold"))
     console.print(
         f"log [{found.min_physical_offset}, {found.max_physical_offset}) in {found.commit_log_files} files, "

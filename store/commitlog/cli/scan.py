@@ -23,14 +23,16 @@ _COLUMNS = (
     "tags", "keys", "properties", "body",
 )  # fmt: skip
 
+_TIME_COLUMNS = ("storeTimestamp", "bornTimestamp")
+
 
 def parse_time(text: str) -> int:
     """Milliseconds since the epoch from ISO 8601 (local time unless it says otherwise) or from milliseconds."""
-    if text.isdigit():
+    if text.isascii() and text.isdigit():
         return int(text)
     try:
         return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise typer.BadParameter(f"{text!r} is no time: give ISO 8601 (2026-11-21T09:30:00) or milliseconds.") from None
 
 
@@ -96,9 +98,11 @@ def _rows(reader: StoreReader, wanted: Range) -> Iterator[dict[str, Any]]:
 
 
 def _batch_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    for row in batch.to_pylist():
+    # Times go through integers: Python's end with the year 9999, and a damaged one must not end the command.
+    times = {name: batch[name].cast(pa.int64()).to_pylist() for name in _TIME_COLUMNS}
+    for index, row in enumerate(batch.drop_columns(list(_TIME_COLUMNS)).to_pylist()):
         row["properties"] = dict(row["properties"])
-        yield row
+        yield row | {name: _time(values[index] // 1000) for name, values in times.items()}
 
 
 def newest(

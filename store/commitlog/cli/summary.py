@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from commitlog.errors import CommitLogError
 from commitlog.format.consume_queue_unit import FILLER_SIZE
@@ -13,6 +15,8 @@ from commitlog.paths import is_system_topic
 from commitlog.reader import QueueInfo, StoreReader
 
 __all__ = ["QueueSummary", "StoreSummary", "summarize"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +83,11 @@ def summarize(reader: StoreReader) -> StoreSummary:
     problems: list[str] = []
     queues: list[QueueSummary] = []
     for topic in reader.topics():
-        try:
-            queues += [_queue(reader, info) for info in reader.queues(topic)]
-        except CommitLogError as error:
-            problems.append(str(error))
-    low, high = reader.physical_bounds()
+        for queue_id in _or_problem(partial(reader.queue_ids, topic), problems) or []:
+            info = _or_problem(partial(reader.queue_info, topic, queue_id), problems)
+            if info is not None:
+                queues.append(_queue(reader, info))
+    low, high = _or_problem(reader.physical_bounds, problems) or (0, 0)
     checkpoint = _or_problem(reader.checkpoint, problems)
     index = _or_problem(reader.index_files, problems) or []
     files, size = _disk_use(reader.path)
@@ -102,7 +106,7 @@ def summarize(reader: StoreReader) -> StoreSummary:
     )
 
 
-def _or_problem(get: Any, problems: list[str]) -> Any:
+def _or_problem(get: Callable[[], T], problems: list[str]) -> T | None:
     try:
         return get()
     except CommitLogError as error:
