@@ -51,8 +51,6 @@ class StreamPlanner:
     def close(self) -> None:
         self._reader.close()
 
-    # -- offsets ---------------------------------------------------------------------------------------------------
-
     def initial_offset(self) -> dict[str, Any]:
         """Where a query without a checkpoint starts: ``startingOffsets`` or ``startingTimestamp``.
 
@@ -121,8 +119,6 @@ class StreamPlanner:
         unclear = positions.next if start.initial else positions.moved & positions.next.keys()
         return StreamOffset(offsets=offsets, fences=fences, batch_starts={key: positions.next[key] for key in unclear})
 
-    # -- limits ----------------------------------------------------------------------------------------------------
-
     def _admit(self, backlog: Mapping[QueueKey, tuple[int, int]]) -> dict[QueueKey, int]:
         """The end of each queue in the next batch, within the limits of the options."""
         keys = sorted(backlog)
@@ -150,8 +146,6 @@ class StreamPlanner:
             int(next(self._reader.units(*key, start, start + 1))["physical_offset"][0])
             for key, start in zip(keys, starts, strict=True)
         ]
-
-    # -- partitions ------------------------------------------------------------------------------------------------
 
     def partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> list[RangePartition]:
         """What the batch between two offsets reads. The same two give the same messages, also in another process."""
@@ -205,8 +199,6 @@ class StreamPlanner:
                 data_loss.head_lost(topic, queue_id, (begin, stop), available, fail=fail)
             left.append(QueueRange(topic, queue_id, max(begin, info.min_offset), min(stop, info.max_offset)))
         return left
-
-    # --------------------------------------------------------------------------------------------------------------
 
     def _look(self) -> dict[QueueKey, QueueInfo]:
         """The bounds of all subscribed queues that are there now."""

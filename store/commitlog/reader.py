@@ -22,24 +22,22 @@ from commitlog.errors import (
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
-    QueueNotFound,
     TopicNotFound,
     UnsupportedStore,
 )
 from commitlog.files import disk
-from commitlog.files.mapped_file_queue import DirectoryListing
 from commitlog.format import message_id
 from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from commitlog.format.columns import DEFAULT_COLUMNS, arrow_schema
-from commitlog.format.properties import KEY_SEPARATOR, KEYS, TAGS, decode_properties, decode_utf8
-from commitlog.format.record import Record
+from commitlog.format.message_ext import message_of
 from commitlog.log.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.log.commit_log import CommitLog
-from commitlog.log.consume_queue import ConsumeQueue, Units
+from commitlog.log.consume_queue import Units
 from commitlog.log.index_service import IndexFileInfo, IndexService
-from commitlog.log.store_directory import check_store_directory, check_topic_kind
+from commitlog.log.queue_catalog import QueueCatalog
+from commitlog.log.store_directory import check_store_directory
 from commitlog.message import MessageExt
-from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, validate_topic
+from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, validate_topic
 
 __all__ = ["Fence", "QueueInfo", "StoreReader"]
 
@@ -70,9 +68,7 @@ class StoreReader:
     def __init__(self, path: str) -> None:
         self.path = path
         self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
-        self._topic_listing = DirectoryListing(os.path.join(path, CONSUME_QUEUE))
-        self._queue_listings: dict[str, DirectoryListing] = {}
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._catalog = QueueCatalog(path, self._commit_log)
         self._index = IndexService(os.path.join(path, INDEX))
 
     @classmethod
@@ -98,31 +94,13 @@ class StoreReader:
         self._commit_log.close()
         self._index.close()
 
-    # -- what there is ---------------------------------------------------------------------------------------------
-
     def topics(self) -> list[str]:
         """All topics that have a consume queue, sorted, system topics included."""
-        if self._topic_listing.refresh():
-            self._queue_listings = {t: q for t, q in self._queue_listings.items() if t in self._topic_listing.names}
-        return sorted(name for name in self._topic_listing.names if _is_topic(name))
+        return self._catalog.topics()
 
     def queue_ids(self, topic: str) -> list[int]:
-        """The topic's queue ids, sorted. ``TopicNotFound`` for a topic without a consume queue."""
-        listing = self._queue_listings.get(topic)
-        if listing is None:
-            _require_topic(topic)
-            check_topic_kind(self.path, topic)
-            listing = DirectoryListing(os.path.join(self._topic_listing.path, topic))
-        try:
-            listing.refresh()
-        except NotADirectoryError:
-            listing.names = []
-        ids = sorted(int(name) for name in listing.names if name.isascii() and name.isdigit() and len(name) < 11)
-        if not ids:
-            self._queue_listings.pop(topic, None)
-            raise TopicNotFound(f"Topic {topic!r} has no consume queue in {self.path}.")
-        self._queue_listings[topic] = listing
-        return ids
+        """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore`` for a topic kept another way."""
+        return self._catalog.queue_ids(topic)
 
     def queues(self, topic: str) -> list[QueueInfo]:
         """The bounds of all queues of a topic, by queue id. ``TopicNotFound``."""
@@ -135,7 +113,7 @@ class StoreReader:
     def queue_infos(self, queues: Iterable[tuple[str, int]]) -> list[QueueInfo]:
         """The bounds of many queues, given as ``(topic, queue_id)``, in the order given. Raises as ``queue_info``."""
         self._commit_log.refresh()
-        return [QueueInfo(topic, queue_id, *self._bounds(topic, queue_id)) for topic, queue_id in queues]
+        return [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in queues]
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.
@@ -151,7 +129,7 @@ class StoreReader:
             except (TopicNotFound, UnsupportedStore):
                 continue
             for queue_id in queue_ids:
-                queue = self._queue(topic, queue_id)
+                queue = self._catalog.queue(topic, queue_id)
                 try:
                     queue.bounds()
                 except CorruptConsumeQueue:
@@ -183,8 +161,6 @@ class StoreReader:
         """The index files, oldest first, with the times and offsets they cover. ``CorruptIndex``."""
         return self._index.files()
 
-    # -- messages by queue offset ----------------------------------------------------------------------------------
-
     def read(
         self,
         topic: str,
@@ -211,7 +187,7 @@ class StoreReader:
             rows=_positive("max_batch_rows", max_batch_rows), size=_positive("max_batch_bytes", max_batch_bytes)
         )
         low, high = self._check_range(topic, queue_id, start, stop)
-        blocks = BlockReader(self._commit_log, self._queue(topic, queue_id), limits, verify_crc=verify_crc)
+        blocks = BlockReader(self._commit_log, self._catalog.queue(topic, queue_id), limits, verify_crc=verify_crc)
         return blocks.batches(low, high, schema.names)
 
     def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
@@ -220,15 +196,15 @@ class StoreReader:
         Fillers are among them, with the size ``0x7FFFFFFF``. Raises as ``read`` does.
         """
         low, high = self._check_range(topic, queue_id, start, stop)
-        return self._queue(topic, queue_id).units(low, high, chunk=_positive("chunk", chunk))
+        return self._catalog.queue(topic, queue_id).units(low, high, chunk=_positive("chunk", chunk))
 
     def first_behind(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
         """The first queue offset in ``[start, stop)`` of a message at or behind a place of the log, or ``stop``."""
-        return self._queue(topic, queue_id).first_behind(physical_offset, start, stop)
+        return self._catalog.queue(topic, queue_id).first_behind(physical_offset, start, stop)
 
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         """The identity of the message at a queue offset; None when there is none (any more) to look at."""
-        queue = self._queue(topic, queue_id)
+        queue = self._catalog.queue(topic, queue_id)
         if queue.last_unit()[0] < 0:  # not looked at yet, or empty then
             self.queue_info(topic, queue_id)
         last_offset, last_place = queue.last_unit()
@@ -243,7 +219,7 @@ class StoreReader:
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message at a queue offset was stored, in milliseconds since the epoch. ``OffsetOutOfRange``."""
         low, high = self._check_range(topic, queue_id, offset, offset + 1)
-        unit = self._queue(topic, queue_id).unit(low)
+        unit = self._catalog.queue(topic, queue_id).unit(low)
         if unit is None:
             raise OffsetOutOfRange(
                 topic=topic, queue_id=queue_id, start=offset, stop=high, min_offset=low, max_offset=high
@@ -272,13 +248,11 @@ class StoreReader:
                 high = middle
         return low if boundary == "lower" else max(low - 1, info.min_offset)
 
-    # -- messages by place, id and key -----------------------------------------------------------------------------
-
     def message_at(self, physical_offset: int) -> MessageExt:
         """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``."""
         self._commit_log.refresh()
         record = self._commit_log.read_record(physical_offset)
-        return _message(record, self._commit_log.body(record))
+        return message_of(record, self._commit_log.body(record))
 
     def message_by_id(self, message_id_text: str) -> MessageExt:
         """The message of an offset message id (32 hex characters, 56 with an IPv6 host).
@@ -295,7 +269,7 @@ class StoreReader:
                 f"No message of id {message_id_text}: the one at offset {wanted.physical_offset} was stored by "
                 f"{stored_by}, the id names {message_id.format_host(wanted.host, wanted.port)}."
             )
-        return _message(record, self._commit_log.body(record))
+        return message_of(record, self._commit_log.body(record))
 
     def query(self, topic: str, key: str, *, begin: int = 0, end: int = 2**63 - 1, limit: int = 64) -> list[MessageExt]:
         """The newest ``limit`` messages of a topic with that key or unique key, in the order of the log.
@@ -303,7 +277,7 @@ class StoreReader:
         ``begin`` and ``end`` are store times in milliseconds, both inclusive. The index holds hashes, so each
         message's own topic and keys are compared. ``CorruptIndex``, ``CorruptRecord``.
         """
-        _require_topic(topic)
+        validate_topic(topic)
         if not key or " " in key:
             raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
         self._commit_log.refresh()
@@ -329,30 +303,11 @@ class StoreReader:
                     found=offset,
                     advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
                 ) from error
-            message = _message(record, self._commit_log.body(record))
+            message = message_of(record, self._commit_log.body(record))
             matches = message.topic == topic and (key in message.keys or message.unique_key == key)
             if matches and begin <= message.store_timestamp <= end:
                 found[offset] = message
         return [found[offset] for offset in sorted(found)]
-
-    # --------------------------------------------------------------------------------------------------------------
-
-    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            if queue_id not in self.queue_ids(topic):
-                raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self.path}.")
-            path = os.path.join(self._topic_listing.path, topic, str(queue_id))
-            queue = self._queues[topic, queue_id] = ConsumeQueue(path, topic, queue_id, self._commit_log)
-        return queue
-
-    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        queue = self._queue(topic, queue_id)
-        bounds = queue.bounds()
-        if queue.removed:
-            del self._queues[topic, queue_id]
-            self._queue(topic, queue_id)  # says what is missing
-        return bounds
 
     def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
         info = self.queue_info(topic, queue_id)
@@ -373,40 +328,3 @@ def _positive(name: str, value: int) -> int:
     if value < 1:
         raise InvalidValue(f"{name} is at least 1, not {value}.")
     return value
-
-
-def _is_topic(name: str) -> bool:
-    try:
-        _require_topic(name)
-    except InvalidValue:
-        return False
-    return True
-
-
-def _require_topic(topic: str) -> None:
-    validate_topic(topic)
-
-
-def _message(record: Record, body: bytes) -> MessageExt:
-    properties = decode_properties(record.properties)
-    return MessageExt(
-        topic=decode_utf8(record.topic),
-        body=body,
-        tags=properties.get(TAGS),
-        keys=tuple(key for key in properties.get(KEYS, "").split(KEY_SEPARATOR) if key),
-        queue_id=record.queue_id,
-        flag=record.flag,
-        properties=properties,
-        queue_offset=record.queue_offset,
-        physical_offset=record.physical_offset,
-        store_size=record.total_size,
-        sys_flag=record.sys_flag,
-        body_crc=record.body_crc,
-        born_timestamp=record.born_timestamp,
-        born_host=message_id.format_host(record.born_ip, record.born_port),
-        store_timestamp=record.store_timestamp,
-        store_host=message_id.format_host(record.store_ip, record.store_port),
-        reconsume_times=record.reconsume_times,
-        prepared_transaction_offset=record.prepared_transaction_offset,
-        message_id=message_id.encode_message_id(record.store_ip, record.store_port, record.physical_offset),
-    )

@@ -40,7 +40,7 @@ from commitlog.errors import (
     TopicNotFound,
     UnsupportedStore,
 )
-from commitlog.format import compression, record_columns
+from commitlog.format import compression, record_bodies
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.index_file import HEADER_SIZE, entry_offset, slot_offset
 from commitlog.format.java_hash import index_key_hash
@@ -886,7 +886,7 @@ def test_a_body_that_unpacks_without_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: CompressionType
 ) -> None:
     """A few kilobytes of stream can hold gigabytes of zeros."""
-    monkeypatch.setattr(record_columns, "MAX_DECOMPRESSED_SIZE", 1 << 20)
+    monkeypatch.setattr(record_bodies, "MAX_DECOMPRESSED_SIZE", 1 << 20)
     builder = StoreBuilder(tmp_path / "store")
     bomb = compression.compress(bytes(64 << 20), kind)
     assert len(bomb) < 1 << 19

@@ -135,8 +135,6 @@ class PropertyRows:
             at += width
         return same
 
-    # -- rows of any shape -----------------------------------------------------------------------------------------
-
     def _row_of(self, positions: Int64Array) -> Int64Array:
         return np.searchsorted(self._offsets, positions, side="right").astype(np.int64) - 1
 

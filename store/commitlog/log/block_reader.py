@@ -17,15 +17,9 @@ import pyarrow as pa
 from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, OffsetOutOfRange
 from commitlog.files.mapped_file import MappedFile
 from commitlog.format.consume_queue_unit import FILLER_SIZE
-from commitlog.format.record_columns import (
-    BodiesTooLarge,
-    QueuePlace,
-    RecordBlock,
-    RecordProblem,
-    locate,
-    record_batch,
-    verify_crc,
-)
+from commitlog.format.record_block import QueuePlace, RecordBlock, RecordProblem, locate
+from commitlog.format.record_bodies import BodiesTooLarge, verify_crc
+from commitlog.format.record_columns import record_batch
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.consume_queue import ConsumeQueue, Units
 
@@ -138,8 +132,6 @@ class BlockReader:
         if self._verify_crc:
             verify_crc(block)
         return record_batch(block, columns)
-
-    # -- what went wrong -------------------------------------------------------------------------------------------
 
     def _report(
         self,

@@ -19,7 +19,7 @@ from commitlog.format.record import (
     decode_record,
     own_position,
 )
-from commitlog.format.record_columns import plain_body
+from commitlog.format.record_bodies import plain_body
 
 __all__ = ["CommitLog"]
 

@@ -47,8 +47,6 @@ class ConsumeQueue:
         self._start = 0
         self._start_seen_at: tuple[int, int] | None = None
 
-    # -- bounds ----------------------------------------------------------------------------------------------------
-
     def bounds(self) -> tuple[int, int]:
         """``(min_offset, max_offset)``: the first offset whose message is in the log, and the next to be written."""
         try:
@@ -248,8 +246,6 @@ class ConsumeQueue:
         """The file that holds a unit, and the unit's first byte in it."""
         base = self._base_of(offset) or 0
         return self._file_path(base), offset * UNIT_SIZE - base
-
-    # -- units -----------------------------------------------------------------------------------------------------
 
     def unit(self, offset: int) -> tuple[int, int] | None:
         """Physical offset and size of the message at a queue offset; None where there is none."""

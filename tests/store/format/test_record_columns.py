@@ -30,7 +30,9 @@ from commitlog.format.record import (
     encode_record,
     header_size,
 )
-from commitlog.format.record_columns import QueuePlace, RecordProblem, locate, record_batch, verify_crc
+from commitlog.format.record_block import QueuePlace, RecordProblem, locate
+from commitlog.format.record_bodies import verify_crc
+from commitlog.format.record_columns import record_batch
 from commitlog.format.record_encode import encode_records, new_headers, patch_late_fields
 
 __all__: list[str] = []

@@ -1,0 +1,84 @@
+"""Which topics and queues a store has: the directories below ``consumequeue``, listed again only after a change."""
+
+from __future__ import annotations
+
+import os
+
+from commitlog.errors import InvalidValue, QueueNotFound, TopicNotFound
+from commitlog.files.mapped_file_queue import DirectoryListing
+from commitlog.log.commit_log import CommitLog
+from commitlog.log.consume_queue import ConsumeQueue
+from commitlog.log.store_directory import check_topic_kind
+from commitlog.paths import CONSUME_QUEUE, validate_topic
+
+__all__ = ["QueueCatalog"]
+
+# Queue ids are 32-bit integers.
+_MAX_QUEUE_ID = 2**31 - 1
+
+
+class QueueCatalog:
+    """Topics, queue ids, and one ``ConsumeQueue`` for each queue that was asked for."""
+
+    def __init__(self, path: str, commit_log: CommitLog) -> None:
+        self._path = path
+        self._commit_log = commit_log
+        self._topics = DirectoryListing(os.path.join(path, CONSUME_QUEUE))
+        self._queue_ids: dict[str, DirectoryListing] = {}
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+
+    def topics(self) -> list[str]:
+        """All topics that have a directory, sorted. Other names in there are left alone."""
+        if self._topics.refresh():
+            self._queue_ids = {topic: ids for topic, ids in self._queue_ids.items() if topic in self._topics.names}
+        return sorted(name for name in self._topics.names if _is_topic(name))
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore``, ``InvalidValue``."""
+        listing = self._queue_ids.get(topic)
+        if listing is None:
+            validate_topic(topic)
+            check_topic_kind(self._path, topic)
+            listing = DirectoryListing(os.path.join(self._topics.path, topic))
+        try:
+            listing.refresh()
+        except NotADirectoryError:
+            listing.names = []
+        ids = sorted(int(name) for name in listing.names if _is_queue_id(name))
+        if not ids:
+            self._queue_ids.pop(topic, None)
+            raise TopicNotFound(f"Topic {topic!r} has no consume queue in {self._path}.")
+        self._queue_ids[topic] = listing
+        return ids
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """One queue. ``QueueNotFound``, and what ``queue_ids`` raises."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            if queue_id not in self.queue_ids(topic):
+                raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self._path}.")
+            path = os.path.join(self._topics.path, topic, str(queue_id))
+            queue = self._queues[topic, queue_id] = ConsumeQueue(path, topic, queue_id, self._commit_log)
+        return queue
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """``ConsumeQueue.bounds``; a queue that has been removed is not found any more."""
+        queue = self.queue(topic, queue_id)
+        bounds = queue.bounds()
+        if queue.removed:
+            del self._queues[topic, queue_id]
+            self.queue(topic, queue_id)  # says what is missing
+        return bounds
+
+
+def _is_topic(name: str) -> bool:
+    try:
+        validate_topic(name)
+    except InvalidValue:
+        return False
+    return True
+
+
+def _is_queue_id(name: str) -> bool:
+    # "007" names no queue: RocketMQ writes the number without zeros in front.
+    return name.isascii() and name.isdigit() and name == str(int(name)) and int(name) <= _MAX_QUEUE_ID
