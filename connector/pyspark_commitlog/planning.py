@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -90,37 +90,44 @@ def _cut_log(
     Queues lie interleaved in the log. A task that reads them side by side goes over its stretch once, where one task a
     queue would have every task go over all of it.
     """
-    largest = max(measured, key=lambda one: one.total).range
     begins = {one.range: one.range.start for one in measured}
     partitions = []
     at = log_start
     while at < log_stop:
         left = log_stop - at
-        at = _record_start(reader, largest, at, at + -(-left // -(-left // target))) if left > target else log_stop
-        ranges = []
-        for wanted, begin in begins.items():
-            stop = reader.first_behind(wanted.topic, wanted.queue_id, at, begin, wanted.stop)
-            if begin < stop:
-                ranges.append(wanted._replace(start=begin, stop=stop))
-                begins[wanted] = stop
+        at, stops = _stretch(reader, begins, at, at + -(-left // -(-left // target)))
+        ranges = tuple(
+            wanted._replace(start=begins[wanted], stop=stop) for wanted, stop in stops.items() if begins[wanted] < stop
+        )
+        begins = stops
         if ranges:
-            partitions.append(RangePartition(tuple(ranges), side_by_side=len(ranges) > 1))
+            partitions.append(RangePartition(ranges, side_by_side=len(ranges) > 1))
     return partitions
 
 
-def _record_start(reader: StoreReader, queue: QueueRange, after: int, wanted: int) -> int:
-    """The last place up to ``wanted`` where a message of the queue starts, or the first one ``after`` the other place.
+def _stretch(
+    reader: StoreReader, begins: Mapping[QueueRange, int], start: int, wanted: int
+) -> tuple[int, dict[QueueRange, int]]:
+    """Where a stretch of the log ends that begins at ``start``, and where in each queue that is.
 
-    A cut where a message starts parts none, so a stretch holds no more bytes than it is long.
+    It ends at ``wanted``, or before the message that lies across that place: then it holds no more bytes than it is
+    long. Only a message that fills the whole stretch is taken with it, alone.
     """
-    topic, queue_id, start, stop = queue
-    behind = reader.first_behind(topic, queue_id, wanted + 1, start, stop)
-    for offset in (behind - 1, behind):
-        if start <= offset < stop:
-            place = int(next(reader.units(topic, queue_id, offset, offset + 1))["physical_offset"][0])
-            if place > after:
-                return place
-    return wanted
+    stop = wanted
+    stops: dict[QueueRange, int] = {}
+    for queue, begin in begins.items():
+        topic, queue_id = queue.topic, queue.queue_id
+        end = reader.first_behind(topic, queue_id, wanted, begin, queue.stop)
+        if begin < end:
+            last = next(reader.units(topic, queue_id, end - 1, end))
+            place = int(last["physical_offset"][0])
+            after = place + int(message_sizes(last)[0])
+            if after > wanted and place > start:
+                stop, end = place, end - 1
+            elif after > wanted:
+                stop = after
+        stops[queue] = end
+    return stop, stops
 
 
 def _measure(reader: StoreReader, wanted: QueueRange) -> _Measured:

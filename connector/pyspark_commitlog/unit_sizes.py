@@ -10,22 +10,20 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from commitlog import StoreReader
+from commitlog import FILLER_SIZE, StoreReader
 
 __all__ = ["SizeWalker", "Sizes", "message_sizes"]
 
 Sizes: TypeAlias = npt.NDArray[np.int64]
 
-# RocketMQ pads a queue that starts late with units of this size; they stand for no message.
-_FILLER_SIZE = 0x7FFFFFFF
 _FIRST_CHUNK_UNITS = 256
 _LARGEST_CHUNK_UNITS = 262_144
 
 
 def message_sizes(units: npt.NDArray[Any]) -> Sizes:
-    """Bytes of each unit's message in the CommitLog; 0 for a filler."""
+    """Bytes of each unit's message in the CommitLog; 0 for a filler, which stands for no message."""
     sizes = units["size"].astype(np.int64)
-    sizes[sizes == _FILLER_SIZE] = 0
+    sizes[sizes == FILLER_SIZE] = 0
     return sizes
 
 

@@ -1,19 +1,21 @@
-"""Planning a stream, against a store in memory that grows, loses its head and loses its tail."""
+"""Planning a stream, against a store that grows, loses its head and loses its tail."""
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commitlog import QueueInfo
 from pyspark_commitlog.errors import DataLossError, OffsetFormatError, OptionError, TailLostError
 from pyspark_commitlog.options import parse_stream_options
 from pyspark_commitlog.stream_planner import StreamPlanner
-from tests.connector.fake_reader import FakeStore
+from tests.connector.sized_store import NewStore, SizedStore
 
 __all__: list[str] = []
 
@@ -24,9 +26,9 @@ FROM_START = {"subscribe": "orders,audit", "startingOffsets": "earliest"}
 class Query:
     """What Spark does with a planner: write the end of a batch down, run it, commit it; and all over after a crash."""
 
-    def __init__(self, store: FakeStore, **options: str) -> None:
+    def __init__(self, store: SizedStore, **options: str) -> None:
         self.store = store
-        self.options = {"path": "/fake"} | (options or FROM_START)
+        self.options = {"path": str(store.path)} | (options or FROM_START)
         self.log: list[Json] = []
         self.committed = 0
         self.rows: list[tuple[str, int, int]] = []
@@ -34,7 +36,7 @@ class Query:
 
     def restart(self, **changed: str) -> None:
         self.options |= changed
-        self.planner = StreamPlanner(self.store.reader, parse_stream_options(self.options))
+        self.planner = StreamPlanner(self.store.reopen(), parse_stream_options(self.options))
 
     def start(self) -> Json:
         """What Spark takes the next batch to start from. It keeps text only."""
@@ -73,119 +75,116 @@ class Query:
             self.commit()
 
 
-def filled(count: int = 10) -> FakeStore:
-    store = FakeStore()
+def filled(new_store: NewStore, count: int = 10) -> SizedStore:
+    """Four queues of ``count`` messages of 200 bytes, one queue after the other; a file of the log holds five."""
+    store = new_store(log_file_size=1024)
     for topic in ("orders", "audit"):
         for queue_id in (0, 1):
-            store.append(topic, queue_id, [100] * count)
+            store.append(topic, queue_id, [200] * count)
     return store
 
 
-def all_rows(store: FakeStore) -> list[tuple[str, int, int]]:
-    return [
-        (*key, offset)
-        for key, queue in sorted(store.all_queues.items())
-        for offset in range(queue.first, queue.maximum)
-    ]
+def all_rows(store: SizedStore) -> list[tuple[str, int, int]]:
+    return [(topic, queue_id, offset) for topic, queue_id, _, end in store.whole() for offset in range(end)]
 
 
-def test_everything_once_and_then_nothing_more() -> None:
-    query = Query(filled())
+def test_everything_once_and_then_nothing_more(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
     query.run()
     assert query.rows == all_rows(query.store)
     assert not query.plan()
 
 
-def test_what_is_written_later_is_read_next() -> None:
-    query = Query(filled())
+def test_what_is_written_later_is_read_next(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
     query.run()
-    query.store.append("orders", 1, [100, 100])
+    query.store.append("orders", 1, [200, 200])
     query.run()
     assert query.rows[-2:] == [("orders", 1, 10), ("orders", 1, 11)]
 
 
-def test_latest_starts_at_the_end_and_new_queues_at_their_start() -> None:
-    query = Query(filled(), subscribe="orders")
+def test_latest_starts_at_the_end_and_new_queues_at_their_start(new_store: NewStore) -> None:
+    query = Query(filled(new_store), subscribe="orders")
     query.run()
     assert query.rows == []
-    query.store.append("orders", 2, [100])
-    query.store.append("orders", 0, [100])
+    query.store.append("orders", 2, [200])
+    query.store.append("orders", 0, [200])
     query.run()
     assert query.rows == [("orders", 0, 10), ("orders", 2, 0)]
 
 
-def test_a_topic_that_is_not_there_yet_is_waited_for() -> None:
-    query = Query(FakeStore(), subscribe="orders")
+def test_a_topic_that_is_not_there_yet_is_waited_for(new_store: NewStore) -> None:
+    query = Query(new_store(), subscribe="orders")
     query.run()
-    query.store.append("orders", 0, [100])
+    query.store.append("orders", 0, [200])
     query.run()
     assert query.rows == [("orders", 0, 0)]
 
 
-def test_an_assigned_queue_that_is_not_there_yet_is_waited_for() -> None:
-    store = filled(1)
+def test_an_assigned_queue_that_is_not_there_yet_is_waited_for(new_store: NewStore) -> None:
+    store = filled(new_store, 1)
     query = Query(store, assign='{"orders":[0,5]}', startingOffsets="earliest")
     query.run()
-    store.append("orders", 5, [100])
-    store.append("orders", 6, [100])
+    store.append("orders", 5, [200])
+    store.append("orders", 6, [200])
     query.run()
     assert query.rows == [("orders", 0, 0), ("orders", 5, 0)]
 
 
-def test_a_pattern_picks_up_topics_as_they_come() -> None:
-    store = filled(1)
+def test_a_pattern_picks_up_topics_as_they_come(new_store: NewStore) -> None:
+    store = filled(new_store, 1)
     query = Query(store, subscribePattern="ord.*", startingOffsets="earliest")
     query.run()
-    store.append("orders_eu", 0, [100])
-    store.append("SCHEDULE_TOPIC_XXXX", 0, [100])
+    store.append("orders_eu", 0, [200])
+    store.append("SCHEDULE_TOPIC_XXXX", 0, [200])
     query.run()
     assert query.rows == [("orders", 0, 0), ("orders", 1, 0), ("orders_eu", 0, 0)]
 
 
-def test_starting_offsets_by_queue() -> None:
-    query = Query(filled(), subscribe="orders", startingOffsets='{"orders":{"0":8}}')
+def test_starting_offsets_by_queue(new_store: NewStore) -> None:
+    query = Query(filled(new_store), subscribe="orders", startingOffsets='{"orders":{"0":8}}')
     query.run()
     assert query.rows == [("orders", 0, 8), ("orders", 0, 9), *[("orders", 1, offset) for offset in range(10)]]
 
 
 @pytest.mark.parametrize("named", ['{"orders":{"7":0}}', '{"orders":{"0":11}}'])
-def test_starting_offsets_that_are_not_there_are_refused(named: str) -> None:
+def test_starting_offsets_that_are_not_there_are_refused(new_store: NewStore, named: str) -> None:
     with pytest.raises(OptionError, match="startingOffsets"):
-        Query(filled(), subscribe="orders", startingOffsets=named).plan()
+        Query(filled(new_store), subscribe="orders", startingOffsets=named).plan()
 
 
-def test_starting_offsets_before_the_head_are_lost_data() -> None:
-    store = filled()
-    store.expire("orders", 0, 4)
+def test_starting_offsets_before_the_head_are_lost_data(new_store: NewStore) -> None:
+    store = filled(new_store)
+    store.expire("orders", 0, 5)
     query = Query(store, subscribe="orders", startingOffsets='{"orders":{"0":2}}')
-    with pytest.raises(DataLossError, match=r"wanted offsets \[2, 10\), available are \[4, 10\)"):
+    with pytest.raises(DataLossError, match=r"wanted offsets \[2, 10\), available are \[5, 10\)"):
         query.plan()
 
 
 # -- what Spark does not keep for us -----------------------------------------------------------------------------------
 
 
-def test_the_first_batch_is_the_same_after_a_crash_although_latest_has_moved() -> None:
+def test_the_first_batch_is_the_same_after_a_crash_although_latest_has_moved(new_store: NewStore) -> None:
     """Spark keeps the end of batch 0 only, and asks for the initial offset again."""
-    store = filled()
+    store = filled(new_store)
     query = Query(store, subscribe="orders")
     start = query.start()
-    store.append("orders", 0, [100] * 3)
+    store.append("orders", 0, [200] * 3)
     query.log.append(query.planner.latest_offset(start, limited=True))
-    store.append("orders", 0, [100] * 4)
+    store.append("orders", 0, [200] * 4)
     query.restart()
     query.commit()
     query.run()
     assert query.rows == [("orders", 0, offset) for offset in range(10, 17)]
 
 
-def test_a_new_queue_starts_at_the_same_offset_after_a_crash() -> None:
-    query = Query(filled(1), subscribe="orders", startingOffsets="earliest")
+def test_a_new_queue_starts_at_the_same_offset_after_a_crash(new_store: NewStore) -> None:
+    query = Query(filled(new_store, 1), subscribe="orders", startingOffsets="earliest")
     query.run()
-    query.store.append("orders", 9, [100] * 5)
+    query.store.append("orders", 9, [200] * 5)
     assert query.plan()
     planned = query.read()
-    query.store.expire("orders", 9, 2)
+    query.store.expire("orders", 9, 1)
     query.restart()
     assert planned == [("orders", 9, offset) for offset in range(5)]
     with pytest.raises(DataLossError, match=r"wanted offsets \[0, 5\)"):
@@ -200,20 +199,20 @@ def test_a_new_queue_starts_at_the_same_offset_after_a_crash() -> None:
         ),
         max_size=40,
     ),
-    st.sampled_from([{}, {"maxOffsetsPerTrigger": "3"}, {"maxBytesPerTrigger": "350"}]),
+    st.sampled_from([{}, {"maxOffsetsPerTrigger": "3"}, {"maxBytesPerTrigger": "700"}]),
     st.sampled_from(["earliest", "latest"]),
 )
 def test_whatever_crashes_every_message_is_read_once_in_order(
-    story: list[Any], limits: dict[str, str], starting: str
+    new_store: NewStore, story: list[Any], limits: dict[str, str], starting: str
 ) -> None:
-    store = filled(3)
+    store = filled(new_store, 3)
     query = Query(store, subscribe="orders,audit", startingOffsets=starting, **limits)
     query.plan()
     query.commit()
     skipped = 0 if starting == "earliest" else 3
     for step in story:
         if isinstance(step, tuple):
-            store.append(step[1], step[2], [100] * step[3])
+            store.append(step[1], step[2], [200] * step[3])
         elif step == "run":
             query.run()
         elif step == "crash":
@@ -225,45 +224,45 @@ def test_whatever_crashes_every_message_is_read_once_in_order(
                 assert query.read() == before
             query.commit()
     query.run()
-    for (topic, queue_id), queue in store.all_queues.items():
+    for topic, queue_id, _, end in store.whole():
         read = [offset for name, number, offset in query.rows if (name, number) == (topic, queue_id)]
         first = skipped if queue_id < 2 else 0
-        assert read == list(range(first, queue.maximum))
+        assert read == list(range(first, end))
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(1, 50), st.integers(1, 5000))
-def test_both_limits_hold_together(rows: int, size: int) -> None:
-    store = filled(20)
+@given(st.integers(1, 50), st.integers(1, 10_000))
+def test_both_limits_hold_together(new_store: NewStore, rows: int, size: int) -> None:
+    store = filled(new_store, 20)
     query = Query(store, **FROM_START, maxOffsetsPerTrigger=str(rows), maxBytesPerTrigger=str(size))
     batches = 0
     while query.plan():
         read = query.read()
         assert len(read) <= rows
-        assert len(read) * 100 <= size or len(read) == 1
+        assert len(read) * 200 <= size or len(read) == 1
         query.commit()
         batches += 1
     assert sorted(query.rows) == all_rows(store)
     assert batches >= 80 // rows
 
 
-def test_trigger_once_reads_all_whatever_the_limits() -> None:
-    query = Query(filled(), **FROM_START, maxOffsetsPerTrigger="3")
+def test_trigger_once_reads_all_whatever_the_limits(new_store: NewStore) -> None:
+    query = Query(filled(new_store), **FROM_START, maxOffsetsPerTrigger="3")
     query.run(limited=False, batches=1)
     assert query.rows == all_rows(query.store)
 
 
-def test_available_now_reads_what_was_there_when_it_began_and_ends() -> None:
-    store = filled()
+def test_available_now_reads_what_was_there_when_it_began_and_ends(new_store: NewStore) -> None:
+    store = filled(new_store)
     query = Query(store, **FROM_START, maxOffsetsPerTrigger="7")
     query.planner.prepare_for_available_now()
     expected = all_rows(store)
     for _ in range(3):
         query.run(batches=2)
-        store.append("orders", 0, [100])
-        store.append("audit", 7, [100])
+        store.append("orders", 0, [200])
+        store.append("audit", 7, [200])
     query.run()
     assert sorted(query.rows) == expected
     assert not query.plan()
@@ -275,80 +274,80 @@ def test_available_now_reads_what_was_there_when_it_began_and_ends() -> None:
 # -- loss --------------------------------------------------------------------------------------------------------------
 
 
-def test_retention_ahead_of_the_query_is_lost_data() -> None:
-    query = Query(filled())
+def test_retention_ahead_of_the_query_is_lost_data(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
     query.run()
-    query.store.append("orders", 0, [100] * 5)
-    query.store.expire("orders", 0, 12)
+    query.store.append("orders", 0, [200] * 10)
+    query.store.expire("orders", 0, 15)
     with pytest.raises(DataLossError) as caught:
         query.plan()
     assert (caught.value.topic, caught.value.queue_id) == ("orders", 0)
-    assert (caught.value.wanted, caught.value.available) == ((10, 15), (12, 15))
+    assert (caught.value.wanted, caught.value.available) == ((10, 20), (15, 20))
     assert "failOnDataLoss" in str(caught.value)
 
 
-def test_or_a_warning_and_on_from_the_earliest_left(caplog: pytest.LogCaptureFixture) -> None:
-    query = Query(filled(), **FROM_START, failOnDataLoss="false")
+def test_or_a_warning_and_on_from_the_earliest_left(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(filled(new_store), **FROM_START, failOnDataLoss="false")
     query.run()
-    query.store.append("orders", 0, [100] * 5)
-    query.store.expire("orders", 0, 12)
+    query.store.append("orders", 0, [200] * 10)
+    query.store.expire("orders", 0, 15)
     query.rows.clear()
     query.run()
-    assert query.rows == [("orders", 0, 12), ("orders", 0, 13), ("orders", 0, 14)]
-    assert "wanted offsets [10, 15), available are [12, 15)" in caplog.text
+    assert query.rows == [("orders", 0, offset) for offset in range(15, 20)]
+    assert "wanted offsets [10, 20), available are [15, 20)" in caplog.text
 
 
-def test_retention_between_planning_and_running() -> None:
-    for fail in ("true", "false"):
-        query = Query(filled(), **FROM_START, failOnDataLoss=fail)
-        assert query.plan()
-        query.store.expire("orders", 0, 5)
-        if fail == "true":
-            with pytest.raises(DataLossError, match=r"wanted offsets \[0, 10\), available are \[5, 10\)"):
-                query.read()
-        else:
-            assert next(row for row in query.read() if row[:2] == ("orders", 0)) == ("orders", 0, 5)
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_retention_between_planning_and_running(new_store: NewStore, fail: str) -> None:
+    query = Query(filled(new_store), **FROM_START, failOnDataLoss=fail)
+    assert query.plan()
+    query.store.expire("orders", 0, 5)
+    if fail == "true":
+        with pytest.raises(DataLossError, match=r"wanted offsets \[0, 10\), available are \[5, 10\)"):
+            query.read()
+    else:
+        assert next(row for row in query.read() if row[:2] == ("orders", 0)) == ("orders", 0, 5)
 
 
-def test_a_queue_that_is_gone_is_lost_data() -> None:
-    query = Query(filled())
+def test_a_queue_that_is_gone_is_lost_data(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
     query.run()
-    del query.store.all_queues["audit", 1]
+    query.store.delete_queue("audit", 1)
     with pytest.raises(DataLossError, match="available are none"):
         query.plan()
     query.restart(failOnDataLoss="false")
     query.run()
     assert query.committed == 2
-    query.store.append("audit", 1, [100])
+    query.store.append("audit", 1, [200])
     query.run()
     assert query.rows[-1] == ("audit", 1, 0)
 
 
-def test_a_tail_that_is_gone_is_noticed() -> None:
-    query = Query(filled())
+def test_a_tail_that_is_gone_is_noticed(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
     query.run()
-    query.store.truncate("orders", 0, 7)
+    query.store.truncate("audit", 1, 7)
     with pytest.raises(TailLostError, match=r"planned up to offset 10, but the queue now ends at 7"):
         query.plan()
 
 
-def test_or_a_warning_and_on_from_the_end_there_is(caplog: pytest.LogCaptureFixture) -> None:
-    query = Query(filled(), **FROM_START, failOnDataLoss="false")
+def test_or_a_warning_and_on_from_the_end_there_is(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(filled(new_store), **FROM_START, failOnDataLoss="false")
     query.run()
-    query.store.truncate("orders", 0, 7)
+    query.store.truncate("audit", 1, 7)
     query.rows.clear()
     query.run()
     assert "now ends at 7" in caplog.text
-    query.store.append("orders", 0, [100] * 5)
+    query.store.append("audit", 1, [200] * 5)
     query.run()
-    assert query.rows == [("orders", 0, offset) for offset in range(7, 12)]
+    assert query.rows == [("audit", 1, offset) for offset in range(7, 12)]
 
 
-def test_a_tail_that_was_replaced_is_noticed_though_the_queue_is_longer_than_before() -> None:
-    query = Query(filled())
+def test_a_tail_that_was_replaced_is_noticed_though_the_queue_is_longer_than_before(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
     query.run()
-    query.store.truncate("orders", 0, 7)
-    query.store.append("orders", 0, [100] * 5)
+    query.store.truncate("audit", 1, 7)
+    query.store.append("audit", 1, [200] * 5)
     with pytest.raises(TailLostError, match="message at offset 9 is not the one"):
         query.plan()
     query.restart()
@@ -356,75 +355,75 @@ def test_a_tail_that_was_replaced_is_noticed_though_the_queue_is_longer_than_bef
         query.plan()
 
 
-def test_or_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:
-    query = Query(filled(), **FROM_START, failOnDataLoss="false")
+def test_or_a_warning_once(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(filled(new_store), **FROM_START, failOnDataLoss="false")
     query.run()
-    query.store.truncate("orders", 0, 7)
-    query.store.append("orders", 0, [100] * 5)
+    query.store.truncate("audit", 1, 7)
+    query.store.append("audit", 1, [200] * 5)
     query.rows.clear()
     query.run()
-    assert query.rows == [("orders", 0, 10), ("orders", 0, 11)]
+    assert query.rows == [("audit", 1, 10), ("audit", 1, 11)]
     caplog.clear()
     query.restart()
-    query.store.append("orders", 0, [100])
+    query.store.append("audit", 1, [200])
     query.run()
     assert caplog.records == []
 
 
-def test_a_replaced_tail_of_the_same_length_is_noticed_at_the_restart() -> None:
-    query = Query(filled())
+def test_a_replaced_tail_of_the_same_length_is_noticed_at_the_restart(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
     query.run()
-    query.store.truncate("orders", 0, 7)
-    query.store.append("orders", 0, [100] * 3)
+    query.store.truncate("audit", 1, 7)
+    query.store.append("audit", 1, [200] * 3)
     query.restart()
     with pytest.raises(TailLostError):
         query.plan()
 
 
-def test_a_replaced_tail_of_the_same_length_is_not_read_over() -> None:
+def test_a_replaced_tail_of_the_same_length_is_not_read_over(new_store: NewStore) -> None:
     """A running query does not look into idle queues on every trigger, but before it reads anything behind."""
-    query = Query(filled())
+    query = Query(filled(new_store))
     query.run()
-    query.store.truncate("orders", 0, 7)
-    query.store.append("orders", 0, [100] * 3)
+    query.store.truncate("audit", 1, 7)
+    query.store.append("audit", 1, [200] * 3)
     query.plan()
-    query.store.append("orders", 0, [100])
+    query.store.append("audit", 1, [200])
     with pytest.raises(TailLostError):
         query.plan()
 
 
-def test_a_batch_planned_before_a_crash_is_not_run_on_another_tail() -> None:
-    for fail in ("true", "false"):
-        query = Query(filled(), **FROM_START, failOnDataLoss=fail)
-        assert query.plan()
-        query.store.truncate("orders", 0, 5)
-        query.store.append("orders", 0, [100] * 9)
-        query.restart()
-        if fail == "true":
-            with pytest.raises(TailLostError, match="message at offset 9"):
-                query.read()
-        else:
-            assert len(query.read()) == 40
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_batch_planned_before_a_crash_is_not_run_on_another_tail(new_store: NewStore, fail: str) -> None:
+    query = Query(filled(new_store), **FROM_START, failOnDataLoss=fail)
+    assert query.plan()
+    query.store.truncate("audit", 1, 5)
+    query.store.append("audit", 1, [200] * 9)
+    query.restart()
+    if fail == "true":
+        with pytest.raises(TailLostError, match="message at offset 9"):
+            query.read()
+    else:
+        assert len(query.read()) == 40
 
 
-def test_a_batch_planned_before_a_crash_whose_end_is_gone() -> None:
-    for fail in ("true", "false"):
-        query = Query(filled(), **FROM_START, failOnDataLoss=fail)
-        assert query.plan()
-        query.store.truncate("orders", 0, 5)
-        query.restart()
-        if fail == "true":
-            with pytest.raises(TailLostError, match="ends at 5"):
-                query.read()
-        else:
-            assert len(query.read()) == 35
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_batch_planned_before_a_crash_whose_end_is_gone(new_store: NewStore, fail: str) -> None:
+    query = Query(filled(new_store), **FROM_START, failOnDataLoss=fail)
+    assert query.plan()
+    query.store.truncate("audit", 1, 5)
+    query.restart()
+    if fail == "true":
+        with pytest.raises(TailLostError, match="ends at 5"):
+            query.read()
+    else:
+        assert len(query.read()) == 35
 
 
-def test_retention_that_has_taken_the_fence_is_no_loss() -> None:
-    query = Query(filled())
+def test_retention_that_has_taken_the_fence_is_no_loss(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
     query.run()
+    query.store.append("orders", 0, [200])
     query.store.expire("orders", 0, 10)
-    query.store.append("orders", 0, [100])
     query.restart()
     query.run()
     assert query.rows[-1] == ("orders", 0, 10)
@@ -433,11 +432,11 @@ def test_retention_that_has_taken_the_fence_is_no_loss() -> None:
 # -- the rest ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_left_out_of_the_subscription_is_kept_in_mind() -> None:
-    query = Query(filled())
+def test_a_topic_left_out_of_the_subscription_is_kept_in_mind(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
     query.run()
-    query.store.append("audit", 0, [100])
-    query.store.append("orders", 0, [100])
+    query.store.append("audit", 0, [200])
+    query.store.append("orders", 0, [200])
     query.restart(subscribe="orders")
     query.run()
     assert query.rows[-1] == ("orders", 0, 10)
@@ -447,46 +446,62 @@ def test_a_topic_left_out_of_the_subscription_is_kept_in_mind() -> None:
     assert len(query.rows) == len(set(query.rows)) == 42
 
 
-def test_an_empty_new_queue_makes_no_batch() -> None:
-    query = Query(filled())
+def test_an_empty_new_queue_makes_no_batch(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
     query.run()
     query.store.add_queue("orders", 8)
     assert not query.plan()
 
 
-def test_progress_knows_the_ends_without_looking_again() -> None:
-    query = Query(filled(), **FROM_START, maxOffsetsPerTrigger="4")
+def test_progress_knows_the_ends_without_looking_again(new_store: NewStore) -> None:
+    query = Query(filled(new_store), **FROM_START, maxOffsetsPerTrigger="4")
     query.plan()
-    calls = dict(query.store.calls)
+    calls = dict(query.store.reader.calls)
     report = query.planner.report_latest_offset()
     assert report is not None
     assert report["version"] == 1
     assert report["offsets"] == {"audit": {"0": 10, "1": 10}, "orders": {"0": 10, "1": 10}}
-    assert query.store.calls == calls
+    assert query.store.reader.calls == calls
 
 
-def test_an_idle_trigger_asks_for_bounds_only() -> None:
-    query = Query(filled())
+def test_an_idle_trigger_asks_for_bounds_only(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
     query.run()
-    query.store.calls.clear()
+    query.store.reader.calls.clear()
     query.plan()
-    assert query.store.calls == {"queue_info": 4}
+    assert query.store.reader.calls == {"queue_infos": 1}
 
 
-def test_another_sources_checkpoint_is_refused() -> None:
-    query = Query(filled())
+def test_a_queue_that_is_deleted_during_the_look_is_left_out(
+    new_store: NewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(new_store)
+    subscription = parse_stream_options({"path": str(store.path), "subscribe": "orders"}).subscription
+    ask_for_all = store.reader.queue_infos
+
+    def delete_first(queues: Iterable[tuple[str, int]]) -> list[QueueInfo]:
+        monkeypatch.undo()
+        store.delete_queue("orders", 1)
+        return ask_for_all(queues)
+
+    monkeypatch.setattr(store.reader, "queue_infos", delete_first)
+    assert subscription.bounds(store.reader) == {("orders", 0): QueueInfo("orders", 0, 0, 10)}
+
+
+def test_another_sources_checkpoint_is_refused(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
     with pytest.raises(OffsetFormatError):
         query.planner.latest_offset({"orders": {"0": 5}}, limited=True)
 
 
-def test_the_same_offset_twice_is_no_batch() -> None:
+def test_the_same_offset_twice_is_no_batch(new_store: NewStore) -> None:
     """Spark asks for it at every restart."""
-    query = Query(filled())
+    query = Query(filled(new_store))
     query.run()
     assert query.planner.partitions(query.log[-1], query.log[-1]) == []
 
 
-def test_warnings_reach_the_packages_logger(caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_reach_the_packages_logger(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pyspark_commitlog"):
-        test_or_a_warning_and_on_from_the_earliest_left(caplog)
+        test_or_a_warning_and_on_from_the_earliest_left(new_store, caplog)
     assert all(record.name.startswith("pyspark_commitlog.") for record in caplog.records)

@@ -7,6 +7,7 @@ tests of the encoders, which encode real records again and compare bytes.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,7 +21,7 @@ from commitlog.format.index_file import INDEX_ENTRY_DTYPE, IndexHeader, encode_h
 from commitlog.format.java_hash import index_key_hash, tags_code
 from commitlog.format.record import encode_filler
 from commitlog.format.record_encode import EncodedRecords, encode_records, new_headers, patch_late_fields
-from commitlog.paths import file_name_for_offset
+from commitlog.paths import file_name_for_offset, parse_file_name
 
 STORE_HOST = (bytes([10, 1, 2, 3]), 10911)
 BORN_HOST = (bytes([192, 168, 1, 9]), 40000)
@@ -160,6 +161,41 @@ class StoreBuilder:
         for path in sorted((self.path / "commitlog").iterdir())[:count]:
             path.unlink()
 
+    def truncate(self, physical_offset: int) -> None:
+        """What recovery after a crash does: the log ends there, and every queue before its first message behind."""
+        self._truncate_log(physical_offset)
+        for topic, queue_id in list(self.next_offsets):
+            self._truncate_queue(topic, queue_id, physical_offset)
+
+    def _truncate_log(self, physical_offset: int) -> None:
+        for base, path in _numbered_files(self.path / "commitlog"):
+            if base >= physical_offset:
+                path.unlink()
+            elif base + self.log_file_size > physical_offset:
+                os.truncate(path, physical_offset - base)
+                os.truncate(path, self.log_file_size)
+        self.position = min(self.position, physical_offset)
+
+    def _truncate_queue(self, topic: str, queue_id: int, physical_offset: int) -> None:
+        for base, path in _numbered_files(self.path / "consumequeue" / topic / str(queue_id)):
+            units = np.fromfile(path, UNIT_FILE_DTYPE)
+            lost = (units["size"] > 0) & (units["physical_offset"] >= physical_offset)
+            if not lost.any():
+                continue
+            first = int(np.argmax(lost))
+            end = base // UNIT_SIZE + first
+            self.next_offsets[topic, queue_id] = min(self.next_offsets[topic, queue_id], end)
+            if first:
+                units[first:] = 0
+                path.write_bytes(units.tobytes())
+            else:
+                path.unlink()
+
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        """What deleting a topic does to each queue. It begins at 0 when it is written again."""
+        shutil.rmtree(self.path / "consumequeue" / topic / str(queue_id))
+        del self.next_offsets[topic, queue_id]
+
     def write_index(self, name: str, entries: Sequence[tuple[str, int, int]], *, slots: int = 1000) -> Path:
         """An index file of ``(topic#key, physical offset, store time)`` entries, four places a slot."""
         capacity = slots * 4
@@ -191,6 +227,11 @@ def _property_texts(tags: Sequence[str], keys: Sequence[str] | None, more: str) 
     if keys is None:
         return [f"TAGS\x01{tag}\x02{more}".encode() for tag in tags]
     return [f"KEYS\x01{key}\x02{more}TAGS\x01{tag}\x02".encode() for tag, key in zip(tags, keys, strict=True)]
+
+
+def _numbered_files(directory: Path) -> list[tuple[int, Path]]:
+    """The files of a directory that are named by an offset, with it, in order."""
+    return sorted((base, path) for path in directory.iterdir() if (base := parse_file_name(path.name)) is not None)
 
 
 def _write(path: Path, file_size: int, position: int, data: bytes | memoryview) -> None:

@@ -49,14 +49,20 @@ def gather_binary(
 ) -> pa.BinaryArray:
     """The values ``data[start : start + length]`` as one ``binary`` array that owns its bytes.
 
-    ``data`` is shorter than 2 GiB; the caller has checked that every value lies within it.
+    ``data`` is shorter than 2 GiB, and so are all the values together; the caller has checked that every value lies
+    within it.
     """
     count = len(starts)
     if not count:
         return pa.array([], pa.binary())
-    views = np.zeros((count, 4), np.int32)
-    views[:, 0] = lengths
-    views[:, 3] = starts
+    width = int(lengths[0])
+    if width and (lengths == width).all():
+        return _gather_even(data, starts, width)
+    # Two 64-bit words a view: the length with no prefix, and the offset above buffer index zero.
+    words = np.empty((count, 2), np.int64)
+    words[:, 0] = lengths
+    words[:, 1] = starts << 32
+    views = words.view(np.int32)
     short = lengths <= _INLINE
     if short.all():
         views[:, 1:] = _inline(data, starts, lengths)
@@ -65,6 +71,14 @@ def gather_binary(
         views[rows, 1:] = _inline(data, starts[rows], lengths[rows])
     array = pa.Array.from_buffers(pa.binary_view(), count, [None, pa.py_buffer(views), pa.py_buffer(data)])
     return array.cast(pa.binary())
+
+
+def _gather_even(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], width: int) -> pa.BinaryArray:
+    """Values that all have the same length need no views: they are gathered back to back."""
+    count = len(starts)
+    values = strided_view(data, width)[starts]
+    offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
 
 
 def _inline(

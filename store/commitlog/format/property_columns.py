@@ -74,28 +74,31 @@ class PropertyRows:
             return None
         first = self._data[: self._offsets[1]].tobytes()
         closed = first.endswith(b"\x02")
-        parts = (first[:-1] if closed else first).split(b"\x02")
+        parts = [part.partition(b"\x01") for part in (first[:-1] if closed else first).split(b"\x02")]
+        heads = [name + mark for name, mark, _ in parts]
         row_ends = self._offsets[1:] - closed
-        at = self._offsets[:-1]
+        if not all(mark for _, mark, _ in parts) or not all_equal(self._data, self._offsets[:-1], heads[0]):
+            return None
+        starts = self._offsets[:-1] + len(heads[0])
         entries = []
-        for number, part in enumerate(parts, start=1):
-            name, mark, value = part.partition(b"\x01")
-            if not mark or not all_equal(self._data, at, name + mark):
-                return None
-            starts = at + len(name) + 1
-            ends = row_ends if number == len(parts) else self._value_ends(starts, len(value))
+        for (name, _, value), following in zip(parts, heads[1:], strict=False):
+            ends = self._value_ends(starts, len(value), b"\x02" + following)
             if ends is None:
                 return None
             entries.append(_EvenEntry(name, starts, ends))
-            at = ends + 1
-        if not (entries[-1].starts <= row_ends).all() or (closed and not all_equal(self._data, row_ends, b"\x02")):
+            starts = ends + 1 + len(following)
+        entries.append(_EvenEntry(parts[-1][0], starts, row_ends))
+        if not (starts <= row_ends).all() or (closed and not all_equal(self._data, row_ends, b"\x02")):
             return None
         separators = self._count * (2 * len(parts) - (not closed))
         return entries if np.count_nonzero(self._data <= _ENTRY_END) == separators else None
 
-    def _value_ends(self, starts: Int64Array, guess: int) -> Int64Array | None:
-        """Where the values end that begin at ``starts``: all ``guess`` bytes long, or else all short ones."""
-        if all_equal(self._data, starts + guess, b"\x02"):
+    def _value_ends(self, starts: Int64Array, guess: int, following: bytes) -> Int64Array | None:
+        """Where the values end that begin at ``starts``, each with ``following`` behind it.
+
+        They are all ``guess`` bytes long, or else all short; None when they are neither.
+        """
+        if all_equal(self._data, starts + guess, following):
             return starts + guess
         ends = np.full(len(starts), -1, np.int64)
         open_rows = np.arange(len(starts))
@@ -108,7 +111,7 @@ class PropertyRows:
             ends[open_rows[hit]] = places[hit] + found[hit]
             open_rows = open_rows[~hit]
             if not len(open_rows):
-                return ends
+                return ends if all_equal(self._data, ends, following) else None
         return None
 
     def text(self, name: str) -> pa.StringArray:

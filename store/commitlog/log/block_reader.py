@@ -36,7 +36,7 @@ _LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
 DEFAULT_ROWS = 16_384
-DEFAULT_SIZE = 8 << 20
+DEFAULT_SIZE = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
