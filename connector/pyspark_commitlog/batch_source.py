@@ -10,8 +10,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from commitlog import StoreReader
 from pyspark_commitlog.options import SourceOptions
-from pyspark_commitlog.planning import QueueRange, plan_partitions
+from pyspark_commitlog.planning import QueueRange, RangePartition, plan_partitions
 from pyspark_commitlog.positions import resolve_rule
+from pyspark_commitlog.replanning import again_if_files_change
 from pyspark_commitlog.schema import Projection
 from pyspark_commitlog.task import ReadTask
 
@@ -28,29 +29,29 @@ class CommitLogBatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
         self._options = options
-        self._task = ReadTask(
-            path=options.path,
-            projection=projection,
-            verify_crc=options.verify_crc,
-            fail_on_data_loss=options.fail_on_data_loss,
-        )
+        self._task = ReadTask.of(options, projection)
 
     def partitions(self) -> list[InputPartition]:
         """One range of offsets per queue, cut by bytes. Named topics and queues must exist."""
         options = self._options
         with StoreReader.open(options.path) as reader:
             options.subscription.require_all(reader)
-            queues = options.subscription.bounds(reader).values()
-            if not queues:
-                _logger.warning("No topic of %s matches; the result is empty.", options.path)
-            starts = resolve_rule(reader, queues, options.start_rule, options, option="startingOffsets")
-            ends = resolve_rule(reader, queues, options.end_rule, options, option="endingOffsets")
-            ranges = [QueueRange(*key, starts[key], ends[key]) for key in sorted(starts)]
-            return list(
-                plan_partitions(
-                    reader, ranges, max_bytes=options.max_bytes_per_partition, min_partitions=options.min_partitions
-                )
-            )
+            return list(again_if_files_change(lambda: self._plan(reader), fail=options.fail_on_data_loss))
+
+    def _plan(self, reader: StoreReader) -> list[RangePartition]:
+        options = self._options
+        queues = options.subscription.bounds(reader).values()
+        if not queues:
+            _logger.warning("No topic of %s matches; the result is empty.", options.path)
+        starts = resolve_rule(reader, queues, options.start_rule, options, option="startingOffsets")
+        ends = resolve_rule(reader, queues, options.end_rule, options, option="endingOffsets")
+        return plan_partitions(
+            reader,
+            [QueueRange(*key, starts[key], ends[key]) for key in sorted(starts)],
+            max_bytes=options.max_bytes_per_partition,
+            min_partitions=options.min_partitions,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._task.read(partition)

@@ -30,22 +30,31 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitLogLagListener", "lag_by_queue"]
 
+# One line says where the lag is, unless it is everywhere.
+_MOST_QUEUES_NAMED = 16
+
 
 def lag_by_queue(end_offset: str | None, latest_offset: str | None) -> dict[QueueKey, int] | None:
     """Messages not yet read, by topic and queue id, from the offsets of one source of a progress event.
 
-    None when they are not this source's. A queue of which nothing was read yet counts from offset 0.
+    None when they are not this source's. Of a queue of which nothing was read yet, or whose head has expired under the
+    query, the messages that are still there count.
     """
     try:
-        latest = StreamOffset.from_json(json.loads(latest_offset or "null")).offsets
+        latest = StreamOffset.from_json(json.loads(latest_offset or "null"))
         end = StreamOffset.from_json(json.loads(end_offset)).offsets if end_offset else {}
     except (OffsetFormatError, ValueError):
         return None
-    return {key: max(0, there - end.get(key, 0)) for key, there in sorted(latest.items())}
+    firsts = latest.batch_starts
+    return {
+        key: max(0, there - max(end.get(key, 0), firsts.get(key, 0))) for key, there in sorted(latest.offsets.items())
+    }
 
 
 class CommitLogLagListener(StreamingQueryListener):
-    """Logs the total at INFO and the lag of each queue at DEBUG, for every query that reads this source.
+    """Logs, for every query that reads this source, one line at INFO: the total and the queues that are furthest behind.
+
+    When more queues are behind than that line names (16), each of them follows at DEBUG.
 
     Subclass it and override ``on_lag`` to send the numbers elsewhere.
     """
@@ -85,7 +94,3 @@ class CommitLogLagListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         pass
-
-
-# One line says where the lag is, unless it is everywhere.
-_MOST_QUEUES_NAMED = 16

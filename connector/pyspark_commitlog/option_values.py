@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
+from urllib.parse import unquote
 
 from commitlog.errors import InvalidValue
 from commitlog.paths import validate_topic
@@ -35,7 +36,6 @@ EARLIEST = -2
 _BYTE_UNITS = {"": 1, "b": 1} | {
     suffix: 1 << (10 * power) for power, letter in enumerate("kmgtp", 1) for suffix in (letter, f"{letter}b")
 }
-_LONGEST_TOPIC = 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,16 +53,22 @@ def refuse(option: str, value: str, expected: str) -> NoReturn:
 
 
 def parse_path(option: str, value: str) -> str:
-    """A local path, perhaps as a ``file:`` URI. Other file systems cannot be mapped into memory."""
+    """A local path, perhaps as a ``file:`` URI (percent-decoded then; of hosts only ``localhost``).
+
+    Other file systems cannot be mapped into memory.
+    """
     expected = "the path of a RocketMQ store directory on a local or mounted file system"
     scheme, colon, rest = value.partition(":")
     if colon and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]+", scheme):
-        if scheme.lower() != "file" or (rest.startswith("//") and not rest.startswith("///")):
+        host = re.match(r"//([^/]*)", rest)
+        if scheme.lower() != "file" or (host is not None and host[1].lower() not in ("", "localhost")):
             refuse(option, value, expected)
-        value = re.sub(r"^/+", "/", rest)
-    if not value.strip() or "\0" in value:
+        path = unquote(re.sub(r"^/+", "/", rest[host.end() :] if host is not None else rest))
+    else:
+        path = value
+    if not path.strip() or "\0" in path:
         refuse(option, value, expected)
-    return value
+    return path
 
 
 def parse_boolean(option: str, value: str) -> bool:
@@ -168,7 +174,7 @@ def _integer(text: str) -> int | None:
 
 def _check_topic(option: str, value: str, topic: str) -> None:
     try:
-        validate_topic(topic, max_length=_LONGEST_TOPIC)
+        validate_topic(topic)
     except InvalidValue as error:
         raise OptionError(
             f"Option {option} names {topic!r}, which cannot be a topic: {error}", option=option, value=value

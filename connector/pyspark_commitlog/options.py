@@ -6,13 +6,13 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from pyspark_commitlog import option_values as values
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.option_values import EARLIEST, LATEST, OffsetRule
 from pyspark_commitlog.subscription import Subscription
+from pyspark_commitlog.suggestions import did_you_mean
 
 __all__ = ["OPTION_NAMES", "SourceOptions", "parse_batch_options", "parse_options", "parse_stream_options"]
 
@@ -139,10 +139,8 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
                 value=str(value),
             )
         elif lower not in _SPARKS:
-            near = get_close_matches(lower, _CANONICAL, n=1, cutoff=0.5)
-            hint = f" Did you mean {_CANONICAL[near[0]]}?" if near else ""
             raise OptionError(
-                f"Unknown option {key!r}.{hint} The options are: {', '.join(OPTION_NAMES)}.",
+                f"Unknown option {key!r}.{did_you_mean(key, _CANONICAL)} The options are: {', '.join(OPTION_NAMES)}.",
                 option=key,
                 value=str(value),
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +10,8 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from commitlog import StoreReader
+from commitlog.errors import FileMissing
+from pyspark_commitlog import data_loss
 from pyspark_commitlog.unit_sizes import Sizes, message_sizes
 
 __all__ = ["QueueRange", "RangePartition", "plan_partitions"]
@@ -60,18 +62,26 @@ class _Measured:
 
 
 def plan_partitions(
-    reader: StoreReader, ranges: Iterable[QueueRange], *, max_bytes: int, min_partitions: int | None
+    reader: StoreReader,
+    ranges: Iterable[QueueRange],
+    *,
+    max_bytes: int,
+    min_partitions: int | None,
+    fail_on_data_loss: bool = True,
 ) -> list[RangePartition]:
     """Partitions of at most ``max_bytes`` (one larger message goes alone), and about ``min_partitions`` or more.
 
-    Cuts are exact: they come from the sizes and places in the consume queues. Raises what ``StoreReader.units`` raises.
+    Cuts are exact: they come from the sizes and places in the consume queues. Where a file of a queue is missing,
+    ``DataLossError``, or a warning and the range without what stood there. Raises what ``StoreReader.units`` raises.
     """
-    measured = [_measure(reader, wanted) for wanted in ranges if wanted.start < wanted.stop]
+    measured = [one for wanted in ranges for one in _measure_around_holes(reader, wanted, fail=fail_on_data_loss)]
     total = sum(one.total for one in measured)
     target = max_bytes
     if min_partitions is not None:
         target = max(1, min(max_bytes, -(-total // min_partitions)))
-    if 1 < len(measured) <= _MOST_UNSHARED_QUEUES and total > target:
+    # What is left on both sides of a hole must not be read side by side: a queue's messages come in their order.
+    whole_queues = len({one.range[:2] for one in measured}) == len(measured)
+    if 1 < len(measured) <= _MOST_UNSHARED_QUEUES and total > target and whole_queues:
         log_start = min(one.log_start for one in measured)
         log_stop = max(one.log_stop for one in measured)
         if total > (log_stop - log_start) * _DENSE:
@@ -128,6 +138,20 @@ def _stretch(
                 stop = after
         stops[queue] = end
     return stop, stops
+
+
+def _measure_around_holes(reader: StoreReader, wanted: QueueRange, *, fail: bool) -> Iterator[_Measured]:
+    """The range, or its parts between the files of the queue that are missing."""
+    left = wanted
+    while left.start < left.stop:
+        try:
+            yield _measure(reader, left)
+            return
+        except FileMissing as missing:
+            behind = data_loss.file_missing(missing, (left.start, left.stop), fail=fail)
+            if left.start < missing.start:
+                yield _measure(reader, left._replace(stop=missing.start))
+            left = left._replace(start=behind)
 
 
 def _measure(reader: StoreReader, wanted: QueueRange) -> _Measured:

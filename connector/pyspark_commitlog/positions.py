@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from commitlog import QueueInfo, StoreReader
+from commitlog.errors import FileMissing, MessageNotFound, OffsetOutOfRange
 from pyspark_commitlog import data_loss
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.option_values import EARLIEST, LATEST, OffsetRule
@@ -34,8 +35,42 @@ def resolve_rule(
                 option=option,
             )
     if rule.timestamp_ms is not None:
-        return {key: reader.offset_by_time(*key, rule.timestamp_ms) for key in bounds}
+        fail = options.fail_on_data_loss
+        return {key: _offset_by_time(reader, info, rule.timestamp_ms, fail=fail) for key, info in bounds.items()}
     return {key: _resolve(info, rule.named.get(key, rule.default), options, option) for key, info in bounds.items()}
+
+
+def _offset_by_time(reader: StoreReader, info: QueueInfo, timestamp_ms: int, *, fail: bool) -> int:
+    """The first message stored at or after the time; with files missing, the first of those that are there."""
+    try:
+        return reader.offset_by_time(info.topic, info.queue_id, timestamp_ms)
+    except (MessageNotFound, OffsetOutOfRange):
+        pass  # bisection met a hole, or retention is at work: look which
+    low, high = info.min_offset, info.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        found = _first_stored(reader, info, middle, high, fail=fail)
+        if found is not None and found[1] < timestamp_ms:
+            low = found[0] + 1
+        else:
+            high = middle
+    return low
+
+
+def _first_stored(reader: StoreReader, info: QueueInfo, start: int, stop: int, *, fail: bool) -> tuple[int, int] | None:
+    """Offset and store time of the first message in ``[start, stop)`` that no missing file has taken along."""
+    at = start
+    while at < stop:
+        try:
+            return at, reader.store_timestamp(info.topic, info.queue_id, at)
+        except (MessageNotFound, OffsetOutOfRange):
+            try:
+                next(reader.read(info.topic, info.queue_id, at, info.max_offset, columns=("queueOffset",)))
+            except FileMissing as missing:
+                at = data_loss.file_missing(missing, (at, stop), fail=fail)
+                continue
+            raise
+    return None
 
 
 def _resolve(info: QueueInfo, wanted: int, options: SourceOptions, option: str) -> int:

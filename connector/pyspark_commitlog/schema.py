@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -24,36 +23,24 @@ from pyspark.sql.types import (
 )
 
 from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
+from commitlog.format.columns import COLUMN_TYPES, PROPERTIES_COLUMN
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options import SourceOptions
+from pyspark_commitlog.suggestions import did_you_mean
 
 __all__ = ["SPARK_TYPES", "Projection", "check_schema", "default_schema"]
 
-_PROPERTIES = "properties"
+_SPARK_TYPE_OF: Mapping[pa.DataType, DataType] = {
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.timestamp("us", tz="UTC"): TimestampType(),
+    pa.map_(pa.string(), pa.string()): MapType(StringType(), StringType(), True),
+}
 
 SPARK_TYPES: Mapping[str, DataType] = MappingProxyType(
-    {
-        "topic": StringType(),
-        "tags": StringType(),
-        "keys": StringType(),
-        "queueId": IntegerType(),
-        "queueOffset": LongType(),
-        "body": BinaryType(),
-        "bornTimestamp": TimestampType(),
-        "storeTimestamp": TimestampType(),
-        "properties": MapType(StringType(), StringType(), True),
-        "msgId": StringType(),
-        "uniqKey": StringType(),
-        "bornHost": StringType(),
-        "storeHost": StringType(),
-        "physicalOffset": LongType(),
-        "preparedTransactionOffset": LongType(),
-        "storeSize": IntegerType(),
-        "flag": IntegerType(),
-        "sysFlag": IntegerType(),
-        "bodyCrc": IntegerType(),
-        "reconsumeTimes": IntegerType(),
-    }
+    {name: _SPARK_TYPE_OF[arrow_type] for name, arrow_type in COLUMN_TYPES.items()}
 )
 
 # A message without these properties has NULL there, so they cannot be promised to be NOT NULL.
@@ -79,7 +66,8 @@ def default_schema(options: SourceOptions) -> StructType:
     names = [
         name
         for name in ALL_COLUMNS
-        if name in DEFAULT_COLUMNS or (options.include_properties if name == _PROPERTIES else options.include_metadata)
+        if name in DEFAULT_COLUMNS
+        or (options.include_properties if name == PROPERTIES_COLUMN else options.include_metadata)
     ]
     return StructType([StructField(name, SPARK_TYPES[name], nullable=True) for name in names])
 
@@ -116,8 +104,7 @@ def check_schema(schema: StructType) -> Projection:
 def _known_column(name: str) -> str:
     known = _BY_LOWER_NAME.get(name.lower())
     if known is None:
-        near = get_close_matches(name.lower(), _BY_LOWER_NAME, n=1, cutoff=0.5)
-        hint = f" Did you mean {_BY_LOWER_NAME[near[0]]}?" if near else ""
+        hint = did_you_mean(name, _BY_LOWER_NAME)
         raise SchemaError(f"Unknown column {name!r}.{hint} The columns are: {', '.join(ALL_COLUMNS)}.", column=name)
     return known
 

@@ -6,11 +6,11 @@ is in the offsets themselves. What is remembered only saves looking twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from commitlog import QueueInfo, StoreReader
-from commitlog.errors import FileChanged, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from commitlog.errors import FileMissing, QueueNotFound, TopicNotFound
 from pyspark_commitlog import data_loss
 from pyspark_commitlog.admission import admit_bytes, admit_rows
 from pyspark_commitlog.offsets import StreamOffset
@@ -18,15 +18,11 @@ from pyspark_commitlog.options import SourceOptions
 from pyspark_commitlog.planning import QueueRange, RangePartition, plan_partitions
 from pyspark_commitlog.positions import resolve_rule
 from pyspark_commitlog.queue_positions import Positions, find_positions, passed_by
+from pyspark_commitlog.replanning import STORE_CHANGED, again_if_files_change
 from pyspark_commitlog.subscription import QueueKey
 from pyspark_commitlog.unit_sizes import SizeWalker
 
 __all__ = ["StreamPlanner"]
-
-# Retention may take a file between the look at a queue's bounds and the look at its units; then both are repeated.
-_ATTEMPTS = 3
-
-_T = TypeVar("_T")
 
 
 class StreamPlanner:
@@ -37,7 +33,8 @@ class StreamPlanner:
         self._options = options
         # Where AvailableNow stops; None for the other triggers.
         self._targets: dict[QueueKey, int] | None = None
-        self._bounds: dict[QueueKey, QueueInfo] = {}
+        # As the last ``latest_offset`` saw them; None before the first.
+        self._bounds: dict[QueueKey, QueueInfo] | None = None
         self._checked_idle = False
         # The last offset given to Spark and the last one parsed, as JSON and as value: Spark hands them in again.
         self._given: tuple[dict[str, Any], StreamOffset] | None = None
@@ -56,11 +53,11 @@ class StreamPlanner:
 
         Topics that are not there yet are waited for.
         """
+        options = self._options
 
         def plan() -> dict[str, Any]:
             bounds = self._look()
-            rule = self._options.start_rule
-            starts = resolve_rule(self._reader, bounds.values(), rule, self._options, option="startingOffsets")
+            starts = resolve_rule(self._reader, bounds.values(), options.start_rule, options, option="startingOffsets")
             fences = {key: self._reader.fence(*key, start - 1) for key, start in starts.items() if start > 0}
             offset = StreamOffset(
                 offsets=starts,
@@ -69,7 +66,7 @@ class StreamPlanner:
             )
             return offset.to_json()
 
-        return _again_if_files_change(plan)
+        return again_if_files_change(plan, fail=options.fail_on_data_loss)
 
     def prepare_for_available_now(self) -> None:
         """From now on, nothing that is written later is read."""
@@ -80,12 +77,20 @@ class StreamPlanner:
 
         ``limited`` says whether the options' limits count. ``DataLossError``, ``TailLostError``, ``OffsetFormatError``.
         """
-        return _again_if_files_change(lambda: self._latest_offset(start_json, limited))
+        fail = self._options.fail_on_data_loss
+        return again_if_files_change(lambda: self._latest_offset(start_json, limited), fail=fail)
 
     def report_latest_offset(self) -> dict[str, Any] | None:
-        """The ends of all queues as the last ``latest_offset`` saw them; not one look at the disk more."""
+        """The ends of all queues as the last ``latest_offset`` saw them; not one look at the disk more.
+
+        ``from`` is where the queues begin that have an expired head. None before the first ``latest_offset``: after a
+        restart, Spark first runs the batch again that was not committed.
+        """
+        if self._bounds is None:
+            return None
         ends = {key: info.max_offset for key, info in self._bounds.items()}
-        return StreamOffset(offsets=ends).to_json()
+        firsts = {key: info.min_offset for key, info in self._bounds.items() if info.min_offset}
+        return StreamOffset(offsets=ends, batch_starts=firsts).to_json()
 
     def _latest_offset(self, start_json: dict[str, Any], limited: bool) -> dict[str, Any]:
         start = self._parse(start_json)
@@ -102,7 +107,7 @@ class StreamPlanner:
         backlog = {key: (at, end) for key, at in positions.next.items() if at < (end := self._end_of(key, bounds))}
         if not backlog and not positions.moved and not start.initial:
             return start_json
-        ends = self._admit(backlog) if limited else {key: end for key, (_, end) in backlog.items()}
+        ends = self._admit(backlog, positions) if limited else {key: end for key, (_, end) in backlog.items()}
         return self._give(self._offset_at(start, positions, ends))
 
     def _offset_at(self, start: StreamOffset, positions: Positions, ends: Mapping[QueueKey, int]) -> StreamOffset:
@@ -119,16 +124,16 @@ class StreamPlanner:
         unclear = positions.next if start.initial else positions.moved & positions.next.keys()
         return StreamOffset(offsets=offsets, fences=fences, batch_starts={key: positions.next[key] for key in unclear})
 
-    def _admit(self, backlog: Mapping[QueueKey, tuple[int, int]]) -> dict[QueueKey, int]:
+    def _admit(self, backlog: Mapping[QueueKey, tuple[int, int]], positions: Positions) -> dict[QueueKey, int]:
         """The end of each queue in the next batch, within the limits of the options."""
-        keys = sorted(backlog)
-        starts = [backlog[key][0] for key in keys]
-        waiting = [backlog[key][1] - backlog[key][0] for key in keys]
         max_rows, max_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
-        rows_bind = max_rows is not None and sum(waiting) > max_rows
+        rows_bind = max_rows is not None and sum(end - at for at, end in backlog.values()) > max_rows
         if not rows_bind and max_bytes is None:
-            return {key: backlog[key][1] for key in keys}
-        heads = self._heads(keys, starts)
+            return {key: end for key, (_, end) in backlog.items()}
+        places = self._next_places(backlog, positions)
+        keys, heads = list(places), list(places.values())
+        starts = [positions.next[key] for key in keys]
+        waiting = [backlog[key][1] - positions.next[key] for key in keys]
         if max_rows is not None and rows_bind:
             waiting = admit_rows(waiting, heads, max_rows)
         if max_bytes is None:
@@ -140,12 +145,21 @@ class StreamPlanner:
         admit_bytes(walkers, waiting, heads, max_bytes)
         return {key: walker.position for key, walker in zip(keys, walkers, strict=True)}
 
-    def _heads(self, keys: Sequence[QueueKey], starts: Sequence[int]) -> list[int]:
-        """Where the next message of each queue lies in the CommitLog: its age."""
-        return [
-            int(next(self._reader.units(*key, start, start + 1))["physical_offset"][0])
-            for key, start in zip(keys, starts, strict=True)
-        ]
+    def _next_places(self, backlog: Mapping[QueueKey, tuple[int, int]], positions: Positions) -> dict[QueueKey, int]:
+        """Where the next message of each queue lies in the CommitLog: its age.
+
+        A queue of which a file is missing there is moved behind it, and left out when nothing waits behind.
+        """
+        places: dict[QueueKey, int] = {}
+        for key, (at, end) in sorted(backlog.items()):
+            while at < end and key not in places:
+                try:
+                    places[key] = int(next(self._reader.units(*key, at, at + 1))["physical_offset"][0])
+                except FileMissing as missing:
+                    at = data_loss.file_missing(missing, (at, end), fail=self._options.fail_on_data_loss)
+                    positions.next[key] = at
+                    positions.moved.add(key)
+        return places
 
     def partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> list[RangePartition]:
         """What the batch between two offsets reads. The same two give the same messages, also in another process."""
@@ -167,14 +181,15 @@ class StreamPlanner:
                 ranges,
                 max_bytes=self._options.max_bytes_per_partition,
                 min_partitions=self._options.min_partitions,
+                fail_on_data_loss=self._options.fail_on_data_loss,
             )
 
         if just_planned:
             try:
                 return plan(check=False)
-            except (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound):
+            except STORE_CHANGED:
                 pass  # the store changed in between: look again, and say what is missing
-        return _again_if_files_change(lambda: plan(check=True))
+        return again_if_files_change(lambda: plan(check=True), fail=self._options.fail_on_data_loss)
 
     def _check(self, wanted: Sequence[QueueRange], start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
         """The ranges as far as the store still has them, and the same messages in them; else as failOnDataLoss says."""
@@ -226,12 +241,3 @@ class StreamPlanner:
                 return known[1]
         self._parsed = (value, StreamOffset.from_json(value))
         return self._parsed[1]
-
-
-def _again_if_files_change(plan: Callable[[], _T]) -> _T:
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return plan()
-        except (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound):
-            continue
-    return plan()

@@ -31,12 +31,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
         self._options = options
-        self._task = ReadTask(
-            path=options.path,
-            projection=projection,
-            verify_crc=options.verify_crc,
-            fail_on_data_loss=options.fail_on_data_loss,
-        )
+        self._task = ReadTask.of(options, projection)
         self._planner: StreamPlanner | None = None
 
     def initialOffset(self) -> dict[str, Any]:

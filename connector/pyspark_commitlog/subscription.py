@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from commitlog import QueueInfo, StoreReader
-from commitlog.errors import QueueNotFound, TopicNotFound
+from commitlog.errors import QueueNotFound, TopicNotFound, UnsupportedStore
 from commitlog.paths import is_system_topic
 
 __all__ = ["QueueKey", "Subscription"]
+
+_logger = logging.getLogger(__name__)
 
 QueueKey: TypeAlias = tuple[str, int]
 """Topic and queue id."""
@@ -22,12 +25,15 @@ class Subscription:
     """Exactly one of the three is set.
 
     System topics (SCHEDULE_TOPIC_XXXX, rmq_sys_*, ...) are never matched by a pattern: what the broker keeps there for
-    itself is read only by those who name it.
+    itself is read only by those who name it. Nor are topics that cannot be read (compaction topics, batch consume
+    queues): a pattern passes over them with a warning, naming one is an error.
     """
 
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     queues: Mapping[str, tuple[int, ...]] | None = None
+    # The topics that were passed over so far: each is told of once, not at every trigger.
+    _told_of: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def covers(self, topic: str, queue_id: int) -> bool:
         """Whether the queue, if it exists, belongs to the subscription."""
@@ -49,16 +55,29 @@ class Subscription:
         return [topic for topic in reader.topics() if self._matches(topic)]
 
     def find_queues(self, reader: StoreReader) -> Iterator[QueueKey]:
-        """The queues that are there now, by topic and queue id. What does not exist (yet) is left out."""
+        """The queues that are there now, by topic and queue id. What does not exist (yet) is left out.
+
+        ``UnsupportedStore`` for a topic that is named and kept in a way that cannot be read.
+        """
         for topic in sorted(self.find_topics(reader)):
             try:
                 queue_ids = reader.queue_ids(topic)
             except TopicNotFound:
                 continue
+            except UnsupportedStore as error:
+                if self.pattern is None:
+                    raise
+                self._tell_of(topic, error)
+                continue
             wanted = None if self.queues is None else self.queues[topic]
             for queue_id in queue_ids:
                 if wanted is None or queue_id in wanted:
                     yield topic, queue_id
+
+    def _tell_of(self, topic: str, error: UnsupportedStore) -> None:
+        if topic not in self._told_of:
+            self._told_of.add(topic)
+            _logger.warning("%s It matches subscribePattern and is left out.", error)
 
     def bounds(self, reader: StoreReader) -> dict[QueueKey, QueueInfo]:
         """The bounds of the queues that are there now."""

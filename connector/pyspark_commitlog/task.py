@@ -12,6 +12,7 @@ import pyarrow as pa
 from commitlog import StoreReader
 from commitlog.errors import FileChanged, FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from pyspark_commitlog import data_loss
+from pyspark_commitlog.options import SourceOptions
 from pyspark_commitlog.planning import QueueRange, RangePartition
 from pyspark_commitlog.schema import Projection
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
 __all__ = ["ReadTask"]
+
+# Read in any case, as the last column, and not handed over: it says how far a range has been read.
+_PLACE = "queueOffset"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,16 @@ class ReadTask:
     verify_crc: bool
     fail_on_data_loss: bool
 
+    @classmethod
+    def of(cls, options: SourceOptions, projection: Projection) -> ReadTask:
+        """The task of a query, batch or stream."""
+        return cls(
+            path=options.path,
+            projection=projection,
+            verify_crc=options.verify_crc,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition. Raises ``DataLossError``, ``TailLostError``, and the store's own errors."""
         # Spark makes a partition of its own when a plan has none.
@@ -45,17 +59,17 @@ class ReadTask:
             side_by_side = isinstance(partition, RangePartition) and partition.side_by_side
             for batch in _in_step(ranges, batches) if side_by_side else chain.from_iterable(batches):
                 # The same columns under the user's spelling and nullability, which Spark compares exactly.
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=declared)
+                yield pa.RecordBatch.from_arrays(batch.columns[: len(declared)], schema=declared)
 
     def _read_range(self, reader: StoreReader, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
         topic, queue_id, at, stop = wanted
+        columns = (*self.projection.columns, _PLACE)
         while at < stop:
             try:
-                for batch in reader.read(
-                    topic, queue_id, at, stop, columns=self.projection.columns, verify_crc=self.verify_crc
-                ):
+                for batch in reader.read(topic, queue_id, at, stop, columns=columns, verify_crc=self.verify_crc):
                     yield batch
-                    at += batch.num_rows
+                    # Not by the number of rows: fillers within the range have offsets and give no row.
+                    at = batch.column(len(columns) - 1)[-1].as_py() + 1
                 return
             except (OffsetOutOfRange, FileChanged, FileMissing, QueueNotFound, TopicNotFound) as error:
                 at, stop = self._after_loss(reader, QueueRange(topic, queue_id, at, stop), error)
@@ -65,9 +79,7 @@ class ReadTask:
         topic, queue_id, at, stop = wanted
         fail = self.fail_on_data_loss
         if isinstance(error, FileMissing):
-            resume = min(max(error.stop, at + 1), stop)
-            data_loss.head_lost(topic, queue_id, (at, stop), (resume, stop), fail=fail, cause=error)
-            return resume, stop
+            return data_loss.file_missing(error, (at, stop), fail=fail), stop
         try:
             info = reader.queue_info(topic, queue_id)
         except (QueueNotFound, TopicNotFound):

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog import FILLER_SIZE, StoreReader
+from commitlog.errors import FileMissing
 
 __all__ = ["SizeWalker", "Sizes", "message_sizes"]
 
@@ -30,7 +31,8 @@ def message_sizes(units: npt.NDArray[Any]) -> Sizes:
 class SizeWalker:
     """Goes forward through one queue's messages and says how many of them fit a budget.
 
-    The pieces it reads grow with what is taken, so asking for little costs little. What the reader raises passes
+    The pieces it reads grow with what is taken, so asking for little costs little. Where a file of the queue is missing
+    it ends, as if the queue did: what is behind the hole is for the next batch. What else the reader raises passes
     through: ``OffsetOutOfRange`` when retention has just taken the queue's start.
     """
 
@@ -82,7 +84,11 @@ class SizeWalker:
         if self._read_to >= self._stop:
             return False
         until = min(self._read_to + self._chunk, self._stop)
-        units = next(self._reader.units(self._topic, self._queue_id, self._read_to, until, chunk=self._chunk))
+        try:
+            units = next(self._reader.units(self._topic, self._queue_id, self._read_to, until, chunk=self._chunk))
+        except FileMissing:
+            self._stop = self._read_to
+            return False
         if self.head_physical_offset < 0:
             self.head_physical_offset = int(units["physical_offset"][0])
         self._read_to += len(units)

@@ -16,20 +16,21 @@ import warnings
 
 __all__ = ["use_this_python_in_workers"]
 
-_CHOSEN_BY_USER = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+# PYSPARK_DRIVER_PYTHON is not looked at: workers do not read it.
+_CHOSEN_BY_USER = "PYSPARK_PYTHON"
 # Set when Spark itself launched this process (spark-submit, or a worker): the choice of Python was made before.
 _LAUNCHED_BY_SPARK = ("PYSPARK_GATEWAY_PORT", "PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_DIR")
 
 
 def use_this_python_in_workers() -> None:
     """Set PYSPARK_PYTHON to this interpreter where Spark would run another one; warn when it is too late for that."""
-    if any(os.environ.get(name) for name in (*_CHOSEN_BY_USER, *_LAUNCHED_BY_SPARK)) or not sys.executable:
+    if any(os.environ.get(name) for name in (_CHOSEN_BY_USER, *_LAUNCHED_BY_SPARK)) or not sys.executable:
         return
     running = _python_of_running_spark()
     if running is not None:
         _warn_if_it_lacks_this_package(running)
     elif not _is_this_python("python3") and os.path.exists(sys.executable):
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ[_CHOSEN_BY_USER] = sys.executable
 
 
 def _is_this_python(command: str) -> bool:

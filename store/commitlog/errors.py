@@ -21,6 +21,7 @@
     │   ├── TopicNotFound
     │   ├── QueueNotFound
     │   └── MessageNotFound         no message at that physical offset or of that id
+    ├── ReaderClosed                the reader was closed before this was read
     └── InvalidValue                an argument that no store could satisfy (also a ValueError)
 
 Messages say what, where, what was expected, what was found and what to do. The values stand as attributes too,
@@ -45,6 +46,7 @@ __all__ = [
     "NotFoundError",
     "OffsetOutOfRange",
     "QueueNotFound",
+    "ReaderClosed",
     "StoreAccessDenied",
     "StoreNotFound",
     "StoreOpenError",
@@ -193,6 +195,10 @@ class QueueNotFound(NotFoundError):
 
 class MessageNotFound(NotFoundError):
     """No message starts at the physical offset, or none has the id."""
+
+
+class ReaderClosed(CommitLogError):
+    """Something was to be read through a ``StoreReader`` that has been closed."""
 
 
 class InvalidValue(CommitLogError, ValueError):

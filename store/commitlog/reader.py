@@ -89,6 +89,10 @@ class StoreReader:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Open files do not travel to another process; the store is opened again there.
+        return (StoreReader.open, (self.path,))
+
     def close(self) -> None:
         """Close every file. Batches that were handed out stay valid: they own their bytes."""
         self._commit_log.close()
@@ -142,7 +146,7 @@ class StoreReader:
     @property
     def aborted(self) -> bool:
         """Whether the ``abort`` file is there: an owner runs, or one stopped without closing the store."""
-        return os.path.exists(os.path.join(self.path, ABORT))
+        return disk.exists(os.path.join(self.path, ABORT))
 
     def checkpoint(self) -> Checkpoint | None:
         """The times up to which the owner flushed; None without a checkpoint file. ``CorruptCheckpoint``."""
@@ -280,12 +284,13 @@ class StoreReader:
         validate_topic(topic)
         if not key or " " in key:
             raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
+        _positive("limit", limit)
         self._commit_log.refresh()
         found: dict[int, MessageExt] = {}
         clean = not self.aborted
         for hit in self._index.candidates(topic, key, begin, end, strict=clean):
             offset = hit.physical_offset
-            if len(found) >= _positive("limit", limit):
+            if len(found) >= limit:
                 break
             if offset in found or 0 <= offset < self._commit_log.min_offset:
                 continue

@@ -1,8 +1,8 @@
 """Every call to the operating system that touches a store's files stands here, so that tests can fail or cut each one.
 
-A refusal by the operating system is ``StoreAccessDenied`` at once, whatever the file was for, and something that is no
-file where one should be is ``NotAStore``. Other failures stay
-``OSError``; the callers, who know what the file is for, turn those they expect into the named errors.
+A refusal by the operating system is ``StoreAccessDenied`` at once, whatever the file was for, and a directory or a pipe
+where a file should be is ``NotAStore``. Other failures stay ``OSError``; the callers, who know what the file is for,
+turn those they expect into the named errors.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import mmap
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +26,10 @@ __all__ = [
     "close",
     "directory_signature",
     "drop_pages",
+    "exists",
+    "file_size",
     "identity",
+    "is_directory",
     "list_names",
     "map_file",
     "mapped_bytes",
@@ -34,11 +38,16 @@ __all__ = [
     "read_at",
     "read_file",
     "size_of",
+    "tree_files",
 ]
 
 
 # Linux's number; Python's mmap module has no name for it.
 _MADV_POPULATE_READ = 22
+# What it answers where touching a page would kill the process: beyond the end, or a page the memory has lost.
+_UNREADABLE = (errno.EFAULT, getattr(errno, "EHWPOISON", errno.EFAULT))
+# The unit of st_blocks, whatever the file system's own is.
+_STAT_BLOCK_SIZE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +150,49 @@ def directory_signature(path: str) -> DirectorySignature:
     return DirectorySignature(found.st_dev, found.st_ino, found.st_mtime_ns)
 
 
+def exists(path: str) -> bool:
+    return os.path.lexists(path)
+
+
+def is_directory(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def file_size(path: str) -> int:
+    """Bytes of a file; 0 when it is not there (any more)."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def tree_files(directory: str) -> Iterator[tuple[str, int]]:
+    """Every file below a directory with the bytes it takes on disk, holes not counted."""
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(parent, name)
+            try:
+                yield path, os.lstat(path).st_blocks * _STAT_BLOCK_SIZE
+            except FileNotFoundError:
+                continue
+
+
 def map_file(descriptor: int, size: int) -> mmap.mmap:
     """The first ``size`` bytes, shared and read-only."""
     return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
 
 
 def populate_pages(mapping: mmap.mmap, start: int, stop: int) -> bool:
-    """Fault in ``[start, stop)`` in one call, which is cheaper than page by page; False where the kernel has no such
-    call (before Linux 5.14). ``OSError`` (EFAULT) where a page cannot be had: touching it would kill the process."""
+    """Fault in ``[start, stop)`` in one call, which is cheaper than page by page; False where there is no such call
+    (before Linux 5.14). ``OSError`` (EFAULT) where a page cannot be had: touching it would kill the process."""
     first = start - start % mmap.PAGESIZE
     try:
         mapping.madvise(_MADV_POPULATE_READ, first, stop - first)
     except OSError as error:
-        if error.errno == errno.EINVAL:
-            return False
-        raise
+        if error.errno in _UNREADABLE:
+            raise
+        # Not every kernel has it, and not every sandbox allows it; page by page works everywhere.
+        return False
     return True
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from commitlog.format.arrays import ByteArray, Int64Array
 from commitlog.format.properties import decode_utf8
 
 __all__ = ["all_equal", "gather_binary", "strided_view", "to_text"]
@@ -24,7 +25,7 @@ _KEEP = (np.arange(_INLINE) < np.arange(_INLINE + 1)[:, None]).astype(np.uint8) 
 _KEEP_WORDS = _KEEP.view(f"V{_INLINE}").reshape(-1)
 
 
-def strided_view(data: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.void]:
+def strided_view(data: ByteArray, width: int) -> npt.NDArray[np.void]:
     """``data`` as overlapping ``width``-byte items, one at each byte: indexing it gathers ``width`` bytes a position.
 
     numpy copies a void item in one go, an order of magnitude faster than a two-dimensional index of bytes.
@@ -37,16 +38,14 @@ def strided_view(data: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.void
     )
 
 
-def all_equal(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], wanted: bytes) -> bool:
+def all_equal(data: ByteArray, starts: Int64Array, wanted: bytes) -> bool:
     """Whether ``wanted`` stands at every one of the places: one gather and one ``memcmp``."""
     if not len(starts) or int(starts.max()) + len(wanted) > len(data):
         return not len(starts)
     return strided_view(data, len(wanted))[starts].tobytes() == wanted * len(starts)
 
 
-def gather_binary(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> pa.BinaryArray:
+def gather_binary(data: ByteArray, starts: Int64Array, lengths: Int64Array) -> pa.BinaryArray:
     """The values ``data[start : start + length]`` as one ``binary`` array that owns its bytes.
 
     ``data`` is shorter than 2 GiB, and so are all the values together; the caller has checked that every value lies
@@ -73,7 +72,7 @@ def gather_binary(
     return array.cast(pa.binary())
 
 
-def _gather_even(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], width: int) -> pa.BinaryArray:
+def _gather_even(data: ByteArray, starts: Int64Array, width: int) -> pa.BinaryArray:
     """Values that all have the same length need no views: they are gathered back to back."""
     count = len(starts)
     values = strided_view(data, width)[starts]
@@ -81,9 +80,7 @@ def _gather_even(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], wid
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
 
 
-def _inline(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int32]:
+def _inline(data: ByteArray, starts: Int64Array, lengths: Int64Array) -> npt.NDArray[np.int32]:
     """The values themselves, zero-padded to 12 bytes: three 32-bit integers each."""
     # Twelve bytes are fetched at each place. Where fewer are left, they are taken out of a copy of the data's end.
     last = len(data) - _INLINE

@@ -37,6 +37,7 @@ __all__ = [
     "decode_units",
     "encode_units",
     "is_filler",
+    "unit_place",
 ]
 
 # One line per field: name, numpy type, struct code.
@@ -99,3 +100,9 @@ def encode_units(units: UnitArray) -> bytes:
 def is_filler(units: UnitArray) -> npt.NDArray[np.bool_]:
     """Which units are fillers: they hold a place in the queue and no message."""
     return np.asarray(units["size"] == FILLER_SIZE)
+
+
+def unit_place(data: bytes) -> tuple[int, int] | None:
+    """Physical offset and size from the bytes of one unit; None when nothing was written there."""
+    physical_offset, size, _ = UNIT.unpack(data)
+    return (physical_offset, size) if size else None

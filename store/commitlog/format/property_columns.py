@@ -18,15 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from commitlog.format.arrays import BoolArray, ByteArray, Int64Array
 from commitlog.format.binary_gather import all_equal, gather_binary, strided_view, to_text
 
 __all__ = ["PropertyRows"]
 
 _NAME_END = 1
 _ENTRY_END = 2
-
-Int64Array = npt.NDArray[np.int64]
-ByteArray = npt.NDArray[np.uint8]
 
 
 # Values up to so many bytes are found by their end; longer ones only when all rows have the same length.
@@ -127,7 +125,7 @@ class PropertyRows:
             return self._search(wanted)  # an empty value counts as none, and does not hide an earlier one
         return to_text(gather_binary(self._data, named[-1].starts, lengths))
 
-    def _equals(self, starts: Int64Array, wanted: bytes) -> npt.NDArray[np.bool_]:
+    def _equals(self, starts: Int64Array, wanted: bytes) -> BoolArray:
         """At which places ``wanted`` stands; compared in words of eight, four or single bytes."""
         same = np.ones(len(starts), np.bool_)
         at = 0

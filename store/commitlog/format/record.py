@@ -47,6 +47,7 @@ from commitlog.format.properties import MAX_PROPERTIES_SIZE
 
 __all__ = [
     "BLANK_MAGIC",
+    "CRC_MASK",
     "FILLER_SIZE",
     "HEADER_DTYPES",
     "HEADER_SIZE",
@@ -56,6 +57,8 @@ __all__ = [
     "MAGIC_V2",
     "MAX_TOPIC_SIZE",
     "MIN_RECORD_SIZE",
+    "PROPERTIES_LENGTH_SIZE",
+    "TOPIC_LENGTH_SIZE",
     "Corrupt",
     "Decoded",
     "Filler",
@@ -66,6 +69,7 @@ __all__ = [
     "decode_record",
     "encode_filler",
     "encode_record",
+    "field_offset",
     "header_size",
     "own_position",
 ]
@@ -75,6 +79,11 @@ MAGIC_V2 = 0xDAA320AB
 BLANK_MAGIC = 0xCBD43194
 
 MAX_TOPIC_SIZE = {MAGIC_V1: 127, MAGIC_V2: 32767}
+# Bytes that the length of the topic takes, by version, and that of the properties.
+TOPIC_LENGTH_SIZE = {MAGIC_V1: 1, MAGIC_V2: 2}
+PROPERTIES_LENGTH_SIZE = 2
+# The CRC is stored without its top bit, so that Java's signed int stays positive.
+CRC_MASK = 0x7FFFFFFF
 
 HOST_FLAGS = sys_flag.BORNHOST_V6_FLAG | sys_flag.STOREHOSTADDRESS_V6_FLAG
 
@@ -126,17 +135,27 @@ _HEADER_STRUCTS = {flags: _header_struct(flags) for flags in _ALL_HOST_FLAGS}
 
 HEADER_SIZE = HEADER_DTYPES[0].itemsize
 # Topic length and properties length, both of empty values, end the shortest record.
-MIN_RECORD_SIZE = HEADER_SIZE + 1 + 2
+MIN_RECORD_SIZE = HEADER_SIZE + TOPIC_LENGTH_SIZE[MAGIC_V1] + PROPERTIES_LENGTH_SIZE
 FILLER_SIZE = 8
 _PREFIX = struct.Struct(">iI")
 _SYS_FLAG = struct.Struct(">i")
-_SYS_FLAG_OFFSET: int = HEADER_DTYPES[0].fields["sys_flag"][1]  # type: ignore[index]
-_PHYSICAL_OFFSET: int = HEADER_DTYPES[0].fields["physical_offset"][1]  # type: ignore[index]
 
 assert HEADER_SIZE == 88
 assert MIN_RECORD_SIZE == 91
-assert _SYS_FLAG_OFFSET == 36
 assert all(s.size == HEADER_DTYPES[flags].itemsize for flags, s in _HEADER_STRUCTS.items())
+
+
+def field_offset(name: str, flags: int = 0) -> int:
+    """Where a header field stands in a record with these host flags."""
+    fields = HEADER_DTYPES[flags & HOST_FLAGS].fields
+    assert fields is not None
+    return int(fields[name][1])
+
+
+_SYS_FLAG_OFFSET = field_offset("sys_flag")
+_PHYSICAL_OFFSET = field_offset("physical_offset")
+
+assert _SYS_FLAG_OFFSET == 36
 
 
 def own_position(head: bytes) -> int:
@@ -150,8 +169,8 @@ def header_size(flags: int) -> int:
 
 
 def body_crc(body: bytes | memoryview) -> int:
-    """The CRC as records hold it: CRC-32 without its top bit, so that Java's signed int stays positive."""
-    return zlib.crc32(body) & 0x7FFFFFFF
+    """The CRC as records hold it: CRC-32 without its top bit."""
+    return zlib.crc32(body) & CRC_MASK
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -230,7 +249,9 @@ def decode_record(data: bytes | memoryview, *, physical_offset: int | None = Non
             return Corrupt("TOTALSIZE", 0, f"a filler of at least {FILLER_SIZE} bytes", str(total_size))
         return Filler(total_size)
     if magic not in MAX_TOPIC_SIZE:
-        return Corrupt("MAGICCODE", 4, f"{MAGIC_V1:#x}, {MAGIC_V2:#x} or {BLANK_MAGIC:#x}", f"{magic:#x}")
+        return Corrupt(
+            "MAGICCODE", field_offset("magic"), f"{MAGIC_V1:#x}, {MAGIC_V2:#x} or {BLANK_MAGIC:#x}", f"{magic:#x}"
+        )
     if total_size < MIN_RECORD_SIZE:
         return Corrupt("TOTALSIZE", 0, f"at least {MIN_RECORD_SIZE}", str(total_size))
     if total_size > available:
@@ -243,7 +264,7 @@ def _decode_whole(
 ) -> Decoded:
     flags = _SYS_FLAG.unpack_from(data, _SYS_FLAG_OFFSET)[0] & HOST_FLAGS
     head = header_size(flags)
-    topic_prefix = 1 if magic == MAGIC_V1 else 2
+    topic_prefix = TOPIC_LENGTH_SIZE[magic]
     room = total_size - head - topic_prefix - 2
     if room < 0:
         return Corrupt("TOTALSIZE", 0, f"at least {head + topic_prefix + 2} with these hosts", str(total_size))
@@ -251,7 +272,7 @@ def _decode_whole(
     fields = dict(zip((name for name, _ in _HEADER_FIELDS), values, strict=True))
     body_length = fields.pop("body_length")
     if not 0 <= body_length <= room:
-        return Corrupt("BODYLENGTH", head - 4, f"0 to {room}", str(body_length))
+        return Corrupt("BODYLENGTH", field_offset("body_length", flags), f"0 to {room}", str(body_length))
     if physical_offset is not None and fields["physical_offset"] != physical_offset:
         return Corrupt("PHYSICALOFFSET", _PHYSICAL_OFFSET, str(physical_offset), str(fields["physical_offset"]))
     at = head + body_length
@@ -268,7 +289,7 @@ def _decode_whole(
     if properties_length != rest:
         return Corrupt("PROPERTIESLENGTH", at, str(rest), str(properties_length))
     if check_crc and body_crc(body) != fields["body_crc"]:
-        return Corrupt("BODYCRC", 8, str(body_crc(body)), str(fields["body_crc"]))
+        return Corrupt("BODYCRC", field_offset("body_crc"), str(body_crc(body)), str(fields["body_crc"]))
     return Record(**fields, body=body, topic=topic, properties=bytes(data[at + 2 :]))
 
 
@@ -291,7 +312,7 @@ def encode_record(record: Record) -> bytes:
             raise InvalidValue(
                 f"{field} has {len(getattr(record, field))} bytes, the system flag says {_ip_size(field, flags)}."
             )
-    topic_prefix = 1 if record.magic == MAGIC_V1 else 2
+    topic_prefix = TOPIC_LENGTH_SIZE[record.magic]
     size = header_size(flags) + len(record.body) + topic_prefix + len(record.topic) + 2 + len(record.properties)
     if size != record.total_size:
         raise InvalidValue(f"The record takes {size} bytes, its total size says {record.total_size}.")

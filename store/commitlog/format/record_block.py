@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from commitlog.format.arrays import BoolArray, ByteArray, Int64Array
 from commitlog.format.binary_gather import all_equal, gather_binary, strided_view
 from commitlog.format.properties import decode_utf8
 from commitlog.format.property_columns import PropertyRows
@@ -28,26 +29,29 @@ from commitlog.format.record import (
     MAGIC_V2,
     MAX_TOPIC_SIZE,
     MIN_RECORD_SIZE,
+    PROPERTIES_LENGTH_SIZE,
+    TOPIC_LENGTH_SIZE,
+    field_offset,
     header_size,
 )
 
-__all__ = ["ByteArray", "Int64Array", "QueuePlace", "RecordBlock", "RecordProblem", "locate"]
-
-Int64Array = npt.NDArray[np.int64]
-ByteArray = npt.NDArray[np.uint8]
+__all__ = ["QueuePlace", "RecordBlock", "RecordProblem", "locate"]
 
 # By the host bits of the system flag.
 _HEADER_SIZES = np.array([header_size(flags) for flags in range(HOST_FLAGS + 1)], np.int64)
 
 
 class RecordProblem(Exception):
-    """A record contradicts the format or its unit. Pure code knows no path; the log adds it."""
+    """A record contradicts the format or its unit: record ``index`` of the block, ``within`` bytes from its start.
 
-    def __init__(self, field: str, *, index: int, position: int, expected: object, found: object) -> None:
+    Pure code knows no path. The log adds it and raises ``CorruptRecord``; this one never leaves the package.
+    """
+
+    def __init__(self, field: str, *, index: int, within: int, expected: object, found: object) -> None:
         super().__init__(f"{field}: expected {expected}, found {found}")
         self.field = field
         self.index = index
-        self.position = position
+        self.within = within
         self.expected = expected
         self.found = found
 
@@ -94,26 +98,31 @@ class RecordBlock:
         """The bodies as they stand in the log, perhaps compressed."""
         return gather_binary(self.data, self.body_starts, self.body_lengths)
 
+    def where(self, field: str, index: int) -> int:
+        """How far from its start a record has that header field."""
+        return field_offset(field, int(self.sys_flags[index]))
+
     @cached_property
     def sys_flags(self) -> npt.NDArray[np.int32]:
         return self.field("sys_flag")
 
 
-def _first(bad: npt.NDArray[np.bool_]) -> int:
+def _first(bad: BoolArray) -> int:
     return int(np.argmax(bad))
 
 
 def _require(
-    ok: npt.NDArray[np.bool_],
-    field: str,
-    positions: Int64Array,
-    expected: Callable[[int], object],
-    found: npt.NDArray[Any],
+    ok: BoolArray, field: str, within: int | Int64Array, expected: Callable[[int], object], found: npt.NDArray[Any]
 ) -> None:
+    """Every value must be ``ok``. ``within`` is how far from its record's start the field stands, in all or in each."""
     if not ok.all():
         index = _first(~ok)
         raise RecordProblem(
-            field, index=index, position=int(positions[index]), expected=expected(index), found=found[index].item()
+            field,
+            index=index,
+            within=within if isinstance(within, int) else int(within[index]),
+            expected=expected(index),
+            found=found[index].item(),
         )
 
 
@@ -128,7 +137,7 @@ def _gather_headers(
     wide = np.zeros(len(positions), HEADER_DTYPES[HOST_FLAGS])
     head_sizes = _HEADER_SIZES[host_flags]
     least = head_sizes + MIN_RECORD_SIZE - HEADER_SIZE
-    _require(sizes >= least, "TOTALSIZE", positions, lambda i: f"at least {int(least[i])} with these hosts", sizes)
+    _require(sizes >= least, "TOTALSIZE", 0, lambda i: f"at least {int(least[i])} with these hosts", sizes)
     for flags in np.unique(host_flags).tolist():
         rows = np.flatnonzero(host_flags == flags)
         part = strided_view(data, header_size(flags))[positions[rows]].view(HEADER_DTYPES[flags])
@@ -158,23 +167,23 @@ def locate(
     contradicts its unit, the queue or itself; no length is followed before it was checked. ``body_limit`` is how many
     bytes of bodies, unpacked, a batch of the block may hold.
     """
-    _require(sizes >= MIN_RECORD_SIZE, "SIZE of the unit", positions, lambda _: f"at least {MIN_RECORD_SIZE}", sizes)
+    _require(sizes >= MIN_RECORD_SIZE, "SIZE of the unit", 0, lambda _: f"at least {MIN_RECORD_SIZE}", sizes)
     _require(
         (positions >= 0) & (positions + sizes <= len(data)),
         "SIZE of the unit",
-        positions,
+        0,
         lambda i: f"at most the {len(data) - int(positions[i])} bytes that are left of the file",
         sizes,
     )
     headers, head_sizes = _gather_headers(data, positions, sizes)
-    _check_headers(headers, positions, sizes, physical_offsets, place)
+    _check_headers(headers, sizes, physical_offsets, place)
     body_lengths = headers["body_length"].astype(np.int64)
     # What is left of each record for its body, its topic and its properties, after their lengths.
-    room = sizes - head_sizes - np.where(headers["magic"] == MAGIC_V2, 4, 3)
+    room = sizes - head_sizes - PROPERTIES_LENGTH_SIZE - _topic_length_sizes(headers["magic"])
     _require(
         (body_lengths >= 0) & (body_lengths <= room),
         "BODYLENGTH",
-        positions,
+        head_sizes - headers["body_length"].dtype.itemsize,
         lambda i: f"0 to {int(room[i])}",
         body_lengths,
     )
@@ -196,36 +205,28 @@ def locate(
 
 def _check_headers(
     headers: npt.NDArray[np.void],
-    positions: Int64Array,
     sizes: Int64Array,
     physical_offsets: Int64Array,
     place: QueuePlace,
 ) -> None:
     magic = headers["magic"]
-    _require(
-        (magic == MAGIC_V1) | (magic == MAGIC_V2), "MAGICCODE", positions, lambda _: f"{MAGIC_V1} or {MAGIC_V2}", magic
-    )
-    _require(headers["total_size"] == sizes, "TOTALSIZE", positions, lambda i: int(sizes[i]), headers["total_size"])
-    own = physical_offsets
-    _require(
-        headers["physical_offset"] == own,
-        "PHYSICALOFFSET",
-        positions,
-        lambda i: int(own[i]),
-        headers["physical_offset"],
-    )
+    known = (magic == MAGIC_V1) | (magic == MAGIC_V2)
+    _require(known, "MAGICCODE", field_offset("magic"), lambda _: f"{MAGIC_V1} or {MAGIC_V2}", magic)
+    own: list[tuple[str, Int64Array | int]] = [("total_size", sizes), ("physical_offset", physical_offsets)]
     if not place.shared:
-        expected = place.queue_offsets
-        _require(
-            headers["queue_offset"] == expected,
-            "QUEUEOFFSET",
-            positions,
-            lambda i: int(expected[i]),
-            headers["queue_offset"],
-        )
-        _require(
-            headers["queue_id"] == place.queue_id, "QUEUEID", positions, lambda _: place.queue_id, headers["queue_id"]
-        )
+        own += [("queue_offset", place.queue_offsets), ("queue_id", place.queue_id)]
+    for name, wanted in own:
+        found = headers[name]
+        label = name.replace("_", "").upper()
+        _require(found == wanted, label, field_offset(name), partial(_wanted_at, wanted), found)
+
+
+def _wanted_at(wanted: Int64Array | int, index: int) -> int:
+    return wanted if isinstance(wanted, int) else int(wanted[index])
+
+
+def _topic_length_sizes(magic: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    return np.where(magic == MAGIC_V2, TOPIC_LENGTH_SIZE[MAGIC_V2], TOPIC_LENGTH_SIZE[MAGIC_V1])
 
 
 @dataclass(frozen=True)
@@ -245,18 +246,24 @@ class _Tails:
         """Starts and lengths of the properties; the records must name ``topic`` unless it is None."""
         wanted = None if topic is None else topic.encode("utf-8")
         if wanted is not None and self._all_name(wanted):
-            lengths_at = self.starts + 1 + len(wanted)
+            lengths_at = self.starts + TOPIC_LENGTH_SIZE[MAGIC_V1] + len(wanted)
             left = self.left - len(wanted)
         else:
             lengths_at, left = self._pass_topics(topic)
-        lengths = strided_view(self.data, 2)[lengths_at].view(">i2").astype(np.int64)
-        _require(lengths == left, "PROPERTIESLENGTH", self.positions, lambda i: int(left[i]), lengths)
-        return lengths_at + 2, lengths
+        lengths = strided_view(self.data, PROPERTIES_LENGTH_SIZE)[lengths_at].view(">i2").astype(np.int64)
+        self._require_at(lengths == left, "PROPERTIESLENGTH", lengths_at, lambda i: int(left[i]), lengths)
+        return lengths_at + PROPERTIES_LENGTH_SIZE, lengths
+
+    def _require_at(
+        self, ok: BoolArray, field: str, at: Int64Array, expected: Callable[[int], object], found: Int64Array
+    ) -> None:
+        if not ok.all():
+            _require(ok, field, at - self.positions, expected, found)
 
     def _all_name(self, topic: bytes) -> bool:
         """The common case in one comparison: v1 records, all with this very topic."""
         return (
-            len(topic) < 128
+            len(topic) <= MAX_TOPIC_SIZE[MAGIC_V1]
             and bool((self.magic == MAGIC_V1).all())
             and bool((self.left >= len(topic)).all())
             and all_equal(self.data, self.starts, bytes([len(topic)]) + topic)
@@ -268,8 +275,8 @@ class _Tails:
         lengths = self.data[self.starts].astype(np.int64)
         lengths = np.where(wide, lengths << 8 | self.data[self.starts + wide], lengths)
         longest = np.minimum(self.left, np.where(wide, MAX_TOPIC_SIZE[MAGIC_V2], MAX_TOPIC_SIZE[MAGIC_V1]))
-        _require(lengths <= longest, "TOPICLENGTH", self.positions, lambda i: f"0 to {int(longest[i])}", lengths)
-        topic_starts = self.starts + np.where(wide, 2, 1)
+        self._require_at(lengths <= longest, "TOPICLENGTH", self.starts, lambda i: f"0 to {int(longest[i])}", lengths)
+        topic_starts = self.starts + _topic_length_sizes(self.magic)
         if topic is not None:
             self._compare_topics(topic_starts, lengths, topic)
         return topic_starts + lengths, self.left - lengths
@@ -282,7 +289,7 @@ class _Tails:
             raise RecordProblem(
                 "TOPIC",
                 index=index,
-                position=int(self.positions[index]),
+                within=int(starts[index] - self.positions[index]),
                 expected=repr(topic),
                 found=repr(decode_utf8(found[index].as_py())),
             )

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from commitlog.errors import InvalidValue
 from commitlog.format import compression, sys_flag
+from commitlog.format.record import CRC_MASK, header_size
 from commitlog.format.record_block import RecordBlock, RecordProblem
 
 __all__ = ["MAX_DECOMPRESSED_SIZE", "BodiesTooLarge", "plain_bodies", "plain_body", "verify_crc"]
@@ -20,7 +21,10 @@ MAX_DECOMPRESSED_SIZE = 256 << 20
 
 
 class BodiesTooLarge(Exception):
-    """Bodies unpack to more bytes than a batch may hold. Those of the first ``rows`` records fit, or ``rows`` is 1."""
+    """Bodies unpack to more bytes than a batch may hold. Those of the first ``rows`` records fit, or ``rows`` is 1.
+
+    The log decodes fewer records then; this never leaves the package.
+    """
 
     def __init__(self, rows: int) -> None:
         super().__init__(f"only the bodies of the first {rows} records fit")
@@ -36,15 +40,15 @@ def verify_crc(block: RecordBlock) -> None:
     bodies = block.stored_bodies.to_numpy(zero_copy_only=False)
     computed = np.fromiter(map(zlib.crc32, bodies), np.uint32, len(bodies))
     stored = block.headers["body_crc"]
-    bad = (computed & 0x7FFFFFFF) != stored
+    bad = (computed & CRC_MASK) != stored
     if bad.any():
         index = int(np.argmax(bad))
         raise RecordProblem(
             "BODYCRC",
             index=index,
-            position=int(block.body_starts[index]),
+            within=block.where("body_crc", index),
             expected=int(stored[index]),
-            found=int(computed[index]) & 0x7FFFFFFF,
+            found=int(computed[index]) & CRC_MASK,
         )
 
 
@@ -79,7 +83,7 @@ def plain_bodies(block: RecordBlock) -> pa.BinaryArray:
             raise RecordProblem(
                 "BODY",
                 index=index,
-                position=int(block.body_starts[index]),
+                within=header_size(flags),
                 expected=f"a compressed body as the system flag {flags:#x} says",
                 found=str(error),
             ) from error

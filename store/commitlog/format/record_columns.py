@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from commitlog.format import columns as column_table
 from commitlog.format import message_id, sys_flag
+from commitlog.format.arrays import ByteArray
 from commitlog.format.properties import KEYS, TAGS, UNIQ_KEY
-from commitlog.format.record_block import ByteArray, RecordBlock, RecordProblem
+from commitlog.format.record_block import RecordBlock, RecordProblem
 from commitlog.format.record_bodies import plain_bodies
 
 __all__ = ["record_batch"]
@@ -32,7 +33,7 @@ def _time(block: RecordBlock, name: str) -> pa.Array:
         raise RecordProblem(
             name.replace("_", "").upper(),
             index=index,
-            position=int(block.body_starts[index]),
+            within=block.where(name, index),
             expected="milliseconds whose microseconds fit 64 bits",
             found=int(values[index]),
         )

@@ -19,17 +19,18 @@ from commitlog.errors import InvalidValue
 from commitlog.format.binary_gather import strided_view
 from commitlog.format.properties import MAX_PROPERTIES_SIZE
 from commitlog.format.record import (
+    CRC_MASK,
     HEADER_DTYPES,
     HOST_FLAGS,
     LATE_FIELDS,
     MAGIC_V1,
     MAGIC_V2,
+    MAX_TOPIC_SIZE,
+    PROPERTIES_LENGTH_SIZE,
+    TOPIC_LENGTH_SIZE,
 )
 
 __all__ = ["EncodedRecords", "encode_records", "new_headers", "patch_late_fields"]
-
-_MAX_V1_TOPIC = 127
-_MAX_TOPIC = 32767
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,12 @@ def encode_records(
     ``InvalidValue`` for a topic or properties that are too long, naming the first row.
     """
     topic_bytes = topic.encode("utf-8")
-    if not 0 < len(topic_bytes) <= _MAX_TOPIC:
-        raise InvalidValue(f"Topic {topic!r} has {len(topic_bytes)} bytes: 1 to {_MAX_TOPIC} fit a record.")
-    prefix = 1 if len(topic_bytes) <= _MAX_V1_TOPIC else 2
+    if not 0 < len(topic_bytes) <= MAX_TOPIC_SIZE[MAGIC_V2]:
+        raise InvalidValue(
+            f"Topic {topic!r} has {len(topic_bytes)} bytes: 1 to {MAX_TOPIC_SIZE[MAGIC_V2]} fit a record."
+        )
+    magic = MAGIC_V1 if len(topic_bytes) <= MAX_TOPIC_SIZE[MAGIC_V1] else MAGIC_V2
+    prefix = TOPIC_LENGTH_SIZE[magic]
     body_sizes = pc.binary_length(bodies).to_numpy(zero_copy_only=False).astype(np.int64)
     property_sizes = pc.binary_length(properties).to_numpy(zero_copy_only=False).astype(np.int64)
     if len(headers) and property_sizes.max() > MAX_PROPERTIES_SIZE:
@@ -69,15 +73,17 @@ def encode_records(
         raise InvalidValue(
             f"Properties of row {row} have {int(property_sizes[row])} bytes, at most {MAX_PROPERTIES_SIZE} fit."
         )
-    sizes = headers.dtype.itemsize + body_sizes + prefix + len(topic_bytes) + 2 + property_sizes
+    sizes = headers.dtype.itemsize + body_sizes + prefix + len(topic_bytes) + PROPERTIES_LENGTH_SIZE + property_sizes
     headers["total_size"] = sizes
-    headers["magic"] = MAGIC_V1 if prefix == 1 else MAGIC_V2
+    headers["magic"] = magic
     headers["body_crc"] = _crcs(bodies)
     headers["body_length"] = body_sizes
     width = headers.dtype.itemsize
     header_array = pa.Array.from_buffers(pa.binary(width), len(headers), [None, pa.py_buffer(headers)])
     lengths = pa.Array.from_buffers(
-        pa.binary(2), len(headers), [None, pa.py_buffer(np.ascontiguousarray(property_sizes, dtype=">u2"))]
+        pa.binary(PROPERTIES_LENGTH_SIZE),
+        len(headers),
+        [None, pa.py_buffer(np.ascontiguousarray(property_sizes, dtype=">u2"))],
     )
     whole = pc.binary_join_element_wise(
         header_array.cast(pa.large_binary()),
@@ -101,7 +107,7 @@ def _crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
     view = memoryview(data) if data is not None else memoryview(b"")
     crc32 = zlib.crc32
     return np.fromiter(
-        (crc32(view[start:end]) & 0x7FFFFFFF for start, end in pairwise(bounds)),
+        (crc32(view[start:end]) & CRC_MASK for start, end in pairwise(bounds)),
         np.int64,
         len(bodies),
     )

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, OffsetOutOfRange
 from commitlog.files.mapped_file import MappedFile
+from commitlog.format.arrays import Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.record_block import QueuePlace, RecordBlock, RecordProblem, locate
 from commitlog.format.record_bodies import BodiesTooLarge, verify_crc
@@ -76,9 +77,7 @@ class BlockReader:
                 yield batch
                 place += count
 
-    def _next_block(
-        self, units: Units, offsets: np.ndarray[tuple[int], np.dtype[np.int64]], place: int, stop: int
-    ) -> tuple[MappedFile, int]:
+    def _next_block(self, units: Units, offsets: Int64Array, place: int, stop: int) -> tuple[MappedFile, int]:
         """The file of the message at ``place``, and how many messages from there on make one block."""
         first = int(units["physical_offset"][place])
         file = self._commit_log.find(first)
@@ -99,7 +98,7 @@ class BlockReader:
         self,
         file: MappedFile,
         units: Units,
-        offsets: np.ndarray[tuple[int], np.dtype[np.int64]],
+        offsets: Int64Array,
         columns: Sequence[str],
     ) -> tuple[pa.RecordBatch, int]:
         """A batch, and how many of the units it took: fewer than all where bodies unpack to more than a batch holds."""
@@ -138,21 +137,19 @@ class BlockReader:
         problem: RecordProblem,
         file: MappedFile,
         units: Units,
-        offsets: np.ndarray[tuple[int], np.dtype[np.int64]],
+        offsets: Int64Array,
     ) -> NoReturn:
         physical = int(units["physical_offset"][problem.index])
         raise CorruptRecord(
             f"{problem.field} of the record of topic {self._queue.topic!r}, queue {self._queue.queue_id}, "
             f"offset {int(offsets[problem.index])}",
             path=file.path,
-            offset=physical - file.base,
+            offset=physical - file.base + problem.within,
             expected=problem.expected,
             found=problem.found,
         ) from problem
 
-    def _refuse_order(
-        self, starts: np.ndarray[tuple[int], np.dtype[np.int64]], offsets: np.ndarray[tuple[int], np.dtype[np.int64]]
-    ) -> NoReturn:
+    def _refuse_order(self, starts: Int64Array, offsets: Int64Array) -> NoReturn:
         index = int(np.argmax(starts[1:] <= starts[:-1])) + 1
         before = int(starts[index - 1])
         if self._commit_log.find(before) is None:  # it is the one before that is wrong

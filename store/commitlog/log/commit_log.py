@@ -40,7 +40,7 @@ class CommitLog:
 
     @property
     def path(self) -> str:
-        return self._files.path
+        return self._files.files.path
 
     def refresh(self) -> bool:
         """Look whether files came or went; True when so."""
@@ -73,7 +73,7 @@ class CommitLog:
     def missing_file_after(self, physical_offset: int) -> tuple[str, int] | None:
         """For an offset in a gap between files: the path of the file that should be there, and where the gap ends."""
         bases = self._files.bases
-        before = self._files.base_at(physical_offset)
+        before = self._files.files.base_at(physical_offset)
         later = [base for base in bases if base > physical_offset]
         if before is None or not later:
             return None
@@ -81,11 +81,11 @@ class CommitLog:
             missing = before + self._files.file(before).size
         except FileNotFoundError:
             missing = before
-        return self._files.path_of(missing), later[0]
+        return self._files.files.path_of(missing), later[0]
 
     def refuse_cut(self, physical_offset: int) -> None:
         """``FileChanged`` when the file that held that byte was cut off before it since it was opened."""
-        base = self._files.base_at(physical_offset)
+        base = self._files.files.base_at(physical_offset)
         found = None if base is None else self._files.opened(base)
         if found is not None and physical_offset - found.base < found.identity.size:
             found.reach(physical_offset - found.base, physical_offset - found.base + 1)
@@ -201,4 +201,5 @@ class CommitLog:
         return data, positions
 
     def close(self) -> None:
+        self._mapped = []
         self._files.close()

@@ -7,7 +7,6 @@ whole files.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -16,10 +15,9 @@ import numpy.typing as npt
 
 from commitlog.errors import CorruptConsumeQueue, FileMissing, OffsetOutOfRange
 from commitlog.files import disk
-from commitlog.files.mapped_file_queue import DirectoryListing
-from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE, decode_units
+from commitlog.files.numbered_files import NumberedFiles
+from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE, decode_units, unit_place
 from commitlog.log.commit_log import CommitLog
-from commitlog.paths import file_name_for_offset, parse_file_name
 
 __all__ = ["ConsumeQueue"]
 
@@ -39,78 +37,64 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self._commit_log = commit_log
-        self._listing = DirectoryListing(path)
-        self._bases: list[int] = []
-        self._paths: dict[int, str] = {}
+        self._files = NumberedFiles(path)
         self._end = -1
         self._last_unit: tuple[int, int] = (-1, 0)
         self._start = 0
-        self._start_seen_at: tuple[int, int] | None = None
+        # What ``_start`` was found with: the log's first byte, the queue's first file, whether there is a log at all.
+        self._start_seen_at: tuple[int, int, bool] | None = None
 
     def bounds(self) -> tuple[int, int]:
         """``(min_offset, max_offset)``: the first offset whose message is in the log, and the next to be written."""
         try:
-            changed = self._listing.refresh()
+            changed = self._files.refresh()
         except NotADirectoryError:
             raise CorruptConsumeQueue(
                 "Consume queue", path=self.path, offset=0, expected="a directory of unit files", found="a file"
             ) from None
         if changed:
             try:
-                self._load_bases()
+                self._check_names()
             except CorruptConsumeQueue:
-                self._listing.forget()  # what is wrong now is wrong at the next call too
+                self._files.forget()  # what is wrong now is wrong at the next call too
                 raise
         if not self._end_stands():
             self._find_end()
         log_start = self._commit_log.min_offset
-        seen_at = (log_start, self._bases[0] if self._bases else 0)
+        seen_at = (log_start, self._bases[0] if self._bases else 0, self._commit_log.file_count > 0)
         if seen_at != self._start_seen_at or self._start > self._end:
             self._start = self._find_start(log_start)
             self._start_seen_at = seen_at
-        elif self._start == self._end and self._end > 0:
-            self._start = self._find_start(log_start)
         return self._start, self._end
 
     def last_unit(self) -> tuple[int, int]:
         """Queue offset and physical offset of the last message as ``bounds`` saw it; ``(-1, 0)`` without any."""
         return self._last_unit
 
-    def _load_bases(self) -> None:
-        bases = sorted(base for name in self._listing.names if (base := parse_file_name(name)) is not None)
-        for base in bases:
+    @property
+    def _bases(self) -> list[int]:
+        return self._files.bases
+
+    def _check_names(self) -> None:
+        for base in self._bases:
             if base % UNIT_SIZE:
                 raise CorruptConsumeQueue(
                     "File name",
-                    path=self._file_path(base),
+                    path=self._files.path_of(base),
                     offset=0,
                     expected=f"a multiple of the unit size {UNIT_SIZE}",
                     found=base,
                 )
-        self._bases = bases
-        self._paths = {}
         self._end = -1
         self._start_seen_at = None
 
-    def _file_path(self, base: int) -> str:
-        path = self._paths.get(base)
-        if path is None:
-            path = self._paths[base] = os.path.join(self.path, file_name_for_offset(base))
-        return path
-
     def _base_of(self, offset: int) -> int | None:
-        position = offset * UNIT_SIZE
-        base = None
-        for candidate in reversed(self._bases):
-            if candidate <= position:
-                base = candidate
-                break
-        return base
+        return self._files.base_at(offset * UNIT_SIZE)
 
     def _read(self, base: int, start: int, stop: int) -> bytes:
         """Bytes of the units ``[start, stop)`` as far as the file of that base holds them, in whole units."""
         try:
-            descriptor = disk.open_file(self._file_path(base))
+            descriptor = disk.open_file(self._files.path_of(base))
         except FileNotFoundError:
             return b""
         try:
@@ -123,7 +107,7 @@ class ConsumeQueue:
         """Physical offset and size of one unit; None where no file holds it or nothing was written."""
         base = self._base_of(offset)
         data = self._read(base, offset, offset + 1) if base is not None else b""
-        return _place(data) if data else None
+        return unit_place(data) if data else None
 
     def _end_stands(self) -> bool:
         """Whether the end is still where it was: the unit before it is the same, and none has come after it."""
@@ -135,11 +119,11 @@ class ConsumeQueue:
         if base is None:
             return False
         data = self._read(base, self._end - 1, self._end + 1)
-        last = _place(data[:UNIT_SIZE]) if data else None
+        last = unit_place(data[:UNIT_SIZE]) if data else None
         if last is None or last[0] != self._last_unit[1]:
             return False
         if len(data) > UNIT_SIZE:
-            return _place(data[UNIT_SIZE:]) is None
+            return unit_place(data[UNIT_SIZE:]) is None
         return self._base_of(self._end) == base
 
     def _find_end(self) -> None:
@@ -159,7 +143,7 @@ class ConsumeQueue:
     def _written_units(self, base: int) -> int:
         """How many units of a file have been written: they are its beginning, the rest is zero."""
         try:
-            descriptor = disk.open_file(self._file_path(base))
+            descriptor = disk.open_file(self._files.path_of(base))
         except FileNotFoundError:
             return 0
         try:
@@ -167,7 +151,7 @@ class ConsumeQueue:
 
             def written(index: int) -> bool:
                 data = disk.read_at(descriptor, UNIT_SIZE, index * UNIT_SIZE)
-                return len(data) == UNIT_SIZE and _place(data) is not None
+                return len(data) == UNIT_SIZE and unit_place(data) is not None
 
             return _first_false(0, capacity, written)
         finally:
@@ -178,10 +162,10 @@ class ConsumeQueue:
         # Looked at twice: beside a live owner, both units may be written while they are read.
         for last_look in (False, True):
             pair = self._read(base, self._end, self._end + 2)
-            if len(pair) < 2 * UNIT_SIZE or _place(pair[:UNIT_SIZE]) or not _place(pair[UNIT_SIZE:]):
+            if len(pair) < 2 * UNIT_SIZE or unit_place(pair[:UNIT_SIZE]) or not unit_place(pair[UNIT_SIZE:]):
                 return
             if last_look:
-                self._refuse(self._end, base, int.from_bytes(pair[:8], "big", signed=True), 0)
+                self._refuse(self._end, base, 0, 0)
 
     def _step_back_to_the_log(self) -> None:
         """Leave out units at the end whose messages never reached the log (the machine stopped between the two)."""
@@ -192,8 +176,9 @@ class ConsumeQueue:
             self._commit_log.refresh()
 
             def present(offset: int) -> bool:
+                # Below the end every unit was written: where there is none, its file is missing, not its message.
                 unit = self._unit(offset)
-                return unit is not None and self._in_log(unit)
+                return unit is None or self._in_log(unit)
 
             self._end = _first_false(low, self._end, present)
             last = self._unit(self._end - 1) if self._end > low else None
@@ -231,7 +216,7 @@ class ConsumeQueue:
     @property
     def removed(self) -> bool:
         """Whether the queue's directory was gone when ``bounds`` looked last."""
-        return not self._listing.exists
+        return not self._files.exists
 
     def first_behind(self, physical_offset: int, start: int, stop: int) -> int:
         """The first offset in ``[start, stop)`` whose message lies at or behind a place of the log, or ``stop``."""
@@ -245,7 +230,7 @@ class ConsumeQueue:
     def place_of(self, offset: int) -> tuple[str, int]:
         """The file that holds a unit, and the unit's first byte in it."""
         base = self._base_of(offset) or 0
-        return self._file_path(base), offset * UNIT_SIZE - base
+        return self._files.path_of(base), offset * UNIT_SIZE - base
 
     def unit(self, offset: int) -> tuple[int, int] | None:
         """Physical offset and size of the message at a queue offset; None where there is none."""
@@ -275,9 +260,9 @@ class ConsumeQueue:
         later = [base // UNIT_SIZE for base in self._bases if base // UNIT_SIZE > at]
         if low <= at < high and later:
             before = self._base_of(at)
-            held = at * UNIT_SIZE if before is None else before + os.path.getsize(self._file_path(before))
+            held = at * UNIT_SIZE if before is None else before + disk.file_size(self._files.path_of(before))
             raise FileMissing(
-                path=self._file_path(held - held % UNIT_SIZE),
+                path=self._files.path_of(held - held % UNIT_SIZE),
                 topic=self.topic,
                 queue_id=self.queue_id,
                 start=at,
@@ -296,18 +281,12 @@ class ConsumeQueue:
     def _refuse(self, offset: int, base: int, physical_offset: int, size: int, expected: str = _A_PLACE) -> NoReturn:
         raise CorruptConsumeQueue(
             f"Unit of queue offset {offset} of topic {self.topic!r}, queue {self.queue_id}",
-            path=self._file_path(base),
+            path=self._files.path_of(base),
             offset=offset * UNIT_SIZE - base,
             expected=expected,
             found=f"{physical_offset} and {size}",
             advice="The queue can be rebuilt from the CommitLog.",
         )
-
-
-def _place(data: bytes) -> tuple[int, int] | None:
-    """Physical offset and size of a unit's bytes; None when nothing was written there."""
-    size = int.from_bytes(data[8:12], "big", signed=True)
-    return (int.from_bytes(data[:8], "big", signed=True), size) if size else None
 
 
 def _first_false(low: int, high: int, predicate: Callable[[int], bool]) -> int:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from commitlog.errors import CommitLogError, CorruptIndex, FileChanged
 from commitlog.files.mapped_file import MappedFile
-from commitlog.files.mapped_file_queue import DirectoryListing
+from commitlog.files.numbered_files import DirectoryListing
 from commitlog.format.index_file import (
     ENTRIES_PER_SLOT,
     ENTRY_SIZE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from commitlog.errors import InvalidValue, QueueNotFound, TopicNotFound
-from commitlog.files.mapped_file_queue import DirectoryListing
+from commitlog.files.numbered_files import DirectoryListing
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.consume_queue import ConsumeQueue
 from commitlog.log.store_directory import check_topic_kind

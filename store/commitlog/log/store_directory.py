@@ -64,13 +64,16 @@ def _hint(path: str, names: set[str]) -> str:
 
 
 def _refuse_other_kinds(path: str, names: set[str]) -> None:
-    queues = os.path.join(path, CONSUME_QUEUE)
-    if CONSUME_QUEUE in names:
-        inside = disk.list_names(queues)
-        if "CURRENT" in inside and any(name.startswith("MANIFEST-") for name in inside):
+    plain_queues = CONSUME_QUEUE in names and any(
+        disk.is_directory(os.path.join(path, CONSUME_QUEUE, name))
+        for name in disk.list_names(os.path.join(path, CONSUME_QUEUE))
+    )
+    for name in sorted(names):
+        of_queues = name == CONSUME_QUEUE or (name.startswith(CONSUME_QUEUE) and not plain_queues)
+        if of_queues and _is_rocksdb(os.path.join(path, name)):
             raise UnsupportedStore(
-                f"{path} keeps its consume queues in RocksDB (storeType=defaultRocksDB). Only the default store type, "
-                "with consume-queue files, can be read.",
+                f"{path} keeps its consume queues in RocksDB ({name}). Only the default store type, with consume-queue "
+                "files, can be read.",
                 path=path,
             )
     ledgers = sorted(name for name in names if name.startswith("dledger-"))
@@ -82,13 +85,20 @@ def _refuse_other_kinds(path: str, names: set[str]) -> None:
         )
 
 
+def _is_rocksdb(path: str) -> bool:
+    if not disk.is_directory(path):
+        return False
+    inside = disk.list_names(path)
+    return "CURRENT" in inside and any(name.startswith("MANIFEST-") for name in inside)
+
+
 def check_topic_kind(path: str, topic: str) -> None:
     """Refuse a topic whose messages cannot be had from its plain consume queue."""
     for directory, what in (
         (BATCH_CONSUME_QUEUE, "is kept in batch consume queues"),
         (COMPACTION_CONSUME_QUEUE, "is a compaction topic"),
     ):
-        if os.path.isdir(os.path.join(path, directory, topic)):
+        if disk.is_directory(os.path.join(path, directory, topic)):
             raise UnsupportedStore(
                 f"Topic {topic!r} in {path} {what} ({directory}/{topic}), which this package does not read.", path=path
             )

@@ -1,0 +1,14 @@
+"""The kinds of numpy arrays that codecs pass around."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["BoolArray", "ByteArray", "Int64Array"]
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+ByteArray: TypeAlias = npt.NDArray[np.uint8]
+Int64Array: TypeAlias = npt.NDArray[np.int64]

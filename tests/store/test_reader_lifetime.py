@@ -1,0 +1,116 @@
+"""What a reader holds, what becomes of it when it is closed, and how it travels."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from commitlog import StoreReader
+from commitlog.errors import OffsetOutOfRange, ReaderClosed, UnsupportedStore
+from tests.support.store_builder import StoreBuilder
+
+__all__: list[str] = []
+
+
+def _open_descriptors(below: Path) -> list[str]:
+    links = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
+    return [target for link in links if os.path.lexists(link) and (target := os.readlink(link)).startswith(str(below))]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    builder = StoreBuilder(tmp_path / "store", log_file_size=4096)
+    builder.append("orders", [0, 1], [f"body {number}".encode() for number in range(40)])
+    return builder.path
+
+
+def test_closing_closes_every_file_and_none_is_opened_again(store: Path) -> None:
+    reader = StoreReader.open(store)
+    batches = reader.read("orders", 0, 0, max_batch_rows=3)
+    first = next(batches)
+    reader.message_at(0)
+    reader.close()
+    assert first.num_rows == 3
+    assert first.column("body")[0].as_py() == b"body 0"
+    with pytest.raises(ReaderClosed, match="open the store again"):
+        list(batches)
+    with pytest.raises(ReaderClosed):
+        reader.queue_info("orders", 0)
+    with pytest.raises(ReaderClosed):
+        reader.message_at(0)
+    assert _open_descriptors(store) == []
+
+
+def test_a_pickled_reader_opens_the_store_by_itself(store: Path) -> None:
+    with StoreReader.open(store) as reader:
+        reader.message_at(0)
+        with pickle.loads(pickle.dumps(reader)) as copy:
+            reader.close()
+            assert copy.queue_info("orders", 1).max_offset == 20
+            assert copy.message_at(0).body == b"body 0"
+
+
+def test_a_whole_queue_that_expired_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = StoreBuilder(tmp_path / "store", log_file_size=4096)
+    builder.append("quiet", 0, [b"x" * 100] * 10)
+    builder.append("busy", 0, [b"x" * 100] * 100)
+    builder.delete_log_files(2)
+    with StoreReader.open(builder.path) as reader:
+        assert reader.queue_info("quiet", 0).min_offset == reader.queue_info("quiet", 0).max_offset == 10
+        queue = reader._catalog.queue("quiet", 0)
+        reads: list[tuple[int, int, int]] = []
+        read = queue._read
+
+        def counted(base: int, start: int, stop: int) -> bytes:
+            reads.append((base, start, stop))
+            return read(base, start, stop)
+
+        monkeypatch.setattr(queue, "_read", counted)
+        reader.queue_info("quiet", 0)
+        assert len(reads) == 1
+        builder.append("quiet", 0, [b"new"])
+        info = reader.queue_info("quiet", 0)
+        assert (info.min_offset, info.max_offset) == (10, 11)
+
+
+def test_messages_before_a_missing_queue_file_stay_when_the_last_one_never_reached_the_log(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store", queue_file_units=20)
+    places = builder.append("orders", 0, [b"x"] * 60)
+    log = builder.path / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[int(places[-1]) :] = bytes(len(data) - int(places[-1]))
+    log.write_bytes(data)
+    (builder.path / "consumequeue" / "orders" / "0" / f"{20 * 20:020d}").unlink()
+    with StoreReader.open(builder.path) as reader:
+        info = reader.queue_info("orders", 0)
+        assert (info.min_offset, info.max_offset) == (0, 59)
+        assert sum(batch.num_rows for batch in reader.read("orders", 0, 40)) == 19
+
+
+def test_queues_in_a_rocksdb_directory_of_their_own_are_refused_by_name(store: Path) -> None:
+    for path in (store / "consumequeue").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    for topic in (store / "consumequeue").iterdir():
+        for queue in topic.iterdir():
+            queue.rmdir()
+        topic.rmdir()
+    separate = store / "consumequeue_rocksdb"
+    separate.mkdir()
+    (separate / "CURRENT").touch()
+    (separate / "MANIFEST-000001").touch()
+    with pytest.raises(UnsupportedStore, match="consumequeue_rocksdb"):
+        StoreReader.open(store)
+
+
+def test_a_limit_below_one_is_refused_whether_or_not_there_are_hits(store: Path) -> None:
+    with StoreReader.open(store) as reader, pytest.raises(ValueError, match="limit"):
+        reader.query("orders", "no-such-key", limit=0)
+
+
+def test_offsets_beyond_the_end_name_what_there_is(store: Path) -> None:
+    with StoreReader.open(store) as reader, pytest.raises(OffsetOutOfRange, match=r"available are \[0, 20\)"):
+        reader.read("orders", 0, 5, 21)
