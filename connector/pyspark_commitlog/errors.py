@@ -53,8 +53,9 @@ class OffsetFormatError(ConnectorError):
 class DataLossError(ConnectorError):
     """Messages that were to be read are no longer in the store.
 
-    ``wanted`` and ``available`` are half-open ranges of queue offsets; ``available`` is None when the queue is gone. When
-    a file between others is missing, it is what can be read behind the hole, and the cause says which file it is.
+    ``wanted`` and ``available`` are half-open ranges of queue offsets; ``available`` is None when the queue is gone.
+    When a file between others is missing, it is what is left of ``wanted`` behind the hole, and the error's cause
+    (``FileMissing``) has the path.
     """
 
     def __init__(

@@ -52,9 +52,10 @@ def lag_by_queue(end_offset: str | None, latest_offset: str | None) -> dict[Queu
 
 
 class CommitLogLagListener(StreamingQueryListener):
-    """Logs, for every query that reads this source, one line at INFO: the total and the queues that are furthest behind.
+    """Logs how far each query that reads this source is behind.
 
-    When more queues are behind than that line names (16), each of them follows at DEBUG.
+    One line at INFO has the total and the 16 queues that are furthest behind. When there are more of them, each queue
+    that is behind follows at DEBUG.
 
     Subclass it and override ``on_lag`` to send the numbers elsewhere.
     """

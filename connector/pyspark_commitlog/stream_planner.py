@@ -151,13 +151,15 @@ class StreamPlanner:
         A queue of which a file is missing there is moved behind it, and left out when nothing waits behind.
         """
         places: dict[QueueKey, int] = {}
-        for key, (at, end) in sorted(backlog.items()):
-            while at < end and key not in places:
+        for key in sorted(backlog):
+            end = backlog[key][1]
+            while (at := positions.next[key]) < end:
                 try:
                     places[key] = int(next(self._reader.units(*key, at, at + 1))["physical_offset"][0])
+                    break
                 except FileMissing as missing:
-                    at = data_loss.file_missing(missing, (at, end), fail=self._options.fail_on_data_loss)
-                    positions.next[key] = at
+                    fail = self._options.fail_on_data_loss
+                    positions.next[key] = data_loss.file_missing(missing, (at, end), fail=fail)
                     positions.moved.add(key)
         return places
 

@@ -71,15 +71,18 @@ class ReadTask:
                     # Not by the number of rows: fillers within the range have offsets and give no row.
                     at = batch.column(len(columns) - 1)[-1].as_py() + 1
                 return
-            except (OffsetOutOfRange, FileChanged, FileMissing, QueueNotFound, TopicNotFound) as error:
+            except FileMissing as missing:
+                behind = data_loss.file_missing(missing, (at, stop), fail=self.fail_on_data_loss)
+                if at < missing.start < stop:  # the reader noticed the hole before it came there
+                    yield from self._read_range(reader, QueueRange(topic, queue_id, at, missing.start))
+                at = behind
+            except (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound) as error:
                 at, stop = self._after_loss(reader, QueueRange(topic, queue_id, at, stop), error)
 
     def _after_loss(self, reader: StoreReader, wanted: QueueRange, error: Exception) -> tuple[int, int]:
         """Where to go on after ``error``, if the query may; ``error`` itself when it is not about lost messages."""
         topic, queue_id, at, stop = wanted
         fail = self.fail_on_data_loss
-        if isinstance(error, FileMissing):
-            return data_loss.file_missing(error, (at, stop), fail=fail), stop
         try:
             info = reader.queue_info(topic, queue_id)
         except (QueueNotFound, TopicNotFound):

@@ -51,10 +51,13 @@ def test_an_activated_environment_needs_nothing() -> None:
     assert run("import pyspark_commitlog", PATH=path)[0] is None
 
 
-@pytest.mark.parametrize("chosen", ["PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"])
-def test_the_users_choice_stands(elsewhere: str, chosen: str) -> None:
-    value, _ = run("import pyspark_commitlog", PATH=elsewhere, **{chosen: "/opt/python"})
-    assert value == ("/opt/python" if chosen == "PYSPARK_PYTHON" else None)
+def test_the_users_choice_stands(elsewhere: str) -> None:
+    assert run("import pyspark_commitlog", PATH=elsewhere, PYSPARK_PYTHON="/opt/python")[0] == "/opt/python"
+
+
+def test_a_choice_for_the_driver_is_none_for_the_workers(elsewhere: str) -> None:
+    """Workers read PYSPARK_PYTHON alone, so those of a notebook would run without this package."""
+    assert run("import pyspark_commitlog", PATH=elsewhere, PYSPARK_DRIVER_PYTHON="jupyter")[0] == sys.executable
 
 
 def test_spark_submit_has_chosen_already(elsewhere: str) -> None:

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections import Counter
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ import pytest
 from typer.testing import CliRunner
 
 from commitlog import StoreReader
+from commitlog.cli import scan
 from commitlog.cli.app import app
 from commitlog.errors import CommitLogError
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
+from commitlog.format.sys_flag import COMPRESSED_FLAG
 from tests.support import golden
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
@@ -54,11 +57,8 @@ def iso(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")
 
 
-# -- info --------------------------------------------------------------------------------------------------------------
-
-
 def test_info_counts_what_rocketmq_counts(golden_533: Path) -> None:
-    (found,) = lines("info", golden_533, "--json")
+    (found,) = lines("info", golden_533, "--sizes", "--json")
     assert [found["minPhysicalOffset"], found["maxPhysicalOffset"]] == [0, EXPECTED["store"][0]["maxPhysicOffset"]]
     assert found["aborted"] is False
     assert (found["commitLogFiles"], found["indexFiles"], found["problems"]) == (4, 1, [])
@@ -87,6 +87,30 @@ def test_info_for_people_shows_every_topic_and_with_queues_every_queue(golden_53
     rows = [line for line in run("info", golden_533, "--queues").splitlines() if line.startswith("orders ")]
     assert [row.split()[1] for row in rows] == ["0", "1", "2", "3"]
     assert "abort file present" not in text
+
+
+def test_info_reads_every_unit_only_when_sizes_are_wanted(tmp_path: Path) -> None:
+    """A thousand million messages have 20 GB of units; the bounds of their queues are a few reads."""
+    builder = StoreBuilder(tmp_path / "store", queue_file_units=1000)
+    builder.pad_queue("t", 0, 7)
+    places = builder.append("t", 0, [b"x"] * 900)
+    (queue,) = lines("info", builder.path, "--sizes", "--json")[0]["topics"][0]["queues"]
+    assert (queue["messages"], queue["minOffset"], queue["size"]) == (900, 7, builder.position - places[0])
+    text = run("info", builder.path, "--sizes")
+    assert "size" in text
+    (path,) = (builder.path / "consumequeue" / "t" / "0").iterdir()
+    with path.open("r+b") as file:
+        file.seek(20 * 300)
+        file.write(b"\xff" * 20)
+    (queue,) = lines("info", builder.path, "--json")[0]["topics"][0]["queues"]
+    assert (queue["messages"], queue["size"], queue["error"]) == (900, None, None)
+    assert [line.split()[:5] for line in run("info", builder.path).splitlines() if line.startswith("t ")] == [
+        ["t", "1", "7", "907", "900"]
+    ]
+    (queue,) = lines("info", builder.path, "--sizes", "--json")[0]["topics"][0]["queues"]
+    assert queue["messages"] == 900
+    assert queue["size"] is None
+    assert "queue offset 300" in queue["error"]
 
 
 def test_info_says_that_the_owner_did_not_close_the_store(golden_498: Path) -> None:
@@ -133,7 +157,16 @@ def test_info_goes_on_when_a_part_of_the_store_is_damaged(tmp_path: Path) -> Non
     assert by_topic["bad"][0]["messages"] == 5
 
 
-# -- cat ---------------------------------------------------------------------------------------------------------------
+def test_a_broken_checkpoint_is_told_in_one_sentence(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    path = builder.path / "checkpoint"
+    for data, words in (
+        (b"?", "found a file that should have 4096 bytes, not 1"),
+        (b"\xff" * 4096, "found a physic_msg_timestamp that should be 0 to 253402300799999, not -1"),
+    ):
+        path.write_bytes(data)
+        (problem,) = lines("info", builder.path, "--json")[0]["problems"]
+        assert problem == f"Checkpoint in {path} at byte 0: expected 4096 bytes of times, {words}."
 
 
 @pytest.mark.parametrize("topic", sorted(COUNTS))
@@ -183,19 +216,38 @@ def test_cat_between_two_times(golden_533: Path, as_iso: bool) -> None:
     assert run("cat", golden_533, "orders", "--since", until, "--until", since) == ""
 
 
-def test_times_are_local_unless_they_say_otherwise(tmp_path: Path) -> None:
+def test_times_are_utc_unless_they_say_otherwise(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"0", b"1", b"2"], step_ms=60_000)
     second = datetime.fromtimestamp(FIRST_STORE_TIME / 1000 + 60, tz=timezone.utc)
     for since, zone in (
         (second.strftime("%Y-%m-%dT%H:%M:%S"), "UTC"),
+        (second.strftime("%Y-%m-%d %H:%M:%S"), "Asia/Tokyo"),
         (second.strftime("%Y-%m-%dT%H:%M:%SZ"), "Asia/Tokyo"),
         (second.strftime("%Y-%m-%d %H:%M:%S+00:00"), "Asia/Tokyo"),
         (str(FIRST_STORE_TIME + 60_000), "Asia/Tokyo"),
-        (datetime.fromtimestamp(second.timestamp() + 9 * 3600, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"), "UTC-9"),
+        (second.astimezone(timezone(timedelta(hours=9))).isoformat(), "America/New_York"),
     ):
         done = script("cat", builder.path, "t", "--since", since, "--json", env={**os.environ, "TZ": zone})
         assert [json.loads(line)["body"] for line in done.stdout.splitlines()] == ["1", "2"], (since, zone, done.stderr)
+
+
+def test_what_info_and_cat_print_can_be_typed_as_a_time(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("t", 0, [b"0", b"1", b"2"], step_ms=60_000)
+    environment = {**os.environ, "TZ": "Asia/Tokyo"}
+    printed = script("info", builder.path, env=environment).stdout.splitlines()[-1]
+    last = " ".join(printed.split()[-2:])
+    assert last == datetime.fromtimestamp(FIRST_STORE_TIME / 1000 + 120, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    done = script("cat", builder.path, "t", "--since", last, env=environment)
+    (row,) = done.stdout.splitlines()
+    assert script("cat", builder.path, "t", "--since", row.split("\t")[0], env=environment).stdout == done.stdout
+
+
+@pytest.mark.parametrize("command", ["cat", "query"])
+def test_the_help_of_every_time_says_which_zone(command: str) -> None:
+    text = " ".join(run(command, "--help").split())
+    assert text.count("TIME") == text.count("UTC unless it says otherwise") == 2
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01", "²", "12:00", "1e9", "-5"])
@@ -250,9 +302,6 @@ def test_text_that_the_terminal_cannot_show_does_not_stop_cat(tmp_path: Path, en
     assert [json.loads(line)["body"] for line in done.stdout.decode(encoding).splitlines()] == ["größer 😀"] * 3
 
 
-# -- tail --------------------------------------------------------------------------------------------------------------
-
-
 def test_tail_prints_the_newest_over_all_queues(golden_533: Path) -> None:
     places = sorted(m["physicalOffset"] for m in EXPECTED["message"] if m["topic"] == "orders")
     assert [row["physicalOffset"] for row in lines("tail", golden_533, "orders", "--json")] == places[-10:]
@@ -261,6 +310,41 @@ def test_tail_prints_the_newest_over_all_queues(golden_533: Path) -> None:
     assert run("tail", golden_533, "orders", "-n", 0) == ""
     found = lines("tail", golden_533, "orders", "-q", 1, "-n", 2, "--json")
     assert [(row["queueId"], row["queueOffset"]) for row in found] == [(1, 78), (1, 79)]
+
+
+@pytest.mark.parametrize("count", [1, 49, 50, 51, 1999, 2000, 2001])
+def test_tail_over_queues_that_grew_unevenly(tmp_path: Path, count: int) -> None:
+    builder = StoreBuilder(tmp_path / "store", queue_file_units=100)
+    builder.pad_queue("t", 2, 33)
+    places = [builder.append("t", [0, 1, 2], [b"x"] * 99), builder.append("t", 3, [b"x"] * 1000)]
+    places += [builder.append("t", 1, [b"x"] * 400), builder.append("t", [4, 0], [b"x"] * 501)]
+    expected = np.concatenate(places).tolist()[-count:]
+    assert [row["physicalOffset"] for row in lines("tail", builder.path, "t", "-n", count, "--json")] == expected
+
+
+def test_tail_reads_only_what_it_prints(tmp_path: Path) -> None:
+    """Not the newest of every queue: of a topic with many queues that would be many times what is wanted."""
+    builder = StoreBuilder(tmp_path / "store", log_file_size=64 << 20)
+    builder.append("t", range(50), [bytes(20_000)] * 2000)
+    with StoreReader.open(builder.path) as reader:
+        tracemalloc.start()
+        try:
+            rows, _ = scan.newest(reader, "t", None, 40)
+            assert sum(1 for _ in rows) == 40
+            assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_tail_tells_of_a_damaged_unit_among_the_newest(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("t", [0, 1], [b"x"] * 40)
+    with (builder.path / "consumequeue" / "t" / "1" / f"{0:020d}").open("r+b") as file:
+        file.seek(20 * 17)
+        file.write(bytes(8))
+    done = script("tail", builder.path, "t", "-n", 10)
+    assert done.returncode == 1
+    assert "queue offset 17" in done.stderr
 
 
 def test_tail_follows_what_another_process_appends_until_it_is_interrupted(tmp_path: Path) -> None:
@@ -297,9 +381,6 @@ def test_tail_ends_when_nobody_reads_it_any_more(tmp_path: Path) -> None:
         assert process.stderr.read() == ""
 
 
-# -- get, query --------------------------------------------------------------------------------------------------------
-
-
 def test_get_finds_a_message_by_id_and_by_place(golden_533: Path) -> None:
     for message in EXPECTED["message"][::97]:
         (by_id,) = lines("get", golden_533, message["msgId"], "--json")
@@ -321,9 +402,6 @@ def test_query_finds_what_rocketmq_finds(golden_533: Path) -> None:
     assert run("query", golden_533, answer["topic"], answer["key"], "--since", stored, "--until", stored)
     done = script("query", golden_533, answer["topic"], answer["key"], "--since", stored + 1)
     assert (done.returncode, done.stdout) == (1, "")
-
-
-# -- exit codes and streams --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -415,6 +493,17 @@ def test_a_body_that_does_not_match_its_crc_is_told(tmp_path: Path) -> None:
     done = script("get", builder.path, 0)
     assert done.returncode == 1
     assert "BODYCRC" in done.stderr
+
+
+def test_a_body_that_cannot_be_unpacked_is_told_in_one_sentence(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("t", 0, [b"no stream"], sys_flag=COMPRESSED_FLAG)
+    for arguments in (["get", builder.path, 0], ["cat", builder.path, "t"]):
+        done = script(*arguments)
+        assert done.returncode == 1
+        assert "found 9 bytes that are no whole ZLIB stream (Error -3" in done.stderr
+        assert "check)." in done.stderr
+        assert ".." not in done.stderr.replace(str(tmp_path), "")
 
 
 def test_help_is_there_for_every_command_and_for_none() -> None:

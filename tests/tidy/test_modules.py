@@ -1,18 +1,24 @@
-"""What every module keeps to: it says what is public, prints nothing, and its functions fit on a screen."""
+"""What every module keeps to: it says what is public, prints nothing, has one subject, and stands on the map."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import re
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.source_tree import Module, modules
+from tests.support.source_tree import PROJECT, Module, modules
 
 __all__: list[str] = []
 
 LONGEST_FUNCTION_LINES = 60
+LONGEST_MODULE_LINES = 400
+
+# "# -----", "# ====", "####", "# -- a part --": a module that needs them is two modules.
+SECTION_BANNER = re.compile(r"^\s*#\s*(?:[-=*#~_─═]{2,})", re.MULTILINE)
 
 ALL_MODULES = [*modules("commitlog"), *modules("pyspark_commitlog")]
 
@@ -67,3 +73,35 @@ def _lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -
         docstring = function.body[0]
         lines -= (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
     return lines
+
+
+@pytest.mark.parametrize("module", ALL_MODULES, ids=lambda module: module.name)
+def test_module_has_one_subject(module: Module) -> None:
+    text = module.path.read_text(encoding="utf-8")
+    lines = text.count("\n")
+    assert lines <= LONGEST_MODULE_LINES, f"{module.path} has {lines} lines; make two modules of it"
+    banner = SECTION_BANNER.search(text)
+    assert banner is None, f"{module.path} has the section banner {banner.group().strip()!r}; make two modules of it"
+
+
+@pytest.mark.parametrize("line", ["# ---", "    # -- reading ------", "# === x ===", "########", "#--- x", "# ── x ──"])
+def test_the_banner_finder_sees_banners(line: str) -> None:
+    assert SECTION_BANNER.search(f"x = 1\n{line}\ny = 2\n")
+
+
+@pytest.mark.parametrize("line", ["# a comment - with a dash -- or two", "x = 1  # why", "#!/bin/sh", "# -1 is none"])
+def test_the_banner_finder_leaves_comments_alone(line: str) -> None:
+    assert not SECTION_BANNER.search(f"x = 1\n{line}\ny = 2\n")
+
+
+def test_every_module_is_named_in_the_architecture() -> None:
+    """A file name that both packages have has to be there twice."""
+    page = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = Counter(module.path.name for module in ALL_MODULES if not module.is_package)
+    missing = [
+        str(module.path.relative_to(PROJECT))
+        for module in ALL_MODULES
+        if not module.is_package
+        and len(re.findall(rf"(?<![\w.]){re.escape(module.path.name)}(?!\w)", page)) < files[module.path.name]
+    ]
+    assert not missing, "docs/architecture.md does not name: " + ", ".join(missing)

@@ -49,6 +49,7 @@ QueueOption = Annotated[
 ]
 
 _POLL_SECONDS = 0.25
+_TIME_HELP = "ISO 8601, UTC unless it says otherwise, or milliseconds"
 
 
 @app.command()
@@ -56,14 +57,17 @@ def info(
     path: StorePath,
     as_json: AsJson = False,
     queues: Annotated[bool, typer.Option("--queues", help="A row for every queue, not only for every topic.")] = False,
+    sizes: Annotated[
+        bool, typer.Option("--sizes", help="Bytes of every queue's messages too. Reads all consume queues.")
+    ] = False,
 ) -> None:
-    """Topics, queues, offsets, times and sizes of a store."""
+    """Topics, queues, offsets and times of a store (UTC), and with --sizes the bytes of each queue."""
     with StoreReader.open(path) as reader:
-        found = summary.summarize(reader)
+        found = summary.summarize(reader, with_sizes=sizes)
     if as_json:
         print(json.dumps(found.to_json(), ensure_ascii=False))
     else:
-        render.print_summary(found, with_queues=queues)
+        render.print_summary(found, with_queues=queues, with_sizes=sizes)
 
 
 @app.command()
@@ -72,10 +76,10 @@ def cat(
     topic: Topic,
     queue: QueueOption = None,
     offset: Annotated[int | None, typer.Option(min=0, help="Start at this queue offset (with --queue).")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Start at this store time: ISO 8601 or milliseconds.")
+    since: Annotated[str | None, typer.Option(metavar="TIME", help=f"Start at this store time: {_TIME_HELP}.")] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help=f"Stop before this store time: {_TIME_HELP}.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Stop before this store time.")] = None,
     count: Annotated[int | None, typer.Option("-n", "--count", min=0, help="At most so many messages.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +105,7 @@ def tail(
     """Print the newest messages, and with -f what comes after them."""
     with StoreReader.open(path) as reader:
         newest, position = scan.newest(reader, topic, queue, count)
-        _emit(iter(newest), as_json)
+        _emit(newest, as_json)
         while follow:
             ranges, position = scan.arrived(reader, topic, queue, position)
             _emit(scan.messages(reader, ranges), as_json)
@@ -132,9 +136,11 @@ def query(
     topic: Topic,
     key: Annotated[str, typer.Argument(metavar="KEY", help="One of a message's keys, or its unique key.")],
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stored at or after: ISO 8601 or milliseconds.")
+        str | None, typer.Option(metavar="TIME", help=f"Stored at or after this time: {_TIME_HELP}.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Stored at or before.")] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help=f"Stored at or before this time: {_TIME_HELP}.")
+    ] = None,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="At most so many, the newest.")] = 64,
     as_json: AsJson = False,
 ) -> None:

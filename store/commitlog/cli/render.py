@@ -86,7 +86,7 @@ def _when(milliseconds: int | None) -> str:
         return str(milliseconds)
 
 
-def print_summary(found: StoreSummary, *, with_queues: bool) -> None:
+def print_summary(found: StoreSummary, *, with_queues: bool, with_sizes: bool) -> None:
     """The store, then a row for every topic or queue; what could not be read goes to stderr."""
     console = _console()
     console.print(Text(found.path, style="bold"))
@@ -101,7 +101,7 @@ def print_summary(found: StoreSummary, *, with_queues: bool) -> None:
             Text("abort file present: an owner runs, or it stopped without closing the store", style="yellow")
         )
     table = Table("topic", "queue" if with_queues else "queues", box=None, pad_edge=False)
-    for heading in ("min offset", "max offset", "messages", "size"):
+    for heading in ("min offset", "max offset", "messages", *(["size"] if with_sizes else [])):
         table.add_column(heading, justify="right")
     for heading in ("first (UTC)", "last (UTC)"):
         table.add_column(heading)
@@ -109,21 +109,27 @@ def print_summary(found: StoreSummary, *, with_queues: bool) -> None:
         style = "dim" if is_system_topic(topic) else "cyan"
         for group in [[queue] for queue in queues] if with_queues else [queues]:
             label = str(group[0].queue_id) if with_queues else str(len(queues))
-            table.add_row(Text(topic, style=style), label, *_figures(group))
+            table.add_row(Text(topic, style=style), label, *_figures(group, with_sizes=with_sizes))
     console.print(table)
     errors = found.problems + [queue.error for queue in found.queues if queue.error]
     for problem in errors:
         print(f"commitlog: {problem}", file=sys.stderr)
 
 
-def _figures(queues: list[QueueSummary]) -> tuple[str, ...]:
+def _figures(queues: list[QueueSummary], *, with_sizes: bool) -> tuple[str, ...]:
     firsts = [queue.first_store_timestamp for queue in queues if queue.first_store_timestamp is not None]
     lasts = [queue.last_store_timestamp for queue in queues if queue.last_store_timestamp is not None]
     return (
         str(min(queue.min_offset for queue in queues)),
         str(max(queue.max_offset for queue in queues)),
         str(sum(queue.messages for queue in queues)),
-        decimal(sum(queue.size for queue in queues)),
+        *([_size(queues)] if with_sizes else []),
         _when(min(firsts, default=None)),
         _when(max(lasts, default=None)),
     )
+
+
+def _size(queues: list[QueueSummary]) -> str:
+    """The bytes of all the queues; of one that could not be read, nobody knows."""
+    sizes = [queue.size for queue in queues if queue.size is not None]
+    return decimal(sum(sizes)) if len(sizes) == len(queues) else "-"

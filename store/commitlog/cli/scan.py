@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import typer
 
 from commitlog.errors import OffsetOutOfRange
+from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.message import MessageExt
 from commitlog.reader import StoreReader
 
@@ -27,13 +29,17 @@ _TIME_COLUMNS = ("storeTimestamp", "bornTimestamp")
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since the epoch from ISO 8601 (local time unless it says otherwise) or from milliseconds."""
+    """Milliseconds since the epoch from ISO 8601 (UTC unless it says otherwise) or from milliseconds."""
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
+        # What is printed is UTC, so what is typed is too: a time copied from the output means the same again.
+        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return round((when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise typer.BadParameter(f"{text!r} is no time: give ISO 8601 (2026-11-21T09:30:00) or milliseconds.") from None
+        raise typer.BadParameter(
+            f"{text!r} is no time: give ISO 8601 (2026-11-21T09:30:00, UTC unless it says otherwise) or milliseconds."
+        ) from None
 
 
 def as_row(message: MessageExt) -> dict[str, Any]:
@@ -107,12 +113,40 @@ def _batch_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 def newest(
     reader: StoreReader, topic: str, queue: int | None, count: int
-) -> tuple[list[dict[str, Any]], dict[int, int]]:
-    """The newest ``count`` messages over the chosen queues, and the offset each queue was read to."""
+) -> tuple[Iterator[dict[str, Any]], dict[int, int]]:
+    """The newest ``count`` messages over the chosen queues, and the offset each queue was read to.
+
+    The consume queues alone tell which messages those are; no other is read.
+    """
     whole = ranges(reader, topic, queue, offset=None, begin=None, end=None)
     position = {queue_id: stop for _, queue_id, _, stop in whole}
     last = [(name, queue_id, max(start, stop - count), stop) for name, queue_id, start, stop in whole]
-    return (list(messages(reader, last))[-count:] if count else []), position
+    place = _nth_newest_place(reader, last, count)
+    wanted = [(*one[:2], _first_from(reader, one, place), one[3]) for one in last]
+    return messages(reader, [one for one in wanted if one[2] < one[3]]), position
+
+
+def _nth_newest_place(reader: StoreReader, wanted: list[Range], count: int) -> int:
+    """The physical offset of the ``count``-th newest message of several ranges; 0 when they hold fewer."""
+    newest_places = np.empty(0, np.int64)
+    for one in wanted:
+        for units in reader.units(*one):
+            real = units["physical_offset"][units["size"] != FILLER_SIZE]
+            newest_places = np.concatenate((newest_places, real))
+            if len(newest_places) > count:
+                newest_places = np.partition(newest_places, -count)[-count:]
+    return int(newest_places.min()) if len(newest_places) == count > 0 else 0
+
+
+def _first_from(reader: StoreReader, wanted: Range, place: int) -> int:
+    """The first offset of a range whose message lies at or behind a place of the log, or the range's end."""
+    *_, at, stop = wanted
+    for units in reader.units(*wanted):
+        behind = np.flatnonzero((units["physical_offset"] >= place) & (units["size"] != FILLER_SIZE))
+        if len(behind):
+            return at + int(behind[0])
+        at += len(units)
+    return stop
 
 
 def arrived(

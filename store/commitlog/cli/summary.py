@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from commitlog.errors import CommitLogError
+from commitlog.files import disk
 from commitlog.format.consume_queue_unit import FILLER_SIZE
-from commitlog.paths import is_system_topic
+from commitlog.paths import COMMIT_LOG, is_system_topic
 from commitlog.reader import QueueInfo, StoreReader
 
 __all__ = ["QueueSummary", "StoreSummary", "summarize"]
@@ -21,14 +22,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class QueueSummary:
-    """One queue. Times are store times in milliseconds; ``size`` is bytes of its records in the log."""
+    """One queue. Times are store times in milliseconds.
+
+    ``messages`` counts queue offsets. ``size`` is bytes of its records in the log, None when they were not added up.
+    """
 
     topic: str
     queue_id: int
     min_offset: int
     max_offset: int
     messages: int
-    size: int
+    size: int | None
     first_store_timestamp: int | None
     last_store_timestamp: int | None
     error: str | None = None
@@ -78,15 +82,19 @@ def _camel(name: str) -> str:
     return first + "".join(part.title() for part in rest)
 
 
-def summarize(reader: StoreReader) -> StoreSummary:
-    """Go through the whole store once. What cannot be read is said among ``problems``; the rest is still shown."""
+def summarize(reader: StoreReader, *, with_sizes: bool) -> StoreSummary:
+    """Look at the bounds of every queue. What cannot be read is said among ``problems``; the rest is still shown.
+
+    ``with_sizes`` reads every unit of every queue, 20 bytes a message; without it, the time does not depend on how
+    many messages there are.
+    """
     problems: list[str] = []
     queues: list[QueueSummary] = []
     for topic in reader.topics():
         for queue_id in _or_problem(partial(reader.queue_ids, topic), problems) or []:
             info = _or_problem(partial(reader.queue_info, topic, queue_id), problems)
             if info is not None:
-                queues.append(_queue(reader, info))
+                queues.append(_queue(reader, info, with_sizes=with_sizes))
     low, high = _or_problem(reader.physical_bounds, problems) or (0, 0)
     checkpoint = _or_problem(reader.checkpoint, problems)
     index = _or_problem(reader.index_files, problems) or []
@@ -114,19 +122,16 @@ def _or_problem(get: Callable[[], T], problems: list[str]) -> T | None:
         return None
 
 
-def _queue(reader: StoreReader, info: QueueInfo) -> QueueSummary:
+def _queue(reader: StoreReader, info: QueueInfo, *, with_sizes: bool) -> QueueSummary:
     topic, queue_id, low, high = info.topic, info.queue_id, info.min_offset, info.max_offset
-    messages = size = 0
-    first = last = None
+    size = first = last = None
     error = None
     try:
-        for units in reader.units(topic, queue_id, low, high):
-            real = units["size"][units["size"] != FILLER_SIZE]
-            messages += len(real)
-            size += int(real.sum(dtype="int64"))
-        if messages:
+        if low < high:
             first = reader.store_timestamp(topic, queue_id, low)
             last = reader.store_timestamp(topic, queue_id, high - 1)
+        if with_sizes:
+            size = _size(reader, info)
     except CommitLogError as problem:
         error = str(problem)
     return QueueSummary(
@@ -134,7 +139,7 @@ def _queue(reader: StoreReader, info: QueueInfo) -> QueueSummary:
         queue_id=queue_id,
         min_offset=low,
         max_offset=high,
-        messages=messages,
+        messages=high - low,
         size=size,
         first_store_timestamp=first,
         last_store_timestamp=last,
@@ -142,14 +147,18 @@ def _queue(reader: StoreReader, info: QueueInfo) -> QueueSummary:
     )
 
 
+def _size(reader: StoreReader, info: QueueInfo) -> int:
+    size = 0
+    for units in reader.units(info.topic, info.queue_id, info.min_offset, info.max_offset):
+        size += int(units["size"][units["size"] != FILLER_SIZE].sum(dtype="int64"))
+    return size
+
+
 def _disk_use(path: str) -> tuple[int, int]:
     """The number of CommitLog files, and the bytes all files of the store take on disk (holes not counted)."""
     files = size = 0
-    for directory, _, names in os.walk(path):
-        for name in names:
-            try:
-                size += os.lstat(os.path.join(directory, name)).st_blocks * 512
-            except FileNotFoundError:
-                continue
-            files += os.path.basename(directory) == "commitlog" and name.isdigit()
+    for name, taken in disk.tree_files(path):
+        directory, last = os.path.split(name)
+        size += taken
+        files += os.path.basename(directory) == COMMIT_LOG and last.isdigit()
     return files, size

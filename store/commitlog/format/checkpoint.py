@@ -54,10 +54,10 @@ _BOUNDS = {"_timestamp": (0, MAX_TIMESTAMP_MS), "_offset": (NO_OFFSET, 2**63 - 1
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """The fields of a checkpoint file's bytes. ``InvalidValue`` for another size, or a time or offset that cannot be.
 
-    What follows the fields is not looked at: a later version may use it.
+    What follows the fields is not looked at: a later version may use it. The error's words fit behind "found".
     """
     if len(data) != CHECKPOINT_SIZE:
-        raise InvalidValue(f"A checkpoint has {CHECKPOINT_SIZE} bytes, not {len(data)}.")
+        raise InvalidValue(f"a file that should have {CHECKPOINT_SIZE} bytes, not {len(data)}")
     checkpoint = Checkpoint(*_FIELDS.unpack_from(data))
     _check(checkpoint)
     return checkpoint
@@ -74,4 +74,4 @@ def _check(checkpoint: Checkpoint) -> None:
         value = getattr(checkpoint, field.name)
         low, high = next(bounds for end, bounds in _BOUNDS.items() if field.name.endswith(end))
         if not low <= value <= high:
-            raise InvalidValue(f"A checkpoint's {field.name} is {low} to {high}, not {value}.")
+            raise InvalidValue(f"a {field.name} that should be {low} to {high}, not {value}")

@@ -36,7 +36,10 @@ _FIRST_PIECE_SIZE = 1 << 16
 
 
 def decompress(data: bytes, compression_type: CompressionType, max_size: int) -> bytes:
-    """The unpacked body. ``InvalidValue`` when ``data`` is no whole stream or unpacks to over ``max_size`` bytes."""
+    """The unpacked body. ``InvalidValue`` when ``data`` is no whole stream or unpacks to over ``max_size`` bytes.
+
+    The error's words fit behind "found".
+    """
     if max_size < 0:
         raise InvalidValue(f"The largest size to unpack to is at least 0, not {max_size}.")
     if not data:
@@ -46,7 +49,7 @@ def decompress(data: bytes, compression_type: CompressionType, max_size: int) ->
     body = unpack(data, compression_type, max_size + 1)
     if len(body) > max_size:
         raise InvalidValue(
-            f"A {compression_type.name} stream of {len(data)} bytes unpacks to more than the allowed {max_size}."
+            f"a {compression_type.name} stream of {len(data)} bytes that unpacks to more than the allowed {max_size}"
         )
     return body
 
@@ -79,7 +82,9 @@ def _unpack_arrow(data: bytes, compression_type: CompressionType, limit: int) ->
 
 
 def _broken(compression_type: CompressionType, data: bytes, why: str) -> InvalidValue:
-    return InvalidValue(f"{len(data)} bytes are no whole {compression_type.name} stream: {why}.")
+    return InvalidValue(
+        f"{len(data)} bytes that are no whole {compression_type.name} stream ({why.strip().rstrip('.')})"
+    )
 
 
 def compress(data: bytes, compression_type: CompressionType) -> bytes:

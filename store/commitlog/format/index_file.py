@@ -22,7 +22,9 @@ rounded down. PREVIOUS is the slot's entry before this one, 0 for none; it is al
 
 How many slots and entries a file has room for is configuration (maxHashSlotNum, maxIndexNum) and stands nowhere in
 it. RocketMQ's defaults (5,000,000 and 20,000,000) hold four entries a slot, and ``infer_slot_count`` assumes that
-ratio. For another one give the slot count yourself; ``first_entry_agrees`` tells most wrong slot counts.
+ratio, but a size alone proves nothing: any file has room for many pairs of slots and entries
+(``fitting_slot_counts``). Which pair it is, the content tells. Only with the right slot count does entry 1 stand where
+it should be (``find_first_entries``), and do the slots lead to the entries (``entry_could_be``).
 
 Source: RocketMQ ``store/index/IndexHeader.java``, ``store/index/IndexFile.java``.
 """
@@ -31,9 +33,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import astuple, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from commitlog.errors import InvalidValue
 
@@ -54,9 +57,12 @@ __all__ = [
     "encode_entry",
     "encode_header",
     "entry_capacity",
+    "entry_could_be",
     "entry_offset",
     "file_size",
+    "find_first_entries",
     "first_entry_agrees",
+    "fitting_slot_counts",
     "infer_slot_count",
     "slot_offset",
 ]
@@ -176,7 +182,7 @@ def file_size(slot_count: int, capacity: int) -> int:
 def infer_slot_count(file_size: int) -> int | None:
     """How many slots a file of that size has if it has four entries a slot; None when no number of slots fits.
 
-    A file of another ratio may have a size that fits by chance (one in 21); ``first_entry_agrees`` mostly tells.
+    A file of another ratio may have a size that fits by chance (one in 21), so the content has to agree too.
     """
     slots, rest = divmod(file_size - HEADER_SIZE, SLOT_SIZE + ENTRIES_PER_SLOT * ENTRY_SIZE)
     return slots if slots >= 1 and rest == 0 else None
@@ -187,6 +193,21 @@ def entry_capacity(file_size: int, slot_count: int) -> int | None:
     _check_geometry(slot_count)
     capacity, rest = divmod(file_size - HEADER_SIZE - SLOT_SIZE * slot_count, ENTRY_SIZE)
     return capacity if capacity >= 1 and rest == 0 else None
+
+
+def fitting_slot_counts(file_size: int, header: IndexHeader) -> range:
+    """Every slot count with which a file of that size has room for the slots and the entries that the header counts.
+
+    Two that follow each other differ by the size of an entry, so the places of entry 1 that belong to them follow each
+    other too: entry by entry.
+    """
+    step = ENTRY_SIZE // SLOT_SIZE
+    slots_and_rest, rest = divmod(file_size - HEADER_SIZE, SLOT_SIZE)
+    if rest:
+        return range(0)
+    highest = (file_size - HEADER_SIZE - ENTRY_SIZE * max(header.index_count, 1)) // SLOT_SIZE
+    lowest = max(header.hash_slot_count, 1)
+    return range(lowest + (slots_and_rest - lowest) % step, highest + 1, step)
 
 
 def slot_offset(slot: int) -> int:
@@ -213,6 +234,42 @@ def first_entry_agrees(header: IndexHeader, entry: IndexEntry) -> bool:
     if header.index_count <= 1:
         return True
     return entry.physical_offset == header.begin_physical_offset and entry.previous == 0 and entry.key_hash >= 0
+
+
+def entry_could_be(header: IndexHeader, number: int, entry: IndexEntry) -> bool:
+    """Whether ``entry`` can be the one of that number (from 1) in a file with that header.
+
+    Bytes that are all zero are no entry, though a key whose hash is 0, of the message at physical offset 0, would give
+    them: one key in two thousand million of one message, against whole regions of unused bytes.
+    """
+    return (
+        any(entry)
+        and entry.key_hash >= 0
+        and entry.physical_offset >= header.begin_physical_offset
+        and entry.seconds >= 0
+        and 0 <= entry.previous < number
+        and (number > 1 or (first_entry_agrees(header, entry) and entry.seconds == 0))
+    )
+
+
+def find_first_entries(header: IndexHeader, entries: npt.NDArray[Any], count: int) -> npt.NDArray[np.intp]:
+    """Which of the first ``count`` entries of an array (``INDEX_ENTRY_DTYPE``) could be entry 1 of the file.
+
+    The array is any stretch of the file, cut into entries. The two behind each must look like entries 2 and 3, if the
+    header counts so many, and must be in the array for that.
+    """
+    first = entries[:count]
+    found = first["physical_offset"] == header.begin_physical_offset
+    found &= (first["seconds"] == 0) & (first["previous"] == 0)
+    # Unused bytes look like an entry of the message at physical offset 0; see entry_could_be.
+    found &= first["key_hash"] >= (1 if header.begin_physical_offset == 0 else 0)
+    for behind in range(1, min(header.index_count - 1, 3)):
+        later = entries[behind : behind + count]
+        found &= (later["physical_offset"] >= header.begin_physical_offset) & (later["seconds"] >= 0)
+        found &= (later["previous"] >= 0) & (later["previous"] <= behind)
+        found &= later["key_hash"] >= 0
+        found &= (later["key_hash"] != 0) | (later["physical_offset"] != 0)
+    return np.flatnonzero(found)
 
 
 def _check_geometry(slot_count: int) -> None:

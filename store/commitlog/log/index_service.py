@@ -3,6 +3,9 @@
 An index file is a hash table on disk. A slot holds the number of its newest entry, and each entry the number of the
 slot's entry before it, so a look-up follows a chain from new to old. Entries hold only the hash of ``topic#key``;
 whoever asks compares the messages themselves.
+
+How many slots a file has stands nowhere in it and need not be configured: it is the number with which the slots lead to
+the entries. The usual number comes first, then that of a file of the same size, then every other that fits.
 """
 
 from __future__ import annotations
@@ -12,19 +15,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commitlog.errors import CommitLogError, CorruptIndex, FileChanged
+import numpy as np
+
+from commitlog.errors import CommitLogError, CorruptIndex, FileChanged, UnsupportedStore
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.numbered_files import DirectoryListing
 from commitlog.format.index_file import (
-    ENTRIES_PER_SLOT,
     ENTRY_SIZE,
     HEADER_SIZE,
+    INDEX_ENTRY_DTYPE,
     SLOT_SIZE,
     IndexHeader,
     check_header,
     decode_entry,
     decode_header,
+    entry_capacity,
+    entry_could_be,
     entry_offset,
+    file_size,
+    find_first_entries,
+    fitting_slot_counts,
     infer_slot_count,
     slot_offset,
 )
@@ -36,17 +46,31 @@ _NAME_DIGITS = 17
 # The index keeps times in whole seconds, rounded down.
 _SECOND_MS = 1000
 
+_SMALLEST_FILE = file_size(1, 1)
+# So many entries are looked up to tell whether a slot count is right, and so far their slots' chains are followed.
+_SAMPLE = 32
+_LONGEST_LOOK = 64
+# A wrong slot count leads from a slot to one of the slot's own entries once in as many cases as there are slots; to so
+# many of them it does not.
+_CONVINCING = 8
+# The places of entry 1 that are looked at with one read.
+_SEARCHED_ENTRIES = 1 << 18
+_NOT_LOST = "The messages themselves are not affected: read them by queue offset, time or message id."
+
 
 @dataclass(frozen=True, slots=True)
 class IndexFileInfo:
-    """What an index file covers: store times in milliseconds, physical offsets, and how full it is."""
+    """What an index file covers: store times in milliseconds, physical offsets, and how full it is.
+
+    ``slot_count`` is None as long as there is no entry to tell it.
+    """
 
     path: str
     begin_timestamp: int
     end_timestamp: int
     begin_physical_offset: int
     end_physical_offset: int
-    slot_count: int
+    slot_count: int | None
     index_count: int
 
 
@@ -59,33 +83,125 @@ class IndexHit(NamedTuple):
 
 
 class IndexFile:
-    """One index file, read entry by entry. The number of its slots follows from its size."""
+    """One index file, read entry by entry. ``slots_by_size`` is what is known of files of the same store."""
 
-    def __init__(self, file: MappedFile) -> None:
+    def __init__(self, file: MappedFile, slots_by_size: dict[int, int]) -> None:
         self.path = file.path
         self._file = file
-        slots = infer_slot_count(self._file.size)
-        if slots is None:
-            size = self._file.size
+        self._size = file.size
+        self._slots_by_size = slots_by_size
+        self._slots: int | None = None
+        if self._size < _SMALLEST_FILE or (self._size - HEADER_SIZE) % SLOT_SIZE:
             self._file.close()
             raise CorruptIndex(
                 "Index file",
                 path=self.path,
                 offset=0,
-                expected=f"a size of {HEADER_SIZE} + 84 bytes a slot (four entries a slot)",
-                found=size,
-                advice="An index file can be deleted; RocketMQ then finds its messages by offset only.",
+                expected=f"a size of {HEADER_SIZE} + {SLOT_SIZE} a slot + {ENTRY_SIZE} an entry",
+                found=self._size,
+                advice=f"Was it copied whole? {_NOT_LOST}",
             )
-        self.slots = slots
-        self.capacity = slots * ENTRIES_PER_SLOT
 
     def header(self) -> IndexHeader:
         """The header as it is now. ``CorruptIndex`` when its numbers cannot be."""
         header = decode_header(self._read(0, HEADER_SIZE))
-        problem = check_header(header, self.slots, self.capacity)
+        if self._slots is None:
+            room = self._size - _SMALLEST_FILE
+            problem = check_header(header, 1 + room // SLOT_SIZE, 1 + room // ENTRY_SIZE)
+        else:
+            problem = check_header(header, self._slots, self._capacity(self._slots))
         if problem is not None:
             raise self._corrupt(problem.field, problem.offset, problem.expected, problem.found)
         return header
+
+    def _capacity(self, slots: int) -> int:
+        return entry_capacity(self._size, slots) or 0
+
+    def slot_count(self) -> int | None:
+        """How many slots the file has; None as long as it has no entries.
+
+        It is inferred once. ``CorruptIndex`` or ``UnsupportedStore`` when the entries agree with no number of slots.
+        """
+        if self._slots is None:
+            header = self.header()
+            if header.index_count > 1:
+                self._slots = self._slots_by_size[self._size] = self._infer_slots(header)
+        return self._slots
+
+    def _infer_slots(self, header: IndexHeader) -> int:
+        usual = infer_slot_count(self._size)
+        fitting = fitting_slot_counts(self._size, header)
+        # A range tells at once whether it holds a number; for None it would go through all of its own.
+        known = (usual, self._slots_by_size.get(self._size))
+        likely = [slots for slots in known if slots is not None and slots in fitting]
+        for slots in likely:
+            agreeing, looked_at = self._agreement(header, slots)
+            if agreeing == looked_at or (agreeing >= _CONVINCING and 2 * agreeing > looked_at):
+                return slots
+        for slots in self._search(header, fitting):
+            agreeing, looked_at = self._agreement(header, slots)
+            if 2 * agreeing > looked_at:
+                return slots
+        # A file that is damaged in places: those are told when a look-up meets them.
+        for slots in likely:
+            agreeing, looked_at = self._agreement(header, slots)
+            if 2 * agreeing > looked_at:
+                return slots
+        raise self._no_slot_count(header, usual)
+
+    def _no_slot_count(self, header: IndexHeader, usual: int | None) -> CorruptIndex | UnsupportedStore:
+        if usual is None:
+            return UnsupportedStore(
+                f"{self.path} has {self._size} bytes, not 40 + 84 a slot as with RocketMQ's usual settings, and its "
+                "entries do not tell the maxHashSlotNum and maxIndexNum that it was made with, or it is damaged. Keys "
+                f"cannot be looked up in it. {_NOT_LOST}",
+                path=self.path,
+            )
+        problem = check_header(header, usual, self._capacity(usual))
+        if problem is not None:
+            return self._corrupt(problem.field, problem.offset, problem.expected, problem.found)
+        return CorruptIndex(
+            "begin_physical_offset",
+            path=self.path,
+            offset=16,
+            expected="the physical offset of the first entry, and slots that lead to the entries",
+            found=f"{header.begin_physical_offset}, with which no number of slots agrees",
+            advice=f"The file is damaged. {_NOT_LOST}",
+        )
+
+    def _agreement(self, header: IndexHeader, slots: int) -> tuple[int, int]:
+        """To how many of a sample of entries the slots lead if there are so many slots, and how many were looked at."""
+        numbers = np.unique(np.linspace(1, header.index_count - 1, _SAMPLE).round().astype(int)).tolist()
+        return sum(self._leads_to(header, number, slots) for number in numbers), len(numbers)
+
+    def _leads_to(self, header: IndexHeader, number: int, slots: int) -> bool:
+        """Whether the slot of an entry leads to it, as far as the chain is followed."""
+        entry = decode_entry(self._read(entry_offset(number, slots), ENTRY_SIZE))
+        if not entry_could_be(header, number, entry):
+            return False
+        slot = entry.key_hash % slots
+        at = int.from_bytes(self._read(slot_offset(slot), SLOT_SIZE), "big", signed=True)
+        capacity = self._capacity(slots)
+        for _ in range(_LONGEST_LOOK):
+            if at == number:
+                return True
+            if not number < at < capacity:
+                return False
+            later = decode_entry(self._read(entry_offset(at, slots), ENTRY_SIZE))
+            if later.key_hash < 0 or later.key_hash % slots != slot or later.previous >= at:
+                return False
+            at = later.previous
+        return True
+
+    def _search(self, header: IndexHeader, fitting: range) -> Iterator[int]:
+        """The slot counts with which entry 1 stands in its place, and its slot leads to it."""
+        behind = min(header.index_count - 2, 2)
+        for done in range(0, len(fitting), _SEARCHED_ENTRIES):
+            counts = fitting[done : done + _SEARCHED_ENTRIES]
+            data = self._read(entry_offset(1, counts[0]), ENTRY_SIZE * (len(counts) + behind))
+            for index in find_first_entries(header, np.frombuffer(data, INDEX_ENTRY_DTYPE), len(counts)).tolist():
+                if self._leads_to(header, 1, counts[index]):
+                    yield counts[index]
 
     def _read(self, at: int, length: int) -> bytes:
         data = self._file.read(at, length)
@@ -97,6 +213,7 @@ class IndexFile:
         return data
 
     def info(self) -> IndexFileInfo:
+        slots = self.slot_count()
         header = self.header()
         return IndexFileInfo(
             self.path,
@@ -104,7 +221,7 @@ class IndexFile:
             header.end_timestamp,
             header.begin_physical_offset,
             header.end_physical_offset,
-            self.slots,
+            slots,
             header.index_count,
         )
 
@@ -115,21 +232,24 @@ class IndexFile:
         ``strict`` is for files that were closed cleanly: a slot that points behind the last entry is then corrupt,
         while a crash leaves such slots behind, and RocketMQ passes them over.
         """
+        slots = self.slot_count()
+        if slots is None:
+            return
         key_hash = index_key_hash(key)
-        slot = key_hash % self.slots
+        slot = key_hash % slots
         at = slot_offset(slot)
         number = int.from_bytes(self._read(at, SLOT_SIZE), "big", signed=True)
         header = self.header()
         # An owner at work writes entry and slot before it counts them; a full file has no place for one more.
-        highest = min(header.index_count, self.capacity - 1)
+        highest = min(header.index_count, self._capacity(slots) - 1)
         if not 0 <= number <= highest:
             if strict:
                 raise self._corrupt(f"Slot {slot}", at, f"0 to {highest}", number)
             return
         while number > 0:
-            at = entry_offset(number, self.slots)
+            at = entry_offset(number, slots)
             entry = decode_entry(self._read(at, ENTRY_SIZE))
-            if entry.key_hash % self.slots != slot or entry.key_hash < 0:
+            if entry.key_hash % slots != slot or entry.key_hash < 0:
                 raise self._corrupt(f"Key hash of entry {number}", at, f"one of slot {slot}", entry.key_hash)
             if not 0 <= entry.previous < number:
                 raise self._corrupt(
@@ -154,7 +274,7 @@ class IndexFile:
             offset=at,
             expected=expected,
             found=found,
-            advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
+            advice=_NOT_LOST,
         )
 
 
@@ -165,6 +285,7 @@ class IndexService:
         self.path = path
         self._listing = DirectoryListing(path)
         self._files: dict[str, IndexFile] = {}
+        self._slots_by_size: dict[int, int] = {}
 
     def _refresh(self) -> list[IndexFile]:
         """The index files, oldest first: their names are times."""
@@ -186,7 +307,7 @@ class IndexService:
             except FileNotFoundError:
                 continue  # retention removed it since the listing
             if file.size:
-                self._files[name] = IndexFile(file)
+                self._files[name] = IndexFile(file, self._slots_by_size)
             else:
                 file.close()
                 self._listing.forget()  # an owner has just made it; its size comes in a moment

@@ -1,0 +1,39 @@
+"""The option ``path``, as a path and as a URI."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.options import parse_options
+
+__all__: list[str] = []
+
+
+def path_of(value: str) -> str:
+    return parse_options({"path": value, "subscribe": "orders"}).path
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("file:/data/my%20store", "/data/my store"),
+        ("file:///data/my%20store", "/data/my store"),
+        ("file://localhost/data/store", "/data/store"),
+        ("FILE://LOCALHOST/data/100%25", "/data/100%"),
+        ("file:///data/%C3%A4", "/data/ä"),
+        ("file:////data/store", "/data/store"),
+    ],
+)
+def test_a_uri_is_decoded(given: str, path: str) -> None:
+    assert path_of(given) == path
+
+
+def test_a_path_is_taken_as_it_is() -> None:
+    assert path_of("/data/my%20store") == "/data/my%20store"
+
+
+@pytest.mark.parametrize("given", ["file://host/data", "file://localhost", "file:///data/%00", "hdfs://localhost/data"])
+def test_what_no_local_directory_can_be_is_refused(given: str) -> None:
+    with pytest.raises(OptionError, match="Option path"):
+        path_of(given)
