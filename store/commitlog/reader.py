@@ -152,13 +152,15 @@ class StoreReader:
         """The times up to which the owner flushed; None without a checkpoint file. ``CorruptCheckpoint``."""
         path = os.path.join(self.path, CHECKPOINT)
         try:
+            # Larger than any version of the file, and small enough to read whatever stands there.
             data = disk.read_file(path, 16 * CHECKPOINT_SIZE)
             return decode_checkpoint(data)
         except FileNotFoundError:
             return None
         except (InvalidValue, OSError) as error:
+            found = error.strerror if isinstance(error, OSError) else str(error)
             raise CorruptCheckpoint(
-                "Checkpoint", path=path, offset=0, expected=f"{CHECKPOINT_SIZE} bytes of times", found=str(error)
+                "Checkpoint", path=path, offset=0, expected=f"{CHECKPOINT_SIZE} bytes of times", found=found
             ) from error
 
     def index_files(self) -> list[IndexFileInfo]:

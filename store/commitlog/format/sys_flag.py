@@ -82,7 +82,7 @@ def compression_type(sys_flag: int) -> CompressionType:
     kind = _TYPE_OF_BITS.get(bits)
     if kind is None:
         raise InvalidValue(
-            f"System flag {sys_flag:#x} names compression type {bits >> 8}; known are 0, 3 (zlib), 1 (LZ4), 2 (zstd)."
+            f"system flag {sys_flag:#x}, which names compression type {bits >> 8} (known: 0 and 3 zlib, 1 LZ4, 2 zstd)"
         )
     return kind
 
