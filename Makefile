@@ -40,7 +40,7 @@ tidy: $(DEV_READY) ## Import directions, __all__, no print (seconds, no Java)
 bench: $(DEV_READY) ## Run the benchmarks (ARGS="source query" picks some)
 	@$(WITH_JAVA) $(PYTHON) -m tests.benchmarks $(ARGS)
 
-stress: $(DEV_READY) ## Long runs: the property tests with 5,000 examples each
+stress: $(DEV_READY) ## Long runs: every byte of real stores damaged, crash images, kills, property tests with 5,000 examples
 	@$(WITH_JAVA) HYPOTHESIS_PROFILE=stress $(PYTHON) -m pytest -m "stress or hypothesis" --timeout=3600 $(ARGS)
 
 format: $(DEV_READY) ## Let ruff fix and format everything

@@ -7,6 +7,8 @@
     │   ├── StoreNotFound           no such path
     │   ├── NotAStore               the path is there but is no store directory
     │   ├── StoreAccessDenied       the operating system refuses to let us read it
+    │   ├── StoreLocked             another process, or this one, owns the store already
+    │   ├── LogLost                 consume queues are there, but no CommitLog file
     │   └── UnsupportedStore        a store type this package does not cover (RocksDB, batch queues, ...)
     ├── CorruptStoreError           bytes on disk are not what the format says; path, offset, expected, found
     │   ├── CorruptRecord           a CommitLog record
@@ -22,6 +24,10 @@
     │   ├── QueueNotFound
     │   └── MessageNotFound         no message at that physical offset or of that id
     ├── ReaderClosed                the reader was closed before this was read
+    ├── StoreClosed                 the store was closed before this was asked of it
+    ├── StoreIOError                the operating system failed a read, write or sync; outcome unknown until reopened
+    │   └── DiskFull                there was no space for a new file; nothing was written
+    ├── PutRefused                  a put whose status is not PUT_OK, for those who ask for an exception
     └── InvalidValue                an argument that no store could satisfy (also a ValueError)
 
 Messages say what, where, what was expected, what was found and what to do. The values stand as attributes too,
@@ -38,16 +44,22 @@ __all__ = [
     "CorruptIndex",
     "CorruptRecord",
     "CorruptStoreError",
+    "DiskFull",
     "FileChanged",
     "FileMissing",
     "InvalidValue",
+    "LogLost",
     "MessageNotFound",
     "NotAStore",
     "NotFoundError",
     "OffsetOutOfRange",
+    "PutRefused",
     "QueueNotFound",
     "ReaderClosed",
     "StoreAccessDenied",
+    "StoreClosed",
+    "StoreIOError",
+    "StoreLocked",
     "StoreNotFound",
     "StoreOpenError",
     "TopicNotFound",
@@ -89,6 +101,21 @@ class NotAStore(StoreOpenError):
 
 class StoreAccessDenied(StoreOpenError):
     """The operating system does not let this process read the store."""
+
+
+class StoreLocked(StoreOpenError):
+    """The store has an owner: a broker, another process, or another ``MessageStore`` of this one.
+
+    ``holder`` is the owner's process id where the operating system tells it, else None.
+    """
+
+    def __init__(self, message: str, *, path: str, holder: int | None = None) -> None:
+        super().__init__(message, path=path)
+        self.holder = holder
+
+
+class LogLost(StoreOpenError):
+    """Every CommitLog file is gone while consume queues are there: going on would give queue offsets out again."""
 
 
 class UnsupportedStore(StoreOpenError):
@@ -203,3 +230,35 @@ class ReaderClosed(CommitLogError):
 
 class InvalidValue(CommitLogError, ValueError):
     """An argument that no store could satisfy: an ill-formed message id, a negative offset, an unknown column."""
+
+
+class StoreClosed(CommitLogError):
+    """Something was asked of a ``MessageStore`` that has been closed."""
+
+
+class StoreIOError(CommitLogError):
+    """The operating system failed an operation on a file of the store.
+
+    What was being written is there or not: unknown until the store is opened again. ``path`` is the file,
+    ``operation`` what was tried, ``errno`` the system's number for the failure.
+    """
+
+    def __init__(self, operation: str, *, path: str, cause: OSError, advice: str = "") -> None:
+        text = f"Cannot {operation} {path}: {cause.strerror or cause}."
+        super().__init__(f"{text} {advice}" if advice else text)
+        self.operation = operation
+        self.path = path
+        self.errno = cause.errno
+
+
+class DiskFull(StoreIOError):
+    """There was no space for a new file of the store. Nothing was written; it works again once there is space."""
+
+
+class PutRefused(CommitLogError):
+    """A put did not get PUT_OK. ``status`` is the ``PutMessageStatus``'s name."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(f"{status}: {reason}" if reason else status)
+        self.status = status
+        self.reason = reason

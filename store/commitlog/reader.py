@@ -139,7 +139,7 @@ class StoreReader:
                 except CorruptConsumeQueue:
                     continue  # the others lead close enough to the end
                 unit = queue.unit(queue.last_unit()[0])
-                if unit is not None and unit[1] > 0:
+                if unit is not None and self._commit_log.holds(*unit):
                     end = max(end, sum(unit))
         return self._commit_log.min_offset, self._commit_log.written_end(end)
 

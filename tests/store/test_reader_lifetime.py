@@ -83,6 +83,7 @@ def test_messages_before_a_missing_queue_file_stay_when_the_last_one_never_reach
     data = bytearray(log.read_bytes())
     data[int(places[-1]) :] = bytes(len(data) - int(places[-1]))
     log.write_bytes(data)
+    builder.write_abort()
     (builder.path / "consumequeue" / "orders" / "0" / f"{20 * 20:020d}").unlink()
     with StoreReader.open(builder.path) as reader:
         info = reader.queue_info("orders", 0)

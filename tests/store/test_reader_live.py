@@ -24,7 +24,7 @@ __all__: list[str] = []
 @contextmanager
 def _owner(store: Path, *, seed: int, keep: int) -> Iterator[Callable[[], int]]:
     """A process that appends until the function is called, which gives the number of messages."""
-    StoreBuilder(store)
+    StoreBuilder(store).write_abort()
     command = [sys.executable, "-m", "tests.support.live_owner", str(store), str(seed), str(keep)]
     process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -21,7 +21,7 @@ from commitlog.format.index_file import INDEX_ENTRY_DTYPE, IndexHeader, encode_h
 from commitlog.format.java_hash import index_key_hash, tags_code
 from commitlog.format.record import encode_filler
 from commitlog.format.record_encode import EncodedRecords, encode_records, new_headers, patch_late_fields
-from commitlog.paths import file_name_for_offset, parse_file_name
+from commitlog.paths import ABORT, file_name_for_offset, parse_file_name
 
 STORE_HOST = (bytes([10, 1, 2, 3]), 10911)
 BORN_HOST = (bytes([192, 168, 1, 9]), 40000)
@@ -45,6 +45,10 @@ class StoreBuilder:
             (self.path / name).mkdir(parents=True, exist_ok=True)
         (self.path / "checkpoint").write_bytes(bytes(4096))
         (self.path / "lock").write_bytes(b"lock")
+
+    def write_abort(self) -> None:
+        """From here on an owner runs, or has crashed: it makes the file when it starts and removes it when it stops."""
+        (self.path / ABORT).write_bytes(b"")
 
     def append(
         self,

@@ -103,6 +103,6 @@ def is_filler(units: UnitArray) -> npt.NDArray[np.bool_]:
 
 
 def unit_place(data: bytes) -> tuple[int, int] | None:
-    """Physical offset and size from the bytes of one unit; None when nothing was written there."""
+    """Physical offset and size from the bytes of one unit; None when nothing was written there: all bytes are zero."""
     physical_offset, size, _ = UNIT.unpack(data)
-    return (physical_offset, size) if size else None
+    return (physical_offset, size) if any(data) else None

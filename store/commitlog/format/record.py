@@ -72,6 +72,7 @@ __all__ = [
     "field_offset",
     "header_size",
     "own_position",
+    "own_queue_place",
 ]
 
 MAGIC_V1 = 0xDAA320A7
@@ -155,12 +156,21 @@ def field_offset(name: str, flags: int = 0) -> int:
 _SYS_FLAG_OFFSET = field_offset("sys_flag")
 _PHYSICAL_OFFSET = field_offset("physical_offset")
 
+_QUEUE_ID_OFFSET = field_offset("queue_id")
+_QUEUE_OFFSET = field_offset("queue_offset")
+
 assert _SYS_FLAG_OFFSET == 36
 
 
 def own_position(head: bytes) -> int:
     """PHYSICALOFFSET of a record, from its first bytes."""
     return int.from_bytes(head[_PHYSICAL_OFFSET : _PHYSICAL_OFFSET + 8], "big", signed=True)
+
+
+def own_queue_place(head: bytes) -> tuple[int, int]:
+    """QUEUEID and QUEUEOFFSET of a record, from its first bytes."""
+    queue_id = int.from_bytes(head[_QUEUE_ID_OFFSET : _QUEUE_ID_OFFSET + 4], "big", signed=True)
+    return queue_id, int.from_bytes(head[_QUEUE_OFFSET : _QUEUE_OFFSET + 8], "big", signed=True)
 
 
 def header_size(flags: int) -> int:

@@ -13,7 +13,7 @@ from commitlog.format import compression, sys_flag
 from commitlog.format.record import CRC_MASK, header_size
 from commitlog.format.record_block import RecordBlock, RecordProblem
 
-__all__ = ["MAX_DECOMPRESSED_SIZE", "BodiesTooLarge", "plain_bodies", "plain_body", "verify_crc"]
+__all__ = ["MAX_DECOMPRESSED_SIZE", "BodiesTooLarge", "plain_bodies", "plain_body", "still_packed", "verify_crc"]
 
 # A broker takes at most maxMessageSize (4 MiB unless raised) before compression; the bound keeps a hostile body from
 # unpacking without end.
@@ -50,6 +50,36 @@ def verify_crc(block: RecordBlock) -> None:
             expected=int(stored[index]),
             found=int(computed[index]) & CRC_MASK,
         )
+    _refuse_still_packed(block)
+
+
+def _refuse_still_packed(block: RecordBlock) -> None:
+    types = block.sys_flags & sys_flag.COMPRESSION_TYPE_MASK
+    for index in np.flatnonzero((types != 0) & (block.sys_flags & sys_flag.COMPRESSED_FLAG == 0)).tolist():
+        flags = int(block.sys_flags[index])
+        if still_packed(block.stored_bodies[index].as_py(), flags):
+            raise RecordProblem(
+                "SYSFLAG",
+                index=index,
+                within=block.where("sys_flag", index),
+                expected=f"{flags | sys_flag.COMPRESSED_FLAG:#x}, since the body is compressed",
+                found=f"{flags:#x}",
+            )
+
+
+def still_packed(stored: bytes, flags: int) -> bool:
+    """Whether a body is a compressed stream of the type that the flag names, although the flag does not say so.
+
+    Brokers do leave the type bits behind when they unpack a body (see ``sys_flag``), so they alone are no damage.
+    SYSFLAG stands under no CRC: this is what tells that its compressed bit was lost.
+    """
+    if flags & sys_flag.COMPRESSED_FLAG or not flags & sys_flag.COMPRESSION_TYPE_MASK:
+        return False
+    try:
+        compression.decompress(stored, sys_flag.compression_type(flags), MAX_DECOMPRESSED_SIZE)
+    except InvalidValue:
+        return False
+    return True
 
 
 def plain_body(stored: bytes, flags: int) -> bytes:

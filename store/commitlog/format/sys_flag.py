@@ -12,10 +12,14 @@
     COMPRESSION TYPE    0 zlib (from before there was a choice), 1 LZ4 frame, 2 zstd, 3 zlib; means something only
                         when COMPRESSED is set
 
+COMPRESSION TYPE without COMPRESSED is no damage: when a broker puts a half message back (``resumeCheckHalfMessage``) it
+stores the body unpacked, clears that one bit and keeps the others.
+
 The functions take one flag or a numpy array of them. Versions: IPv6 bits since 4.7, compression types since 5.0,
 batch bits since 5.0.
 
-Source: RocketMQ ``common/sysflag/MessageSysFlag.java``, ``common/compression/CompressionType.java``.
+Source: RocketMQ ``common/sysflag/MessageSysFlag.java``, ``common/compression/CompressionType.java``,
+``broker/processor/AdminBrokerProcessor.java``, ``common/message/MessageDecoder.java`` (``decode``).
 """
 
 from __future__ import annotations

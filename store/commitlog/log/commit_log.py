@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,9 +19,11 @@ from commitlog.format.record import (
     Torn,
     Unwritten,
     decode_record,
+    field_offset,
     own_position,
 )
-from commitlog.format.record_bodies import plain_body
+from commitlog.format.record_bodies import plain_body, still_packed
+from commitlog.format.sys_flag import COMPRESSED_FLAG
 
 __all__ = ["CommitLog"]
 
@@ -123,6 +127,14 @@ class CommitLog:
             decoded = decode_record(data, physical_offset=physical_offset, check_crc=check_crc)
         match decoded:
             case Record():
+                if check_crc and still_packed(decoded.body, decoded.sys_flag):
+                    raise CorruptRecord(
+                        f"SYSFLAG of the record at physical offset {physical_offset}",
+                        path=found.path,
+                        offset=position + field_offset("sys_flag"),
+                        expected=f"{decoded.sys_flag | COMPRESSED_FLAG:#x}, since the body is compressed",
+                        found=f"{decoded.sys_flag:#x}",
+                    )
                 return decoded
             case Unwritten() | Filler():
                 what = (
@@ -150,19 +162,27 @@ class CommitLog:
                     advice="Is this where a message starts?",
                 )
 
-    def written_end(self, start: int) -> int:
-        """The end of the records that follow one another from ``start``, where a record or the end is known to be."""
-        at = start
+    def headers_from(self, physical_offset: int) -> Iterator[tuple[int, int, bytes]]:
+        """Place, size and first 88 bytes of the records that follow one another, from where one or the end is known
+        to be. Fillers are among them, without bytes: nothing is known of what stands in them."""
+        at = physical_offset
         while (found := self.find(at)) is not None:
             head = found.read(at - found.base, HEADER_SIZE)
             match decode_record(head):
                 case Torn() if own_position(head) != at:
-                    break  # left over from an earlier use of the file
-                case Torn(needed, _) | Filler(needed) if needed <= found.size - (at - found.base):
+                    return  # left over from an earlier use of the file
+                case Torn(needed, _) | Filler(needed) as piece if needed <= found.size - (at - found.base):
+                    yield at, needed, head if isinstance(piece, Torn) else b""
                     at += needed
                 case _:
-                    break
-        return at
+                    return
+
+    def written_end(self, start: int) -> int:
+        """The end of the records that follow one another from ``start``, where a record or the end is known to be."""
+        end = start
+        for at, size, _ in self.headers_from(start):
+            end = at + size
+        return end
 
     def body(self, record: Record) -> bytes:
         """The record's body, unpacked when it was stored compressed. ``CorruptRecord`` when it cannot be unpacked."""

@@ -1,8 +1,13 @@
 """A consume queue: for every message of one queue of one topic, where it lies in the CommitLog.
 
 The read-only half. A queue is a sequence of 20-byte units in files of one directory; unit *n* is queue offset *n*.
-Files are allocated ahead, so a unit of size zero marks the end. Bounds are found by bisection, never by reading
+Files are allocated ahead, so a unit of zeros marks the end. Bounds are found by bisection, never by reading
 whole files.
+
+The last units may lead nowhere. In a store that was closed cleanly they are damaged, and reading them says so. Where
+the ``abort`` file stands, a machine may have stopped between writing the queue and writing the log: units whose
+messages never reached the log are left out, as RocketMQ does when it starts; but when the log holds the message, its
+unit is damaged, and that is an error.
 """
 
 from __future__ import annotations
@@ -13,10 +18,12 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import CorruptConsumeQueue, FileMissing, OffsetOutOfRange
+from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, MessageNotFound, OffsetOutOfRange
 from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE, decode_units, unit_place
+from commitlog.format.record import own_queue_place
+from commitlog.format.sys_flag import has_queue_unit
 from commitlog.log.commit_log import CommitLog
 
 __all__ = ["ConsumeQueue"]
@@ -32,17 +39,22 @@ class ConsumeQueue:
     ``bounds`` looks at the disk every time and is cheap when nothing changed: one ``stat``, one small read.
     """
 
-    def __init__(self, path: str, topic: str, queue_id: int, commit_log: CommitLog) -> None:
+    def __init__(
+        self, path: str, topic: str, queue_id: int, commit_log: CommitLog, aborted: Callable[[], bool]
+    ) -> None:
         self.path = path
         self.topic = topic
         self.queue_id = queue_id
         self._commit_log = commit_log
+        self._aborted = aborted
         self._files = NumberedFiles(path)
         self._end = -1
         self._last_unit: tuple[int, int] = (-1, 0)
         self._start = 0
         # What ``_start`` was found with: the log's first byte, the queue's first file, whether there is a log at all.
         self._start_seen_at: tuple[int, int, bool] | None = None
+        # What the log was searched for, a unit's offset and bytes, and where the message was found.
+        self._searched: tuple[int, bytes, int | None] = (-1, b"", None)
 
     def bounds(self) -> tuple[int, int]:
         """``(min_offset, max_offset)``: the first offset whose message is in the log, and the next to be written."""
@@ -103,10 +115,13 @@ class ConsumeQueue:
             disk.close(descriptor)
         return data[: len(data) - len(data) % UNIT_SIZE]
 
+    def _unit_bytes(self, offset: int) -> bytes:
+        base = self._base_of(offset)
+        return self._read(base, offset, offset + 1) if base is not None else b""
+
     def _unit(self, offset: int) -> tuple[int, int] | None:
         """Physical offset and size of one unit; None where no file holds it or nothing was written."""
-        base = self._base_of(offset)
-        data = self._read(base, offset, offset + 1) if base is not None else b""
+        data = self._unit_bytes(offset)
         return unit_place(data) if data else None
 
     def _end_stands(self) -> bool:
@@ -120,10 +135,10 @@ class ConsumeQueue:
             return False
         data = self._read(base, self._end - 1, self._end + 1)
         last = unit_place(data[:UNIT_SIZE]) if data else None
-        if last is None or last[0] != self._last_unit[1]:
+        if last is None or last[0] != self._last_unit[1] or last[1] <= 0:
             return False
         if len(data) > UNIT_SIZE:
-            return unit_place(data[UNIT_SIZE:]) is None
+            return unit_place(data[UNIT_SIZE:]) is None or self._still_left_out(data[UNIT_SIZE:])
         return self._base_of(self._end) == base
 
     def _find_end(self) -> None:
@@ -138,7 +153,7 @@ class ConsumeQueue:
             # An empty last file follows a full one; without the one before it, the queue ends (and starts) here.
             self._end = first
         if self._bases:
-            self._step_back_to_the_log()
+            self._judge_the_last()
 
     def _written_units(self, base: int) -> int:
         """How many units of a file have been written: they are its beginning, the rest is zero."""
@@ -167,8 +182,8 @@ class ConsumeQueue:
             if last_look:
                 self._refuse(self._end, base, 0, 0)
 
-    def _step_back_to_the_log(self) -> None:
-        """Leave out units at the end whose messages never reached the log (the machine stopped between the two)."""
+    def _judge_the_last(self) -> None:
+        """Units at the end that lead to no message: leave them in, for reading to refuse, or out."""
         low = self._bases[0] // UNIT_SIZE
         last = self._unit(self._end - 1) if self._end > low else None
         if last is not None and not self._in_log(last):
@@ -180,15 +195,66 @@ class ConsumeQueue:
                 unit = self._unit(offset)
                 return unit is None or self._in_log(unit)
 
-            self._end = _first_false(low, self._end, present)
+            first = _first_false(low, self._end, present)
+            if first < self._end and self._aborted():
+                if not self._never_logged(first, low):
+                    self._find_end()  # seen while it was written
+                    return
+                self._end = first
             last = self._unit(self._end - 1) if self._end > low else None
         if last is not None:
             self._last_unit = (self._end - 1, last[0])
 
+    def _never_logged(self, offset: int, low: int) -> bool:
+        """True for a unit whose message is not in the log, False for one that has changed in the meantime.
+
+        ``CorruptConsumeQueue`` when the message is there and the unit does not lead to it.
+        """
+        data = self._unit_bytes(offset)
+        known = (offset, data) == self._searched[:2]
+        found = self._searched[2] if known else None
+        if not known or (found is not None and not self._is_own(found, offset)):
+            found = self._search(offset, low)
+            self._searched = (offset, data, found)
+        if found is not None and self._unit_bytes(offset) == data:
+            place, size = unit_place(data) or (0, 0)
+            expected = f"{found} and the size of this queue's message there"
+            self._refuse(offset, self._base_of(offset) or 0, place, size, expected)
+        return found is None
+
+    def _search(self, offset: int, low: int) -> int | None:
+        """Where the log holds the message of a queue offset: record by record, from the message before it on."""
+        start = self._commit_log.min_offset
+        before = self._unit(offset - 1) if offset > low else None
+        if before is not None and self._commit_log.holds(*before) and self._is_own(before[0], offset - 1):
+            start = before[0]
+        wanted = (self.queue_id, offset)
+        for place, _, head in self._commit_log.headers_from(start):
+            if head and own_queue_place(head) == wanted and self._is_own(place, offset):
+                return place
+        return None
+
+    def _is_own(self, physical_offset: int, offset: int) -> bool:
+        """Whether the record there is this queue's message of that offset."""
+        try:
+            record = self._commit_log.read_record(physical_offset, check_crc=False)
+        except (CorruptRecord, MessageNotFound):
+            return False  # torn, or cut off
+        own = (record.topic, record.queue_id, record.queue_offset) == (self.topic.encode(), self.queue_id, offset)
+        return own and has_queue_unit(record.sys_flag)
+
+    def _still_left_out(self, data: bytes) -> bool:
+        """Whether the unit at the end is the one that was left out, for a reason that still holds."""
+        place = unit_place(data)
+        known = self._searched == (self._end, data, None)
+        return known and place is not None and not self._in_log(place) and self._aborted()
+
     def _in_log(self, unit: tuple[int, int]) -> bool:
         """Whether the unit's message reached the log; it may have expired since."""
-        if unit[0] < 0 or unit[1] <= 0 or unit[1] == FILLER_SIZE:
+        if unit[0] < 0 or unit[1] < 0 or unit[1] == FILLER_SIZE:
             return True  # damaged rather than absent: reading it will say so
+        if unit[1] == 0:
+            return False
         if self._commit_log.holds(*unit):
             return True
         # Asked after that look, which may have found that files are gone.
@@ -207,10 +273,14 @@ class ConsumeQueue:
             return unit is not None and (unit[1] == FILLER_SIZE or 0 <= unit[0] < log_start)
 
         start = _first_false(low, self._end, expired)
-        # Expired units stand together at the head. One that bisection met by itself, with messages before it, is
-        # damaged, and those messages must not be lost.
-        if start - 2 >= low and not expired(start - 2) and (stray := self._unit(start - 1)) is not None:
-            self._refuse(start - 1, self._base_of(start - 1) or 0, *stray, "the place of a message that is in the log")
+        # Expired units stand together at the head, in the order of the log. One that bisection met by itself, with
+        # messages before it, or that leads back behind the one before it, is damaged: no message may be lost by it.
+        if start - 2 >= low and (stray := self._unit(start - 1)) is not None:
+            before = self._unit(start - 2)
+            back = before is not None and stray[1] != FILLER_SIZE != before[1] and before[0] >= stray[0]
+            if back or not expired(start - 2):
+                expected = "the place of a message that is in the log"
+                self._refuse(start - 1, self._base_of(start - 1) or 0, *stray, expected)
         return start
 
     @property

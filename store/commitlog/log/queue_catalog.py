@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 
 from commitlog.errors import InvalidValue, QueueNotFound, TopicNotFound
+from commitlog.files import disk
 from commitlog.files.numbered_files import DirectoryListing
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.consume_queue import ConsumeQueue
 from commitlog.log.store_directory import check_topic_kind
-from commitlog.paths import CONSUME_QUEUE, validate_topic
+from commitlog.paths import ABORT, CONSUME_QUEUE, validate_topic
 
 __all__ = ["QueueCatalog"]
 
@@ -58,8 +59,11 @@ class QueueCatalog:
             if queue_id not in self.queue_ids(topic):
                 raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self._path}.")
             path = os.path.join(self._topics.path, topic, str(queue_id))
-            queue = self._queues[topic, queue_id] = ConsumeQueue(path, topic, queue_id, self._commit_log)
+            queue = self._queues[topic, queue_id] = ConsumeQueue(path, topic, queue_id, self._commit_log, self._aborted)
         return queue
+
+    def _aborted(self) -> bool:
+        return disk.exists(os.path.join(self._path, ABORT))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """``ConsumeQueue.bounds``; a queue that has been removed is not found any more."""

@@ -1,0 +1,52 @@
+"""The command run in this process and as the installed script, and what RocketMQ says of the golden store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from commitlog.cli.app import app
+from tests.support import golden
+
+__all__ = [
+    "COUNTS",
+    "EXPECTED",
+    "SCRIPT",
+    "iso",
+    "lines",
+    "run",
+    "script",
+]
+
+SCRIPT = str(Path(sys.executable).parent / "commitlog")
+EXPECTED = golden.expected(golden.ROCKETMQ_533)
+COUNTS = Counter(message["topic"] for message in EXPECTED["message"])
+
+
+def run(*arguments: object) -> str:
+    """The command in this process: what it prints. It must succeed and say nothing else."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return result.stdout
+
+
+def lines(*arguments: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(*arguments).splitlines()]
+
+
+def script(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The installed script, as a user runs it."""
+    command = [SCRIPT, *(str(argument) for argument in arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **options)
+
+
+def iso(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,134 @@
+"""What ends a command: exit codes, and one sentence on stderr."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from commitlog.cli.app import app
+from commitlog.errors import CommitLogError
+from commitlog.format.sys_flag import COMPRESSED_FLAG
+from tests.store.cli.commands import SCRIPT, script
+from tests.support.store_builder import StoreBuilder
+
+__all__: list[str] = []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["info", "{store}/nowhere"], "no such directory"),
+        (["info", "{store}/checkpoint"], "is a file"),
+        (["info", "{store}/index"], "did you mean {store}"),
+        (["cat", "{store}", "nope"], "Topic 'nope'"),
+        (["cat", "{store}", "../config"], "A topic is made of"),
+        (["cat", "{store}", "orders", "-q", "9"], "no queue 9"),
+        (["tail", "{store}", "nope"], "Topic 'nope'"),
+        (["get", "{store}", "965939"], "nothing was written there"),
+        (["get", "{store}", "7"], "MAGICCODE"),
+        (["get", "{store}", "9999999999999999999"], "No message"),
+        (["get", "{store}", "99999999999999999999"], "32 characters"),
+        (["get", "{store}", "²"], "32 characters"),
+        (["get", "{store}", "nonsense"], "32 characters"),
+        (["query", "{store}", "orders", "no such key"], "without spaces"),
+        (["query", "{store}", "orders", "nokey"], "No message of topic 'orders' with key 'nokey'"),
+    ],
+    ids=lambda value: " ".join(value[:1] + value[2:]) if isinstance(value, list) else None,
+)
+def test_what_is_not_there_is_said_in_one_sentence_on_stderr_with_code_1(
+    golden_533: Path, arguments: list[str], words: str
+) -> None:
+    done = script(*(argument.format(store=golden_533) for argument in arguments))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("commitlog: ")
+    assert words.format(store=golden_533) in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nope"],
+        ["info"],
+        ["info", "--nope", "."],
+        ["cat", "."],
+        ["cat", ".", "t", "--offset", "1"],
+        ["cat", ".", "t", "--offset", "1", "--queue", "0", "--since", "1"],
+        ["cat", ".", "t", "-n", "-1"],
+        ["cat", ".", "t", "-q", "x"],
+        ["tail", ".", "t", "-n", "x"],
+        ["query", ".", "t"],
+        ["query", ".", "t", "k", "-n", "0"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_has_code_2_and_is_explained_on_stderr(arguments: list[str]) -> None:
+    done = script(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Usage: commitlog" in done.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_failure(golden_533: Path) -> None:
+    """``commitlog cat ... | head -1``: no traceback, no error code."""
+    for options in ("", "--json"):
+        command = f"{SCRIPT} cat {golden_533} orders {options} | head -1; echo ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+        assert done.stderr == ""
+        assert done.stdout.splitlines()[1:] == ["0"]
+
+
+def test_damage_met_on_the_way_ends_with_code_1_behind_what_was_read(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    places = builder.append("t", 0, [b"x"] * 600)
+    (path,) = (builder.path / "commitlog").iterdir()
+    with path.open("r+b") as file:
+        file.seek(int(places[-1]) + 4)
+        file.write(b"????")
+    done = script("cat", builder.path, "t", "--json")
+    assert done.returncode == 1
+    assert 0 < len(done.stdout.splitlines()) < 600
+    assert "MAGICCODE" in done.stderr
+    assert str(path) in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_body_that_does_not_match_its_crc_is_told(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("t", 0, [b"a body"])
+    (path,) = (builder.path / "commitlog").iterdir()
+    with path.open("r+b") as file:
+        file.seek(89)
+        file.write(b"?")
+    done = script("get", builder.path, 0)
+    assert done.returncode == 1
+    assert "BODYCRC" in done.stderr
+
+
+def test_a_body_that_cannot_be_unpacked_is_told_in_one_sentence(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("t", 0, [b"no stream"], sys_flag=COMPRESSED_FLAG)
+    for arguments in (["get", builder.path, 0], ["cat", builder.path, "t"]):
+        done = script(*arguments)
+        assert done.returncode == 1
+        assert "found 9 bytes that are no whole ZLIB stream (Error -3" in done.stderr
+        assert "check)." in done.stderr
+        assert ".." not in done.stderr.replace(str(tmp_path), "")
+
+
+def test_a_store_of_another_kind_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "consumequeue").mkdir()
+    for name in ("CURRENT", "MANIFEST-000001"):
+        (tmp_path / "consumequeue" / name).touch()
+    done = script("info", tmp_path)
+    assert done.returncode == 1
+    assert "RocksDB" in done.stderr
+
+
+def test_in_process_errors_are_the_packages_own(golden_533: Path) -> None:
+    """The script turns them into a sentence; the commands themselves raise them."""
+    with pytest.raises(CommitLogError):
+        CliRunner().invoke(app, ["cat", str(golden_533), "nope"], catch_exceptions=False)

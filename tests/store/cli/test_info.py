@@ -1,0 +1,124 @@
+"""``commitlog info``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from tests.store.cli.commands import COUNTS, EXPECTED, lines, run, script
+from tests.support.store_builder import StoreBuilder
+
+__all__: list[str] = []
+
+
+def test_info_counts_what_rocketmq_counts(golden_533: Path) -> None:
+    (found,) = lines("info", golden_533, "--sizes", "--json")
+    assert [found["minPhysicalOffset"], found["maxPhysicalOffset"]] == [0, EXPECTED["store"][0]["maxPhysicOffset"]]
+    assert found["aborted"] is False
+    assert (found["commitLogFiles"], found["indexFiles"], found["problems"]) == (4, 1, [])
+    queues = [{"topic": topic["topic"], **queue} for topic in found["topics"] for queue in topic["queues"]]
+    assert [
+        {"kind": "queue", "topic": q["topic"], "queueId": q["queueId"], "min": q["minOffset"], "max": q["maxOffset"]}
+        for q in queues
+    ] == EXPECTED["queue"]
+    for queue in queues:
+        messages = [m for m in EXPECTED["message"] if (m["topic"], m["queueId"]) == (queue["topic"], queue["queueId"])]
+        assert queue["messages"] == len(messages)
+        assert queue["size"] == sum(message["storeSize"] for message in messages)
+        assert queue["firstStoreTimestamp"] == messages[0]["storeTimestamp"]
+        assert queue["lastStoreTimestamp"] == messages[-1]["storeTimestamp"]
+        assert queue["error"] is None
+    assert {topic["topic"] for topic in found["topics"] if topic["system"]} == {"SCHEDULE_TOPIC_XXXX"}
+
+
+def test_info_for_people_shows_every_topic_and_with_queues_every_queue(golden_533: Path) -> None:
+    text = run("info", golden_533)
+    assert str(golden_533) in text
+    assert "log [0, 965939) in 4 files" in text
+    for topic, count in COUNTS.items():
+        (row,) = [line.split() for line in text.splitlines() if line.startswith(topic + " ")]
+        assert str(count) in row
+    rows = [line for line in run("info", golden_533, "--queues").splitlines() if line.startswith("orders ")]
+    assert [row.split()[1] for row in rows] == ["0", "1", "2", "3"]
+    assert "abort file present" not in text
+
+
+def test_info_reads_every_unit_only_when_sizes_are_wanted(tmp_path: Path) -> None:
+    """A thousand million messages have 20 GB of units; the bounds of their queues are a few reads."""
+    builder = StoreBuilder(tmp_path / "store", queue_file_units=1000)
+    builder.pad_queue("t", 0, 7)
+    places = builder.append("t", 0, [b"x"] * 900)
+    (queue,) = lines("info", builder.path, "--sizes", "--json")[0]["topics"][0]["queues"]
+    assert (queue["messages"], queue["minOffset"], queue["size"]) == (900, 7, builder.position - places[0])
+    text = run("info", builder.path, "--sizes")
+    assert "size" in text
+    (path,) = (builder.path / "consumequeue" / "t" / "0").iterdir()
+    with path.open("r+b") as file:
+        file.seek(20 * 300)
+        file.write(b"\xff" * 20)
+    (queue,) = lines("info", builder.path, "--json")[0]["topics"][0]["queues"]
+    assert (queue["messages"], queue["size"], queue["error"]) == (900, None, None)
+    assert [line.split()[:5] for line in run("info", builder.path).splitlines() if line.startswith("t ")] == [
+        ["t", "1", "7", "907", "900"]
+    ]
+    (queue,) = lines("info", builder.path, "--sizes", "--json")[0]["topics"][0]["queues"]
+    assert queue["messages"] == 900
+    assert queue["size"] is None
+    assert "queue offset 300" in queue["error"]
+
+
+def test_info_says_that_the_owner_did_not_close_the_store(golden_498: Path) -> None:
+    assert "abort file present" in run("info", golden_498)
+    assert lines("info", golden_498, "--json")[0]["aborted"] is True
+
+
+def test_info_on_two_thousand_queues_is_quick(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store", log_file_size=4 << 20, queue_file_units=20)
+    queues = range(100)
+    for topic in range(20):
+        builder.append(f"topic-{topic}", queues, [b"x" * 100] * 200)
+    builder.append("topic-7", 3, [b"x" * 100] * 25)
+    started = time.perf_counter()
+    done = script("info", builder.path, "--json")
+    took = time.perf_counter() - started
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert sum(queue["messages"] for topic in found["topics"] for queue in topic["queues"]) == 4025
+    assert sum(len(topic["queues"]) for topic in found["topics"]) == 2000
+    assert took < 2
+
+
+def test_info_goes_on_when_a_part_of_the_store_is_damaged(tmp_path: Path) -> None:
+    """It is the first thing that people run on a damaged store."""
+    builder = StoreBuilder(tmp_path / "store", queue_file_units=20)
+    builder.append("good", 0, [b"x"] * 5)
+    builder.append("bad", [0, 1], [b"x"] * 10)
+    (builder.path / "consumequeue" / "bad" / "1" / f"{30:020d}").write_bytes(b"")
+    (builder.path / "consumequeue" / "file").write_bytes(b"")
+    (builder.path / "batchconsumequeue" / "batch").mkdir(parents=True)
+    (builder.path / "consumequeue" / "batch" / "0").mkdir(parents=True)
+    (builder.path / "index" / "20261121000000000").write_bytes(b"?")
+    (builder.path / "checkpoint").write_bytes(b"?")
+    done = script("info", builder.path)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("good")] == [["good", "1"]]
+    for words in ("a multiple of the unit size", "20261121000000000", "checkpoint", "batch consume queues"):
+        assert words in done.stderr
+    found = json.loads(script("info", builder.path, "--json").stdout)
+    assert len(found["problems"]) >= 4
+    by_topic = {topic["topic"]: topic["queues"] for topic in found["topics"]}
+    assert by_topic["good"][0]["messages"] == 5
+    assert by_topic["bad"][0]["messages"] == 5
+
+
+def test_a_broken_checkpoint_is_told_in_one_sentence(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    path = builder.path / "checkpoint"
+    for data, words in (
+        (b"?", "found a file that should have 4096 bytes, not 1"),
+        (b"\xff" * 4096, "found a physic_msg_timestamp that should be 0 to 253402300799999, not -1"),
+    ):
+        path.write_bytes(data)
+        (problem,) = lines("info", builder.path, "--json")[0]["problems"]
+        assert problem == f"Checkpoint in {path} at byte 0: expected 4096 bytes of times, {words}."

@@ -1,0 +1,71 @@
+"""The errors themselves: what they say, and that it travels."""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+
+import pytest
+
+from commitlog import StoreReader, errors
+from commitlog.errors import CommitLogError, CorruptRecord, CorruptStoreError, StoreOpenError
+from tests.store.damage.filled_store import BODIES, log_file
+from tests.support.store_builder import StoreBuilder
+
+__all__: list[str] = []
+
+
+def _every_error() -> list[CommitLogError]:
+    made: list[CommitLogError] = []
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        if issubclass(kind, CorruptStoreError):
+            made.append(kind("What", path="/p", offset=7, expected="this", found="that", advice="Do so."))
+        elif issubclass(kind, StoreOpenError | errors.FileChanged):
+            made.append(kind("What happened", path="/p"))
+        elif kind is errors.FileMissing:
+            made.append(kind(path="/p", topic="t", queue_id=1, start=2, stop=3))
+        elif kind is errors.OffsetOutOfRange:
+            made.append(kind(topic="t", queue_id=1, start=2, stop=3, min_offset=4, max_offset=5))
+        elif issubclass(kind, errors.StoreIOError):
+            made.append(kind("sync", path="/p", cause=OSError(5, "Input/output error"), advice="Do so."))
+        elif kind is errors.PutRefused:
+            made.append(kind("MESSAGE_ILLEGAL", "The body is too large."))
+        else:
+            made.append(kind("What happened"))
+    return made
+
+
+@pytest.mark.parametrize("error", _every_error(), ids=lambda error: type(error).__name__)
+def test_errors_come_through_pickle_with_all_they_say(error: CommitLogError) -> None:
+    """Spark's workers send them to the driver so."""
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is type(error)
+    assert str(back) == str(error)
+    assert vars(back) == vars(error)
+    assert isinstance(back, CommitLogError)
+
+
+def test_corruption_says_where_what_was_expected_and_what_was_found(builder: StoreBuilder) -> None:
+    path = log_file(builder)
+    data = bytearray(path.read_bytes())
+    data[89] ^= 1
+    path.write_bytes(data)
+    with StoreReader.open(builder.path) as reader:
+        with pytest.raises(CorruptRecord) as by_column:
+            list(reader.read("a", 0, 0, verify_crc=True))
+        with pytest.raises(CorruptRecord) as by_place:
+            reader.message_at(0)
+    crc = zlib.crc32(BODIES[0]) & 0x7FFFFFFF
+    for error in (by_column.value, by_place.value):
+        assert (error.path, str(crc) in str(error)) == (str(path), True)
+        assert all(str(one) in str(error) for one in (error.path, error.offset, error.expected, error.found))
+    assert "topic 'a', queue 0, offset 0" in str(by_column.value)
+    assert pickle.loads(pickle.dumps(by_column.value)).offset == by_column.value.offset
+
+
+def test_an_error_tree_is_drawn_as_it_is() -> None:
+    drawn = errors.__doc__ or ""
+    for name in errors.__all__:
+        assert f"{name} " in drawn or f"{name}\n" in drawn
+        assert getattr(errors, name).__doc__

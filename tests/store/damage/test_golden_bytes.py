@@ -1,0 +1,122 @@
+"""Bytes of RocketMQ's own stores damaged, one at a time: the right rows, or a named error.
+
+The first tests take a few records, queues and entries, and every byte of those; the ones marked ``stress`` take every
+byte that was written. Of the two stores, one was closed cleanly and one has been left by a crash.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from commitlog.format.record import MAGIC_V2
+from commitlog.format.sys_flag import BORNHOST_V6_FLAG, COMPRESSED_FLAG
+from tests.store.damage.golden_flips import GoldenStore, StoredMessage
+from tests.support import golden
+
+__all__: list[str] = []
+
+BOTH = pytest.mark.parametrize("name", [golden.ROCKETMQ_533, golden.ROCKETMQ_498])
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], GoldenStore]:
+    """Each golden store, copied once: every flip is undone."""
+    made: dict[str, GoldenStore] = {}
+
+    def store(name: str) -> GoldenStore:
+        if name not in made:
+            made[name] = GoldenStore(name, tmp_path_factory.mktemp("golden-bytes") / "store")
+        return made[name]
+
+    return store
+
+
+def one_bit(byte: int) -> tuple[int, ...]:
+    return (byte ^ 1 << byte % 8,)
+
+
+def _version(store: GoldenStore, message: StoredMessage) -> int:
+    at = message.physical_offset % (1 << 18) + 4
+    return int.from_bytes(store.log_file(message.physical_offset).read_bytes()[at : at + 4], "big")
+
+
+def test_every_byte_of_a_record_of_each_kind(stores: Callable[[str], GoldenStore]) -> None:
+    store = stores(golden.ROCKETMQ_533)
+    kinds: list[Callable[[StoredMessage], bool]] = [
+        lambda message: message.sys_flag == 0 and message.size < 400,
+        lambda message: _version(store, message) == MAGIC_V2,
+        lambda message: bool(message.sys_flag & BORNHOST_V6_FLAG) and message.size < 500,
+    ]
+    chosen = [next(filter(kind, store.messages)) for kind in kinds]
+    packed = {message.sys_flag: message for message in store.messages if message.sys_flag & COMPRESSED_FLAG}
+    assert len(packed) == 4, "zlib of old and of now, LZ4, Zstandard"
+    for message in [*chosen, *packed.values()]:
+        store.flip_record(message)
+
+
+@BOTH
+def test_every_byte_of_a_queues_last_record(stores: Callable[[str], GoldenStore], name: str) -> None:
+    store = stores(name)
+    last = {(message.topic, message.queue_id): message for message in store.messages}
+    store.flip_record(last["SCHEDULE_TOPIC_XXXX", 2])
+
+
+@BOTH
+def test_every_byte_of_the_units_of_the_shortest_queues(stores: Callable[[str], GoldenStore], name: str) -> None:
+    store = stores(name)
+    for topic, queue_id in sorted(store.ends, key=lambda queue: store.ends[queue])[:2]:
+        store.flip_queue(topic, queue_id)
+
+
+@BOTH
+def test_every_byte_of_every_last_unit(stores: Callable[[str], GoldenStore], name: str) -> None:
+    """The one that could vanish: nothing stands behind it."""
+    store = stores(name)
+    for topic, queue_id in store.ends:
+        store.flip_queue(topic, queue_id, last=1)
+
+
+@BOTH
+def test_every_byte_of_the_index_header_and_of_some_entries(stores: Callable[[str], GoldenStore], name: str) -> None:
+    store = stores(name)
+    entries = store.index_keys()
+    store.flip_index([entries[0], entries[-1]], header=True)
+    store.flip_index(entries[1:-1:60], header=False)
+
+
+def test_every_byte_of_the_checkpoint(stores: Callable[[str], GoldenStore]) -> None:
+    stores(golden.ROCKETMQ_498).flip_checkpoint()
+
+
+@BOTH
+def test_bytes_sampled_over_the_whole_log(stores: Callable[[str], GoldenStore], name: str) -> None:
+    store = stores(name)
+    chance = random.Random(533)
+    for message in chance.sample(store.messages, 150):
+        store.flip_record(message, places=chance.sample(range(message.size), 4))
+
+
+@BOTH
+@pytest.mark.stress
+def test_every_byte_of_every_record(stores: Callable[[str], GoldenStore], name: str) -> None:
+    store = stores(name)
+    for message in store.messages:
+        store.flip_record(message, one_bit)
+
+
+@BOTH
+@pytest.mark.stress
+def test_every_byte_of_every_queue(stores: Callable[[str], GoldenStore], name: str) -> None:
+    store = stores(name)
+    for topic, queue_id in store.ends:
+        store.flip_queue(topic, queue_id)
+
+
+@BOTH
+@pytest.mark.stress
+def test_every_byte_of_every_index_entry(stores: Callable[[str], GoldenStore], name: str) -> None:
+    store = stores(name)
+    store.flip_index(store.index_keys(), header=False)

@@ -1,0 +1,98 @@
+"""Paths that hold no store, or a store of another kind: refused by name when opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commitlog import StoreReader
+from commitlog.errors import NotAStore, StoreNotFound, StoreOpenError, UnsupportedStore
+from tests.support.store_builder import StoreBuilder
+
+__all__: list[str] = []
+
+
+def test_no_such_path(tmp_path: Path) -> None:
+    with pytest.raises(StoreNotFound, match="no such directory") as raised:
+        StoreReader.open(tmp_path / "nothing")
+    assert raised.value.path == str(tmp_path / "nothing")
+    assert raised.value.path in str(raised.value)
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"?")
+    with pytest.raises(NotAStore, match="is a file"):
+        StoreReader.open(tmp_path / "file")
+    with pytest.raises(StoreOpenError):
+        StoreReader.open(tmp_path / "file" / "below")
+
+
+def test_a_directory_of_other_things_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    with pytest.raises(NotAStore, match="holds neither 'commitlog'"):
+        StoreReader.open(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "x" * 5000])
+def test_a_path_that_no_file_system_has_is_not_found(path: str) -> None:
+    with pytest.raises(StoreNotFound):
+        StoreReader.open(path)
+
+
+def test_a_link_that_leads_to_itself_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(StoreOpenError):
+        StoreReader.open(tmp_path / "loop")
+
+
+def test_the_store_is_pointed_at_when_it_is_near(tmp_path: Path) -> None:
+    store = StoreBuilder(tmp_path / "store").path
+    with pytest.raises(NotAStore, match=f"Did you mean {store}"):
+        StoreReader.open(tmp_path)
+    (store / "commitlog" / f"{0:020d}").write_bytes(b"")
+    with pytest.raises(NotAStore, match=f"did you mean {store}"):
+        StoreReader.open(store / "commitlog")
+
+
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index"])
+def test_a_file_where_a_directory_of_the_store_should_be(tmp_path: Path, name: str) -> None:
+    store = StoreBuilder(tmp_path / "store").path
+    (store / name).rmdir()
+    (store / name).write_bytes(b"?")
+    with pytest.raises(NotAStore, match="should be a directory") as raised:
+        StoreReader.open(store)
+    assert raised.value.path == str(store / name)
+
+
+def test_rocksdb_consume_queues_are_refused_by_name(tmp_path: Path) -> None:
+    store = StoreBuilder(tmp_path / "store").path
+    for name in ("CURRENT", "MANIFEST-000005", "000012.sst", "LOCK"):
+        (store / "consumequeue" / name).write_bytes(b"")
+    with pytest.raises(UnsupportedStore, match="RocksDB"):
+        StoreReader.open(store)
+
+
+def test_dledger_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "dledger-n0").mkdir()
+    (tmp_path / "consumequeue").mkdir()
+    with pytest.raises(UnsupportedStore, match="dledger-n0"):
+        StoreReader.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("directory", "words"), [("batchconsumequeue", "batch"), ("compaction/compactionCq", "compaction topic")]
+)
+def test_topics_of_another_kind_are_refused_by_name_and_the_others_read(
+    tmp_path: Path, directory: str, words: str
+) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("plain", 0, [b"x"])
+    builder.append("special", 0, [b"y"])
+    (builder.path / directory / "special" / "0").mkdir(parents=True)
+    with StoreReader.open(builder.path) as reader:
+        with pytest.raises(UnsupportedStore, match=words) as raised:
+            reader.queues("special")
+        assert "'special'" in str(raised.value)
+        assert reader.queues("plain")[0].max_offset == 1
+        assert reader.physical_bounds()[1] > 0

@@ -1,0 +1,3 @@
+"""Stores of every shape that retention, crashes, copies and long lives leave behind."""
+
+__all__: list[str] = []

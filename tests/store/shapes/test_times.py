@@ -1,0 +1,59 @@
+"""Offsets by store time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from commitlog import StoreReader
+from commitlog.errors import InvalidValue
+from tests.store.shapes.numbered_bodies import bodies, body, log_files
+from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
+
+__all__: list[str] = []
+
+
+def _stored_at(builder: StoreBuilder, times: list[int]) -> None:
+    for number, time in enumerate(times):
+        builder.now_ms = FIRST_STORE_TIME + time
+        builder.append("t", 0, [body(number)])
+
+
+TIMES = [10, 10, 20, 20, 20, 30, 50, 50]
+
+
+@pytest.mark.parametrize(
+    ("time", "lower", "upper"),
+    [
+        (-1000, 0, 0), (9, 0, 0), (10, 0, 1), (11, 2, 1), (19, 2, 1), (20, 2, 4), (25, 5, 4), (30, 5, 5), (31, 6, 5),
+        (49, 6, 5), (50, 6, 7), (51, 8, 7), (10**9, 8, 7),
+    ],
+)  # fmt: skip
+def test_offset_by_time_of_equal_times_gaps_and_both_ends(
+    builder: StoreBuilder, time: int, lower: int, upper: int
+) -> None:
+    _stored_at(builder, TIMES)
+    with StoreReader.open(builder.path) as reader:
+        assert reader.offset_by_time("t", 0, FIRST_STORE_TIME + time) == lower
+        assert reader.offset_by_time("t", 0, FIRST_STORE_TIME + time, boundary="upper") == upper
+        assert [reader.store_timestamp("t", 0, at) - FIRST_STORE_TIME for at in range(8)] == TIMES
+
+
+def test_offset_by_time_when_the_head_expired(builder: StoreBuilder) -> None:
+    places = builder.append("t", 0, bodies(60), step_ms=10)
+    builder.delete_log_files(2)
+    first = int(np.searchsorted(places, int(log_files(builder)[0].name)))
+    with StoreReader.open(builder.path) as reader:
+        assert reader.offset_by_time("t", 0, 0) == first
+        assert reader.offset_by_time("t", 0, 0, boundary="upper") == first
+        assert reader.offset_by_time("t", 0, FIRST_STORE_TIME + 10 * (first + 1)) == first + 1
+
+
+def test_offset_by_time_of_an_empty_queue_is_its_end(builder: StoreBuilder) -> None:
+    builder.append("t", 0, bodies(1))
+    (builder.path / "consumequeue" / "t" / "1").mkdir()
+    with StoreReader.open(builder.path) as reader:
+        assert reader.offset_by_time("t", 1, FIRST_STORE_TIME) == 0
+        assert reader.offset_by_time("t", 1, FIRST_STORE_TIME, boundary="upper") == 0
+        with pytest.raises(InvalidValue, match="'middle'"):
+            reader.offset_by_time("t", 0, 0, boundary="middle")  # type: ignore[arg-type]
