@@ -1,17 +1,25 @@
 """RocketMQ's message store in Python: the same files and the same rules. Needs no Spark.
 
-The read-only half: ``StoreReader`` reads stores that RocketMQ wrote, live, from a copy or from a backup.
+``StoreReader`` reads stores, RocketMQ's and its own, live, from a copy or from a backup. ``MessageStore`` owns one: it
+appends, flushes, dispatches, and recovers after a crash.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError
 from commitlog.format.checkpoint import Checkpoint
 from commitlog.format.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.log.index_service import IndexFileInfo
-from commitlog.message import Message, MessageExt
+from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageResult, PutMessageStatus
 from commitlog.reader import Fence, QueueInfo, StoreReader
+
+if TYPE_CHECKING:
+    from commitlog.services.put_messages import PutMessagesResult
+    from commitlog.store import MessageStore
 
 __all__ = [
     "ALL_COLUMNS",
@@ -20,10 +28,30 @@ __all__ = [
     "Checkpoint",
     "CommitLogError",
     "Fence",
+    "FlushDiskType",
     "IndexFileInfo",
     "Message",
     "MessageExt",
+    "MessageExtBrokerInner",
+    "MessageStore",
+    "MessageStoreConfig",
+    "PutMessageResult",
+    "PutMessageStatus",
+    "PutMessagesResult",
     "QueueInfo",
     "StoreReader",
     "column_type",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # The writing half needs POSIX record locks; who only reads does not need it, nor has to wait for its import.
+    if name == "MessageStore":
+        from commitlog.store import MessageStore
+
+        return MessageStore
+    if name == "PutMessagesResult":
+        from commitlog.services.put_messages import PutMessagesResult
+
+        return PutMessagesResult
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,14 +1,19 @@
-"""The two message types: what a producer hands in, and what the store gives back.
+"""The message types: what a producer hands in, what the store answers, and what it gives back.
 
-The names are RocketMQ's own (``org.apache.rocketmq.common.message.Message`` and ``MessageExt``).
+The names are RocketMQ's own (``org.apache.rocketmq.common.message.Message``, ``MessageExtBrokerInner``, ``MessageExt``;
+``org.apache.rocketmq.store.PutMessageStatus``, ``PutMessageResult``).
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-__all__ = ["Message", "MessageExt"]
+from commitlog.errors import PutRefused
+
+__all__ = ["Message", "MessageExt", "MessageExtBrokerInner", "PutMessageResult", "PutMessageStatus"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +31,65 @@ class Message:
     queue_id: int = 0
     flag: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageExtBrokerInner(Message):
+    """A message with what a broker knows of it: for those who write transactions, replicate, or copy messages.
+
+    ``body`` is stored as it is: who sets the system flag's compression bits has compressed it. ``born_timestamp`` is
+    milliseconds; None, as for the hosts (``"ip:port"``), takes the store's own.
+    """
+
+    sys_flag: int = 0
+    born_timestamp: int | None = None
+    born_host: str | None = None
+    store_host: str | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class PutMessageStatus(enum.Enum):
+    """How a put ended. The values are RocketMQ's own names, spelling included."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPEDFILE_FAILED = "CREATE_MAPEDFILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGECACHE_BUSY = "OS_PAGECACHE_BUSY"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+
+
+class PutMessageResult(NamedTuple):
+    """How a put ended, and where the message lies.
+
+    Offsets and the store time (ms) are -1, and the id is empty, for a message that is not in the log. A batch has one
+    result: its first message's offsets, ids separated by commas, and ``message_num`` messages. ``reason`` says in a
+    sentence why the status is not PUT_OK.
+    """
+
+    status: PutMessageStatus
+    message_id: str = ""
+    physical_offset: int = -1
+    queue_offset: int = -1
+    store_timestamp: int = -1
+    message_num: int = 1
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is PUT_OK."""
+        return self.status is PutMessageStatus.PUT_OK
+
+    def raise_for_status(self) -> PutMessageResult:
+        """This result when it is PUT_OK; ``PutRefused`` otherwise."""
+        if self.status is not PutMessageStatus.PUT_OK:
+            raise PutRefused(self.status.value, self.reason)
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,12 @@
 """Every call to the operating system that touches a store's files stands here, so that tests can fail or cut each one.
 
-A refusal by the operating system is ``StoreAccessDenied`` at once, whatever the file was for, and a directory or a pipe
-where a file should be is ``NotAStore``. Other failures stay ``OSError``; the callers, who know what the file is for,
-turn those they expect into the named errors.
+A refusal by the operating system to open something is ``StoreAccessDenied`` at once, whatever the file was for, and a
+directory, a pipe or (for writing) a symbolic link where a file should be is ``NotAStore``. Other failures stay
+``OSError``; the callers, who know what the file is for, turn those they expect into the named errors.
+
+What changes a store goes through ``create_file``, ``open_for_writing``, ``allocate``, ``write_at``, ``store_mapped``,
+``sync``, ``truncate``, ``rename``, ``unlink``, ``make_directory``, ``remove_directory`` and ``sync_directory``, and
+nothing else: a test that records these calls knows every byte that a crash could lose.
 """
 
 from __future__ import annotations
@@ -11,9 +15,10 @@ import errno
 import mmap
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,26 +26,48 @@ import numpy.typing as npt
 from commitlog.errors import NotAStore, StoreAccessDenied
 
 __all__ = [
+    "Bytes",
     "DirectorySignature",
     "FileIdentity",
+    "allocate",
     "close",
+    "create_file",
+    "data_extents",
     "directory_signature",
     "drop_pages",
     "exists",
+    "file_key",
     "file_size",
+    "free_ratio",
     "identity",
     "is_directory",
+    "is_symlink",
     "list_names",
+    "make_directory",
     "map_file",
+    "map_for_writing",
     "mapped_bytes",
     "open_file",
+    "open_for_writing",
     "populate_pages",
+    "process_name",
     "read_at",
     "read_file",
+    "remove_directory",
+    "rename",
     "size_of",
+    "store_mapped",
+    "sync",
+    "sync_directory",
     "tree_files",
+    "truncate",
+    "unlink",
+    "write_at",
 ]
 
+
+# What can be written: anything that lays its bytes open. (numpy's arrays do; their type says so from Python 3.12 on.)
+Bytes: TypeAlias = Any
 
 # Linux's number; Python's mmap module has no name for it.
 _MADV_POPULATE_READ = 22
@@ -206,3 +233,158 @@ def drop_pages(mapping: mmap.mmap, start: int, stop: int) -> None:
 def mapped_bytes(mapping: mmap.mmap, start: int, stop: int) -> npt.NDArray[np.uint8]:
     """The bytes ``[start, stop)`` of a mapping, without a copy. The array keeps the mapping alive."""
     return np.frombuffer(mapping, np.uint8, stop - start, start)
+
+
+# What the store creates is its owner's alone.
+_FILE_MODE = 0o600
+_DIRECTORY_MODE = 0o700
+# What a sync needs on macOS, where fsync leaves the bytes in the drive's cache.
+_F_FULLFSYNC = 51
+
+
+def create_file(path: str) -> int:
+    """Make a file that is not there yet, and open it for reading and writing. ``FileExistsError``."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
+
+
+def open_for_writing(path: str) -> int:
+    """Open a regular file for reading and writing; a symbolic link is not followed (invariant 10)."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except PermissionError as error:
+        raise StoreAccessDenied(
+            f"No permission to write {path}: run as the store's user, or change its mode.", path=path
+        ) from error
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ELOOP, errno.EISDIR):
+            raise _no_file(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _no_file(path)
+    return descriptor
+
+
+def allocate(descriptor: int, offset: int, length: int) -> None:
+    """Give the bytes ``[offset, offset + length)`` space on the device, the file extended to hold them. New space is
+    zero. ``OSError`` (ENOSPC) when there is no room: better here than as a SIGBUS at the first touch of a page."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, offset, length)
+    elif os.fstat(descriptor).st_size < offset + length:
+        os.ftruncate(descriptor, offset + length)
+
+
+def write_at(descriptor: int, data: Bytes, offset: int) -> None:
+    """Write all of ``data`` at ``offset``. ``OSError``; then an unknown part of it may have been written."""
+    written = os.pwrite(descriptor, data, offset)
+    length = len(data)
+    if written == length:
+        return
+    view = memoryview(data)
+    while written < length:
+        written += os.pwrite(descriptor, view[written:], offset + written)
+
+
+def sync(descriptor: int) -> None:
+    """Return when what was written to the file is on the device. Dirty pages of its mappings count as written."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(descriptor, _F_FULLFSYNC)
+    else:
+        os.fdatasync(descriptor)
+
+
+def sync_directory(path: str) -> None:
+    """Return when the names in the directory are on the device."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def truncate(descriptor: int, size: int) -> None:
+    """Cut the file to ``size`` bytes, or extend it with a hole that reads as zero."""
+    os.ftruncate(descriptor, size)
+
+
+def rename(source: str, target: str) -> None:
+    """Give a file another name; a file that had that name is replaced in the same moment."""
+    os.replace(source, target)
+
+
+def unlink(path: str) -> None:
+    """Remove a file's name. Whoever has it open keeps it."""
+    os.unlink(path)
+
+
+def make_directory(path: str) -> None:
+    """Make one directory. ``FileExistsError``."""
+    os.mkdir(path, _DIRECTORY_MODE)
+
+
+def remove_directory(path: str) -> None:
+    """Remove an empty directory."""
+    os.rmdir(path)
+
+
+def is_symlink(path: str) -> bool:
+    return os.path.islink(path)
+
+
+def data_extents(descriptor: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The stretches of ``[start, stop)`` that may hold something: holes of the file are left out."""
+    at = start
+    while at < stop:
+        try:
+            first = os.lseek(descriptor, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # no more data up to the end
+                return
+            raise
+        if first >= stop:
+            return
+        at = min(os.lseek(descriptor, first, os.SEEK_HOLE), stop)
+        yield max(first, start), at
+
+
+def map_for_writing(descriptor: int, size: int) -> mmap.mmap:
+    """The first ``size`` bytes, shared and writable. Unless they were allocated, a full disk kills the process."""
+    return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def store_mapped(
+    target: npt.NDArray[Any], indexes: npt.NDArray[np.int64], values: npt.NDArray[Any], *, descriptor: int, offset: int
+) -> None:
+    """Scatter ``values`` into an array over a writable mapping: ``target[indexes] = values``.
+
+    ``target`` starts at byte ``offset`` of the file that ``descriptor`` has open. Of equal indexes the last wins.
+    """
+    del descriptor, offset  # for those who record what is written
+    target[indexes] = values
+
+
+def free_ratio(path: str) -> float:
+    """Which part of the file system's space is free for this user: 0.0 to 1.0."""
+    found = os.statvfs(path)
+    return found.f_bavail / found.f_blocks if found.f_blocks else 1.0
+
+
+def file_key(path: str) -> tuple[int, int] | None:
+    """Device and inode of what a path names; None when there is nothing."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def process_name(process: int) -> str:
+    """What a process runs, as ``/proc`` tells it; empty where it does not."""
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as stream:
+            words = stream.read(4096).split(b"\0")
+    except OSError:
+        return ""
+    return os.path.basename(words[0].decode("utf-8", "replace"))

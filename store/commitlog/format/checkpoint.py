@@ -11,17 +11,44 @@
 The times are store times (ms) of the last message that was flushed to the CommitLog, to the consume queues, and to an
 index file; 0 before the first. The two offsets are written by 5.x, and are zeros in a store of 4.x.
 
-Source: RocketMQ ``store/StoreCheckpoint.java``.
+What follows is zero in RocketMQ's own checkpoints, and RocketMQ leaves it as it finds it. This package keeps a *mark*
+there, in a sector of its own::
+
+    512        516        520                528                536                544                568        576
+    +----------+----------+------------------+------------------+------------------+-- - - - ---------+----------+
+    | MAGIC    | STATE    | FLUSHED PHYSICAL | END OF THE LOG   | LAST RECORD      | the three times  | QUEUES,  |
+    | "PYCL"   | 0 1      | OFFSET           |                  | (-1 none)        | once more        | INDEX F. |
+    +----------+----------+------------------+------------------+------------------+-- - - - ---------+----------+
+    576
+    +----------+
+    | CRC-32   |  of the bytes 512 to 576
+    +----------+
+
+STATE is 1 in a store that was closed cleanly; only then are END, LAST RECORD, and the numbers of queues and index files
+meant. The times tell whether the mark is still of the checkpoint it stands in: another program that wrote the store
+since has moved them. A mark that does not agree is none.
+
+Source: RocketMQ ``store/StoreCheckpoint.java``; the mark is this package's own.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import astuple, dataclass, fields
 
 from commitlog.errors import InvalidValue
 
-__all__ = ["CHECKPOINT_SIZE", "MAX_TIMESTAMP_MS", "NO_OFFSET", "Checkpoint", "decode_checkpoint", "encode_checkpoint"]
+__all__ = [
+    "CHECKPOINT_SIZE",
+    "MAX_TIMESTAMP_MS",
+    "NO_OFFSET",
+    "Checkpoint",
+    "CheckpointMark",
+    "decode_checkpoint",
+    "decode_mark",
+    "encode_checkpoint",
+]
 
 CHECKPOINT_SIZE = 4096
 
@@ -63,10 +90,67 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     return checkpoint
 
 
-def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+@dataclass(frozen=True, kw_only=True)
+class CheckpointMark:
+    """What this package adds to a checkpoint. ``end_offset`` and what follows mean something when ``closed`` only."""
+
+    closed: bool
+    flushed_offset: int
+    end_offset: int = 0
+    last_record: int = NO_OFFSET
+    queue_count: int = 0
+    index_file_count: int = 0
+
+
+_MARK_AT = 512
+_MARK_MAGIC = b"PYCL"
+# Magic, state, flushed offset, end, last record, three times, queues, index files.
+_MARK = struct.Struct(">4si" + "q" * 6 + "ii")
+_MARK_CRC = struct.Struct(">I")
+
+assert _MARK_AT + _MARK.size == 576
+
+
+def encode_checkpoint(checkpoint: Checkpoint, mark: CheckpointMark | None = None) -> bytes:
     """The bytes of a checkpoint file. ``InvalidValue`` for a time or offset that cannot be."""
     _check(checkpoint)
-    return _FIELDS.pack(*astuple(checkpoint)).ljust(CHECKPOINT_SIZE, b"\0")
+    data = _FIELDS.pack(*astuple(checkpoint)).ljust(_MARK_AT, b"\0")
+    if mark is not None:
+        packed = _MARK.pack(
+            _MARK_MAGIC,
+            int(mark.closed),
+            mark.flushed_offset,
+            mark.end_offset,
+            mark.last_record,
+            *_times(checkpoint),
+            mark.queue_count,
+            mark.index_file_count,
+        )
+        data += packed + _MARK_CRC.pack(zlib.crc32(packed))
+    return data.ljust(CHECKPOINT_SIZE, b"\0")
+
+
+def decode_mark(data: bytes) -> CheckpointMark | None:
+    """The mark in a checkpoint file's bytes; None when there is none that agrees with the checkpoint."""
+    if len(data) != CHECKPOINT_SIZE:
+        return None
+    packed = data[_MARK_AT : _MARK_AT + _MARK.size]
+    (crc,) = _MARK_CRC.unpack_from(data, _MARK_AT + _MARK.size)
+    magic, state, flushed, end, last, *times, queues, index_files = _MARK.unpack(packed)
+    if magic != _MARK_MAGIC or crc != zlib.crc32(packed) or tuple(times) != _FIELDS.unpack_from(data)[:3]:
+        return None
+    return CheckpointMark(
+        closed=state == 1,
+        flushed_offset=flushed,
+        end_offset=end,
+        last_record=last,
+        queue_count=queues,
+        index_file_count=index_files,
+    )
+
+
+def _times(checkpoint: Checkpoint) -> tuple[int, int, int]:
+    return checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp, checkpoint.index_msg_timestamp
 
 
 def _check(checkpoint: Checkpoint) -> None:

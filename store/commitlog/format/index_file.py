@@ -248,7 +248,7 @@ def entry_could_be(header: IndexHeader, number: int, entry: IndexEntry) -> bool:
         and entry.physical_offset >= header.begin_physical_offset
         and entry.seconds >= 0
         and 0 <= entry.previous < number
-        and (number > 1 or (first_entry_agrees(header, entry) and entry.seconds == 0))
+        and (number > 1 or first_entry_agrees(header, entry))
     )
 
 
@@ -260,7 +260,7 @@ def find_first_entries(header: IndexHeader, entries: npt.NDArray[Any], count: in
     """
     first = entries[:count]
     found = first["physical_offset"] == header.begin_physical_offset
-    found &= (first["seconds"] == 0) & (first["previous"] == 0)
+    found &= (first["seconds"] >= 0) & (first["previous"] == 0)
     # Unused bytes look like an entry of the message at physical offset 0; see entry_could_be.
     found &= first["key_hash"] >= (1 if header.begin_physical_offset == 0 else 0)
     for behind in range(1, min(header.index_count - 1, 3)):

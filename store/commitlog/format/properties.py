@@ -45,6 +45,7 @@ __all__ = [
     "TRAN_MSG",
     "UNIQ_KEY",
     "WAIT",
+    "PropertiesTooLarge",
     "decode_properties",
     "decode_utf8",
     "encode_properties",
@@ -91,6 +92,10 @@ _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
 
 
+class PropertiesTooLarge(InvalidValue):
+    """Properties that take more bytes than a record has room for; the store answers with a status of its own."""
+
+
 def decode_utf8(data: bytes) -> str:
     """``data`` as text, with U+FFFD for what is no UTF-8, where and as often as Java puts it."""
     try:
@@ -113,7 +118,7 @@ def encode_properties(properties: Mapping[str, str], trailing_separator: bool = 
     r"""The bytes of a record's properties, in the mapping's order, with or without the last ``\x02``.
 
     ``InvalidValue`` for what ``decode_properties`` would not give back: an empty name or value, one that holds a
-    separator or a lone surrogate; and for more than ``MAX_PROPERTIES_SIZE`` bytes.
+    separator or a lone surrogate; ``PropertiesTooLarge`` for more than ``MAX_PROPERTIES_SIZE`` bytes.
     """
     for name, value in properties.items():
         for what, text in (("Name", name), ("Value", value)):
@@ -123,7 +128,7 @@ def encode_properties(properties: Mapping[str, str], trailing_separator: bool = 
     if data and trailing_separator:
         data += _ENTRY_END.encode()
     if len(data) > MAX_PROPERTIES_SIZE:
-        raise InvalidValue(f"Properties take {len(data)} bytes; at most {MAX_PROPERTIES_SIZE} fit a record.")
+        raise PropertiesTooLarge(f"Properties take {len(data)} bytes; at most {MAX_PROPERTIES_SIZE} fit a record.")
     return data
 
 

@@ -1,8 +1,9 @@
 """Many records at once, first step: gather the fixed headers, follow the lengths, check everything.
 
-``locate`` gathers the headers and follows the lengths to bodies, topics and properties, without a loop per record.
-Every length is checked against the record's size before it is followed, and the record against what the consume queue
-says of it. What comes out, a ``RecordBlock``, is what ``record_columns`` makes columns of.
+``gather_headers`` and ``follow_lengths`` find the parts of records whose places and sizes are known, without a loop per
+record; every length is checked against the record's size before it is followed. ``locate`` does so for records that a
+consume queue names, and checks them against what the queue says. What comes out, a ``RecordBlock``, is what
+``record_columns`` makes columns of. ``record_scan`` does so for the records of a stretch of the log.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,16 @@ from commitlog.format.record import (
     header_size,
 )
 
-__all__ = ["QueuePlace", "RecordBlock", "RecordProblem", "locate"]
+__all__ = [
+    "QueuePlace",
+    "RecordBlock",
+    "RecordParts",
+    "RecordProblem",
+    "follow_lengths",
+    "gather_headers",
+    "locate",
+    "require",
+]
 
 # By the host bits of the system flag.
 _HEADER_SIZES = np.array([header_size(flags) for flags in range(HOST_FLAGS + 1)], np.int64)
@@ -107,11 +117,22 @@ class RecordBlock:
         return self.field("sys_flag")
 
 
+class RecordParts(NamedTuple):
+    """Where the parts of records lie: starts within the bytes they were found in, and lengths; one value a record."""
+
+    body_starts: Int64Array
+    body_lengths: Int64Array
+    topic_starts: Int64Array
+    topic_lengths: Int64Array
+    properties_starts: Int64Array
+    properties_lengths: Int64Array
+
+
 def _first(bad: BoolArray) -> int:
     return int(np.argmax(bad))
 
 
-def _require(
+def require(
     ok: BoolArray, field: str, within: int | Int64Array, expected: Callable[[int], object], found: npt.NDArray[Any]
 ) -> None:
     """Every value must be ``ok``. ``within`` is how far from its record's start the field stands, in all or in each."""
@@ -126,10 +147,14 @@ def _require(
         )
 
 
-def _gather_headers(
+def gather_headers(
     data: ByteArray, positions: Int64Array, sizes: Int64Array
 ) -> tuple[npt.NDArray[np.void], Int64Array]:
-    """The headers, in the layout that holds every host, and each one's size on disk."""
+    """The headers, and each one's size on disk.
+
+    Their layout is that of IPv4 hosts when all have these, else the one that holds every host. The records lie within
+    ``data`` and take at least ``MIN_RECORD_SIZE``; ``RecordProblem`` for one that is too short for its IPv6 hosts.
+    """
     headers = strided_view(data, HEADER_SIZE)[positions].view(HEADER_DTYPES[0])
     host_flags = headers["sys_flag"] & HOST_FLAGS
     if not host_flags.any():
@@ -137,7 +162,7 @@ def _gather_headers(
     wide = np.zeros(len(positions), HEADER_DTYPES[HOST_FLAGS])
     head_sizes = _HEADER_SIZES[host_flags]
     least = head_sizes + MIN_RECORD_SIZE - HEADER_SIZE
-    _require(sizes >= least, "TOTALSIZE", 0, lambda i: f"at least {int(least[i])} with these hosts", sizes)
+    require(sizes >= least, "TOTALSIZE", 0, lambda i: f"at least {int(least[i])} with these hosts", sizes)
     for flags in np.unique(host_flags).tolist():
         rows = np.flatnonzero(host_flags == flags)
         part = strided_view(data, header_size(flags))[positions[rows]].view(HEADER_DTYPES[flags])
@@ -167,20 +192,50 @@ def locate(
     contradicts its unit, the queue or itself; no length is followed before it was checked. ``body_limit`` is how many
     bytes of bodies, unpacked, a batch of the block may hold.
     """
-    _require(sizes >= MIN_RECORD_SIZE, "SIZE of the unit", 0, lambda _: f"at least {MIN_RECORD_SIZE}", sizes)
-    _require(
+    require(sizes >= MIN_RECORD_SIZE, "SIZE of the unit", 0, lambda _: f"at least {MIN_RECORD_SIZE}", sizes)
+    require(
         (positions >= 0) & (positions + sizes <= len(data)),
         "SIZE of the unit",
         0,
         lambda i: f"at most the {len(data) - int(positions[i])} bytes that are left of the file",
         sizes,
     )
-    headers, head_sizes = _gather_headers(data, positions, sizes)
+    headers, head_sizes = gather_headers(data, positions, sizes)
     _check_headers(headers, sizes, physical_offsets, place)
+    parts = follow_lengths(
+        data, positions, sizes, headers, head_sizes, topic=None if place.shared else place.topic.encode("utf-8")
+    )
+    return RecordBlock(
+        data=data,
+        headers=headers,
+        sizes=sizes,
+        body_starts=parts.body_starts,
+        body_lengths=parts.body_lengths,
+        properties_starts=parts.properties_starts,
+        properties_lengths=parts.properties_lengths,
+        place=place,
+        body_limit=body_limit,
+    )
+
+
+def follow_lengths(
+    data: ByteArray,
+    positions: Int64Array,
+    sizes: Int64Array,
+    headers: npt.NDArray[np.void],
+    head_sizes: Int64Array,
+    *,
+    topic: bytes | None,
+) -> RecordParts:
+    """Follow the lengths from the headers to the ends of the records, of v1 or v2, whose sizes have been checked.
+
+    The records must name ``topic`` unless it is None. Raises ``RecordProblem``, for the first record of which the field
+    is wrong that is looked at first; an earlier one may be wrong in a later field.
+    """
     body_lengths = headers["body_length"].astype(np.int64)
     # What is left of each record for its body, its topic and its properties, after their lengths.
     room = sizes - head_sizes - PROPERTIES_LENGTH_SIZE - _topic_length_sizes(headers["magic"])
-    _require(
+    require(
         (body_lengths >= 0) & (body_lengths <= room),
         "BODYLENGTH",
         head_sizes - headers["body_length"].dtype.itemsize,
@@ -189,18 +244,7 @@ def locate(
     )
     body_starts = positions + head_sizes
     tails = _Tails(data, positions, headers["magic"], body_starts + body_lengths, room - body_lengths)
-    properties_starts, properties_lengths = tails.follow(None if place.shared else place.topic)
-    return RecordBlock(
-        data=data,
-        headers=headers,
-        sizes=sizes,
-        body_starts=body_starts,
-        body_lengths=body_lengths,
-        properties_starts=properties_starts,
-        properties_lengths=properties_lengths,
-        place=place,
-        body_limit=body_limit,
-    )
+    return RecordParts(body_starts, body_lengths, *tails.follow(topic))
 
 
 def _check_headers(
@@ -211,14 +255,14 @@ def _check_headers(
 ) -> None:
     magic = headers["magic"]
     known = (magic == MAGIC_V1) | (magic == MAGIC_V2)
-    _require(known, "MAGICCODE", field_offset("magic"), lambda _: f"{MAGIC_V1} or {MAGIC_V2}", magic)
+    require(known, "MAGICCODE", field_offset("magic"), lambda _: f"{MAGIC_V1} or {MAGIC_V2}", magic)
     own: list[tuple[str, Int64Array | int]] = [("total_size", sizes), ("physical_offset", physical_offsets)]
     if not place.shared:
         own += [("queue_offset", place.queue_offsets), ("queue_id", place.queue_id)]
     for name, wanted in own:
         found = headers[name]
         label = name.replace("_", "").upper()
-        _require(found == wanted, label, field_offset(name), partial(_wanted_at, wanted), found)
+        require(found == wanted, label, field_offset(name), partial(_wanted_at, wanted), found)
 
 
 def _wanted_at(wanted: Int64Array | int, index: int) -> int:
@@ -242,23 +286,32 @@ class _Tails:
     starts: Int64Array
     left: Int64Array
 
-    def follow(self, topic: str | None) -> tuple[Int64Array, Int64Array]:
-        """Starts and lengths of the properties; the records must name ``topic`` unless it is None."""
-        wanted = None if topic is None else topic.encode("utf-8")
-        if wanted is not None and self._all_name(wanted):
-            lengths_at = self.starts + TOPIC_LENGTH_SIZE[MAGIC_V1] + len(wanted)
-            left = self.left - len(wanted)
+    def follow(self, topic: bytes | None) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+        """Starts and lengths of topics and properties; the records must name ``topic`` unless it is None."""
+        likely = self._first_topic() if topic is None else topic
+        if likely is not None and self._all_name(likely):
+            topic_starts = self.starts + TOPIC_LENGTH_SIZE[MAGIC_V1]
+            topic_lengths = np.full(len(self.starts), len(likely), np.int64)
         else:
-            lengths_at, left = self._pass_topics(topic)
+            topic_starts, topic_lengths = self._pass_topics(topic)
+        lengths_at, left = topic_starts + topic_lengths, self.left - topic_lengths
         lengths = strided_view(self.data, PROPERTIES_LENGTH_SIZE)[lengths_at].view(">i2").astype(np.int64)
         self._require_at(lengths == left, "PROPERTIESLENGTH", lengths_at, lambda i: int(left[i]), lengths)
-        return lengths_at + PROPERTIES_LENGTH_SIZE, lengths
+        return topic_starts, topic_lengths, lengths_at + PROPERTIES_LENGTH_SIZE, lengths
+
+    def _first_topic(self) -> bytes | None:
+        """What the first record's topic is if it is v1: neighbours often share it."""
+        if not len(self.starts):
+            return None
+        start = int(self.starts[0])
+        # A wrong length gives other bytes, which are then not found everywhere.
+        return self.data[start + 1 : start + 1 + int(self.data[start])].tobytes()
 
     def _require_at(
         self, ok: BoolArray, field: str, at: Int64Array, expected: Callable[[int], object], found: Int64Array
     ) -> None:
         if not ok.all():
-            _require(ok, field, at - self.positions, expected, found)
+            require(ok, field, at - self.positions, expected, found)
 
     def _all_name(self, topic: bytes) -> bool:
         """The common case in one comparison: v1 records, all with this very topic."""
@@ -269,8 +322,8 @@ class _Tails:
             and all_equal(self.data, self.starts, bytes([len(topic)]) + topic)
         )
 
-    def _pass_topics(self, topic: str | None) -> tuple[Int64Array, Int64Array]:
-        """Where the properties lengths stand, and what is left for the properties, topics read one length each."""
+    def _pass_topics(self, topic: bytes | None) -> tuple[Int64Array, Int64Array]:
+        """Starts and lengths of the topics, read one length each."""
         wide = self.magic == MAGIC_V2
         lengths = self.data[self.starts].astype(np.int64)
         lengths = np.where(wide, lengths << 8 | self.data[self.starts + wide], lengths)
@@ -279,17 +332,17 @@ class _Tails:
         topic_starts = self.starts + _topic_length_sizes(self.magic)
         if topic is not None:
             self._compare_topics(topic_starts, lengths, topic)
-        return topic_starts + lengths, self.left - lengths
+        return topic_starts, lengths
 
-    def _compare_topics(self, starts: Int64Array, lengths: Int64Array, topic: str) -> None:
+    def _compare_topics(self, starts: Int64Array, lengths: Int64Array, topic: bytes) -> None:
         found = gather_binary(self.data, starts, lengths)
-        other = pc.not_equal(found, pa.scalar(topic.encode("utf-8"))).to_numpy(zero_copy_only=False)
+        other = pc.not_equal(found, pa.scalar(topic, pa.binary())).to_numpy(zero_copy_only=False)
         if other.any():
             index = _first(other)
             raise RecordProblem(
                 "TOPIC",
                 index=index,
                 within=int(starts[index] - self.positions[index]),
-                expected=repr(topic),
+                expected=repr(decode_utf8(topic)),
                 found=repr(decode_utf8(found[index].as_py())),
             )

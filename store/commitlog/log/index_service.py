@@ -40,9 +40,10 @@ from commitlog.format.index_file import (
 )
 from commitlog.format.java_hash import index_key_hash
 
-__all__ = ["IndexFile", "IndexFileInfo", "IndexHit", "IndexService"]
+__all__ = ["INDEX_NAME_DIGITS", "IndexFile", "IndexFileInfo", "IndexHit", "IndexService", "is_index_file_name"]
 
-_NAME_DIGITS = 17
+# A file is named by the local time when it was made: yyyyMMddHHmmssSSS.
+INDEX_NAME_DIGITS = 17
 # The index keeps times in whole seconds, rounded down.
 _SECOND_MS = 1000
 
@@ -82,6 +83,10 @@ class IndexHit(NamedTuple):
     position: int
 
 
+def is_index_file_name(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) == INDEX_NAME_DIGITS
+
+
 class IndexFile:
     """One index file, read entry by entry. ``slots_by_size`` is what is known of files of the same store."""
 
@@ -101,6 +106,11 @@ class IndexFile:
                 found=self._size,
                 advice=f"Was it copied whole? {_NOT_LOST}",
             )
+
+    @property
+    def size(self) -> int:
+        """Bytes the file held when it was opened."""
+        return self._size
 
     def header(self) -> IndexHeader:
         """The header as it is now. ``CorruptIndex`` when its numbers cannot be."""
@@ -230,7 +240,7 @@ class IndexFile:
         seconds).
 
         ``strict`` is for files that were closed cleanly: a slot that points behind the last entry is then corrupt,
-        while a crash leaves such slots behind, and RocketMQ passes them over.
+        while an owner at work or a crash leaves such slots behind.
         """
         slots = self.slot_count()
         if slots is None:
@@ -245,7 +255,7 @@ class IndexFile:
         if not 0 <= number <= highest:
             if strict:
                 raise self._corrupt(f"Slot {slot}", at, f"0 to {highest}", number)
-            return
+            number = self._newest_counted(number, slot, slots, highest)
         while number > 0:
             at = entry_offset(number, slots)
             entry = decode_entry(self._read(at, ENTRY_SIZE))
@@ -263,6 +273,20 @@ class IndexFile:
             if entry.key_hash == key_hash and stored <= end:
                 yield IndexHit(entry.physical_offset, self.path, at)
             number = entry.previous
+
+    def _newest_counted(self, number: int, slot: int, slots: int, highest: int) -> int:
+        """The first entry of a slot's chain that the header counts; 0 when the chain does not lead to one.
+
+        An owner writes a batch of entries and their slots before it counts them. Those are passed over; what was
+        indexed before them is still found.
+        """
+        capacity = self._capacity(slots)
+        while highest < number < capacity:
+            entry = decode_entry(self._read(entry_offset(number, slots), ENTRY_SIZE))
+            if entry.key_hash < 0 or entry.key_hash % slots != slot or not 0 <= entry.previous < number:
+                return 0
+            number = entry.previous
+        return number if number <= highest else 0
 
     def close(self) -> None:
         self._file.close()
@@ -300,7 +324,7 @@ class IndexService:
 
     def _open_all(self) -> None:
         for name in sorted(self._listing.names):
-            if not (name.isascii() and name.isdigit() and len(name) == _NAME_DIGITS):
+            if not is_index_file_name(name):
                 continue
             try:
                 file = MappedFile.open(os.path.join(self.path, name), 0)

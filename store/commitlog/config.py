@@ -1,0 +1,164 @@
+"""The store's settings: RocketMQ's own, by their own names in snake case, with RocketMQ's defaults.
+
+Source: RocketMQ ``store/config/MessageStoreConfig.java``, ``store/config/FlushDiskType.java``.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+
+from commitlog.errors import InvalidValue
+
+__all__ = ["FlushDiskType", "MessageStoreConfig", "parse_delay_levels"]
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
+_UNIT_SIZE = 20
+_LARGEST_FILE = 2**31 - 1
+
+
+class FlushDiskType(enum.Enum):
+    """When a put is acknowledged: after its bytes were synced, or before."""
+
+    SYNC_FLUSH = "SYNC_FLUSH"
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageStoreConfig:
+    """Settings of a ``MessageStore``. Intervals and timeouts are milliseconds, sizes are bytes, pages are 4 KiB.
+
+    File sizes matter for a new store only: an existing one goes on with the sizes its files have.
+    """
+
+    mapped_file_size_commit_log: int = _GIB
+    """Size of a CommitLog file."""
+    mapped_file_size_consume_queue: int = 300_000 * _UNIT_SIZE
+    """Size of a consume-queue file: a multiple of 20."""
+    message_index_enable: bool = True
+    """Whether keys are indexed."""
+    max_hash_slot_num: int = 5_000_000
+    """Slots of a new index file."""
+    max_index_num: int = 20_000_000
+    """Places for entries in a new index file."""
+
+    flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+    """Whether a put waits for the device."""
+    sync_flush_timeout: int = 5_000
+    """How long a put under SYNC_FLUSH waits before it gets FLUSH_DISK_TIMEOUT."""
+    flush_interval_commit_log: int = 500
+    """How often the asynchronous flush looks."""
+    flush_commit_log_least_pages: int = 4
+    """With fewer dirty pages than this, the asynchronous flush waits for the thorough interval."""
+    flush_commit_log_thorough_interval: int = 10_000
+    """After this time whatever is dirty is flushed."""
+
+    transient_store_pool_enable: bool = False
+    """Gather writes in locked buffers and commit them to the files later; with ASYNC_FLUSH only."""
+    transient_store_pool_size: int = 5
+    """How many buffers (of a CommitLog file's size each) the pool holds."""
+    commit_interval_commit_log: int = 200
+    """How often the transient pool is committed."""
+    commit_commit_log_least_pages: int = 4
+    """With fewer pages than this, the commit waits for the thorough interval."""
+    commit_commit_log_thorough_interval: int = 200
+    """After this time whatever has gathered is committed."""
+
+    flush_interval_consume_queue: int = 1_000
+    """How often consume queues are flushed, and the checkpoint with them."""
+    flush_consume_queue_least_pages: int = 2
+    """With fewer dirty pages than this, a queue waits for the thorough interval."""
+    flush_consume_queue_thorough_interval: int = 60_000
+    """After this time every queue, the index and the checkpoint are flushed."""
+
+    max_message_size: int = 4 * _MIB
+    """Largest body."""
+    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    """Delays of the levels 1, 2, ...: a number and s, m, h or d each."""
+    properties_trailing_separator: bool = True
+    """Whether the last property is followed by a separator, as RocketMQ up to 4.9.1 and from 5.0 on writes it."""
+
+    put_message_timeout: int = 5_000
+    """How long a put that needs a new file waits for it before it gets CREATE_MAPEDFILE_FAILED."""
+    os_page_cache_busy_time_out: int = 1_000
+    """A put is turned away while another has held the put lock for longer than this."""
+    warm_mapped_file_enable: bool = False
+    """Touch every page of a new CommitLog file, and advise the kernel to keep it."""
+    destroy_maped_file_interval_forcibly: int = 120_000
+    """A file that is to be deleted while reads hold it is deleted in any case after this time."""
+
+    default_topic_queue_nums: int = 4
+    """Over how many queues messages without a queue are spread, for a topic that has none yet."""
+    broker_ip: str = "127.0.0.1"
+    """Store host of the messages, part of their message ids."""
+    listen_port: int = 10_911
+    """Port of the store host."""
+
+    disk_max_used_space_ratio: float = field(default=0.90)
+    """With more of the disk used than this, puts are refused."""
+
+    def __post_init__(self) -> None:
+        self._require_positive()
+        self._require("mapped_file_size_commit_log", 4 * _KIB, _LARGEST_FILE)
+        self._require("mapped_file_size_consume_queue", _UNIT_SIZE, _LARGEST_FILE)
+        if self.mapped_file_size_consume_queue % _UNIT_SIZE:
+            raise InvalidValue(
+                f"mapped_file_size_consume_queue is a multiple of {_UNIT_SIZE}, "
+                f"not {self.mapped_file_size_consume_queue}."
+            )
+        self._require("max_index_num", 2, _LARGEST_FILE)
+        if not isinstance(self.flush_disk_type, FlushDiskType):
+            raise InvalidValue(f"flush_disk_type is a FlushDiskType, not {self.flush_disk_type!r}.")
+        if self.transient_store_pool_enable and self.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            raise InvalidValue("transient_store_pool_enable works with ASYNC_FLUSH only.")
+        if not 0.0 < self.disk_max_used_space_ratio <= 1.0:
+            raise InvalidValue(f"disk_max_used_space_ratio is above 0 and at most 1: {self.disk_max_used_space_ratio}.")
+        parse_delay_levels(self.message_delay_level)
+
+    def _require_positive(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if isinstance(value, int) and not isinstance(value, bool) and value < 0:
+                raise InvalidValue(f"{setting.name} is at least 0, not {value}.")
+
+    def _require(self, name: str, low: int, high: int) -> None:
+        value = getattr(self, name)
+        if not low <= value <= high:
+            raise InvalidValue(f"{name} is {low} to {high}, not {value}.")
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """The delay of each level, from level 1 on, in milliseconds."""
+        return parse_delay_levels(self.message_delay_level)
+
+    @classmethod
+    def from_mapping(cls, settings: dict[str, object]) -> MessageStoreConfig:
+        """A configuration from names and values; an unknown name raises ``InvalidValue`` with the nearest known one."""
+        known = [setting.name for setting in fields(cls)]
+        for name in settings:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise InvalidValue(f"Unknown setting {name!r}.{hint}")
+        return cls(**settings)  # type: ignore[arg-type]
+
+
+_LEVEL = re.compile(r"(\d+)([smhd])")
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """``"1s 5s 2h"`` as milliseconds, one for each level from 1 on. ``InvalidValue``."""
+    levels = []
+    for part in text.split():
+        match = _LEVEL.fullmatch(part)
+        if match is None:
+            raise InvalidValue(f"A delay level is a number and s, m, h or d, not {part!r} (in {text!r}).")
+        levels.append(int(match[1]) * _UNIT_MS[match[2]])
+    if not levels:
+        raise InvalidValue("message_delay_level names no level.")
+    return tuple(levels)

@@ -1,0 +1,132 @@
+"""The owner's lock: a POSIX record lock on byte 0 of ``<store>/lock``, the one that RocketMQ takes.
+
+Such a lock belongs to the process and drops when *any* descriptor of the file is closed, so a second lock in the same
+process would be granted, and its end would take the first one away. A table of what this process holds prevents both.
+
+Source: RocketMQ ``store/DefaultMessageStore.java`` (``start``: ``lockFile.getChannel().tryLock(0, 1, false)``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import sys
+import threading
+import time
+
+from commitlog.errors import StoreIOError, StoreLocked
+from commitlog.files import disk
+
+try:
+    import fcntl
+except ImportError as error:
+    raise ImportError("Writing a store needs POSIX record locks (fcntl), which this platform does not have.") from error
+
+__all__ = ["StoreLock"]
+
+_CONTENT = b"lock"
+_RETRY_SECONDS = 0.01
+
+# Linux's struct flock with 64-bit offsets: l_type, l_whence, l_start, l_len, l_pid.
+_FLOCK = struct.Struct("hhqqi4x")
+
+_held: set[tuple[int, int]] = set()
+_held_lock = threading.Lock()
+
+
+class StoreLock:
+    """The lock of one store, held from ``acquire`` to ``release``."""
+
+    def __init__(self, path: str, descriptor: int, key: tuple[int, int]) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._key = key
+        self._process = os.getpid()
+
+    @classmethod
+    def acquire(cls, path: str, *, timeout: float = 0.0) -> StoreLock:
+        """Take the lock, waiting up to ``timeout`` seconds for its holder. ``StoreLocked`` names the holder."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return cls._acquire_now(path)
+            except StoreLocked:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+
+    @classmethod
+    def _acquire_now(cls, path: str) -> StoreLock:
+        with _held_lock:
+            # Asked before the file is opened: closing another descriptor would drop the lock that is held.
+            found = _key_of(path)
+            if found in _held:
+                raise _refusal(path, os.getpid())
+            try:
+                descriptor = disk.open_for_writing(path) if found is not None else disk.create_file(path)
+            except FileExistsError:
+                descriptor = disk.open_for_writing(path)
+            identity = disk.identity(descriptor)
+            key = (identity.device, identity.inode)
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            except OSError as error:
+                holder = _holder(descriptor)
+                disk.close(descriptor)
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    raise _refusal(path, holder) from error
+                raise StoreIOError("lock", path=path, cause=error) from error
+            _held.add(key)
+        if identity.size == 0:
+            disk.write_at(descriptor, _CONTENT, 0)
+        return cls(path, descriptor, key)
+
+    def release(self) -> None:
+        """Let the next owner in. In a forked child this does nothing: the lock is the parent's."""
+        if os.getpid() != self._process:
+            return
+        with _held_lock:
+            _held.discard(self._key)
+            disk.close(self._descriptor)
+
+
+def _key_of(path: str) -> tuple[int, int] | None:
+    return disk.file_key(path)
+
+
+def _holder(descriptor: int) -> int | None:
+    """The process that holds the lock, where the system tells."""
+    if sys.platform != "linux":
+        return None
+    wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    try:
+        kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, wanted))
+    except OSError:
+        return None
+    return process if kind != fcntl.F_UNLCK and process > 0 else None
+
+
+def _refusal(path: str, holder: int | None) -> StoreLocked:
+    if holder == os.getpid():
+        who = f"this process ({holder}) has it open already"
+    elif holder is None:
+        who = "another process, perhaps a RocketMQ broker, owns it"
+    else:
+        name = disk.process_name(holder)
+        who = f"process {holder}{f' ({name})' if name else ''} owns it"
+        if name and "java" in name:
+            who += ", probably a RocketMQ broker"
+    return StoreLocked(
+        f"The store of {path} cannot be opened for writing: {who}. Stop it first, or read the store with StoreReader.",
+        path=path,
+        holder=holder,
+    )
+
+
+def _forget_in_child() -> None:
+    # A forked child holds no lock of its parent's, and may open a store of its own.
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,58 @@
+"""Buffers in locked memory in which writes gather before they are committed to their files.
+
+Source: RocketMQ ``store/TransientStorePool.java``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+
+__all__ = ["PooledBuffer", "TransientStorePool"]
+
+
+class PooledBuffer:
+    """Memory of one CommitLog file's size that is not swapped out, where the system's limits allow that."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = mmap.mmap(-1, size)
+        self.view = memoryview(self._memory)
+        self.locked = _lock_memory(self.view)
+
+
+def _lock_memory(view: memoryview) -> bool:
+    """``mlock``; False where RLIMIT_MEMLOCK does not allow it, and then the buffer works all the same."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(view))
+    return bool(libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(len(view))) == 0)
+
+
+class TransientStorePool:
+    """A fixed number of buffers, made when they are first needed."""
+
+    def __init__(self, pool_size: int, buffer_size: int) -> None:
+        self._buffer_size = buffer_size
+        self._unmade = pool_size
+        self._free: list[PooledBuffer] = []
+        self._lock = threading.Lock()
+
+    def borrow(self) -> PooledBuffer | None:
+        """A buffer, or None when all are in use: the file is then written without one."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            if not self._unmade:
+                return None
+            self._unmade -= 1
+        return PooledBuffer(self._buffer_size)
+
+    def give_back(self, buffer: PooledBuffer) -> None:
+        with self._lock:
+            self._free.append(buffer)
+
+    @property
+    def available(self) -> int:
+        """How many buffers could be borrowed now."""
+        with self._lock:
+            return len(self._free) + self._unmade

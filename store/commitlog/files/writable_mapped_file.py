@@ -1,0 +1,219 @@
+"""A CommitLog file in its owner's hands: appended to, committed, flushed, deleted.
+
+Three positions, each at most the one before it::
+
+    0            flushed_position   committed_position     wrote_position               size
+    +--------------------+------------------+---------------------+------------------------+
+    | on the device      | in the kernel    | in the pool's buffer| allocated, zero        |
+    +--------------------+------------------+---------------------+------------------------+
+
+Without a buffer of the transient pool, what is written is committed at once. Bytes go out by ``pwrite`` and are read
+through the mapping; the kernel keeps both the same. A write through the mapping would be no faster for whole records,
+and would turn a failing disk into a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+import time
+
+from commitlog.errors import DiskFull, StoreIOError
+from commitlog.files import disk
+from commitlog.files.mapped_file import MappedFile
+from commitlog.files.transient_store_pool import PooledBuffer
+
+__all__ = ["TEMPORARY_SUFFIX", "WritableMappedFile", "make_file"]
+
+# What a file is called until it is whole.
+TEMPORARY_SUFFIX = ".tmp"
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_ZEROS = bytes(1 << 20)
+
+
+def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False) -> None:
+    """Make a file of zeros that is whole or not there at all, whenever the machine stops.
+
+    ``sparse`` leaves the space to be taken when it is written. ``DiskFull``, ``StoreIOError``; then nothing is left.
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    try:
+        if disk.exists(temporary):
+            disk.unlink(temporary)
+        descriptor = disk.create_file(temporary)
+        try:
+            if sparse:
+                disk.truncate(descriptor, size)
+            else:
+                disk.allocate(descriptor, 0, size)
+            if warm:
+                _write_zeros(descriptor, 0, size)
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+        disk.rename(temporary, path)
+        disk.sync_directory(os.path.dirname(path))
+    except OSError as error:
+        _remove_quietly(temporary)
+        if error.errno in _NO_SPACE:
+            raise DiskFull(
+                f"make a file of {size} bytes at", path=path, cause=error, advice="Free some space and put again."
+            ) from error
+        raise StoreIOError("make the file", path=path, cause=error) from error
+
+
+def _remove_quietly(path: str) -> None:
+    with contextlib.suppress(OSError):  # the next one who makes the file removes it first
+        disk.unlink(path)
+
+
+def _write_zeros(descriptor: int, start: int, stop: int) -> None:
+    for at in range(start, stop, len(_ZEROS)):
+        disk.write_at(descriptor, memoryview(_ZEROS)[: stop - at], at)
+
+
+class WritableMappedFile(MappedFile):
+    """One file of the log. One thread appends at a time, another may commit or flush beside it."""
+
+    def __init__(self, path: str, base: int, descriptor: int) -> None:
+        super().__init__(path, base, descriptor)
+        self.capacity = self.identity.size
+        self.wrote_position = 0
+        self.committed_position = 0
+        self.flushed_position = 0
+        self._buffer: PooledBuffer | None = None
+        self._holders = 0
+        self._reference_lock = threading.Lock()
+        self._shutdown_at: float | None = None
+
+    @classmethod
+    def open(cls, path: str, base: int) -> WritableMappedFile:
+        return cls(path, base, disk.open_for_writing(path))
+
+    @property
+    def is_full(self) -> bool:
+        return self.wrote_position >= self.capacity
+
+    @property
+    def readable_position(self) -> int:
+        """Up to where others may read the file."""
+        return self.committed_position
+
+    def set_positions(self, position: int) -> None:
+        """All three positions at once, when the file is opened with that much in it."""
+        self.wrote_position = self.committed_position = self.flushed_position = position
+
+    def use_buffer(self, buffer: PooledBuffer) -> None:
+        """Gather writes in a buffer of the transient pool from now on."""
+        self._buffer = buffer
+
+    def append(self, data: disk.Bytes) -> None:
+        """Write ``data`` at the wrote position. ``StoreIOError``: then part of it may be there, and nothing moved."""
+        length = len(data)
+        if self._buffer is not None:
+            self._buffer.view[self.wrote_position : self.wrote_position + length] = data
+            self.wrote_position += length
+            return
+        self._write(data, self.wrote_position)
+        self.wrote_position += length
+        self.committed_position = self.wrote_position
+
+    def skip_to_end(self) -> None:
+        """Count the rest of the file as written: a blank filler stands there."""
+        self.wrote_position = self.capacity
+        if self._buffer is None:
+            self.committed_position = self.capacity
+
+    def commit(self) -> int:
+        """Write what has gathered in the buffer to the file; how many bytes. ``StoreIOError``."""
+        buffer, start, stop = self._buffer, self.committed_position, self.wrote_position
+        if buffer is None or start == stop:
+            return 0
+        self._write(buffer.view[start:stop], start)
+        self.committed_position = stop
+        return stop - start
+
+    def flush(self) -> None:
+        """Sync what is committed. ``StoreIOError``: then nothing moved (invariant 2)."""
+        position = self.committed_position
+        if position == self.flushed_position:
+            return
+        try:
+            disk.sync(self._descriptor)
+        except OSError as error:
+            raise StoreIOError("sync", path=self.path, cause=error, advice=_FENCED) from error
+        self.flushed_position = position
+
+    def sync_all(self) -> None:
+        """Sync the file whatever its positions say. ``StoreIOError``."""
+        try:
+            disk.sync(self._descriptor)
+        except OSError as error:
+            raise StoreIOError("sync", path=self.path, cause=error, advice=_FENCED) from error
+
+    def give_back_buffer(self) -> PooledBuffer | None:
+        """The buffer, when the file is full and committed, so that it can serve the next one."""
+        if self._buffer is None or self.committed_position < self.capacity:
+            return None
+        buffer, self._buffer = self._buffer, None
+        return buffer
+
+    def zero_from(self, position: int) -> None:
+        """Zero everything behind ``position`` that may not be zero, and sync. ``StoreIOError``."""
+        try:
+            for start, stop in disk.data_extents(self._descriptor, position, self.capacity):
+                self._zero(start, stop)
+            disk.sync(self._descriptor)
+        except OSError as error:
+            raise StoreIOError("zero the end of", path=self.path, cause=error) from error
+
+    def _zero(self, start: int, stop: int) -> None:
+        """Write zeros over the pieces of a stretch that hold anything else."""
+        for at in range(start, stop, len(_ZEROS)):
+            length = min(len(_ZEROS), stop - at)
+            if self.read(at, length) != _ZEROS[:length]:
+                disk.write_at(self._descriptor, _ZEROS[:length], at)
+
+    def _write(self, data: disk.Bytes, position: int) -> None:
+        try:
+            disk.write_at(self._descriptor, data, position)
+        except OSError as error:
+            raise StoreIOError("write", path=self.path, cause=error, advice=_FENCED) from error
+
+    def hold(self) -> bool:
+        """Keep the file from being deleted until ``release``; False when it is being deleted already (invariant 8)."""
+        with self._reference_lock:
+            if self._shutdown_at is not None:
+                return False
+            self._holders += 1
+            return True
+
+    def release_hold(self) -> None:
+        with self._reference_lock:
+            self._holders -= 1
+
+    def destroy(self, interval_forcibly_ms: int, now: float | None = None) -> bool:
+        """Delete the file unless somebody holds it; True when it is gone.
+
+        From the first call on nobody gets hold of it any more, and ``interval_forcibly_ms`` later it is deleted
+        although it is held. Bytes that were mapped stay readable as long as the mapping lives.
+        """
+        now = time.monotonic() if now is None else now
+        with self._reference_lock:
+            if self._shutdown_at is None:
+                self._shutdown_at = now
+            if self._holders > 0 and (now - self._shutdown_at) * 1000 < interval_forcibly_ms:
+                return False
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                disk.unlink(self.path)
+        except OSError as error:
+            raise StoreIOError("delete", path=self.path, cause=error) from error
+        self.close()
+        return True
+
+
+_FENCED = "Whether its bytes are on the device is unknown; the store takes no more writes until it is opened again."

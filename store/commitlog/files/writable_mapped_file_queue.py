@@ -1,0 +1,212 @@
+"""The CommitLog's files in their owner's hands: one sequence of bytes, appended at its end.
+
+Physical offsets count from the first byte ever written. ``flushed_where`` and ``committed_where`` are the ends of what
+is on the device and of what is in the kernel; each moves only after the work was done.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from itertools import zip_longest
+from typing import Protocol
+
+from commitlog.errors import CorruptRecord, StoreIOError
+from commitlog.files import disk
+from commitlog.files.transient_store_pool import TransientStorePool
+from commitlog.files.writable_mapped_file import TEMPORARY_SUFFIX, WritableMappedFile, make_file
+from commitlog.paths import file_name_for_offset, parse_file_name
+
+__all__ = ["AllocateNow", "FileAllocator", "WritableMappedFileQueue"]
+
+_PAGE = 4096
+
+
+class FileAllocator(Protocol):
+    """Who makes files. ``make`` raises ``DiskFull``, ``StoreIOError`` and ``TimeoutError``; ``prepare`` never does."""
+
+    def make(self, path: str, size: int, /) -> None: ...
+
+    def prepare(self, path: str, size: int, /) -> None: ...
+
+
+class AllocateNow:
+    """The allocator without a service: a file is made when it is needed."""
+
+    def make(self, path: str, size: int, /) -> None:
+        make_file(path, size)
+
+    def prepare(self, path: str, size: int, /) -> None:
+        """Nothing is made ahead."""
+
+
+class WritableMappedFileQueue:
+    """All files of ``<store>/commitlog``. ``append`` is called under the put lock; one thread at a time flushes."""
+
+    def __init__(
+        self,
+        path: str,
+        file_size: int,
+        *,
+        allocator: FileAllocator | None = None,
+        pool: TransientStorePool | None = None,
+    ) -> None:
+        self.path = path
+        self.file_size = file_size
+        self.files: list[WritableMappedFile] = []
+        self.flushed_where = 0
+        self.committed_where = 0
+        self._allocator = allocator or AllocateNow()
+        # The base of the file whose followers were asked for.
+        self._prepared = -1
+        self._pool = pool
+
+    def load(self) -> None:
+        """Open all files. Their size becomes ``file_size``; what a crash left half made is removed.
+
+        ``CorruptRecord`` for a file of another size than the others, or one that is missing between them.
+        """
+        bases = []
+        for name in disk.list_names(self.path):
+            if name.endswith(TEMPORARY_SUFFIX):
+                disk.unlink(os.path.join(self.path, name))
+            elif (base := parse_file_name(name)) is not None:
+                bases.append(base)
+        bases.sort()
+        if bases and disk.file_size(self._path_of(bases[-1])) == 0:
+            # RocketMQ gives a file its size after its name; a crash between the two leaves it empty.
+            disk.unlink(self._path_of(bases.pop()))
+        if bases:
+            self.file_size = disk.file_size(self._path_of(bases[0]))
+        for base, following in zip_longest(bases, bases[1:]):
+            self._check(base, following)
+            self.files.append(WritableMappedFile.open(self._path_of(base), base))
+
+    def _check(self, base: int, following: int | None) -> None:
+        path, size = self._path_of(base), disk.file_size(self._path_of(base))
+        if size != self.file_size:
+            raise CorruptRecord(
+                "Size of the CommitLog file",
+                path=path,
+                offset=0,
+                expected=f"{self.file_size} bytes, the size of the first file",
+                found=size,
+                advice="Was it copied whole?",
+            )
+        if following is not None and following != base + size:
+            raise CorruptRecord(
+                "The file that follows",
+                path=path,
+                offset=size,
+                expected=file_name_for_offset(base + size),
+                found=file_name_for_offset(following),
+                advice="Restore the missing file; a store with a hole is only read, not written.",
+            )
+
+    def _path_of(self, base: int) -> str:
+        return os.path.join(self.path, file_name_for_offset(base))
+
+    @property
+    def min_offset(self) -> int:
+        return self.files[0].base if self.files else 0
+
+    @property
+    def max_wrote(self) -> int:
+        """The end of everything that was appended, committed or not."""
+        last = self.files[-1] if self.files else None
+        return last.base + last.wrote_position if last is not None else self.flushed_where
+
+    @property
+    def max_readable(self) -> int:
+        """The end of what can be read from the files."""
+        return self.committed_where
+
+    @property
+    def dirty_pages(self) -> int:
+        """Pages that are committed but not flushed."""
+        return self.committed_where // _PAGE - self.flushed_where // _PAGE
+
+    def set_end(self, end: int) -> None:
+        """Where recovery found the log's end: files behind it that hold nothing wait in ``files_ahead``."""
+        for file in self.files:
+            file.set_positions(min(max(end - file.base, 0), file.capacity))
+        while self.files and self.files[-1].base >= end and len(self.files) > 1:
+            # Made ahead of need and still empty: found again when the log gets there.
+            self.files.pop().close()
+        self.flushed_where = self.committed_where = end
+
+    def cut(self, end: int) -> None:
+        """Zero everything behind ``end`` and delete the files behind it (invariant 4). ``StoreIOError``."""
+        while self.files and self.files[-1].base >= end and len(self.files) > 1:
+            file = self.files.pop()
+            file.destroy(0)
+        if self.files:
+            last = self.files[-1]
+            last.zero_from(end - last.base)
+        try:
+            disk.sync_directory(self.path)
+        except OSError as error:
+            raise StoreIOError("sync", path=self.path, cause=error) from error
+
+    def writable(self) -> WritableMappedFile:
+        """The file that the next record goes to; a new one when the last is full. What ``FileAllocator`` raises."""
+        last = self.files[-1] if self.files else None
+        if last is not None and not last.is_full:
+            return last
+        base = self.flushed_where - self.flushed_where % self.file_size if last is None else last.base + last.capacity
+        path = self._path_of(base)
+        if not disk.exists(path):
+            self._allocator.make(path, self.file_size)
+        file = WritableMappedFile.open(path, base)
+        if self._pool is not None and (buffer := self._pool.borrow()) is not None:
+            file.use_buffer(buffer)
+        self.files.append(file)
+        return file
+
+    def appended(self) -> None:
+        """Called under the put lock after an append: without a pool, what was written is committed."""
+        last = self.files[-1]
+        if self._pool is None:
+            self.committed_where = last.base + last.wrote_position
+        if last.base != self._prepared and last.wrote_position * 2 >= last.capacity:
+            # Half full is early enough, and a store that stays small takes no space for files it will never need.
+            self._prepared = last.base
+            for step in (1, 2):
+                self._allocator.prepare(self._path_of(last.base + step * self.file_size), self.file_size)
+
+    def commit(self) -> int:
+        """Commit what gathered in buffers, file by file; how many bytes. ``StoreIOError``."""
+        done = 0
+        for file in self._from(self.committed_where):
+            done += file.commit()
+            self.committed_where = file.base + file.committed_position
+            buffer = file.give_back_buffer()
+            if buffer is not None and self._pool is not None:
+                self._pool.give_back(buffer)
+            if file.committed_position < file.capacity:
+                break
+        return done
+
+    def flush(self) -> None:
+        """Sync everything that is committed, older files first. ``StoreIOError``: the positions stay (invariant 2)."""
+        for file in self._from(self.flushed_where):
+            file.flush()
+            self.flushed_where = max(self.flushed_where, file.base + file.flushed_position)
+            if file.flushed_position < file.capacity:
+                break
+
+    def _from(self, offset: int) -> list[WritableMappedFile]:
+        """The files from the one that holds ``offset`` on."""
+        files = self.files
+        place = bisect_right([file.base for file in files], offset) - 1
+        return files[max(place, 0) :]
+
+    def find(self, offset: int) -> WritableMappedFile | None:
+        """The file that holds the byte at ``offset``; None outside the log."""
+        files = self._from(offset)
+        return files[0] if files and files[0].base <= offset < files[0].base + files[0].capacity else None
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+        self.files = []

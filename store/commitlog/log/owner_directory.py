@@ -1,0 +1,128 @@
+"""The store directory in its owner's hands: made when it is not there, locked, marked as in use.
+
+``abort`` exists while an owner runs, and so after a crash; the owner's process id stands in it, as RocketMQ 5.x
+writes it.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from commitlog.errors import LogLost, NotAStore, StoreAccessDenied, StoreIOError
+from commitlog.files import disk
+from commitlog.files.store_lock import StoreLock
+from commitlog.log.store_directory import check_store_directory
+from commitlog.paths import ABORT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
+
+__all__ = ["OwnerDirectory"]
+
+_DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, CONFIG)
+
+
+class OwnerDirectory:
+    """A store directory that this process owns, from ``open`` to ``close``."""
+
+    def __init__(self, path: str, lock: StoreLock) -> None:
+        self.path = path
+        self._lock = lock
+        # Whether the last owner did not close the store.
+        self.aborted = disk.exists(self.of(ABORT))
+
+    @classmethod
+    def open(cls, path: str, *, lock_timeout: float = 0.0) -> OwnerDirectory:
+        """Make the directory if need be, and take its lock.
+
+        ``StoreLocked``, ``NotAStore`` for a directory with something else in it, ``StoreAccessDenied``,
+        ``UnsupportedStore``, ``StoreIOError``.
+        """
+        try:
+            cls._make(path)
+            return cls(path, StoreLock.acquire(os.path.join(path, LOCK), timeout=lock_timeout))
+        except PermissionError as error:
+            raise StoreAccessDenied(f"No permission to write in {path}: {error}.", path=path) from error
+        except OSError as error:
+            raise StoreIOError("open the store at", path=path, cause=error) from error
+
+    @classmethod
+    def _make(cls, path: str) -> None:
+        missing = []
+        at = path
+        while not disk.exists(at):
+            missing.append(at)
+            at = os.path.dirname(at)
+        for directory in reversed(missing):
+            disk.make_directory(directory)
+        if missing or not disk.list_names(path):
+            return
+        check_store_directory(path)
+        for name in _DIRECTORIES:
+            inner = os.path.join(path, name)
+            if disk.is_symlink(inner):
+                raise NotAStore(
+                    f"{inner} is a symbolic link; a store is written only where it lies. Open the directory it "
+                    "leads to, or mount it there.",
+                    path=inner,
+                )
+
+    def of(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def prepare(self) -> None:
+        """Make the directories that are missing. ``StoreIOError``."""
+        try:
+            for name in _DIRECTORIES:
+                if not disk.exists(self.of(name)):
+                    disk.make_directory(self.of(name))
+            disk.sync_directory(self.path)
+        except OSError as error:
+            raise StoreIOError("make the directories of", path=self.path, cause=error) from error
+
+    def refuse_lost_log(self) -> None:
+        """``LogLost`` when queues hold files and the log holds none."""
+        if any(name.isdigit() for name in disk.list_names(self.of(COMMIT_LOG))):
+            return
+        for topic in disk.list_names(self.of(CONSUME_QUEUE)):
+            directory = os.path.join(self.of(CONSUME_QUEUE), topic)
+            queues = disk.list_names(directory) if disk.is_directory(directory) else []
+            if any(disk.list_names(os.path.join(directory, queue)) for queue in queues):
+                raise LogLost(
+                    f"{self.of(COMMIT_LOG)} holds no file, but there are consume queues ({topic}, ...). Restore "
+                    "the log, or open with accept_lost_log=True to begin an empty store in its place.",
+                    path=self.path,
+                )
+
+    def mark_in_use(self) -> None:
+        """Make ``abort``: from now on, a store that is not closed was interrupted. ``StoreIOError``."""
+        path = self.of(ABORT)
+        try:
+            if disk.exists(path):
+                disk.unlink(path)
+            descriptor = disk.create_file(path)
+            try:
+                disk.write_at(descriptor, str(os.getpid()).encode(), 0)
+                disk.sync(descriptor)
+            finally:
+                disk.close(descriptor)
+            disk.sync_directory(self.path)
+        except OSError as error:
+            raise StoreIOError("write", path=path, cause=error) from error
+
+    def close(self, *, clean: bool) -> None:
+        """Give up the store; ``clean`` when everything is on the device. ``StoreIOError``."""
+        try:
+            if clean and disk.exists(self.of(ABORT)):
+                disk.unlink(self.of(ABORT))
+                disk.sync_directory(self.path)
+        except OSError as error:
+            raise StoreIOError("remove", path=self.of(ABORT), cause=error) from error
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> OwnerDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(clean=False)

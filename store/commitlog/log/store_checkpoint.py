@@ -1,0 +1,103 @@
+"""The checkpoint file in its owner's hands: how far everything was flushed, written only after it was (invariant 7).
+
+Source: RocketMQ ``store/StoreCheckpoint.java``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+
+from commitlog.errors import InvalidValue, StoreIOError
+from commitlog.files import disk
+from commitlog.files.writable_mapped_file import make_file
+from commitlog.format.checkpoint import (
+    CHECKPOINT_SIZE,
+    Checkpoint,
+    CheckpointMark,
+    decode_checkpoint,
+    decode_mark,
+    encode_checkpoint,
+)
+
+__all__ = ["StoreCheckpoint"]
+
+_NEVER = Checkpoint(0, 0, 0)
+
+
+class StoreCheckpoint:
+    """``<store>/checkpoint``. The times move forward only; ``flush`` brings them to the device."""
+
+    def __init__(self, path: str, checkpoint: Checkpoint, mark: CheckpointMark | None) -> None:
+        self.path = path
+        self.values = checkpoint
+        self.mark = mark
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+
+    @classmethod
+    def load(cls, path: str) -> StoreCheckpoint:
+        """The checkpoint as it stands on disk. One that is missing or damaged claims nothing."""
+        try:
+            data = disk.read_file(path, CHECKPOINT_SIZE)
+            return cls(path, decode_checkpoint(data), decode_mark(data))
+        except (FileNotFoundError, InvalidValue):
+            return cls(path, _NEVER, None)
+        except OSError as error:
+            raise StoreIOError("read", path=path, cause=error) from error
+
+    def advance(self, *, physic: int = 0, logics: int = 0, index: int = 0) -> None:
+        """Store times (ms) up to which the log, the queues and the index were flushed. Lower ones change nothing."""
+        with self._lock:
+            now = self.values
+            self.values = dataclasses.replace(
+                now,
+                physic_msg_timestamp=max(now.physic_msg_timestamp, physic),
+                logics_msg_timestamp=max(now.logics_msg_timestamp, logics),
+                index_msg_timestamp=max(now.index_msg_timestamp, index),
+            )
+
+    def restart(self, *, physic: int, logics: int, index: int) -> None:
+        """Take these times as they are: after recovery, which may have cut off what the old ones spoke of."""
+        with self._lock:
+            self.values = dataclasses.replace(
+                self.values, physic_msg_timestamp=physic, logics_msg_timestamp=logics, index_msg_timestamp=index
+            )
+
+    def write(self, mark: CheckpointMark) -> None:
+        """Write the file without a sync. ``StoreIOError``."""
+        with self._lock:
+            self.mark = mark
+            try:
+                disk.write_at(self._opened(), encode_checkpoint(self.values, mark), 0)
+            except OSError as error:
+                raise StoreIOError("write", path=self.path, cause=error) from error
+
+    def flush(self, mark: CheckpointMark) -> None:
+        """Write the file and sync it. ``StoreIOError``."""
+        self.write(mark)
+        with self._lock:
+            try:
+                disk.sync(self._opened())
+            except OSError as error:
+                raise StoreIOError("sync", path=self.path, cause=error) from error
+
+    def _opened(self) -> int:
+        if self._descriptor is None:
+            if disk.file_size(self.path) != CHECKPOINT_SIZE:
+                if disk.exists(self.path):
+                    disk.unlink(self.path)
+                make_file(self.path, CHECKPOINT_SIZE)
+            self._descriptor = disk.open_for_writing(self.path)
+        return self._descriptor
+
+    def close(self) -> None:
+        with self._lock:
+            if self._descriptor is not None:
+                disk.close(self._descriptor)
+                self._descriptor = None
+
+    @property
+    def directory(self) -> str:
+        return os.path.dirname(self.path)

@@ -1,0 +1,71 @@
+"""AllocateMappedFileService: the CommitLog's next files are made before they are needed.
+
+Source: RocketMQ ``store/AllocateMappedFileService.java``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from commitlog.errors import StoreIOError
+from commitlog.files import disk
+from commitlog.files.writable_mapped_file import make_file
+
+__all__ = ["AllocateMappedFileService"]
+
+_IDLE_SECONDS = 60.0
+
+
+class AllocateMappedFileService:
+    """Makes files on its own thread. A put that needs one waits for it at most ``timeout`` seconds."""
+
+    def __init__(self, timeout: float, *, warm: bool) -> None:
+        self._timeout = timeout
+        self._warm = warm
+        self._wanted: list[tuple[str, int]] = []
+        self._failures: dict[str, StoreIOError] = {}
+        self._changed = threading.Condition()
+        self.wake: Callable[[], None] = lambda: None
+
+    def run_once(self) -> float:
+        with self._changed:
+            if not self._wanted:
+                return _IDLE_SECONDS
+            path, size = self._wanted[0]
+        failure: StoreIOError | None = None
+        try:
+            if not disk.exists(path):
+                make_file(path, size, warm=self._warm)
+        except StoreIOError as error:
+            failure = error
+        with self._changed:
+            self._wanted.remove((path, size))
+            if failure is not None:
+                # The put that needs the file says so; the ones made ahead are tried again when they are needed.
+                self._failures[path] = failure
+            self._changed.notify_all()
+        return 0
+
+    def prepare(self, path: str, size: int, /) -> None:
+        """Have a file made that will be needed."""
+        with self._changed:
+            if (path, size) not in self._wanted:
+                self._wanted.append((path, size))
+        self.wake()
+
+    def make(self, path: str, size: int, /) -> None:
+        """The file at ``path``, now. ``DiskFull``, ``StoreIOError``, ``TimeoutError``."""
+        with self._changed:
+            self._failures.pop(path, None)
+            if (path, size) not in self._wanted[:1]:
+                # The first one is perhaps being made; this one goes before all others.
+                self._wanted = [*self._wanted[:1], (path, size), *(w for w in self._wanted[1:] if w != (path, size))]
+        self.wake()
+        with self._changed:
+            done = self._changed.wait_for(lambda: (path, size) not in self._wanted, self._timeout)
+            failure = self._failures.pop(path, None)
+        if failure is not None:
+            raise failure
+        if not done:
+            raise TimeoutError(f"{path} was not made within {self._timeout:g} s.")

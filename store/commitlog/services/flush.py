@@ -1,0 +1,141 @@
+"""How appended bytes get to the device: the three flush services.
+
+====================  ==============================  ==========================================================
+service               used with                       what it does
+====================  ==============================  ==========================================================
+GroupCommitService    SYNC_FLUSH                      one sync for all puts that wait
+FlushRealTimeService  ASYNC_FLUSH, and beside SYNC    syncs when enough is dirty, or old enough
+CommitRealTimeService the transient pool              writes what gathered in its buffers to the files
+====================  ==============================  ==========================================================
+
+RocketMQ's GroupCommitService is a thread with two lists of requests that it swaps. Waking that thread, and being woken
+by it, costs much beside the sync itself, so a put that waits does the sync: the first one syncs for all that have
+appended by then, and the others find it done. docs/decisions/0006-put-lock.md has the figures.
+
+Source: RocketMQ ``store/CommitLog.java`` (``GroupCommitService``, ``FlushRealTimeService``, ``CommitRealTimeService``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.errors import StoreIOError
+from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+
+__all__ = ["CommitRealTimeService", "FlushRealTimeService", "GroupCommitService"]
+
+_MS = 1000.0
+_PAGE = 4096
+# How often GroupCommitService looks for messages that nobody waits for (WAIT=false).
+_GROUP_COMMIT_INTERVAL_MS = 10
+
+
+class GroupCommitService:
+    """Syncs the log; one thread at a time, and every thread that waited meanwhile has its share of it."""
+
+    def __init__(self, files: WritableMappedFileQueue, on_flushed: Callable[[], None]) -> None:
+        self._files = files
+        self._on_flushed = on_flushed
+        self._lock = threading.Lock()
+        # A sync that failed once has lost what it was for: the kernel drops the pages, and the next sync would say
+        # that all is well. So none is tried again (invariant 2).
+        self._failure: StoreIOError | None = None
+
+    def flush_to(self, end: int, timeout: float) -> bool:
+        """Return when everything up to ``end`` is on the device; False when the time was up before.
+
+        ``StoreIOError`` when the sync failed; then no position moved (invariant 2).
+        """
+        if self._files.flushed_where >= end:
+            return True
+        if not self._lock.acquire(timeout=timeout):
+            return self._files.flushed_where >= end
+        try:
+            # Whoever had the lock before may have synced this too.
+            if self._files.flushed_where < end:
+                self._flush()
+        finally:
+            self._lock.release()
+        self._on_flushed()
+        return self._files.flushed_where >= end
+
+    def flush(self) -> None:
+        """Sync everything that is committed. ``StoreIOError``."""
+        with self._lock:
+            self._flush()
+        self._on_flushed()
+
+    def _flush(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            self._files.flush()
+        except StoreIOError as error:
+            self._failure = error
+            raise
+
+
+class FlushRealTimeService:
+    """The asynchronous flush, and under SYNC_FLUSH the flush of what no put waits for."""
+
+    def __init__(
+        self,
+        files: WritableMappedFileQueue,
+        group_commit: GroupCommitService,
+        config: MessageStoreConfig,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._files = files
+        self._group_commit = group_commit
+        self._least_pages = config.flush_commit_log_least_pages
+        self._thorough = config.flush_commit_log_thorough_interval / _MS
+        self._interval = config.flush_interval_commit_log / _MS
+        if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            self._least_pages, self._interval = 0, _GROUP_COMMIT_INTERVAL_MS / _MS
+        self._clock = clock
+        self._flushed_at = clock()
+
+    def run_once(self) -> float:
+        if self._files.flushed_where < self._files.committed_where:
+            now = self._clock()
+            if self._files.dirty_pages >= self._least_pages or now - self._flushed_at >= self._thorough:
+                self._group_commit.flush()
+                self._flushed_at = now
+        return self._interval
+
+
+class CommitRealTimeService:
+    """Writes what gathered in the transient pool's buffers to the files."""
+
+    def __init__(
+        self,
+        files: WritableMappedFileQueue,
+        config: MessageStoreConfig,
+        on_committed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._files = files
+        self._least_pages = config.commit_commit_log_least_pages
+        self._interval = config.commit_interval_commit_log / _MS
+        self._thorough = config.commit_commit_log_thorough_interval / _MS
+        self._on_committed = on_committed
+        self._clock = clock
+        self._committed_at = clock()
+        self._lock = threading.Lock()
+
+    def run_once(self) -> float:
+        waiting = self._files.max_wrote - self._files.committed_where
+        now = self._clock()
+        if waiting >= self._least_pages * _PAGE or (waiting and now - self._committed_at >= self._thorough):
+            self.commit()
+            self._committed_at = now
+        return self._interval
+
+    def commit(self) -> None:
+        """Write everything that has gathered. ``StoreIOError``."""
+        with self._lock:
+            if self._files.commit():
+                self._on_committed()

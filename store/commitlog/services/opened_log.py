@@ -1,0 +1,213 @@
+"""Everything an owner has open: made, recovered, and ready for the services.
+
+docs/durability.md explains when the clean mark is believed and when the log is scanned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from commitlog.config import MessageStoreConfig
+from commitlog.errors import CorruptIndex, StoreIOError
+from commitlog.files import disk
+from commitlog.files.transient_store_pool import TransientStorePool
+from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.format.checkpoint import CheckpointMark
+from commitlog.format.record import Record, Unwritten, decode_record
+from commitlog.log.commit_log import CommitLog
+from commitlog.log.commit_log_writer import CommitLogWriter
+from commitlog.log.index_writer import IndexWriter
+from commitlog.log.owner_directory import OwnerDirectory
+from commitlog.log.queue_catalog import QueueCatalog
+from commitlog.log.queue_writers import QueueWriters
+from commitlog.log.recovery import Progress, Recovered, Recovery, RecoveryPolicy
+from commitlog.log.store_checkpoint import StoreCheckpoint
+from commitlog.paths import CHECKPOINT, COMMIT_LOG, INDEX
+from commitlog.services.allocate import AllocateMappedFileService
+
+__all__ = ["OpenedLog", "open_log"]
+
+_MS = 1000.0
+
+
+@dataclass
+class OpenedLog:
+    """The parts of an open store. ``recovered`` is None when the clean mark was believed."""
+
+    files: WritableMappedFileQueue
+    writer: CommitLogWriter
+    queues: QueueWriters
+    index: IndexWriter | None
+    checkpoint: StoreCheckpoint
+    allocator: AllocateMappedFileService
+    recovered: Recovered | None
+    _reading: CommitLog
+
+    def close(self) -> None:
+        """Close every file."""
+        self.files.close()
+        self.queues.close()
+        self.checkpoint.close()
+        self._reading.close()
+
+    def mark(self, *, closed: bool) -> CheckpointMark:
+        """What is to stand in the checkpoint now."""
+        return CheckpointMark(
+            closed=closed,
+            flushed_offset=self.files.flushed_where,
+            end_offset=self.files.max_wrote if closed else 0,
+            last_record=self.writer.last_record if closed else -1,
+            queue_count=self.queues.count() if closed else 0,
+            index_file_count=_index_files(self.index) if closed else 0,
+        )
+
+
+def open_log(
+    directory: OwnerDirectory,
+    config: MessageStoreConfig,
+    *,
+    accept_lost_log: bool,
+    rebuild: bool,
+    progress: Progress | None,
+) -> OpenedLog:
+    """Open the files of a store whose lock is held, and recover what a crash left. Errors: ``MessageStore.open``."""
+    directory.prepare()
+    if not accept_lost_log:
+        directory.refuse_lost_log()
+    allocator = AllocateMappedFileService(config.put_message_timeout / _MS, warm=config.warm_mapped_file_enable)
+    pool = None
+    if config.transient_store_pool_enable:
+        pool = TransientStorePool(config.transient_store_pool_size, config.mapped_file_size_commit_log)
+    files = WritableMappedFileQueue(
+        directory.of(COMMIT_LOG), config.mapped_file_size_commit_log, allocator=allocator, pool=pool
+    )
+    reading = CommitLog(directory.of(COMMIT_LOG))
+    catalog = QueueCatalog(directory.path, reading)
+    queues = QueueWriters(directory.path, config.mapped_file_size_consume_queue, catalog)
+    index = None
+    if config.message_index_enable:
+        index = IndexWriter(
+            directory.of(INDEX), max_hash_slot_num=config.max_hash_slot_num, max_index_num=config.max_index_num
+        )
+    checkpoint = StoreCheckpoint.load(directory.of(CHECKPOINT))
+    try:
+        files.load()
+        recovered, last_record, last_timestamp = _recover(
+            directory, files, queues, index, checkpoint, config.delay_levels_ms, rebuild=rebuild, progress=progress
+        )
+    except OSError as error:
+        files.close()
+        raise StoreIOError("open", path=str(error.filename or directory.path), cause=error) from error
+    except BaseException:
+        files.close()
+        raise
+    reading.refresh()
+    writer = CommitLogWriter(files, queues.next_offset, last_store_timestamp=last_timestamp)
+    writer.last_record = last_record
+    opened = OpenedLog(files, writer, queues, index, checkpoint, allocator, recovered, reading)
+    # From here on the clean mark is not true any more; it must be gone before the first record is appended.
+    checkpoint.flush(opened.mark(closed=False))
+    directory.mark_in_use()
+    return opened
+
+
+def _recover(
+    directory: OwnerDirectory,
+    files: WritableMappedFileQueue,
+    queues: QueueWriters,
+    index: IndexWriter | None,
+    checkpoint: StoreCheckpoint,
+    delay_levels_ms: Sequence[int],
+    *,
+    rebuild: bool,
+    progress: Progress | None,
+) -> tuple[Recovered | None, int, int]:
+    """What recovery did (None: nothing to do), the last record, and its store time."""
+    mark = checkpoint.mark
+    anew = rebuild or (bool(files.files) and _parts_missing(queues, index, mark))
+    if not anew and not directory.aborted and index is not None:
+        anew = not _opens(index)
+    if not anew and not directory.aborted and mark is not None and mark.closed and _mark_agrees(files, mark):
+        files.set_end(mark.end_offset)
+        return None, mark.last_record, checkpoint.values.physic_msg_timestamp
+    if anew or not files.files:
+        _start_anew(queues, index, delete=rebuild or not files.files)
+    policy = RecoveryPolicy(
+        aborted=directory.aborted,
+        from_start=anew,
+        flushed_offset=mark.flushed_offset if mark is not None else None,
+    )
+    recovered = Recovery(files, queues, index, checkpoint.values, policy, delay_levels_ms, progress).run()
+    queues.flush_all()
+    if index is not None:
+        index.flush()
+    _flush_log(files)
+    last = recovered.last_store_timestamp
+    checkpoint.restart(physic=last, logics=last, index=last if index is not None else 0)
+    return recovered, recovered.last_record, last
+
+
+def _flush_log(files: WritableMappedFileQueue) -> None:
+    """What a killed process left in the kernel goes to the device before the checkpoint speaks of it (invariant 7)."""
+    for file in files.files:
+        file.sync_all()
+
+
+def _opens(index: IndexWriter) -> bool:
+    """Whether the index of a store that was closed cleanly is in order; else it is built anew."""
+    try:
+        index.open()
+    except CorruptIndex:
+        return False
+    return True
+
+
+def _start_anew(queues: QueueWriters, index: IndexWriter | None, *, delete: bool) -> None:
+    if delete:
+        queues.reset()
+    if index is not None:
+        index.reset()
+
+
+def _parts_missing(queues: QueueWriters, index: IndexWriter | None, mark: CheckpointMark | None) -> bool:
+    """Whether queues or index files are gone that should be there."""
+    if mark is not None and mark.closed:
+        return queues.count() < mark.queue_count or (index is not None and _index_files(index) < mark.index_file_count)
+    return queues.count() == 0
+
+
+def _index_files(index: IndexWriter | None) -> int:
+    if index is None or not disk.is_directory(index.path):
+        return 0
+    return sum(1 for name in disk.list_names(index.path) if name.isdigit())
+
+
+def _mark_agrees(files: WritableMappedFileQueue, mark: CheckpointMark) -> bool:
+    """Whether the log ends where the mark says: its last record is there and good, and nothing stands behind it."""
+    if not files.files:
+        return mark.end_offset == 0
+    if not files.min_offset <= mark.end_offset <= files.files[-1].base + files.file_size:
+        return False
+    if mark.last_record < files.min_offset:
+        return mark.last_record < 0 and mark.end_offset == files.min_offset and _nothing_at(files, mark.end_offset)
+    file = files.find(mark.last_record)
+    if file is None:
+        return False
+    at = mark.last_record - file.base
+    size = int.from_bytes(file.read(at, 4), "big", signed=True)
+    record = decode_record(file.read(at, max(min(size, file.capacity - at), 0)), physical_offset=mark.last_record)
+    if not isinstance(record, Record):
+        return False
+    end = mark.last_record + record.total_size
+    # Behind the last record may stand a filler, when the next file could not be made.
+    ends_file = mark.end_offset == file.base + file.capacity and mark.end_offset >= end
+    return (mark.end_offset == end or ends_file) and _nothing_at(files, mark.end_offset)
+
+
+def _nothing_at(files: WritableMappedFileQueue, offset: int) -> bool:
+    file = files.find(offset)
+    if file is None:
+        return True
+    head = file.read(offset - file.base, 8)
+    return len(head) < 8 or isinstance(decode_record(head), Unwritten)

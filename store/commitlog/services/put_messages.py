@@ -1,0 +1,240 @@
+"""The bulk put: an Arrow table of messages, encoded and appended in chunks, one hold of the put lock for each.
+
+A chunk's bytes are laid out, checksummed and checked before the lock is taken; under it, three fields are patched and
+one ``pwrite`` (two at a file's end) appends them. So readers of single messages never wait long for a bulk put.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.errors import DiskFull, PutRefused, StoreIOError
+from commitlog.format.message_columns import Rows, check_message_schema, queue_columns
+from commitlog.format.message_encode import EncodedMessages, encode_messages
+from commitlog.format.message_id import parse_host
+from commitlog.format.message_queues import resolve_queue_ids
+from commitlog.format.message_rules import MessageLimits, Refusal
+from commitlog.log.commit_log_writer import AppendedRows, CommitLogWriter
+from commitlog.message import PutMessageStatus
+from commitlog.services.put_message import PutMessageService, PutRefusal
+from commitlog.services.running_state import RunningState
+from commitlog.services.stats import StoreStatsService
+
+__all__ = ["PutMessagesResult", "PutMessagesService"]
+
+# Rows and bytes of one chunk: its bytes stay in the processor's cache from one step to the next.
+_CHUNK_ROWS = 16_384
+_CHUNK_SIZE = 16 << 20
+
+_STATUSES = list(PutMessageStatus)
+_OK = _STATUSES.index(PutMessageStatus.PUT_OK)
+
+
+@dataclass(frozen=True)
+class PutMessagesResult:
+    """How a bulk put ended, row by row.
+
+    ``rows`` has the columns ``status`` (the ``PutMessageStatus``'s name, dictionary-encoded), ``physicalOffset``,
+    ``queueId``, ``queueOffset`` and ``storeTimestamp`` (ms), -1 where a row is not in the log. ``status`` is PUT_OK
+    when every row's is, else that of the first other row, of which ``reason`` says why.
+    """
+
+    status: PutMessageStatus
+    reason: str
+    rows: pa.RecordBatch
+
+    @property
+    def ok(self) -> bool:
+        """Whether every row's status is PUT_OK."""
+        return self.status is PutMessageStatus.PUT_OK
+
+    def raise_for_status(self) -> PutMessagesResult:
+        """This result when every row is PUT_OK; ``PutRefused`` otherwise."""
+        if not self.ok:
+            raise PutRefused(self.status.value, self.reason)
+        return self
+
+
+class _Rows:
+    """The result while it is being filled."""
+
+    def __init__(self, count: int) -> None:
+        self.statuses = np.full(count, -1, np.int8)
+        self.physical_offsets = np.full(count, -1, np.int64)
+        self.queue_ids = np.full(count, -1, np.int32)
+        self.queue_offsets = np.full(count, -1, np.int64)
+        self.store_timestamps = np.full(count, -1, np.int64)
+        self.reasons: dict[int, str] = {}
+
+    def refuse(self, rows: npt.NDArray[np.int64], status: PutMessageStatus, reason: str) -> None:
+        if len(rows):
+            self.statuses[rows] = _STATUSES.index(status)
+            self.reasons.setdefault(int(rows[0]), reason)
+
+    def refuse_rest(self, status: PutMessageStatus, reason: str) -> None:
+        self.refuse(np.flatnonzero(self.statuses < 0), status, reason)
+
+    def result(self) -> PutMessagesResult:
+        bad = np.flatnonzero(self.statuses != _OK)
+        status, reason = PutMessageStatus.PUT_OK, ""
+        if len(bad):
+            first = int(bad[0])
+            status, reason = _STATUSES[self.statuses[first]], self.reasons.get(first, "")
+        names = pa.array([one.value for one in _STATUSES])
+        rows = pa.record_batch(
+            {
+                "status": pa.DictionaryArray.from_arrays(pa.array(self.statuses), names),
+                "physicalOffset": self.physical_offsets,
+                "queueId": self.queue_ids,
+                "queueOffset": self.queue_offsets,
+                "storeTimestamp": self.store_timestamps,
+            }
+        )
+        return PutMessagesResult(status, reason, rows)
+
+
+class PutMessagesService:
+    """Puts tables. Any number of threads may call it."""
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        log: CommitLogWriter,
+        single: PutMessageService,
+        state: RunningState,
+        stats: StoreStatsService,
+        queue_count: Callable[[str], int],
+        on_appended: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._single = single
+        self._state = state
+        self._stats = stats
+        self._queue_count = queue_count
+        self._on_appended = on_appended
+        self._host = parse_host(f"{config.broker_ip}:{config.listen_port}")
+        self._limits = MessageLimits(
+            max_message_size=config.max_message_size, max_delay_level=len(config.delay_levels_ms)
+        )
+        self._turn = 0
+
+    def put_messages(self, table: Rows, *, topic: str | None = None) -> PutMessagesResult:
+        """Append the table's rows in their order. ``InvalidValue`` for columns that cannot be, before the first row."""
+        check_message_schema(table.schema, topic=topic)
+        rows = _Rows(table.num_rows)
+        end = 0
+        try:
+            for first, chunk in _chunks(table):
+                self._single.refuse_when_unwritable()
+                started = time.perf_counter()
+                appended = self._put_chunk(chunk, topic, first, rows)
+                end = appended.end
+                self._on_appended()
+                self._count(appended, started)
+                if appended.error is not None:
+                    self._fail(appended.error)
+        except PutRefusal as refusal:
+            rows.refuse_rest(refusal.status, refusal.reason)
+        self._flush(rows, end)
+        return rows.result()
+
+    def _put_chunk(self, chunk: pa.RecordBatch, topic: str | None, first: int, rows: _Rows) -> AppendedRows:
+        counts = {name: self._queue_count(name) for name in queue_columns(chunk, topic=topic).topics}
+        queue_ids = resolve_queue_ids(chunk, topic=topic, queue_counts=counts, round_robin_start=self._turn)
+        self._turn += chunk.num_rows
+        encoded, taken = self._encode(chunk, topic, queue_ids), np.arange(chunk.num_rows)
+        for refusal in encoded.refusals:
+            _refuse_row(rows, first, refusal)
+        too_long = np.flatnonzero(encoded.records.sizes > self._log.largest_record)
+        if len(too_long):
+            self._refuse_long(encoded, too_long, first, rows)
+            taken = np.delete(encoded.rows, too_long)
+            encoded = self._encode(chunk.take(pa.array(taken)), topic, queue_ids[taken])
+        queues, names = _queues_of(encoded)
+        appended = self._log.append_rows(encoded.records, encoded.host_flags, queues, names)
+        done = taken[encoded.rows[: appended.written]] + first
+        rows.statuses[done] = _OK
+        rows.physical_offsets[done] = appended.physical_offsets[: appended.written]
+        rows.queue_offsets[done] = appended.queue_offsets[: appended.written]
+        rows.queue_ids[done] = encoded.queue_ids[: appended.written]
+        rows.store_timestamps[done] = appended.store_timestamp
+        return appended
+
+    def _encode(self, chunk: pa.RecordBatch, topic: str | None, queue_ids: npt.NDArray[np.int32]) -> EncodedMessages:
+        return encode_messages(
+            chunk,
+            topic=topic,
+            born_timestamp_ms=int(time.time() * 1000),
+            born_host=self._host,
+            store_host=self._host,
+            limits=self._limits,
+            trailing_separator=self._config.properties_trailing_separator,
+            queue_ids=queue_ids,
+        )
+
+    def _refuse_long(self, encoded: EncodedMessages, too_long: npt.NDArray[np.int64], first: int, rows: _Rows) -> None:
+        """Refuse records that no file has room for."""
+        for place in too_long.tolist():
+            row = int(encoded.rows[place]) + first
+            rows.refuse(
+                np.array([row]),
+                PutMessageStatus.MESSAGE_ILLEGAL,
+                f"The record of row {row} takes {int(encoded.records.sizes[place])} bytes; a CommitLog file of this "
+                f"store has room for {self._log.largest_record}.",
+            )
+
+    def _count(self, appended: AppendedRows, started: float) -> None:
+        if appended.written:
+            size = int(appended.end - appended.physical_offsets[0])
+            self._stats.put("", appended.written, size, time.perf_counter() - started)
+
+    def _fail(self, error: StoreIOError | TimeoutError) -> None:
+        if isinstance(error, DiskFull | TimeoutError):
+            raise PutRefusal(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error))
+        self._state.fence(error)
+        raise PutRefusal(PutMessageStatus.UNKNOWN_ERROR, str(error))
+
+    def _flush(self, rows: _Rows, end: int) -> None:
+        if not end or self._config.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
+            return
+        status, reason = self._single.await_flush(end)
+        if status is not PutMessageStatus.PUT_OK:
+            rows.refuse(np.flatnonzero(rows.statuses == _OK), status, reason)
+
+
+def _chunks(table: Rows) -> list[tuple[int, pa.RecordBatch]]:
+    """Slices of at most so many rows, and of about so many bytes, each with its first row's number."""
+    count = table.num_rows
+    per_row = max(table.nbytes // count, 1) if count else 1
+    size = max(min(_CHUNK_ROWS, _CHUNK_SIZE // per_row), 1)
+    found = []
+    for first in range(0, count, size):
+        piece = table.slice(first, size)
+        if isinstance(piece, pa.Table):
+            piece = piece.combine_chunks().to_batches()[0]
+        found.append((first, piece))
+    return found
+
+
+def _refuse_row(rows: _Rows, first: int, refusal: Refusal) -> None:
+    rows.refuse(np.array([refusal.row + first]), PutMessageStatus(refusal.kind.value), refusal.reason)
+
+
+def _queues_of(encoded: EncodedMessages) -> tuple[npt.NDArray[np.int64], list[tuple[str, int]]]:
+    """Each record's place among the distinct queues, and these."""
+    if not len(encoded.rows):
+        return np.zeros(0, np.int64), []
+    keys = encoded.topic_codes.astype(np.int64) << 32 | encoded.queue_ids.astype(np.int64)
+    if (keys == keys[0]).all():
+        return np.zeros(len(keys), np.int64), [(encoded.topics[int(keys[0] >> 32)], int(keys[0] & 0xFFFF_FFFF))]
+    distinct, places = np.unique(keys, return_inverse=True)
+    names = [(encoded.topics[key >> 32], key & 0xFFFF_FFFF) for key in distinct.tolist()]
+    return places, names

@@ -1,0 +1,133 @@
+"""ReputMessageService: what the log has and the queues and the index do not have yet, brought to them.
+
+It reads the log itself rather than being told by the puts, so that dispatch after a crash, of another owner's messages,
+and of one's own are the same (invariant 1). It never reads further than readers may (invariant 3).
+
+Source: RocketMQ ``store/DefaultMessageStore.java`` (``ReputMessageService``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from commitlog.errors import CorruptRecord
+from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.format.dispatch_request import DispatchRequests, dispatch_requests, index_entries, units_by_queue
+from commitlog.format.record_scan import RecordScan
+from commitlog.log.index_writer import IndexWriter
+from commitlog.log.log_walk import LogEnd, walk
+from commitlog.log.queue_writers import QueueWriters
+
+__all__ = ["BuildConsumeQueue", "BuildIndex", "CommitLogDispatcher", "ReputMessageService"]
+
+_IDLE_SECONDS = 0.5
+# The shortest wait between two rounds while messages come in; RocketMQ waits as long.
+_INTERVAL_SECONDS = 0.001
+# A round for a few messages costs half a millisecond of the interpreter's lock. Waiting this many times as long as the
+# round took leaves the rest to the puts.
+_REST = 4.0
+# With this much waiting, dispatch is behind and does not rest.
+_BEHIND = 1 << 20
+
+
+class CommitLogDispatcher(Protocol):
+    """One of those who get every record of the log, in order."""
+
+    def dispatch(self, scan: RecordScan, requests: DispatchRequests) -> None: ...
+
+
+class BuildConsumeQueue:
+    """RocketMQ's CommitLogDispatcherBuildConsumeQueue."""
+
+    def __init__(self, queues: QueueWriters) -> None:
+        self._queues = queues
+
+    def dispatch(self, scan: RecordScan, requests: DispatchRequests) -> None:
+        del scan
+        self._queues.append(units_by_queue(requests))
+
+
+class BuildIndex:
+    """RocketMQ's CommitLogDispatcherBuildIndex."""
+
+    def __init__(self, index: IndexWriter) -> None:
+        self._index = index
+
+    def dispatch(self, scan: RecordScan, requests: DispatchRequests) -> None:
+        entries = index_entries(scan, requests)
+        if len(entries.rows):
+            rows = entries.rows
+            self._index.put(entries.key_hashes, requests.physical_offsets[rows], requests.store_timestamps[rows])
+
+
+class ReputMessageService:
+    """Dispatches ``[reput_from, confirm())``. ``confirm`` says how far readers may see."""
+
+    def __init__(
+        self,
+        files: WritableMappedFileQueue,
+        reput_from: int,
+        confirm: Callable[[], int],
+        dispatchers: Sequence[CommitLogDispatcher],
+        delay_levels_ms: Sequence[int],
+        on_dispatched: Callable[[], None],
+    ) -> None:
+        self.reput_from = reput_from
+        self.last_store_timestamp = 0
+        # Set while the thread waits for work without looking by itself; a put then wakes it.
+        self.idle = False
+        self._files = files
+        self._confirm = confirm
+        self._dispatchers = dispatchers
+        self._delay_levels_ms = delay_levels_ms
+        self._on_dispatched = on_dispatched
+        self._lock = threading.Lock()
+
+    @property
+    def behind(self) -> int:
+        """Bytes of the log that readers may see and that are not dispatched yet."""
+        return max(self._confirm() - self.reput_from, 0)
+
+    def run_once(self) -> float:
+        if not self.behind:
+            if not self.idle:
+                self.idle = True  # and one look more: a put may have come before it could see that
+                return _INTERVAL_SECONDS
+            return _IDLE_SECONDS
+        self.idle = False
+        started = time.monotonic()
+        self.dispatch()
+        if self.behind >= _BEHIND:
+            return 0
+        return max(_INTERVAL_SECONDS, (time.monotonic() - started) * _REST)
+
+    def dispatch(self) -> None:
+        """Dispatch everything there is now. ``CorruptRecord`` where the log contradicts itself, ``StoreIOError``."""
+        with self._lock:
+            limit = self._confirm()
+            end = LogEnd()
+            end.offset = self.reput_from
+            for scan in walk(self._files, self.reput_from, limit, end, check_crc=False):
+                requests = dispatch_requests(scan, self._delay_levels_ms)
+                for dispatcher in self._dispatchers:
+                    dispatcher.dispatch(scan, requests)
+                self.last_store_timestamp = int(requests.store_timestamps[-1])
+                self.reput_from = end.offset
+                self._on_dispatched()
+            self.reput_from = end.offset
+            if end.offset < limit:
+                self._refuse(end)
+
+    def _refuse(self, end: LogEnd) -> None:
+        file = self._files.find(end.offset)
+        raise CorruptRecord(
+            f"Record at physical offset {end.offset}",
+            path=file.path if file is not None else self._files.path,
+            offset=end.offset - (file.base if file is not None else 0),
+            expected="a whole record, as this store wrote one there",
+            found=end.stop,
+            advice="Did another program write to the file? Close the store, and open it again to recover.",
+        )

@@ -1,0 +1,70 @@
+"""Whether the store takes puts, and why not.
+
+Source: RocketMQ ``store/RunningFlags.java``.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+
+__all__ = ["RunningFlags", "RunningState"]
+
+
+class RunningFlags(enum.Flag):
+    """RocketMQ's flags, by its own names and bits."""
+
+    NOT_READABLE = 1
+    NOT_WRITEABLE = 1 << 1
+    WRITE_LOGICS_QUEUE_ERROR = 1 << 2
+    WRITE_INDEX_FILE_ERROR = 1 << 3
+    DISK_FULL = 1 << 4
+
+
+_NONE = RunningFlags(0)
+
+
+class RunningState:
+    """The flags, and what fenced the store. A fenced store stays so until it is opened again (invariant 2)."""
+
+    def __init__(self) -> None:
+        self.flags = _NONE
+        self.failure: BaseException | None = None
+        self.closed = False
+        # Read by every put: None, or why none is taken.
+        self.refusal: str | None = None
+        self._lock = threading.Lock()
+
+    def fence(self, failure: BaseException, flag: RunningFlags = RunningFlags.NOT_WRITEABLE) -> None:
+        """Take no more puts. The first failure is the one that is told."""
+        with self._lock:
+            self.flags |= flag | RunningFlags.NOT_WRITEABLE
+            if self.failure is None:
+                self.failure = failure
+            self._explain()
+
+    def set_flag(self, flag: RunningFlags, *, on: bool) -> None:
+        with self._lock:
+            self.flags = self.flags | flag if on else self.flags & ~flag
+            self._explain()
+
+    def close(self) -> None:
+        with self._lock:
+            self.closed = True
+            self._explain()
+
+    @property
+    def writable(self) -> bool:
+        return self.refusal is None
+
+    def _explain(self) -> None:
+        if self.closed:
+            self.refusal = "The store is closed."
+        elif self.failure is not None:
+            self.refusal = f"The store takes no more messages until it is opened again: {self.failure}"
+        elif self.flags & RunningFlags.DISK_FULL:
+            self.refusal = "The disk is nearly full; messages are taken again once there is space."
+        elif self.flags & RunningFlags.NOT_WRITEABLE:
+            self.refusal = "The store was set to take no messages."
+        else:
+            self.refusal = None

@@ -1,0 +1,132 @@
+"""The services of an open store, and the order in which they start and stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.errors import CommitLogError, CorruptStoreError, StoreIOError
+from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
+from commitlog.services.flush_consume_queue import FlushConsumeQueueService
+from commitlog.services.opened_log import OpenedLog
+from commitlog.services.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
+from commitlog.services.running_state import RunningFlags, RunningState
+from commitlog.services.stats import StoreStatsService
+from commitlog.services.worker import Worker
+
+__all__ = ["ServiceGroup"]
+
+
+class ServiceGroup:
+    """Flush, dispatch, allocation and statistics of one store, each on a thread of its own."""
+
+    def __init__(
+        self, log: OpenedLog, config: MessageStoreConfig, state: RunningState, on_dispatched: Callable[[], None]
+    ) -> None:
+        self._log = log
+        self._state = state
+        self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self.stats = StoreStatsService()
+        self.group_commit = GroupCommitService(log.files, self._note_log_flushed)
+        dispatchers: list[CommitLogDispatcher] = [BuildConsumeQueue(log.queues)]
+        if log.index is not None:
+            dispatchers.append(BuildIndex(log.index))
+        self.reput = ReputMessageService(
+            log.files, log.files.max_wrote, self._confirm, dispatchers, config.delay_levels_ms, on_dispatched
+        )
+        self.reput.last_store_timestamp = log.writer.last_store_timestamp
+        self._committer: CommitRealTimeService | None = None
+        flush_queues = FlushConsumeQueueService(log.queues, config, self.flush_everything, self._write_checkpoint)
+        self._reput_worker = Worker("ReputMessageService", self.reput, self._dispatch_failed)
+        self._allocate_worker = Worker("AllocateMappedFileService", log.allocator, self._failed)
+        log.allocator.wake = self._allocate_worker.wake
+        self._workers = [
+            self._allocate_worker,
+            self._reput_worker,
+            Worker("FlushRealTimeService", FlushRealTimeService(log.files, self.group_commit, config), self._failed),
+            Worker("FlushConsumeQueueService", flush_queues, self._failed),
+            Worker("StoreStatsService", self.stats, self._failed),
+        ]
+        if config.transient_store_pool_enable:
+            self._committer = CommitRealTimeService(log.files, config, self.message_arrived)
+            self._workers.append(Worker("CommitRealTimeService", self._committer, self._failed))
+
+    def start(self) -> None:
+        for worker in self._workers:
+            worker.start()
+
+    def stop(self) -> None:
+        """End all threads; nothing is lost by that, since the steps are taken once more by ``close_cleanly``."""
+        for worker in self._workers:
+            worker.stop()
+
+    def message_arrived(self) -> None:
+        """Called after every put: dispatch is woken when it does not look by itself."""
+        if self.reput.idle:
+            self._reput_worker.wake()
+
+    def _confirm(self) -> int:
+        """How far readers may see: under SYNC_FLUSH what is on the device (invariant 3), else what is in the files."""
+        return self._log.files.flushed_where if self._sync else self._log.files.committed_where
+
+    def _note_log_flushed(self) -> None:
+        """After a sync of the log: the checkpoint file learns it, its sync comes with the queues'."""
+        self.message_arrived()
+
+    def _write_checkpoint(self) -> None:
+        self._log.checkpoint.write(self._log.mark(closed=False))
+
+    def dispatch(self) -> None:
+        """Everything that readers may see goes to queues and index. ``StoreIOError``, ``CorruptStoreError``."""
+        try:
+            self.reput.dispatch()
+        except CommitLogError as error:
+            self._dispatch_failed(error)
+            raise
+
+    def flush_everything(self) -> None:
+        """Log, queues, index, then the checkpoint that says so. ``StoreIOError``."""
+        try:
+            if self._committer is not None:
+                self._committer.commit()
+            self.group_commit.flush()
+            self.reput.dispatch()
+            # What is dispatched by now is what the flush of queues and index covers, and this one of the log: messages
+            # that arrived since the first flush are dispatched too, unless that waits for the device.
+            dispatched = self.reput.last_store_timestamp
+            self.group_commit.flush()
+            self._log.queues.flush_all()
+            if self._log.index is not None:
+                self._flush_index()
+            self._log.checkpoint.advance(physic=dispatched, logics=dispatched, index=dispatched)
+            self._log.checkpoint.flush(self._log.mark(closed=False))
+        except StoreIOError as error:
+            self._state.fence(error)
+            raise
+
+    def _flush_index(self) -> None:
+        index = self._log.index
+        assert index is not None
+        try:
+            index.flush()
+        except OSError as error:
+            raise StoreIOError("flush the index in", path=index.path, cause=error) from error
+
+    def close_cleanly(self) -> None:
+        """Flush everything and leave the mark that lets the next open go without a scan. ``StoreIOError``."""
+        if self._state.failure is not None:
+            return
+        self.flush_everything()
+        if self._log.index is not None:
+            try:
+                self._log.index.close()
+            except OSError as error:
+                raise StoreIOError("close the index in", path=self._log.index.path, cause=error) from error
+        self._log.checkpoint.flush(self._log.mark(closed=True))
+
+    def _failed(self, error: BaseException) -> None:
+        self._state.fence(error)
+
+    def _dispatch_failed(self, error: BaseException) -> None:
+        flag = RunningFlags.WRITE_LOGICS_QUEUE_ERROR
+        self._state.fence(error, flag if isinstance(error, CorruptStoreError) else RunningFlags.NOT_WRITEABLE)

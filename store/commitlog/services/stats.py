@@ -1,0 +1,93 @@
+"""StoreStatsService: how many messages were put, how large, how fast, and how long each put took.
+
+Source: RocketMQ ``store/StoreStatsService.java``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["PUT_TIME_BUCKETS_MS", "StoreStats", "StoreStatsService"]
+
+# Upper ends of the buckets; a put that took longer than the last is counted in one more.
+PUT_TIME_BUCKETS_MS = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
+# So many samples of one second are kept: RocketMQ shows rates over 10, 60 and 600 seconds.
+_WINDOWS_SECONDS = (10, 60, 600)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreStats:
+    """A moment's statistics. Sizes are bytes of bodies and records, rates are messages a second.
+
+    ``put_times`` has one count for each of ``PUT_TIME_BUCKETS_MS`` and one for longer puts.
+    """
+
+    put_message_times_total: int
+    put_message_size_total: int
+    put_message_failed_times: int
+    put_message_entire_time_max_ms: float
+    put_times: tuple[int, ...]
+    put_tps: dict[int, float]
+    topic_put_times: dict[str, int]
+    topic_put_sizes: dict[str, int]
+    dispatch_behind_bytes: int = 0
+
+
+class StoreStatsService:
+    """Counts puts; ``run_once`` takes a sample a second for the rates."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._times: Counter[str] = Counter()
+        self._sizes: Counter[str] = Counter()
+        self._buckets = [0] * (len(PUT_TIME_BUCKETS_MS) + 1)
+        self._failed = 0
+        self._longest = 0.0
+        self._samples: deque[tuple[float, int]] = deque([(clock(), 0)], maxlen=_WINDOWS_SECONDS[-1] + 1)
+
+    def put(self, topic: str, count: int, size: int, seconds: float) -> None:
+        """``count`` messages of ``size`` bytes together were put in one call that took ``seconds``."""
+        milliseconds = seconds * 1000
+        with self._lock:
+            self._times[topic] += count
+            self._sizes[topic] += size
+            self._buckets[bisect_left(PUT_TIME_BUCKETS_MS, int(milliseconds))] += count
+            if milliseconds > self._longest:
+                self._longest = milliseconds
+
+    def failed(self) -> None:
+        """A put was not PUT_OK."""
+        with self._lock:
+            self._failed += 1
+
+    def run_once(self) -> float:
+        with self._lock:
+            self._samples.append((self._clock(), self._times.total()))
+        return 1.0
+
+    def snapshot(self, dispatch_behind: int = 0) -> StoreStats:
+        with self._lock:
+            total = self._times.total()
+            return StoreStats(
+                put_message_times_total=total,
+                put_message_size_total=self._sizes.total(),
+                put_message_failed_times=self._failed,
+                put_message_entire_time_max_ms=self._longest,
+                put_times=tuple(self._buckets),
+                put_tps={window: self._rate(window, total) for window in _WINDOWS_SECONDS},
+                topic_put_times=dict(self._times),
+                topic_put_sizes=dict(self._sizes),
+                dispatch_behind_bytes=dispatch_behind,
+            )
+
+    def _rate(self, window: int, total: int) -> float:
+        now = self._clock()
+        since = next((sample for sample in self._samples if now - sample[0] <= window), self._samples[-1])
+        elapsed = now - since[0]
+        return (total - since[1]) / elapsed if elapsed > 0 else 0.0

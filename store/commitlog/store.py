@@ -1,0 +1,208 @@
+"""``MessageStore``: the owner of a store directory. The one place that wires everything together.
+
+One owner at a time, in one process; readers of any number stand beside it (``StoreReader``). docs/durability.md says
+what a put promises under which flush mode, and what a crash leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from commitlog.config import MessageStoreConfig
+from commitlog.errors import StoreClosed
+from commitlog.format.message_columns import Rows
+from commitlog.log.owner_directory import OwnerDirectory
+from commitlog.log.recovery import Progress, Recovered
+from commitlog.message import Message, PutMessageResult
+from commitlog.reader import StoreReader
+from commitlog.services.opened_log import OpenedLog, open_log
+from commitlog.services.put_message import PutMessageService
+from commitlog.services.put_messages import PutMessagesResult, PutMessagesService
+from commitlog.services.running_state import RunningFlags, RunningState
+from commitlog.services.service_group import ServiceGroup
+from commitlog.services.stats import StoreStats
+
+__all__ = ["MessageStore"]
+
+
+class MessageStore:
+    """A store that this process owns: put messages, wait for messages, close.
+
+    Use it as a context manager. Any number of threads may put. A process that forks must not use it in the child.
+    """
+
+    def __init__(self, directory: OwnerDirectory, log: OpenedLog, config: MessageStoreConfig) -> None:
+        """Use ``MessageStore.open``."""
+        self.path = directory.path
+        self.config = config
+        self._directory = directory
+        self._log = log
+        self._state = RunningState()
+        self._arrived = threading.Condition()
+        self._process = os.getpid()
+        self._services = ServiceGroup(log, config, self._state, self._on_dispatched)
+        wake = self._services.message_arrived
+        self._putter = PutMessageService(
+            config, log.writer, self._services.group_commit, self._state, self._services.stats, wake
+        )
+        self._bulk = PutMessagesService(
+            config, log.writer, self._putter, self._state, self._services.stats, self._queue_count, wake
+        )
+        self._services.start()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        config: MessageStoreConfig | None = None,
+        *,
+        lock_timeout: float = 0.0,
+        accept_lost_log: bool = False,
+        rebuild: bool = False,
+        progress: Progress | None = None,
+    ) -> MessageStore:
+        """Open the store at ``path``, or make one there.
+
+        After a clean close this takes constant time; after a crash the log is scanned, and ``progress`` is called with
+        the bytes done and the bytes there are at most. ``lock_timeout`` is how many seconds to wait for another owner.
+        ``rebuild`` builds all queues and index files anew from the log. ``accept_lost_log`` begins an empty store where
+        queues are left of a log that is gone.
+
+        ``StoreLocked``, ``LogLost``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``; ``CorruptStoreError``
+        for damage that no crash explains (invariant 5); ``StoreIOError``.
+        """
+        config = config or MessageStoreConfig()
+        directory = OwnerDirectory.open(os.path.abspath(os.fspath(path)), lock_timeout=lock_timeout)
+        try:
+            log = open_log(directory, config, accept_lost_log=accept_lost_log, rebuild=rebuild, progress=progress)
+        except BaseException:
+            directory.close(clean=False)
+            raise
+        return cls(directory, log, config)
+
+    def __enter__(self) -> MessageStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def recovered(self) -> Recovered | None:
+        """What recovery found when the store was opened; None after a clean close, which needs none."""
+        return self._log.recovered
+
+    @property
+    def flags(self) -> RunningFlags:
+        """RocketMQ's running flags: what the store does not do at the moment."""
+        return self._state.flags
+
+    @property
+    def writable(self) -> bool:
+        """Whether puts are taken."""
+        return self._state.writable
+
+    def set_writable(self, writable: bool) -> None:
+        """Take puts, or answer them with SERVICE_NOT_AVAILABLE. A store that failed stays closed to them."""
+        self._state.set_flag(RunningFlags.NOT_WRITEABLE, on=not writable)
+
+    def put_message(self, message: Message) -> PutMessageResult:
+        """Append one message. The result says how it ended; nothing is raised for what message or disk are like."""
+        self._refuse_closed()
+        return self._putter.put_message(message)
+
+    def put_message_batch(self, messages: Sequence[Message]) -> PutMessageResult:
+        """Append messages of one queue in one piece, as RocketMQ's MessageExtBatch: one status for all of them."""
+        self._refuse_closed()
+        return self._putter.put_batch(messages)
+
+    def put_messages(self, table: Rows, *, topic: str | None = None) -> PutMessagesResult:
+        """Append the rows of an Arrow table or record batch; status and offsets for each row.
+
+        Columns (all but ``body`` may be left out or null): ``body`` or ``value``, ``topic`` (else the argument),
+        ``tags``, ``keys`` or ``key``, ``queueId``, ``shardingKey``, ``properties``, ``flag``, ``bornTimestamp``,
+        ``delayLevel``. Rows that no store takes get their status, the others are appended. ``InvalidValue`` for
+        columns that cannot be, before anything is written.
+        """
+        self._refuse_closed()
+        return self._bulk.put_messages(table, topic=topic)
+
+    def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout: float | None = None) -> bool:
+        """Wait until the queue holds a message at ``offset`` or behind; False when ``timeout`` seconds have passed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+
+        def there() -> bool:
+            return self._log.queues.next_offset(topic, queue_id) > offset
+
+        with self._arrived:
+            while not there():
+                self._refuse_closed()
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._arrived.wait(left)
+        return True
+
+    def flush(self) -> None:
+        """Bring everything that was put to the device, queues, index and checkpoint included. ``StoreIOError``."""
+        self._refuse_closed()
+        self._services.flush_everything()
+
+    def dispatch(self) -> None:
+        """Return when everything that was put before (and flushed, under SYNC_FLUSH) is in its queue and the index."""
+        self._refuse_closed()
+        self._services.dispatch()
+
+    def reader(self) -> StoreReader:
+        """A new reader of this store, to be closed by the caller."""
+        return StoreReader.open(self.path)
+
+    def stats(self) -> StoreStats:
+        """How many messages were put, how large, how fast; and how far dispatch is behind, in bytes."""
+        return self._services.stats.snapshot(self._services.reput.behind)
+
+    def physical_bounds(self) -> tuple[int, int]:
+        """First byte of the log, and its end."""
+        return self._log.files.min_offset, self._log.files.max_wrote
+
+    def flushed_where(self) -> int:
+        """The end of what is known to be on the device."""
+        return self._log.files.flushed_where
+
+    def close(self) -> None:
+        """Flush, dispatch and close everything, so that the next open needs no scan. A second call does nothing.
+
+        ``StoreIOError`` when that fails; the store is then as after a crash, and opening it finds out what is there.
+        """
+        if self._state.closed:
+            return
+        self._state.close()
+        if os.getpid() != self._process:
+            return  # a forked child has no threads, and the files are its parent's
+        with self._arrived:
+            self._arrived.notify_all()
+        clean = False
+        try:
+            self._services.stop()
+            self._services.close_cleanly()
+            clean = self._state.failure is None
+        finally:
+            self._log.close()
+            self._directory.close(clean=clean)
+
+    def _on_dispatched(self) -> None:
+        with self._arrived:
+            self._arrived.notify_all()
+
+    def _queue_count(self, topic: str) -> int:
+        """Over how many queues messages without one are spread: as many as the topic has, at least the default."""
+        return max(self.config.default_topic_queue_nums, self._log.queues.highest_id(topic) + 1)
+
+    def _refuse_closed(self) -> None:
+        if self._state.closed or os.getpid() != self._process:
+            raise StoreClosed(f"The store of {self.path} is closed; open it again.")
