@@ -6,8 +6,9 @@ Source: RocketMQ ``store/config/MessageStoreConfig.java``, ``store/config/FlushD
 from __future__ import annotations
 
 import enum
+import ipaddress
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 
 from commitlog.errors import InvalidValue
@@ -19,6 +20,8 @@ _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
 _UNIT_SIZE = 20
 _LARGEST_FILE = 2**31 - 1
+# What a record takes beside its body, at most, fits 128 KiB.
+_LARGEST_BODY = _LARGEST_FILE - 128 * _KIB
 
 
 class FlushDiskType(enum.Enum):
@@ -98,10 +101,11 @@ class MessageStoreConfig:
     listen_port: int = 10_911
     """Port of the store host."""
 
-    disk_max_used_space_ratio: float = field(default=0.90)
-    """With more of the disk used than this, puts are refused."""
+    disk_space_warning_level_ratio: float = 0.90
+    """With more of the disk used than this part, puts are refused; 1.0 never refuses them."""
 
     def __post_init__(self) -> None:
+        self._require_types()
         self._require_positive()
         self._require("mapped_file_size_commit_log", 4 * _KIB, _LARGEST_FILE)
         self._require("mapped_file_size_consume_queue", _UNIT_SIZE, _LARGEST_FILE)
@@ -111,13 +115,29 @@ class MessageStoreConfig:
                 f"not {self.mapped_file_size_consume_queue}."
             )
         self._require("max_index_num", 2, _LARGEST_FILE)
-        if not isinstance(self.flush_disk_type, FlushDiskType):
-            raise InvalidValue(f"flush_disk_type is a FlushDiskType, not {self.flush_disk_type!r}.")
+        self._require("max_message_size", 1, _LARGEST_BODY)
+        self._require("default_topic_queue_nums", 1, _LARGEST_FILE)
+        self._require("listen_port", 0, 65_535)
+        for name in ("flush_interval_commit_log", "commit_interval_commit_log", "flush_interval_consume_queue"):
+            self._require(name, 1, _LARGEST_FILE)
+        try:
+            ipaddress.ip_address(self.broker_ip)
+        except ValueError as error:
+            raise InvalidValue(f"broker_ip is an IPv4 or IPv6 address, not {self.broker_ip!r}.") from error
         if self.transient_store_pool_enable and self.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             raise InvalidValue("transient_store_pool_enable works with ASYNC_FLUSH only.")
-        if not 0.0 < self.disk_max_used_space_ratio <= 1.0:
-            raise InvalidValue(f"disk_max_used_space_ratio is above 0 and at most 1: {self.disk_max_used_space_ratio}.")
+        if not 0.0 < self.disk_space_warning_level_ratio <= 1.0:
+            raise InvalidValue(
+                f"disk_space_warning_level_ratio is above 0 and at most 1: {self.disk_space_warning_level_ratio}."
+            )
         parse_delay_levels(self.message_delay_level)
+
+    def _require_types(self) -> None:
+        for setting in fields(self):
+            value, kind = getattr(self, setting.name), type(setting.default)
+            takes = (int, float) if kind is float else kind
+            if not isinstance(value, takes) or (isinstance(value, bool) and kind is not bool):
+                raise InvalidValue(f"{setting.name} is of type {kind.__name__}, not {value!r}.")
 
     def _require_positive(self) -> None:
         for setting in fields(self):
@@ -157,7 +177,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     for part in text.split():
         match = _LEVEL.fullmatch(part)
         if match is None:
-            raise InvalidValue(f"A delay level is a number and s, m, h or d, not {part!r} (in {text!r}).")
+            raise InvalidValue(f"A level of message_delay_level is a number and s, m, h or d: {part!r} in {text!r}.")
         levels.append(int(match[1]) * _UNIT_MS[match[2]])
     if not levels:
         raise InvalidValue("message_delay_level names no level.")

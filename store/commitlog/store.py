@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import StoreClosed
+from commitlog.errors import InvalidValue, StoreClosed
 from commitlog.format.message_columns import Rows
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.recovery import Progress, Recovered
 from commitlog.message import Message, PutMessageResult
+from commitlog.paths import validate_topic
 from commitlog.reader import StoreReader
 from commitlog.services.opened_log import OpenedLog, open_log
 from commitlog.services.put_message import PutMessageService
@@ -27,6 +28,8 @@ from commitlog.services.service_group import ServiceGroup
 from commitlog.services.stats import StoreStats
 
 __all__ = ["MessageStore"]
+
+_MAX_QUEUE_ID = 2**31 - 1
 
 
 class MessageStore:
@@ -79,10 +82,14 @@ class MessageStore:
         directory = OwnerDirectory.open(os.path.abspath(os.fspath(path)), lock_timeout=lock_timeout)
         try:
             log = open_log(directory, config, accept_lost_log=accept_lost_log, rebuild=rebuild, progress=progress)
+            try:
+                return cls(directory, log, config)
+            except BaseException:
+                log.close()
+                raise
         except BaseException:
             directory.close(clean=False)
             raise
-        return cls(directory, log, config)
 
     def __enter__(self) -> MessageStore:
         return self
@@ -113,13 +120,19 @@ class MessageStore:
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result says how it ended; nothing is raised for what message or disk are like."""
-        self._refuse_closed()
-        return self._putter.put_message(message)
+        self._enter()
+        try:
+            return self._putter.put_message(message)
+        finally:
+            self._state.leave()
 
     def put_message_batch(self, messages: Sequence[Message]) -> PutMessageResult:
         """Append messages of one queue in one piece, as RocketMQ's MessageExtBatch: one status for all of them."""
-        self._refuse_closed()
-        return self._putter.put_batch(messages)
+        self._enter()
+        try:
+            return self._putter.put_batch(messages)
+        finally:
+            self._state.leave()
 
     def put_messages(self, table: Rows, *, topic: str | None = None) -> PutMessagesResult:
         """Append the rows of an Arrow table or record batch; status and offsets for each row.
@@ -129,19 +142,23 @@ class MessageStore:
         ``delayLevel``. Rows that no store takes get their status, the others are appended. ``InvalidValue`` for
         columns that cannot be, before anything is written.
         """
-        self._refuse_closed()
-        return self._bulk.put_messages(table, topic=topic)
+        self._enter()
+        try:
+            return self._bulk.put_messages(table, topic=topic)
+        finally:
+            self._state.leave()
 
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout: float | None = None) -> bool:
-        """Wait until the queue holds a message at ``offset`` or behind; False when ``timeout`` seconds have passed."""
+        """Wait until the queue holds a message at ``offset`` or behind; False when ``timeout`` seconds have passed.
+
+        ``StoreClosed`` when the store is closed meanwhile; ``InvalidValue`` for what cannot be a queue.
+        """
+        validate_topic(topic)
+        if not 0 <= queue_id <= _MAX_QUEUE_ID:
+            raise InvalidValue(f"A queue id is 0 to {_MAX_QUEUE_ID}, not {queue_id}.")
         deadline = None if timeout is None else time.monotonic() + timeout
-
-        def there() -> bool:
-            return self._log.queues.next_offset(topic, queue_id) > offset
-
         with self._arrived:
-            while not there():
-                self._refuse_closed()
+            while self._next_offset(topic, queue_id) <= offset:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False
@@ -150,13 +167,19 @@ class MessageStore:
 
     def flush(self) -> None:
         """Bring everything that was put to the device, queues, index and checkpoint included. ``StoreIOError``."""
-        self._refuse_closed()
-        self._services.flush_everything()
+        self._enter_open()
+        try:
+            self._services.flush_everything()
+        finally:
+            self._state.leave()
 
     def dispatch(self) -> None:
         """Return when everything that was put before (and flushed, under SYNC_FLUSH) is in its queue and the index."""
-        self._refuse_closed()
-        self._services.dispatch()
+        self._enter_open()
+        try:
+            self._services.dispatch()
+        finally:
+            self._state.leave()
 
     def reader(self) -> StoreReader:
         """A new reader of this store, to be closed by the caller."""
@@ -177,13 +200,14 @@ class MessageStore:
     def close(self) -> None:
         """Flush, dispatch and close everything, so that the next open needs no scan. A second call does nothing.
 
-        ``StoreIOError`` when that fails; the store is then as after a crash, and opening it finds out what is there.
+        Puts that are under way end first. ``StoreIOError`` when closing fails; the store is then as after a crash, and
+        opening it finds out what is there.
         """
-        if self._state.closed:
-            return
-        self._state.close()
         if os.getpid() != self._process:
-            return  # a forked child has no threads, and the files are its parent's
+            self._state.abandon()  # a forked child has no threads, and the files are its parent's
+            return
+        if not self._state.close():
+            return
         with self._arrived:
             self._arrived.notify_all()
         clean = False
@@ -203,6 +227,24 @@ class MessageStore:
         """Over how many queues messages without one are spread: as many as the topic has, at least the default."""
         return max(self.config.default_topic_queue_nums, self._log.queues.highest_id(topic) + 1)
 
-    def _refuse_closed(self) -> None:
-        if self._state.closed or os.getpid() != self._process:
+    def _next_offset(self, topic: str, queue_id: int) -> int:
+        self._enter_open()
+        try:
+            return self._log.queues.next_offset(topic, queue_id)
+        finally:
+            self._state.leave()
+
+    def _enter(self) -> None:
+        """A call begins; until it is over, ``close`` waits for it."""
+        if os.getpid() != self._process:
+            raise StoreClosed(
+                f"The store of {self.path} was opened by process {self._process}; a process that was forked from it "
+                "cannot use it."
+            )
+        self._state.enter()
+
+    def _enter_open(self) -> None:
+        self._enter()
+        if self._state.closed:
+            self._state.leave()
             raise StoreClosed(f"The store of {self.path} is closed; open it again.")

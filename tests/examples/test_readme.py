@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from commitlog import StoreReader
 from tests.support.local_spark import PROJECT, make_java_available
 
 __all__: list[str] = []
@@ -49,6 +50,15 @@ def run(program: str, store: Path, directory: Path) -> str:
 def test_quick_start_for_python(golden_533: Path, tmp_path: Path) -> None:
     printed = run(python_blocks()["Quick start: Python"], golden_533, tmp_path)
     assert "['queueOffset', 'keys', 'body']" in printed
+
+
+def test_quick_start_for_writing(tmp_path: Path) -> None:
+    program = python_blocks()["Quick start: writing"]
+    assert "/tmp/shop-store" in program
+    printed = run(program.replace("/tmp/shop-store", str(tmp_path / "shop")), tmp_path, tmp_path)
+    assert printed.startswith("PutMessageStatus.PUT_OK")
+    with StoreReader.open(tmp_path / "shop") as reader:
+        assert sum(queue.max_offset for queue in reader.queues("orders")) == 4
 
 
 @pytest.mark.spark

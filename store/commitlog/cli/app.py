@@ -13,7 +13,10 @@ import typer
 from typer.core import TyperGroup
 
 from commitlog.cli import render, scan, summary
-from commitlog.errors import MessageNotFound
+from commitlog.cli.message_lines import BadLine, Defaults, LineFormat, read_batches
+from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.errors import InvalidValue, MessageNotFound, StoreOpenError
+from commitlog.paths import validate_new_topic
 from commitlog.reader import StoreReader
 
 __all__ = ["ReaderGone", "app"]
@@ -35,7 +38,7 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    help="Look into a RocketMQ store directory: no broker, no lock, nothing is written.",
+    help="Look into a RocketMQ store directory: no broker, no lock, nothing is written but by 'produce'.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -46,6 +49,13 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs: one object a line.")]
 QueueOption = Annotated[
     int | None, typer.Option("--queue", "-q", min=0, help="Only this queue; else all, in log order.")
+]
+
+SizeOption = Annotated[
+    int | None, typer.Option(min=1, help="Bytes of a file; for a new store only.", show_default=False)
+]
+CountOption = Annotated[
+    int | None, typer.Option(min=1, help="Of index files that are made from now on.", show_default=False)
 ]
 
 _POLL_SECONDS = 0.25
@@ -152,6 +162,96 @@ def query(
     if not found:
         raise MessageNotFound(f"No message of topic {topic!r} with key {key!r} in the index of {path}.")
     _emit((scan.as_row(message) for message in found), as_json)
+
+
+@app.command()
+def verify(path: StorePath, as_json: AsJson = False) -> None:
+    """Check every record, unit and index entry against each other. Reads everything, changes nothing.
+
+    Exit code 1 when there is an error; notes (what a crash leaves, or an owner at work) are none.
+    """
+    from commitlog.cli.progress import progress_bar
+    from commitlog.cli.verify import print_report
+    from commitlog.log.verification import verification_report
+
+    try:
+        with progress_bar("verifying") as progress:
+            report = verification_report(path, progress=progress)
+    except StoreOpenError as error:
+        _say(error)
+        raise typer.Exit(2) from error
+    print_report(report, as_json=as_json)
+    if report.errors:
+        raise typer.Exit(1)
+
+
+@app.command()
+def produce(
+    path: StorePath,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Of messages that name none.")] = None,
+    line_format: Annotated[
+        LineFormat, typer.Option("--format", help="A line is the text of a body, or a JSON object.")
+    ] = LineFormat.LINES,
+    ndjson: Annotated[bool, typer.Option("--ndjson", help="The same as --format ndjson.")] = False,
+    tags: Annotated[str | None, typer.Option(help="Of messages that have none.")] = None,
+    key: Annotated[str | None, typer.Option(help="Of messages that have none.")] = None,
+    queue_id: Annotated[int | None, typer.Option(min=0, help="Of messages that name none; else in turn.")] = None,
+    sync: Annotated[bool, typer.Option("--sync/--async", help="Wait for the device, or flush later.")] = True,
+    batch_size: Annotated[int, typer.Option(min=1, help="At most so many messages are put at once.")] = 1000,
+    create: Annotated[bool, typer.Option("--create/--no-create", help="Make a store that is not there.")] = False,
+    lock_timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for another owner.")] = 0.0,
+    as_json: AsJson = False,
+    mapped_file_size_commit_log: SizeOption = None,
+    mapped_file_size_consume_queue: SizeOption = None,
+    max_hash_slot_num: CountOption = None,
+    max_index_num: CountOption = None,
+) -> None:
+    """Put messages from standard input, a line each, into a store. Takes the store's lock.
+
+    The fields of a JSON line: body or bodyBase64, topic, tags, keys (a string or a list), queueId, properties, flag,
+    delayLevel, shardingKey.
+    """
+    from commitlog.cli import produce as put
+
+    line_format = LineFormat.NDJSON if ndjson else line_format
+    sizes = {
+        "mapped_file_size_commit_log": mapped_file_size_commit_log,
+        "mapped_file_size_consume_queue": mapped_file_size_consume_queue,
+        "max_hash_slot_num": max_hash_slot_num,
+        "max_index_num": max_index_num,
+    }
+    given = {name: size for name, size in sizes.items() if size is not None}
+    flush = FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH
+    config = _checked_config(given | {"flush_disk_type": flush}, topic, line_format)
+    fixed = [name for name in given if name.startswith("mapped_file_size")]
+    if fixed and put.is_store(path):
+        option = "--" + fixed[0].replace("_", "-")
+        raise typer.BadParameter(f"{path} is a store already, and keeps its sizes.", param_hint=option)
+    defaults = Defaults(topic=topic, tags=tags, key=key, queue_id=queue_id)
+    batches = read_batches(sys.stdin.buffer, line_format, defaults, batch_size)
+    store = put.open_store(path, config, create=create, lock_timeout=lock_timeout)
+    try:
+        put.put_batches(store, batches, as_json=as_json)
+    except (BadLine, put.Refused) as error:
+        _say(error)
+        raise typer.Exit(1) from error
+
+
+def _checked_config(settings: dict[str, Any], topic: str | None, line_format: LineFormat) -> MessageStoreConfig:
+    """The store's configuration; wrong usage is told before a store is opened, or made."""
+    if topic is None and line_format is LineFormat.LINES:
+        raise typer.BadParameter("Lines of text name no topic; give one.", param_hint="--topic")
+    try:
+        if topic is not None:
+            validate_new_topic(topic)
+        return MessageStoreConfig.from_mapping(settings)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _say(error: Exception) -> None:
+    sys.stdout.flush()
+    print(f"commitlog: {error}", file=sys.stderr)
 
 
 def _emit(rows: Iterator[dict[str, Any]], as_json: bool) -> None:

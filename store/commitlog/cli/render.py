@@ -16,12 +16,13 @@ from rich.text import Text
 from commitlog.cli.summary import QueueSummary, StoreSummary
 from commitlog.paths import is_system_topic
 
-__all__ = ["print_line", "print_message", "print_summary"]
+__all__ = ["print_line", "print_message", "print_summary", "printable_text", "uncut_console"]
 
 _UNCUT = 100_000
 
 
-def _console() -> Console:
+def uncut_console() -> Console:
+    """The console for stdout."""
     # What goes to a file or another program is not cut to the width of a terminal.
     return Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else _UNCUT)
 
@@ -45,7 +46,12 @@ def _body_text(body: bytes) -> str:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         return "hex:" + body.hex()
-    # Control characters of a message must not reach the terminal.
+    return printable_text(text)
+
+
+def printable_text(text: str) -> str:
+    """Text without control characters: those of a message must not reach the terminal."""
+    # A lone surrogate, of a file name that is no UTF-8, is not printable either.
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
@@ -74,7 +80,7 @@ def print_message(row: dict[str, Any], *, as_json: bool) -> None:
         else:
             shown = "-" if value is None else _body_text(str(_json_value(value)).encode())
         table.add_row(Text(name, style="bold"), Text(shown))
-    _console().print(table)
+    uncut_console().print(table)
 
 
 def _when(milliseconds: int | None) -> str:
@@ -88,7 +94,7 @@ def _when(milliseconds: int | None) -> str:
 
 def print_summary(found: StoreSummary, *, with_queues: bool, with_sizes: bool) -> None:
     """The store, then a row for every topic or queue; what could not be read goes to stderr."""
-    console = _console()
+    console = uncut_console()
     console.print(Text(found.path, style="bold"))
     console.print(
         f"log [{found.min_physical_offset}, {found.max_physical_offset}) in {found.commit_log_files} files, "

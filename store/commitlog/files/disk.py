@@ -40,6 +40,7 @@ __all__ = [
     "file_size",
     "free_ratio",
     "identity",
+    "is_allocated",
     "is_directory",
     "is_symlink",
     "list_names",
@@ -50,7 +51,6 @@ __all__ = [
     "open_file",
     "open_for_writing",
     "populate_pages",
-    "process_name",
     "read_at",
     "read_file",
     "remove_directory",
@@ -63,6 +63,7 @@ __all__ = [
     "truncate",
     "unlink",
     "write_at",
+    "write_mapped",
 ]
 
 
@@ -365,6 +366,18 @@ def store_mapped(
     target[indexes] = values
 
 
+def is_allocated(descriptor: int) -> bool:
+    """Whether all of the file has space on the device, as far as the number of its blocks tells."""
+    found = os.fstat(descriptor)
+    return found.st_blocks * _STAT_BLOCK_SIZE >= found.st_size
+
+
+def write_mapped(mapping: mmap.mmap, data: Bytes, offset: int, *, descriptor: int) -> None:
+    """Write ``data`` at ``offset`` through a writable mapping of the file that ``descriptor`` has open."""
+    del descriptor  # for those who record what is written
+    mapping[offset : offset + len(data)] = data
+
+
 def free_ratio(path: str) -> float:
     """Which part of the file system's space is free for this user: 0.0 to 1.0."""
     found = os.statvfs(path)
@@ -378,13 +391,3 @@ def file_key(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
-
-
-def process_name(process: int) -> str:
-    """What a process runs, as ``/proc`` tells it; empty where it does not."""
-    try:
-        with open(f"/proc/{process}/cmdline", "rb") as stream:
-            words = stream.read(4096).split(b"\0")
-    except OSError:
-        return ""
-    return os.path.basename(words[0].decode("utf-8", "replace"))

@@ -8,6 +8,7 @@ Source: RocketMQ ``store/DefaultMessageStore.java`` (``start``: ``lockFile.getCh
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import struct
@@ -31,8 +32,19 @@ _RETRY_SECONDS = 0.01
 # Linux's struct flock with 64-bit offsets: l_type, l_whence, l_start, l_len, l_pid.
 _FLOCK = struct.Struct("hhqqi4x")
 
-_held: set[tuple[int, int]] = set()
-_held_lock = threading.Lock()
+
+class _Held:
+    """The locks that this process holds, by device and inode of their files."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.keys: set[tuple[int, int]] = set()
+        self.lock = threading.Lock()
+
+
+_held = _Held()
 
 
 class StoreLock:
@@ -58,10 +70,10 @@ class StoreLock:
 
     @classmethod
     def _acquire_now(cls, path: str) -> StoreLock:
-        with _held_lock:
+        with _held.lock:
             # Asked before the file is opened: closing another descriptor would drop the lock that is held.
             found = _key_of(path)
-            if found in _held:
+            if found in _held.keys:
                 raise _refusal(path, os.getpid())
             try:
                 descriptor = disk.open_for_writing(path) if found is not None else disk.create_file(path)
@@ -77,17 +89,19 @@ class StoreLock:
                 if error.errno in (errno.EACCES, errno.EAGAIN):
                     raise _refusal(path, holder) from error
                 raise StoreIOError("lock", path=path, cause=error) from error
-            _held.add(key)
+            _held.keys.add(key)
         if identity.size == 0:
-            disk.write_at(descriptor, _CONTENT, 0)
+            # RocketMQ writes it too, and nobody reads it: a full disk is no reason to refuse.
+            with contextlib.suppress(OSError):
+                disk.write_at(descriptor, _CONTENT, 0)
         return cls(path, descriptor, key)
 
     def release(self) -> None:
         """Let the next owner in. In a forked child this does nothing: the lock is the parent's."""
         if os.getpid() != self._process:
             return
-        with _held_lock:
-            _held.discard(self._key)
+        with _held.lock:
+            _held.keys.discard(self._key)
             disk.close(self._descriptor)
 
 
@@ -107,13 +121,23 @@ def _holder(descriptor: int) -> int | None:
     return process if kind != fcntl.F_UNLCK and process > 0 else None
 
 
+def _process_name(process: int) -> str:
+    """What a process runs, as ``/proc`` tells it; empty where it does not."""
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as stream:
+            words = stream.read(4096).split(b"\0")
+    except OSError:
+        return ""
+    return os.path.basename(words[0].decode("utf-8", "replace"))
+
+
 def _refusal(path: str, holder: int | None) -> StoreLocked:
     if holder == os.getpid():
         who = f"this process ({holder}) has it open already"
     elif holder is None:
         who = "another process, perhaps a RocketMQ broker, owns it"
     else:
-        name = disk.process_name(holder)
+        name = _process_name(holder)
         who = f"process {holder}{f' ({name})' if name else ''} owns it"
         if name and "java" in name:
             who += ", probably a RocketMQ broker"
@@ -125,8 +149,9 @@ def _refusal(path: str, holder: int | None) -> StoreLocked:
 
 
 def _forget_in_child() -> None:
-    # A forked child holds no lock of its parent's, and may open a store of its own.
-    _held.clear()
+    # A forked child holds no lock of its parent's, and may open a store of its own. The thread of the parent that had
+    # the table's own lock is not there to release it.
+    _held.forget()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

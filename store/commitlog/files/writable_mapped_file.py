@@ -7,31 +7,42 @@ Three positions, each at most the one before it::
     | on the device      | in the kernel    | in the pool's buffer| allocated, zero        |
     +--------------------+------------------+---------------------+------------------------+
 
-Without a buffer of the transient pool, what is written is committed at once. Bytes go out by ``pwrite`` and are read
-through the mapping; the kernel keeps both the same. A write through the mapping would be no faster for whole records,
-and would turn a failing disk into a SIGBUS.
+Without a buffer of the transient pool, what is written is committed at once. Single records go out through a mapping,
+large pieces by ``pwrite``; the kernel keeps both, and what readers map, the same. A system call lets go of the
+interpreter's lock, and of many threads that put, each would queue for it again with the put lock in its hands. The
+space was allocated when the file was made, so that a full disk is an error there and no SIGBUS here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
+import sys
 import threading
 import time
+from collections.abc import Iterator
 
 from commitlog.errors import DiskFull, StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.transient_store_pool import PooledBuffer
 
-__all__ = ["TEMPORARY_SUFFIX", "WritableMappedFile", "make_file"]
+__all__ = ["FENCED", "NO_SPACE", "TEMPORARY_SUFFIX", "WritableMappedFile", "make_file"]
 
 # What a file is called until it is whole.
 TEMPORARY_SUFFIX = ".tmp"
+# What to do after a write or a sync that failed.
+FENCED = "Whether its bytes are on the device is unknown; the store takes no more writes until it is opened again."
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+# What the system says when there is no room, of the disk's or of a user's share of it.
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _ZEROS = bytes(1 << 20)
+# Up to this many bytes a copy is cheaper than a system call.
+_SMALL = 64 << 10
+# How much of what was written through the mapping stays in the process's memory.
+_RESIDENT = 8 << 20
 
 
 def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False) -> None:
@@ -40,6 +51,7 @@ def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False)
     ``sparse`` leaves the space to be taken when it is written. ``DiskFull``, ``StoreIOError``; then nothing is left.
     """
     temporary = path + TEMPORARY_SUFFIX
+    made = temporary
     try:
         if disk.exists(temporary):
             disk.unlink(temporary)
@@ -55,10 +67,12 @@ def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False)
         finally:
             disk.close(descriptor)
         disk.rename(temporary, path)
+        made = path
         disk.sync_directory(os.path.dirname(path))
     except OSError as error:
-        _remove_quietly(temporary)
-        if error.errno in _NO_SPACE:
+        # Also under its own name: with that not on the device, the file is not to be used.
+        _remove_quietly(made)
+        if error.errno in NO_SPACE:
             raise DiskFull(
                 f"make a file of {size} bytes at", path=path, cause=error, advice="Free some space and put again."
             ) from error
@@ -85,6 +99,10 @@ class WritableMappedFile(MappedFile):
         self.committed_position = 0
         self.flushed_position = 0
         self._buffer: PooledBuffer | None = None
+        # For small writes: None until the first one, and where there can be none.
+        self._window: mmap.mmap | None = None
+        self._maps = sys.platform == "linux"
+        self._dropped = 0
         self._holders = 0
         self._reference_lock = threading.Lock()
         self._shutdown_at: float | None = None
@@ -117,13 +135,38 @@ class WritableMappedFile(MappedFile):
             self._buffer.view[self.wrote_position : self.wrote_position + length] = data
             self.wrote_position += length
             return
-        self._write(data, self.wrote_position)
+        if length <= _SMALL and self._mapped():
+            assert self._window is not None
+            disk.write_mapped(self._window, data, self.wrote_position, descriptor=self._descriptor)
+        else:
+            self._write(data, self.wrote_position)
         self.wrote_position += length
         self.committed_position = self.wrote_position
+
+    def _mapped(self) -> bool:
+        """Whether small writes go through the mapping. What they dirtied stays with the process for a while only."""
+        if self._window is None:
+            if not self._maps:
+                return False
+            try:
+                if not disk.is_allocated(self._descriptor):  # another program made it, with holes
+                    disk.allocate(self._descriptor, 0, self.capacity)
+                self._window = disk.map_for_writing(self._descriptor, self.capacity)
+            except OSError as error:
+                if error.errno not in (*NO_SPACE, errno.ENOMEM, errno.EOPNOTSUPP):
+                    raise StoreIOError("allocate", path=self.path, cause=error, advice=FENCED) from error
+                self._maps = False  # what finds no room by pwrite is an error then
+                return False
+            self._dropped = self.wrote_position
+        if self.wrote_position - self._dropped >= _RESIDENT:
+            disk.drop_pages(self._window, self._dropped, self.wrote_position)
+            self._dropped = self.wrote_position
+        return True
 
     def skip_to_end(self) -> None:
         """Count the rest of the file as written: a blank filler stands there."""
         self.wrote_position = self.capacity
+        self._window, self._maps = None, False
         if self._buffer is None:
             self.committed_position = self.capacity
 
@@ -144,7 +187,7 @@ class WritableMappedFile(MappedFile):
         try:
             disk.sync(self._descriptor)
         except OSError as error:
-            raise StoreIOError("sync", path=self.path, cause=error, advice=_FENCED) from error
+            raise StoreIOError("sync", path=self.path, cause=error, advice=FENCED) from error
         self.flushed_position = position
 
     def sync_all(self) -> None:
@@ -152,7 +195,7 @@ class WritableMappedFile(MappedFile):
         try:
             disk.sync(self._descriptor)
         except OSError as error:
-            raise StoreIOError("sync", path=self.path, cause=error, advice=_FENCED) from error
+            raise StoreIOError("sync", path=self.path, cause=error, advice=FENCED) from error
 
     def give_back_buffer(self) -> PooledBuffer | None:
         """The buffer, when the file is full and committed, so that it can serve the next one."""
@@ -170,18 +213,28 @@ class WritableMappedFile(MappedFile):
         except OSError as error:
             raise StoreIOError("zero the end of", path=self.path, cause=error) from error
 
+    def is_zero_from(self, position: int) -> bool:
+        """Whether nothing but zeros stands behind ``position``."""
+        extents = disk.data_extents(self._descriptor, position, self.capacity)
+        return not any(True for start, stop in extents for _ in self._written(start, stop))
+
     def _zero(self, start: int, stop: int) -> None:
         """Write zeros over the pieces of a stretch that hold anything else."""
+        for at, length in self._written(start, stop):
+            disk.write_at(self._descriptor, _ZEROS[:length], at)
+
+    def _written(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Position and length of the pieces of a stretch that hold anything but zeros."""
         for at in range(start, stop, len(_ZEROS)):
             length = min(len(_ZEROS), stop - at)
             if self.read(at, length) != _ZEROS[:length]:
-                disk.write_at(self._descriptor, _ZEROS[:length], at)
+                yield at, length
 
     def _write(self, data: disk.Bytes, position: int) -> None:
         try:
             disk.write_at(self._descriptor, data, position)
         except OSError as error:
-            raise StoreIOError("write", path=self.path, cause=error, advice=_FENCED) from error
+            raise StoreIOError("write", path=self.path, cause=error, advice=FENCED) from error
 
     def hold(self) -> bool:
         """Keep the file from being deleted until ``release``; False when it is being deleted already (invariant 8)."""
@@ -214,6 +267,3 @@ class WritableMappedFile(MappedFile):
             raise StoreIOError("delete", path=self.path, cause=error) from error
         self.close()
         return True
-
-
-_FENCED = "Whether its bytes are on the device is unknown; the store takes no more writes until it is opened again."

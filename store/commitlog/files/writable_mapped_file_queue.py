@@ -14,7 +14,7 @@ from typing import Protocol
 from commitlog.errors import CorruptRecord, StoreIOError
 from commitlog.files import disk
 from commitlog.files.transient_store_pool import TransientStorePool
-from commitlog.files.writable_mapped_file import TEMPORARY_SUFFIX, WritableMappedFile, make_file
+from commitlog.files.writable_mapped_file import FENCED, TEMPORARY_SUFFIX, WritableMappedFile, make_file
 from commitlog.paths import file_name_for_offset, parse_file_name
 
 __all__ = ["AllocateNow", "FileAllocator", "WritableMappedFileQueue"]
@@ -59,11 +59,12 @@ class WritableMappedFileQueue:
         self._allocator = allocator or AllocateNow()
         # The base of the file whose followers were asked for.
         self._prepared = -1
-        self._pool = pool
+        self.pool = pool
 
-    def load(self) -> None:
+    def load(self, *, aborted: bool = True) -> None:
         """Open all files. Their size becomes ``file_size``; what a crash left half made is removed.
 
+        After a crash (``aborted``) a last file that is too short gets its size back, for recovery to see what is in it.
         ``CorruptRecord`` for a file of another size than the others, or one that is missing between them.
         """
         bases = []
@@ -78,9 +79,34 @@ class WritableMappedFileQueue:
             disk.unlink(self._path_of(bases.pop()))
         if bases:
             self.file_size = disk.file_size(self._path_of(bases[0]))
+        self._drop_made_ahead(bases)
+        if aborted and len(bases) > 1:
+            self._extend(self._path_of(bases[-1]))
         for base, following in zip_longest(bases, bases[1:]):
             self._check(base, following)
             self.files.append(WritableMappedFile.open(self._path_of(base), base))
+
+    def _drop_made_ahead(self, bases: list[int]) -> None:
+        """Remove files of zeros behind a gap: made ahead of need, when the one before them could not be made."""
+        while len(bases) > 1 and bases[-1] != bases[-2] + self.file_size and self._holds_nothing(bases[-1]):
+            disk.unlink(self._path_of(bases.pop()))
+
+    def _extend(self, path: str) -> None:
+        size = disk.file_size(path)
+        if size < self.file_size:
+            descriptor = disk.open_for_writing(path)
+            try:
+                disk.allocate(descriptor, size, self.file_size - size)
+                disk.sync(descriptor)
+            finally:
+                disk.close(descriptor)
+
+    def _holds_nothing(self, base: int) -> bool:
+        file = WritableMappedFile.open(self._path_of(base), base)
+        try:
+            return file.is_zero_from(0)
+        finally:
+            file.close()
 
     def _check(self, base: int, following: int | None) -> None:
         path, size = self._path_of(base), disk.file_size(self._path_of(base))
@@ -140,13 +166,18 @@ class WritableMappedFileQueue:
         while self.files and self.files[-1].base >= end and len(self.files) > 1:
             file = self.files.pop()
             file.destroy(0)
+            # One by one: a file that comes back after a crash must not leave a gap before it.
+            self._sync_directory()
         if self.files:
             last = self.files[-1]
             last.zero_from(end - last.base)
+        self._sync_directory()
+
+    def _sync_directory(self) -> None:
         try:
             disk.sync_directory(self.path)
         except OSError as error:
-            raise StoreIOError("sync", path=self.path, cause=error) from error
+            raise StoreIOError("sync", path=self.path, cause=error, advice=FENCED) from error
 
     def writable(self) -> WritableMappedFile:
         """The file that the next record goes to; a new one when the last is full. What ``FileAllocator`` raises."""
@@ -157,8 +188,10 @@ class WritableMappedFileQueue:
         path = self._path_of(base)
         if not disk.exists(path):
             self._allocator.make(path, self.file_size)
+        # A file that was made ahead may have failed to get its name to the device, and nobody was told.
+        self._sync_directory()
         file = WritableMappedFile.open(path, base)
-        if self._pool is not None and (buffer := self._pool.borrow()) is not None:
+        if self.pool is not None and (buffer := self.pool.borrow()) is not None:
             file.use_buffer(buffer)
         self.files.append(file)
         return file
@@ -166,7 +199,7 @@ class WritableMappedFileQueue:
     def appended(self) -> None:
         """Called under the put lock after an append: without a pool, what was written is committed."""
         last = self.files[-1]
-        if self._pool is None:
+        if self.pool is None:
             self.committed_where = last.base + last.wrote_position
         if last.base != self._prepared and last.wrote_position * 2 >= last.capacity:
             # Half full is early enough, and a store that stays small takes no space for files it will never need.
@@ -181,8 +214,8 @@ class WritableMappedFileQueue:
             done += file.commit()
             self.committed_where = file.base + file.committed_position
             buffer = file.give_back_buffer()
-            if buffer is not None and self._pool is not None:
-                self._pool.give_back(buffer)
+            if buffer is not None and self.pool is not None:
+                self.pool.give_back(buffer)
             if file.committed_position < file.capacity:
                 break
         return done

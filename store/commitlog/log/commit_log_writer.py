@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import InvalidValue, StoreIOError
+from commitlog.errors import CommitLogError, InvalidValue
 from commitlog.files.writable_mapped_file import WritableMappedFile
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 from commitlog.format.message_record import patch_late
@@ -49,7 +49,7 @@ class AppendedRows(NamedTuple):
     store_timestamp: int
     end: int
     written: int
-    error: StoreIOError | TimeoutError | None
+    error: CommitLogError | OSError | None
 
 
 class CommitLogWriter:
@@ -161,11 +161,11 @@ class CommitLogWriter:
         now = self._now()
         places = np.full(len(queues), -1, np.int64)
         row = 0
-        error: StoreIOError | TimeoutError | None = None
+        error: CommitLogError | OSError | None = None
         try:
             while row < len(queues):
                 row = self._append_piece(records, row, host_flags, queue_offsets, places, now)
-        except (StoreIOError, TimeoutError) as failure:
+        except (CommitLogError, OSError) as failure:
             error = failure
         # What was written has its offsets, also when the rest found no room; the rest has taken none (invariant 6).
         for name, base, count in zip(

@@ -12,6 +12,7 @@ unit is damaged, and that is an error.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -29,6 +30,10 @@ from commitlog.log.commit_log import CommitLog
 __all__ = ["ConsumeQueue"]
 
 Units = npt.NDArray[Any]
+
+_PAGE = 4096
+# How long the writing of a unit may take in the middle of it, when its thread is put to sleep there.
+_LOOK_AGAIN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.0)
 
 _A_PLACE = "a physical offset of at least 0 and a size of at least 1"
 
@@ -216,11 +221,22 @@ class ConsumeQueue:
         if not known or (found is not None and not self._is_own(found, offset)):
             found = self._search(offset, low)
             self._searched = (offset, data, found)
-        if found is not None and self._unit_bytes(offset) == data:
+        if found is not None and not self._being_written(offset, data):
             place, size = unit_place(data) or (0, 0)
             expected = f"{found} and the size of this queue's message there"
             self._refuse(offset, self._base_of(offset) or 0, place, size, expected)
         return found is None
+
+    def _being_written(self, offset: int, data: bytes) -> bool:
+        """Whether a unit is half there because its owner is about to write the rest, or was killed before."""
+        boundary = -self.place_of(offset)[1] % _PAGE
+        if 0 < boundary < UNIT_SIZE and not any(data[boundary:]):
+            return True  # the kernel copies page by page, and stops between two of them for a kill
+        for pause in _LOOK_AGAIN_SECONDS:
+            if self._unit_bytes(offset) != data:
+                return True
+            time.sleep(pause)
+        return False
 
     def _search(self, offset: int, low: int) -> int | None:
         """Where the log holds the message of a queue offset: record by record, from the message before it on."""

@@ -162,7 +162,9 @@ class IndexWriter:
             return full
         self._flush()
         path = self._file_path(self._new_name())
-        self._newest = IndexFileWriter.create(path, self._slot_count, self._capacity)
+        # An existing index goes on as it is: RocketMQ wants all files of one size.
+        slots, capacity = (self._slot_count, self._capacity) if full is None else (full.slot_count, full.capacity)
+        self._newest = IndexFileWriter.create(path, slots, capacity)
         if full is not None:
             full.close()
         return self._newest

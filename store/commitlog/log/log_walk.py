@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from commitlog.files.writable_mapped_file import WritableMappedFile
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
-from commitlog.format.record import MAGIC_V1, MAGIC_V2, Filler, Record, Torn, decode_record
+from commitlog.format.record import MAGIC_V1, MAGIC_V2, Corrupt, Filler, Record, Torn, Unwritten, decode_record
 from commitlog.format.record_scan import RecordScan, Stop, scan_records
 
 __all__ = ["BLOCK_SIZE", "LogEnd", "find_record", "first_store_timestamp", "walk"]
 
 BLOCK_SIZE = 4 << 20
+# What a device writes wholly or not at all.
+_SECTOR = 512
 _MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _SEARCHED = 4 << 20
 # The longest record that is searched for: any larger and the bytes in between were good for nothing anyway.
@@ -33,12 +37,14 @@ def walk(
     end: LogEnd,
     *,
     check_crc: bool,
+    unsynced_from: int | None = None,
     block_size: int = BLOCK_SIZE,
 ) -> Iterator[RecordScan]:
     """The records of ``[start, limit)``, in blocks that lie in one file each, up to the first that is not good.
 
     ``end`` says after each block how far the walk has come. A blank filler that reaches exactly to its file's end is
-    passed over.
+    passed over. A machine may have stopped before records at ``unsynced_from`` and behind were on the device: one that
+    lacks a sector is not good.
     """
     at, size = start, block_size
     end.offset, end.stop = at, None
@@ -46,12 +52,17 @@ def walk(
         file_end = file.base + file.capacity
         stop = min(at + size, file_end, limit)
         scan = scan_records(file.span(at - file.base, stop - file.base, populate=True), at, check_crc=check_crc)
+        stopped: Stop = scan.stop
+        lacking = None if unsynced_from is None else _first_lacking(scan, at - file.base, unsynced_from)
+        if lacking is not None:
+            cut, stopped = lacking
+            scan = scan_records(scan.data[:cut], at, check_crc=False)
         at += scan.end
-        end.offset, end.stop = at, scan.stop
+        end.offset, end.stop = at, stopped
         if len(scan):
             yield scan
         size = block_size
-        match scan.stop:
+        match stopped:
             case None:
                 continue
             case Filler(length) if at + length == file_end:
@@ -64,6 +75,40 @@ def walk(
                 end.stop = None
             case _:
                 return
+
+
+def _first_lacking(scan: RecordScan, position: int, unsynced_from: int) -> tuple[int, Corrupt] | None:
+    """Where in the scan's data the first record starts that lacks a sector, and what is wrong with it.
+
+    BODYCRC covers the body alone. Where a sector of topic or properties never reached the device there are zeros, and
+    all lengths still agree. ``position`` is where in its file the data starts.
+    """
+    starts, ends = scan.positions + position, scan.positions + scan.sizes + position
+    # Not the sector in which a record starts: TOTALSIZE is there. Nor those with nothing but body.
+    first = np.maximum(starts // _SECTOR + 1, (scan.body_starts + scan.body_lengths + position) // _SECTOR)
+    counts = np.maximum((ends - 1) // _SECTOR - first + 1, 0)
+    counts[scan.positions + scan.physical_offset < unsynced_from] = 0
+    owners = np.repeat(np.arange(len(scan)), counts)
+    ranks = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    lows = (first[owners] + ranks) * _SECTOR - position
+    highs = np.minimum(lows + _SECTOR, ends[owners] - position)
+    # A property ends with a separator, or with its value's last character. Of what was synced, only the log's last
+    # record is doubted.
+    doubted = scan.positions + scan.physical_offset >= unsynced_from
+    if len(scan) and isinstance(scan.stop, Unwritten):
+        doubted[-1] = True
+    unended = doubted & (scan.properties_lengths > 0) & (scan.data[scan.positions + scan.sizes - 1] == 0)
+    rows = np.flatnonzero(unended).tolist()[:1]
+    suspects = np.flatnonzero((scan.data[lows] == 0) & (scan.data[highs - 1] == 0))
+    lacking = (i for i in suspects.tolist() if not scan.data[int(lows[i]) : int(highs[i])].any())
+    rows += [int(owners[i]) for i in lacking][:1]
+    if not rows:
+        return None
+    row = min(rows)
+    expected, found = "what was put, to its end", "zeros where a sector is missing"
+    return int(scan.positions[row]), Corrupt(
+        "Topic or properties", int(scan.topic_starts[row] - scan.positions[row]), expected, found
+    )
 
 
 def first_store_timestamp(file: WritableMappedFile) -> int | None:

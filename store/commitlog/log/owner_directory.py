@@ -6,6 +6,7 @@ writes it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from types import TracebackType
 
@@ -13,7 +14,7 @@ from commitlog.errors import LogLost, NotAStore, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
 from commitlog.files.store_lock import StoreLock
 from commitlog.log.store_directory import check_store_directory
-from commitlog.paths import ABORT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
+from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
 
 __all__ = ["OwnerDirectory"]
 
@@ -53,6 +54,7 @@ class OwnerDirectory:
             at = os.path.dirname(at)
         for directory in reversed(missing):
             disk.make_directory(directory)
+            disk.sync_directory(os.path.dirname(directory))
         if missing or not disk.list_names(path):
             return
         check_store_directory(path)
@@ -69,11 +71,21 @@ class OwnerDirectory:
         return os.path.join(self.path, name)
 
     def prepare(self) -> None:
-        """Make the directories that are missing. ``StoreIOError``."""
+        """Make the directories that are missing, and bring them and the store's own name to the device.
+
+        ``StoreIOError``.
+        """
         try:
+            if not disk.exists(self.of(CHECKPOINT)):
+                # Nobody has come this far yet: whoever made the store's directory may not have synced its name. (Where
+                # the parent may not be read, it cannot be synced either.)
+                with contextlib.suppress(PermissionError):
+                    disk.sync_directory(os.path.dirname(self.path))
             for name in _DIRECTORIES:
                 if not disk.exists(self.of(name)):
                     disk.make_directory(self.of(name))
+                    # One by one: a crash must leave a directory that is known for a store, and "config" alone is not.
+                    disk.sync_directory(self.path)
             disk.sync_directory(self.path)
         except OSError as error:
             raise StoreIOError("make the directories of", path=self.path, cause=error) from error

@@ -21,6 +21,7 @@ from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
 from commitlog.files.writable_mapped_file import make_file
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, UNIT_FILE_DTYPE, UNIT_SIZE, decode_units
+from commitlog.format.record import Corrupt, field_offset
 from commitlog.paths import file_name_for_offset
 
 __all__ = ["OpenFiles", "QueueWriter"]
@@ -67,13 +68,21 @@ class QueueWriter:
         self.topic = topic
         self.queue_id = queue_id
         self.next_offset: int | None = None
+        _refuse_links(path)
         self._files = NumberedFiles(path)
         self._files.refresh()
-        self._file_size = disk.file_size(self._files.path_of(self._files.bases[0])) if self._files.bases else file_size
+        self._file_size = self._size_of_files() or file_size
         self._open_files = open_files
         # Files written since the last flush, and how many bytes.
         self._dirty: set[str] = set()
         self.dirty_bytes = 0
+
+    def _size_of_files(self) -> int:
+        """The size that the queue's files have, as far as they tell: one that was cut short does not."""
+        bases = self._files.bases
+        size = disk.file_size(self._files.path_of(bases[0])) if bases else 0
+        following = bases[1] - bases[0] if len(bases) > 1 else size
+        return size if size % UNIT_SIZE == 0 and size <= following else 0
 
     @property
     def is_empty(self) -> bool:
@@ -95,6 +104,20 @@ class QueueWriter:
             self._pad(first)
         self._write(first, units)
         self.next_offset = first + len(units)
+
+    def misfit(self, offsets: npt.NDArray[np.int64], units: Units) -> tuple[int, Corrupt] | None:
+        """Of units to be rewritten, where the record of the first lies that leaves a gap before it, and how."""
+        offsets, units = _first_of_each(offsets, units, self.next_offset or 0)
+        if not len(offsets):
+            return None
+        before = int(offsets[0]) - 1 if self.next_offset is None else self.next_offset - 1
+        gaps = np.flatnonzero(np.diff(offsets, prepend=np.int64(before)) != 1)
+        if not len(gaps):
+            return None
+        row = int(gaps[0])
+        expected = int(offsets[row - 1]) + 1 if row else before + 1
+        what = Corrupt("QUEUEOFFSET", field_offset("queue_offset"), str(expected), str(offsets[row]))
+        return int(units["physical_offset"][row]), what
 
     def _refuse_gap(self, offsets: npt.NDArray[np.int64], start: int) -> None:
         first, last = int(offsets[0]), int(offsets[-1])
@@ -121,6 +144,20 @@ class QueueWriter:
         fillers["size"] = FILLER_SIZE
         self._write(begin, fillers)
 
+    def _pad_missing(self, first: int) -> None:
+        """``_pad`` unless units stand there already: fillers, or those of messages that have expired."""
+        begin = first - first % (self._file_size // UNIT_SIZE)
+        there = self.read(begin, first)
+        if len(there) < first - begin or not there["size"].all():
+            self._pad(first)
+
+    def _note_dirty(self, first: int, stop: int) -> None:
+        """Let files be synced also where nothing is to be written: who wrote them may have been killed before."""
+        begin = first * UNIT_SIZE
+        for base in range(begin - begin % self._file_size, stop * UNIT_SIZE, self._file_size):
+            if base in self._files.bases:
+                self._dirty.add(self._files.path_of(base))
+
     def rewrite(self, offsets: npt.NDArray[np.int64], units: Units, *, from_start: bool) -> bool:
         """Recovery's ``append``: put units where they belong, whatever stands there. What is there already stays.
 
@@ -132,15 +169,16 @@ class QueueWriter:
             return True
         first = int(offsets[0])
         if self.next_offset is None:
-            if first and self.unit(first - 1) is None:
-                if not from_start:
-                    return False
-                self._pad(first)
+            if not from_start and first and self.unit(first - 1) is None:
+                return False
+            if from_start and first:
+                self._pad_missing(first)
             self.next_offset = first
         if first > self.next_offset:
             self._refuse(self.next_offset, first)
         self._refuse_gap(offsets, first)
         present = self.read(first, first + len(units))
+        self._note_dirty(first, first + len(units))
         wanted = units.astype(UNIT_DTYPE)
         if len(present) < len(wanted) or not (present == wanted).all():
             same = int(np.argmin(np.append(present == wanted[: len(present)], False)))
@@ -168,7 +206,10 @@ class QueueWriter:
         path = os.path.join(self.path, file_name_for_offset(base))
         if base not in self._files.bases:
             if not disk.exists(path):
-                _make_directories(self.path)
+                try:
+                    _make_directories(self.path)
+                except OSError as error:
+                    raise StoreIOError("make the directory", path=self.path, cause=error) from error
                 make_file(path, self._file_size, sparse=True)
             self._files.bases = sorted({*self._files.bases, base})
         return path
@@ -214,20 +255,26 @@ class QueueWriter:
             path = self._files.path_of(base)
             try:
                 if base > end * UNIT_SIZE:
-                    self._open_files.forget(path)
-                    disk.unlink(path)
-                    self._files.bases.remove(base)
-                    self._dirty.discard(path)
+                    self._remove(base, path)
                 elif base + self._file_size > end * UNIT_SIZE:
                     self._zero(path, max(end * UNIT_SIZE - base, 0))
             except OSError as error:
                 raise StoreIOError("cut off the end of", path=path, cause=error) from error
+
+    def _remove(self, base: int, path: str) -> None:
+        """Delete a file for good: after the next clean close nobody would notice that it came back."""
+        self._open_files.forget(path)
+        disk.unlink(path)
+        disk.sync_directory(self.path)
+        self._files.bases.remove(base)
+        self._dirty.discard(path)
 
     def _zero(self, path: str, position: int) -> None:
         descriptor = self._open_files.get(path)
         size = disk.size_of(descriptor)
         if size < self._file_size:
             disk.truncate(descriptor, self._file_size)
+            self._dirty.add(path)
         for start, stop in disk.data_extents(descriptor, position, size):
             data = disk.read_at(descriptor, stop - start, start)
             if any(data):
@@ -254,21 +301,26 @@ class QueueWriter:
         for base in list(self._files.bases):
             path = self._files.path_of(base)
             try:
-                self._open_files.forget(path)
-                disk.unlink(path)
+                self._remove(base, path)
             except OSError as error:
                 raise StoreIOError("delete", path=path, cause=error) from error
-        self._files.bases = []
         self._dirty.clear()
         self.dirty_bytes = 0
 
 
-def _make_directories(path: str) -> None:
-    """Make ``<store>/consumequeue/<topic>/<queue id>``, its parents first; none may be a link (invariant 10)."""
+def _refuse_links(path: str) -> None:
+    """``NotAStore`` when a queue's directory, or one above it in the store, is a link (invariant 10)."""
     topic = os.path.dirname(path)
     for directory in (os.path.dirname(topic), topic, path):
         if disk.is_symlink(directory):
             raise NotAStore(f"{directory} is a symbolic link; a store is written only where it lies.", path=directory)
+
+
+def _make_directories(path: str) -> None:
+    """Make ``<store>/consumequeue/<topic>/<queue id>``, its parents first."""
+    _refuse_links(path)
+    topic = os.path.dirname(path)
+    for directory in (os.path.dirname(topic), topic, path):
         if not disk.is_directory(directory):
             disk.make_directory(directory)
             disk.sync_directory(os.path.dirname(directory))

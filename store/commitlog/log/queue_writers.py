@@ -6,13 +6,25 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 
-from commitlog.errors import NotAStore, TopicNotFound, UnsupportedStore
+from commitlog.errors import NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
+from commitlog.files import disk
+from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.dispatch_request import QueueUnits
+from commitlog.format.record import Corrupt
 from commitlog.log.queue_catalog import QueueCatalog
 from commitlog.log.queue_writer import OpenFiles, QueueWriter
-from commitlog.paths import CONSUME_QUEUE
+from commitlog.paths import CONSUME_QUEUE, parse_file_name
 
-__all__ = ["QueueWriters"]
+__all__ = ["QueueWriters", "names_directory"]
+
+_LONGEST_NAME_BYTES = 255
+
+
+def names_directory(topic: str) -> bool:
+    """Whether a topic's queues can have a directory of its name (invariant 10)."""
+    if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+        return False
+    return len(os.fsencode(topic)) <= _LONGEST_NAME_BYTES
 
 
 class QueueWriters:
@@ -24,6 +36,9 @@ class QueueWriters:
         self._catalog = catalog
         self._open_files = OpenFiles()
         self._writers: dict[tuple[str, int], QueueWriter] = {}
+        # A sync that failed once has lost what it was for: the next one would say that all is well (invariant 7).
+        self._failure: StoreIOError | None = None
+        self._sized = False
         self._lock = threading.Lock()
 
     def known_queues(self) -> Iterator[tuple[str, int]]:
@@ -52,13 +67,15 @@ class QueueWriters:
     def writer(self, topic: str, queue_id: int) -> QueueWriter:
         found = self._writers.get((topic, queue_id))
         if found is None:
-            if topic in (".", "..") or "/" in topic or "\0" in topic or queue_id < 0:
+            if not names_directory(topic) or queue_id < 0:
                 # The log of a store that somebody else wrote may name anything (invariant 10).
                 raise NotAStore(
                     f"A message in the log names topic {topic!r}, queue {queue_id}, which cannot be a directory of "
                     f"{self.path}.",
                     path=self.path,
                 )
+            if not self._sized:
+                self._take_size()
             path = os.path.join(self.path, topic, str(queue_id))
             found = QueueWriter(path, topic, queue_id, self._file_size, self._open_files)
             self._writers[topic, queue_id] = found
@@ -75,11 +92,31 @@ class QueueWriters:
             writer.next_offset = 0 if writer.is_empty else self._catalog.bounds(topic, queue_id)[1]
         return writer
 
+    def _take_size(self) -> None:
+        """New queues get files of the size that those of the others have: RocketMQ wants them all of one size."""
+        self._sized = True
+        for topic, queue_id in self.known_queues():
+            directory = os.path.join(self.path, topic, str(queue_id))
+            for name in disk.list_names(directory):
+                size = disk.file_size(os.path.join(directory, name)) if parse_file_name(name) is not None else 0
+                if size and size % UNIT_SIZE == 0:
+                    self._file_size = size
+                    return
+
     def append(self, groups: Iterable[QueueUnits]) -> None:
         """Dispatch: add the units of each queue. ``CorruptConsumeQueue``, ``StoreIOError``."""
         with self._lock:
             for group in groups:
                 self._positioned(group.topic, group.queue_id).append(group.queue_offsets, group.units)
+
+    def first_misfit(self, groups: Iterable[QueueUnits]) -> tuple[int, Corrupt] | None:
+        """The place of the first record that does not follow the one before it in its queue, and how."""
+        found = [
+            misfit
+            for group in groups
+            if (misfit := self.writer(group.topic, group.queue_id).misfit(group.queue_offsets, group.units)) is not None
+        ]
+        return min(found, key=lambda misfit: misfit[0], default=None)
 
     def rewrite(self, group: QueueUnits, *, from_start: bool) -> bool:
         """Recovery: ``QueueWriter.rewrite`` of the group's queue. Nobody else writes meanwhile."""
@@ -96,13 +133,37 @@ class QueueWriters:
         with self._lock:
             for writer in self._writers.values():
                 if writer.dirty_pages >= max(least_pages, 1) or (not least_pages and writer.dirty_bytes):
-                    writer.flush()
+                    self._flush(writer)
 
     def flush_all(self) -> None:
         """Sync every queue that was written, zeroed ends included. ``StoreIOError``."""
         with self._lock:
             for writer in self._writers.values():
-                writer.flush()
+                self._flush(writer)
+
+    def _flush(self, writer: QueueWriter) -> None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            writer.flush()
+        except StoreIOError as error:
+            self._failure = error
+            raise
+
+    def sync_directories(self) -> None:
+        """Bring the names of topics, queues and files to the device: who made them may have been killed before that.
+
+        ``StoreIOError``.
+        """
+        with self._lock:
+            topics = {topic for topic, _ in self._writers}
+            queues = [writer.path for writer in self._writers.values() if not writer.is_empty]
+            for path in [*queues, *(os.path.join(self.path, topic) for topic in sorted(topics)), self.path]:
+                try:
+                    if disk.is_directory(path):
+                        disk.sync_directory(path)
+                except OSError as error:
+                    raise StoreIOError("sync", path=path, cause=error) from error
 
     def reset(self) -> None:
         """Delete every queue file: they are to be built anew."""

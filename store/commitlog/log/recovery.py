@@ -11,17 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
+
+import numpy as np
 
 from commitlog.errors import CorruptRecord
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
-from commitlog.format.checkpoint import Checkpoint
-from commitlog.format.dispatch_request import dispatch_requests, index_entries, units_by_queue
-from commitlog.format.record import Corrupt, Filler, Torn
-from commitlog.format.record_scan import RecordScan, Stop
+from commitlog.format.checkpoint import MAX_TIMESTAMP_MS, CheckpointMark
+from commitlog.format.consume_queue_unit import UNIT_SIZE
+from commitlog.format.dispatch_request import (
+    DispatchRequests,
+    QueueUnits,
+    dispatch_requests,
+    index_entries,
+    units_by_queue,
+)
+from commitlog.format.record import Corrupt, Filler, Torn, field_offset
+from commitlog.format.record_scan import RecordScan, Stop, scan_records
 from commitlog.log.index_writer import IndexWriter
 from commitlog.log.log_walk import LogEnd, find_record, first_store_timestamp, walk
-from commitlog.log.queue_writers import QueueWriters
+from commitlog.log.queue_writers import QueueWriters, names_directory
+from commitlog.log.store_checkpoint import StoreCheckpoint
 
 __all__ = ["Progress", "Recovered", "Recovery", "RecoveryPolicy"]
 
@@ -33,6 +43,9 @@ _MARGIN_MS = 3_000
 # A store that was closed cleanly, by whomever, is scanned from its third file from the end, as RocketMQ does.
 _CLEAN_FILES = 3
 _UNKNOWN = 2**63 - 1
+_MAX_QUEUE_OFFSET = _UNKNOWN // UNIT_SIZE
+# Fields in which a whole record with a good CRC is refused, by the names that the errors use.
+_IMPOSSIBLE = ("QUEUEID", "QUEUEOFFSET", "STORETIMESTAMP", "TOPIC")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +59,15 @@ class RecoveryPolicy:
     aborted: bool
     from_start: bool
     flushed_offset: int | None
+
+
+class _Sound(NamedTuple):
+    """Records that agree with themselves and with their queues, and what is wrong with the one behind them."""
+
+    scan: RecordScan
+    requests: DispatchRequests
+    groups: list[QueueUnits]
+    stop: Stop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,18 +90,24 @@ class Recovery:
         files: WritableMappedFileQueue,
         queues: QueueWriters,
         index: IndexWriter | None,
-        checkpoint: Checkpoint,
+        checkpoint: StoreCheckpoint,
         policy: RecoveryPolicy,
         delay_levels_ms: Sequence[int],
         progress: Progress | None = None,
+        *,
+        mark_in_use: Callable[[], None] = lambda: None,
     ) -> None:
+        """``mark_in_use`` makes the store's ``abort`` file."""
         self._files = files
         self._queues = queues
         self._index = index
         self._checkpoint = checkpoint
+        # As the last owner left it; the file's own may claim less meanwhile.
+        self._claimed = checkpoint.values
         self._policy = policy
         self._delay_levels_ms = delay_levels_ms
         self._progress = progress
+        self._mark_in_use = mark_in_use
         self._last_record = -1
         self._last_store_timestamp = 0
         self._records = 0
@@ -91,6 +119,7 @@ class Recovery:
         end = self._scan(start, from_start=from_start)
         if end is None:
             # Units that should be there are missing: what was thought to be safe is not.
+            self.distrust()
             self._queues.forget()
             start, from_start = self._files.min_offset, True
             end = self._scan(start, from_start=True)
@@ -108,12 +137,28 @@ class Recovery:
             cut_at=end.stop,
         )
 
+    def distrust(self) -> None:
+        """Before queues and index are built anew: a crash in between must not leave a checkpoint that vouches for them.
+
+        ``StoreIOError``.
+        """
+        self._claim(logics=0, index=0)
+        self._mark_in_use()
+
+    def _claim(self, *, logics: int, index: int) -> None:
+        flushed = self._policy.flushed_offset
+        if not self._policy.aborted:
+            flushed = self._files.files[-1].base + self._files.file_size if self._files.files else 0
+        mark = None if flushed is None else CheckpointMark(closed=False, flushed_offset=flushed)
+        self._checkpoint.restart(physic=self._claimed.physic_msg_timestamp, logics=logics, index=index)
+        self._checkpoint.flush(mark)
+
     def _start(self) -> int:
         """The first byte of the newest file before which everything is known to be right."""
         files = self._files.files
         if not self._policy.aborted:
             return files[max(len(files) - _CLEAN_FILES, 0)].base if files else 0
-        point = self._checkpoint
+        point = self._claimed
         safe = min(point.physic_msg_timestamp, point.logics_msg_timestamp)
         if self._index is not None:
             safe = min(safe, point.index_msg_timestamp)
@@ -125,26 +170,59 @@ class Recovery:
 
     def _scan(self, start: int, *, from_start: bool) -> LogEnd | None:
         """Walk the log and dispatch what stands in it; None when queues or index lack what lies before ``start``."""
-        if self._index is not None and self._policy.aborted:
-            self._index.truncate(start)
-            if self._index.damaged and not from_start:
-                return None
+        index = self._index if self._policy.aborted else None
+        if index is not None and not self._truncate_index(index, start) and not from_start:
+            return None
         total = self._files.files[-1].base + self._files.file_size - start if self._files.files else 0
         end = LogEnd()
         self._last_record, self._last_store_timestamp, self._records = -1, 0, 0
-        for scan in walk(self._files, start, _UNKNOWN, end, check_crc=True):
-            if not self._dispatch(scan, from_start=from_start):
+        # After a clean close all was synced, and what a program that knows nothing of sectors wrote is as it wrote it.
+        unsynced_from = (self._policy.flushed_offset or 0) if self._policy.aborted else None
+        for scan in walk(self._files, start, _UNKNOWN, end, check_crc=True, unsynced_from=unsynced_from):
+            sound = self._sound_part(scan)
+            if not self._dispatch(sound, from_start=from_start):
                 return None
+            if sound.stop is not None:
+                end.offset, end.stop = scan.physical_offset + sound.scan.end, sound.stop
+                break
             if self._progress is not None:
                 self._progress(end.offset - start, total)
         return end
 
-    def _dispatch(self, scan: RecordScan, *, from_start: bool) -> bool:
-        requests = dispatch_requests(scan, self._delay_levels_ms)
+    def _truncate_index(self, index: IndexWriter, start: int) -> bool:
+        """Whether the index holds what lies before ``start``.
+
+        It removes what is damaged, and the next recovery would not see that anything was there. So the checkpoint
+        vouches for no index meanwhile.
+        """
+        claimed = self._checkpoint.values
+        if claimed.index_msg_timestamp:
+            self._claim(logics=claimed.logics_msg_timestamp, index=0)
+        index.truncate(start)
+        if not index.damaged and claimed.index_msg_timestamp:
+            self._claim(logics=claimed.logics_msg_timestamp, index=claimed.index_msg_timestamp)
+        return not index.damaged
+
+    def _sound_part(self, scan: RecordScan) -> _Sound:
+        """The scan up to the first record that no store appended: only its body has a CRC."""
+        stop: Stop = None
+        while True:
+            requests = dispatch_requests(scan, self._delay_levels_ms)
+            groups = list(units_by_queue(requests))
+            found = _first_impossible(requests) or self._queues.first_misfit(groups)
+            if found is None:
+                return _Sound(scan, requests, groups, stop)
+            at, stop = found
+            scan = scan_records(scan.data[: at - scan.physical_offset], scan.physical_offset, check_crc=False)
+
+    def _dispatch(self, sound: _Sound, *, from_start: bool) -> bool:
+        scan, requests, groups, _ = sound
+        if not len(scan):
+            return True
         self._records += len(scan)
         self._last_record = int(requests.physical_offsets[-1])
         self._last_store_timestamp = max(self._last_store_timestamp, int(requests.store_timestamps.max()))
-        for group in units_by_queue(requests):
+        for group in groups:
             if not self._queues.rewrite(group, from_start=from_start):
                 return False
         if self._index is not None:
@@ -157,7 +235,9 @@ class Recovery:
     def _refuse_damage(self, end: LogEnd) -> None:
         """A bad record, with a good one behind it that was flushed too, is damage: nobody is to lose it silently."""
         flushed = self._policy.flushed_offset
-        if not self._policy.aborted:
+        # A crash loses sectors; it does not make records of their own with another place in another queue.
+        impossible = isinstance(end.stop, Corrupt) and end.stop.field in _IMPOSSIBLE
+        if impossible or not self._policy.aborted:
             flushed = _UNKNOWN
         if flushed is not None:
             behind = find_record(self._files, end.offset + 1, flushed) if flushed > end.offset else None
@@ -165,7 +245,8 @@ class Recovery:
                 self._refuse(end, behind.physical_offset)
             return
         behind = find_record(self._files, end.offset + 1, _UNKNOWN)
-        if behind is not None and 0 < behind.store_timestamp <= self._checkpoint.physic_msg_timestamp:
+        # Of the messages of the checkpoint's very millisecond, some may have come after the flush.
+        if behind is not None and 0 < behind.store_timestamp < self._claimed.physic_msg_timestamp:
             self._refuse(end, behind.physical_offset)
 
     def _refuse(self, end: LogEnd, behind: int) -> NoReturn:
@@ -194,3 +275,21 @@ class Recovery:
         for topic, queue_id in list(self._queues.known_queues()):
             writer = self._queues.writer(topic, queue_id)
             writer.cut(writer.end_before(start) if writer.next_offset is None else writer.next_offset)
+
+
+def _first_impossible(requests: DispatchRequests) -> tuple[int, Corrupt] | None:
+    """The place of the first record with a value that no store writes, and which value that is."""
+    topics = np.array([names_directory(topic) for topic in requests.topics], np.bool_)
+    offsets, times = requests.queue_offsets, requests.store_timestamps
+    checks = (
+        ("QUEUEID", field_offset("queue_id"), requests.queue_ids, requests.queue_ids >= 0),
+        ("QUEUEOFFSET", field_offset("queue_offset"), offsets, (offsets >= 0) & (offsets < _MAX_QUEUE_OFFSET)),
+        ("STORETIMESTAMP", field_offset("store_timestamp"), times, (times >= 0) & (times <= MAX_TIMESTAMP_MS)),
+        ("TOPIC", 0, requests.topic_codes, topics[requests.topic_codes]),
+    )
+    wrong = [(int(np.argmin(good)), name, at, values) for name, at, values, good in checks if not good.all()]
+    if not wrong:
+        return None
+    row, name, at, values = min(wrong, key=lambda one: one[0])
+    found = repr(requests.topics[int(values[row])]) if name == "TOPIC" else str(values[row])
+    return int(requests.physical_offsets[row]), Corrupt(name, at, "a value that a store writes", found)

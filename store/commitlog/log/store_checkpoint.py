@@ -65,7 +65,7 @@ class StoreCheckpoint:
                 self.values, physic_msg_timestamp=physic, logics_msg_timestamp=logics, index_msg_timestamp=index
             )
 
-    def write(self, mark: CheckpointMark) -> None:
+    def write(self, mark: CheckpointMark | None) -> None:
         """Write the file without a sync. ``StoreIOError``."""
         with self._lock:
             self.mark = mark
@@ -74,7 +74,7 @@ class StoreCheckpoint:
             except OSError as error:
                 raise StoreIOError("write", path=self.path, cause=error) from error
 
-    def flush(self, mark: CheckpointMark) -> None:
+    def flush(self, mark: CheckpointMark | None) -> None:
         """Write the file and sync it. ``StoreIOError``."""
         self.write(mark)
         with self._lock:

@@ -29,17 +29,33 @@ __all__ = ["CommitRealTimeService", "FlushRealTimeService", "GroupCommitService"
 
 _MS = 1000.0
 _PAGE = 4096
+# What Lock.acquire takes for no limit.
+_FOREVER = -1
 # How often GroupCommitService looks for messages that nobody waits for (WAIT=false).
 _GROUP_COMMIT_INTERVAL_MS = 10
 
 
+class _Waiter:
+    """A put that waits while another one syncs: up to where, and whether it is to sync next itself."""
+
+    __slots__ = ("end", "leads", "woken")
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+        self.leads = False
+        self.woken = threading.Lock()
+        self.woken.acquire()
+
+
 class GroupCommitService:
-    """Syncs the log; one thread at a time, and every thread that waited meanwhile has its share of it."""
+    """Syncs the log for all puts that wait: one of them at a time leads, the others are woken by it."""
 
     def __init__(self, files: WritableMappedFileQueue, on_flushed: Callable[[], None]) -> None:
         self._files = files
         self._on_flushed = on_flushed
         self._lock = threading.Lock()
+        self._leading = False
+        self._waiting: list[_Waiter] = []
         # A sync that failed once has lost what it was for: the kernel drops the pages, and the next sync would say
         # that all is well. So none is tried again (invariant 2).
         self._failure: StoreIOError | None = None
@@ -49,26 +65,37 @@ class GroupCommitService:
 
         ``StoreIOError`` when the sync failed; then no position moved (invariant 2).
         """
-        if self._files.flushed_where >= end:
-            return True
-        if not self._lock.acquire(timeout=timeout):
+        with self._lock:
+            if self._files.flushed_where >= end:
+                return True
+            if self._leading:
+                waiter = _Waiter(end)
+                self._waiting.append(waiter)
+            else:
+                self._leading = True
+                waiter = None
+        if waiter is not None and not self._await(waiter, timeout):
             return self._files.flushed_where >= end
         try:
-            # Whoever had the lock before may have synced this too.
-            if self._files.flushed_where < end:
-                self._flush()
+            self._sync()
         finally:
-            self._lock.release()
+            self._hand_over()
         self._on_flushed()
         return self._files.flushed_where >= end
 
-    def flush(self) -> None:
-        """Sync everything that is committed. ``StoreIOError``."""
-        with self._lock:
-            self._flush()
-        self._on_flushed()
+    def _await(self, waiter: _Waiter, timeout: float) -> bool:
+        """Whether this put is to lead, once it was woken; False also when it need not wait or must not any longer."""
+        if not waiter.woken.acquire(timeout=timeout):
+            with self._lock:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+                    return False
+            # It was chosen in this very moment.
+        if not waiter.leads and self._failure is not None and self._files.flushed_where < waiter.end:
+            raise self._failure
+        return waiter.leads
 
-    def _flush(self) -> None:
+    def _sync(self) -> None:
         if self._failure is not None:
             raise self._failure
         try:
@@ -76,6 +103,32 @@ class GroupCommitService:
         except StoreIOError as error:
             self._failure = error
             raise
+
+    def _hand_over(self) -> None:
+        """Wake everybody whose messages are on the device, and one of the others to go on."""
+        with self._lock:
+            flushed = self._files.flushed_where
+            if self._failure is not None:
+                done, self._waiting = self._waiting, []
+            else:
+                done = [waiter for waiter in self._waiting if waiter.end <= flushed]
+                self._waiting = [waiter for waiter in self._waiting if waiter.end > flushed]
+            self._leading = bool(self._waiting)
+            if self._leading:
+                following = self._waiting.pop(0)
+                following.leads = True
+                # First of all: its sync can begin while the others are being woken.
+                following.woken.release()
+        for waiter in done:
+            waiter.woken.release()
+
+    def flush(self) -> None:
+        """Sync everything that is committed. ``StoreIOError``."""
+        end = self._files.committed_where
+        while self._files.flushed_where < end:
+            self.flush_to(end, _FOREVER)
+        if self._failure is not None:
+            raise self._failure
 
 
 class FlushRealTimeService:

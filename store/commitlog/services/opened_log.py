@@ -5,6 +5,7 @@ docs/durability.md explains when the clean mark is believed and when the log is 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,6 +47,9 @@ class OpenedLog:
 
     def close(self) -> None:
         """Close every file."""
+        if self.index is not None:
+            with contextlib.suppress(OSError):  # a clean close has closed it before, and told what failed
+                self.index.close()
         self.files.close()
         self.queues.close()
         self.checkpoint.close()
@@ -76,12 +80,7 @@ def open_log(
     if not accept_lost_log:
         directory.refuse_lost_log()
     allocator = AllocateMappedFileService(config.put_message_timeout / _MS, warm=config.warm_mapped_file_enable)
-    pool = None
-    if config.transient_store_pool_enable:
-        pool = TransientStorePool(config.transient_store_pool_size, config.mapped_file_size_commit_log)
-    files = WritableMappedFileQueue(
-        directory.of(COMMIT_LOG), config.mapped_file_size_commit_log, allocator=allocator, pool=pool
-    )
+    files = WritableMappedFileQueue(directory.of(COMMIT_LOG), config.mapped_file_size_commit_log, allocator=allocator)
     reading = CommitLog(directory.of(COMMIT_LOG))
     catalog = QueueCatalog(directory.path, reading)
     queues = QueueWriters(directory.path, config.mapped_file_size_consume_queue, catalog)
@@ -91,24 +90,26 @@ def open_log(
             directory.of(INDEX), max_hash_slot_num=config.max_hash_slot_num, max_index_num=config.max_index_num
         )
     checkpoint = StoreCheckpoint.load(directory.of(CHECKPOINT))
+    writer = CommitLogWriter(files, queues.next_offset, last_store_timestamp=0)
+    opened = OpenedLog(files, writer, queues, index, checkpoint, allocator, None, reading)
     try:
-        files.load()
-        recovered, last_record, last_timestamp = _recover(
+        files.load(aborted=directory.aborted)
+        opened.recovered, writer.last_record, writer.last_store_timestamp = _recover(
             directory, files, queues, index, checkpoint, config.delay_levels_ms, rebuild=rebuild, progress=progress
         )
+        if config.transient_store_pool_enable:
+            # Its buffers are of the size that the files have, which need not be what the configuration says.
+            files.pool = TransientStorePool(config.transient_store_pool_size, files.file_size)
+        reading.refresh()
+        # From here on the clean mark is not true any more; it must be gone before the first record is appended.
+        checkpoint.flush(opened.mark(closed=False))
+        directory.mark_in_use()
     except OSError as error:
-        files.close()
+        opened.close()
         raise StoreIOError("open", path=str(error.filename or directory.path), cause=error) from error
     except BaseException:
-        files.close()
+        opened.close()
         raise
-    reading.refresh()
-    writer = CommitLogWriter(files, queues.next_offset, last_store_timestamp=last_timestamp)
-    writer.last_record = last_record
-    opened = OpenedLog(files, writer, queues, index, checkpoint, allocator, recovered, reading)
-    # From here on the clean mark is not true any more; it must be gone before the first record is appended.
-    checkpoint.flush(opened.mark(closed=False))
-    directory.mark_in_use()
     return opened
 
 
@@ -131,15 +132,21 @@ def _recover(
     if not anew and not directory.aborted and mark is not None and mark.closed and _mark_agrees(files, mark):
         files.set_end(mark.end_offset)
         return None, mark.last_record, checkpoint.values.physic_msg_timestamp
-    if anew or not files.files:
-        _start_anew(queues, index, delete=rebuild or not files.files)
     policy = RecoveryPolicy(
         aborted=directory.aborted,
         from_start=anew,
         flushed_offset=mark.flushed_offset if mark is not None else None,
     )
-    recovered = Recovery(files, queues, index, checkpoint.values, policy, delay_levels_ms, progress).run()
+    recovery = Recovery(
+        files, queues, index, checkpoint, policy, delay_levels_ms, progress, mark_in_use=directory.mark_in_use
+    )
+    if anew:
+        recovery.distrust()
+    if anew or not files.files:
+        _start_anew(queues, index, delete=rebuild or not files.files)
+    recovered = recovery.run()
     queues.flush_all()
+    queues.sync_directories()
     if index is not None:
         index.flush()
     _flush_log(files)

@@ -12,14 +12,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import DiskFull, InvalidValue, StoreIOError
+from commitlog.errors import DiskFull, InvalidValue, StoreIOError, StoreOpenError
 from commitlog.format.message_id import encode_message_id, parse_host
 from commitlog.format.message_record import encode_message, message_properties, stored_place
+from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.properties import KEY_SEPARATOR, KEYS, TAGS, WAIT, PropertiesTooLarge, encode_properties
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, has_queue_unit
 from commitlog.log.commit_log_writer import Appended, CommitLogWriter
 from commitlog.message import Message, MessageExtBrokerInner, PutMessageResult, PutMessageStatus
-from commitlog.paths import validate_new_topic
+from commitlog.paths import validate_new_topic, validate_topic
 from commitlog.services.flush import GroupCommitService
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
@@ -93,8 +94,8 @@ class PutMessageService:
         except PutRefusal as refusal:
             self._stats.failed()
             return refusal.result()
-        result = self._answer(encoded, appended, 1)
-        self._stats.put(message.topic, 1, length, time.perf_counter() - started)
+        result = self._answer(appended, encoded.store_host, 1, wait=encoded.wait)
+        self._stats.put(encoded.topic, 1, length, time.perf_counter() - started)
         return result
 
     def put_batch(self, messages: Sequence[Message]) -> PutMessageResult:
@@ -111,12 +112,13 @@ class PutMessageService:
         except PutRefusal as refusal:
             self._stats.failed()
             return refusal.result()
-        result = self._answer(encoded[0], appended, len(encoded))
+        wait = any(one.wait for one in encoded)
+        result = self._answer(appended, encoded[0].store_host, len(encoded), wait=wait)
         ids, place = [], appended.physical_offset
         for one in encoded:
             ids.append(encode_message_id(*one.store_host, place))
             place += len(one.record)
-        self._stats.put(messages[0].topic, len(encoded), size, time.perf_counter() - started)
+        self._stats.put(encoded[0].topic, len(encoded), size, time.perf_counter() - started)
         return result._replace(message_id=",".join(ids))
 
     def refuse_when_unwritable(self) -> None:
@@ -162,6 +164,10 @@ class PutMessageService:
             raise PutRefusal(
                 PutMessageStatus.MESSAGE_ILLEGAL, f"A queue id is 0 to {_MAX_QUEUE_ID}, not {message.queue_id}."
             )
+        if isinstance(message.keys, str):
+            raise PutRefusal(
+                PutMessageStatus.MESSAGE_ILLEGAL, f"The keys are a list of texts, not the text {message.keys!r}."
+            )
         try:
             return self._encode(message)
         except PropertiesTooLarge as error:
@@ -175,11 +181,12 @@ class PutMessageService:
     def _encode(self, message: Message) -> EncodedMessage:
         if isinstance(message, MessageExtBrokerInner):
             return self._encode_inner(message)
+        known = self._topic_bytes(message.topic)
         topic, queue_id, properties = stored_place(
             message.topic, message.queue_id, message_properties(message), self._levels
         )
         record = encode_message(
-            self._topic_bytes(message.topic) if topic == message.topic else topic.encode(),
+            known if topic == message.topic else topic.encode(),
             message.body,
             self._property_bytes(properties),
             queue_id=queue_id,
@@ -202,13 +209,16 @@ class PutMessageService:
             given[TAGS] = message.tags
         properties: Mapping[str, str] = given
         topic, queue_id = message.topic, message.queue_id
-        if has_queue_unit(message.sys_flag):  # a half message is delayed only once it is whole
+        # What a store holds already may be longer than what an application may create.
+        validate_topic(topic)
+        # A half message is delayed only once it is whole; what is a copy of a delayed message stays as it is.
+        if has_queue_unit(message.sys_flag) and topic != SCHEDULE_TOPIC:
             topic, queue_id, properties = _delayed(topic, queue_id, properties, self._levels)
         born_host = parse_host(message.born_host) if message.born_host else self._store_host
         store_host = parse_host(message.store_host) if message.store_host else self._store_host
         born = message.born_timestamp
         record = encode_message(
-            self._topic_bytes(message.topic) if topic == message.topic else topic.encode(),
+            topic.encode(),
             message.body,
             self._property_bytes(properties),
             queue_id=queue_id,
@@ -247,18 +257,21 @@ class PutMessageService:
             )
         except InvalidValue as error:
             raise PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, str(error)) from error
-        except (DiskFull, TimeoutError) as error:
+        except (DiskFull, StoreOpenError, TimeoutError) as error:
+            # The next file could not be made or opened; the last one may have got its filler, and nothing more.
             raise PutRefusal(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error)) from error
-        except StoreIOError as error:
+        except (StoreIOError, OSError) as error:
             self._state.fence(error)
             raise PutRefusal(PutMessageStatus.UNKNOWN_ERROR, str(error)) from error
 
-    def _answer(self, encoded: EncodedMessage, appended: Appended, count: int) -> PutMessageResult:
-        status, reason = self.await_flush(appended.end) if self._sync and encoded.wait else (_OK, "")
+    def _answer(self, appended: Appended, store_host: tuple[bytes, int], count: int, *, wait: bool) -> PutMessageResult:
+        status, reason = self.await_flush(appended.end) if self._sync and wait else (_OK, "")
+        if status is not _OK:
+            self._stats.failed()
         self._on_appended()
         return PutMessageResult(
             status,
-            encode_message_id(*encoded.store_host, appended.physical_offset),
+            encode_message_id(*store_host, appended.physical_offset),
             appended.physical_offset,
             appended.queue_offset,
             appended.store_timestamp,

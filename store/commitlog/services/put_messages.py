@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import DiskFull, PutRefused, StoreIOError
+from commitlog.errors import CommitLogError, DiskFull, InvalidValue, PutRefused, StoreOpenError
 from commitlog.format.message_columns import Rows, check_message_schema, queue_columns
 from commitlog.format.message_encode import EncodedMessages, encode_messages
 from commitlog.format.message_id import parse_host
@@ -23,6 +23,7 @@ from commitlog.format.message_queues import resolve_queue_ids
 from commitlog.format.message_rules import MessageLimits, Refusal
 from commitlog.log.commit_log_writer import AppendedRows, CommitLogWriter
 from commitlog.message import PutMessageStatus
+from commitlog.paths import validate_new_topic
 from commitlog.services.put_message import PutMessageService, PutRefusal
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
@@ -135,19 +136,23 @@ class PutMessagesService:
             for first, chunk in _chunks(table):
                 self._single.refuse_when_unwritable()
                 started = time.perf_counter()
-                appended = self._put_chunk(chunk, topic, first, rows)
+                appended = self._put_chunk(chunk, topic, first, rows, started)
                 end = appended.end
                 self._on_appended()
-                self._count(appended, started)
                 if appended.error is not None:
                     self._fail(appended.error)
         except PutRefusal as refusal:
             rows.refuse_rest(refusal.status, refusal.reason)
         self._flush(rows, end)
-        return rows.result()
+        result = rows.result()
+        if not result.ok:
+            self._stats.failed()
+        return result
 
-    def _put_chunk(self, chunk: pa.RecordBatch, topic: str | None, first: int, rows: _Rows) -> AppendedRows:
-        counts = {name: self._queue_count(name) for name in queue_columns(chunk, topic=topic).topics}
+    def _put_chunk(
+        self, chunk: pa.RecordBatch, topic: str | None, first: int, rows: _Rows, started: float
+    ) -> AppendedRows:
+        counts = self._queue_counts(queue_columns(chunk, topic=topic).topics)
         queue_ids = resolve_queue_ids(chunk, topic=topic, queue_counts=counts, round_robin_start=self._turn)
         self._turn += chunk.num_rows
         encoded, taken = self._encode(chunk, topic, queue_ids), np.arange(chunk.num_rows)
@@ -159,14 +164,31 @@ class PutMessagesService:
             taken = np.delete(encoded.rows, too_long)
             encoded = self._encode(chunk.take(pa.array(taken)), topic, queue_ids[taken])
         queues, names = _queues_of(encoded)
-        appended = self._log.append_rows(encoded.records, encoded.host_flags, queues, names)
+        try:
+            appended = self._log.append_rows(encoded.records, encoded.host_flags, queues, names)
+        except (StoreOpenError, OSError) as error:
+            # A file that could not be opened, perhaps behind others that were filled: what is there, recovery tells.
+            self._state.fence(error)
+            raise PutRefusal(PutMessageStatus.UNKNOWN_ERROR, str(error)) from error
         done = taken[encoded.rows[: appended.written]] + first
         rows.statuses[done] = _OK
         rows.physical_offsets[done] = appended.physical_offsets[: appended.written]
         rows.queue_offsets[done] = appended.queue_offsets[: appended.written]
         rows.queue_ids[done] = encoded.queue_ids[: appended.written]
         rows.store_timestamps[done] = appended.store_timestamp
+        self._count(encoded, appended.written, started)
         return appended
+
+    def _queue_counts(self, topics: list[str]) -> dict[str, int]:
+        """Over how many queues each topic is spread; what is no topic is left out, its rows are refused."""
+        counts = {}
+        for topic in topics:
+            try:
+                validate_new_topic(topic)
+            except InvalidValue:
+                continue
+            counts[topic] = self._queue_count(topic)
+        return counts
 
     def _encode(self, chunk: pa.RecordBatch, topic: str | None, queue_ids: npt.NDArray[np.int32]) -> EncodedMessages:
         return encode_messages(
@@ -191,12 +213,15 @@ class PutMessagesService:
                 f"store has room for {self._log.largest_record}.",
             )
 
-    def _count(self, appended: AppendedRows, started: float) -> None:
-        if appended.written:
-            size = int(appended.end - appended.physical_offsets[0])
-            self._stats.put("", appended.written, size, time.perf_counter() - started)
+    def _count(self, encoded: EncodedMessages, written: int, started: float) -> None:
+        codes, elapsed = encoded.topic_codes[:written], time.perf_counter() - started
+        counts = np.bincount(codes, minlength=len(encoded.topics)).tolist()
+        sizes = np.bincount(codes, encoded.records.sizes[:written], minlength=len(encoded.topics)).tolist()
+        for topic, count, size in zip(encoded.topics, counts, sizes, strict=True):
+            if count:
+                self._stats.put(topic, count, int(size), elapsed)
 
-    def _fail(self, error: StoreIOError | TimeoutError) -> None:
+    def _fail(self, error: CommitLogError | OSError) -> None:
         if isinstance(error, DiskFull | TimeoutError):
             raise PutRefusal(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error))
         self._state.fence(error)

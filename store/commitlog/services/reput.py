@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from commitlog.errors import CorruptRecord
+from commitlog.errors import CorruptRecord, StoreIOError
+from commitlog.files.writable_mapped_file import NO_SPACE
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 from commitlog.format.dispatch_request import DispatchRequests, dispatch_requests, index_entries, units_by_queue
 from commitlog.format.record_scan import RecordScan
@@ -24,11 +25,13 @@ from commitlog.log.queue_writers import QueueWriters
 __all__ = ["BuildConsumeQueue", "BuildIndex", "CommitLogDispatcher", "ReputMessageService"]
 
 _IDLE_SECONDS = 0.5
+# How often it is tried again while there is no space for a queue's next file.
+_NO_SPACE_SECONDS = 0.2
 # The shortest wait between two rounds while messages come in; RocketMQ waits as long.
 _INTERVAL_SECONDS = 0.001
-# A round for a few messages costs half a millisecond of the interpreter's lock. Waiting this many times as long as the
+# A round for a few messages costs a millisecond of the interpreter's lock. Waiting this many times as long as the
 # round took leaves the rest to the puts.
-_REST = 4.0
+_REST = 9.0
 # With this much waiting, dispatch is behind and does not rest.
 _BEHIND = 1 << 20
 
@@ -74,6 +77,7 @@ class ReputMessageService:
         dispatchers: Sequence[CommitLogDispatcher],
         delay_levels_ms: Sequence[int],
         on_dispatched: Callable[[], None],
+        on_disk_full: Callable[[bool], None],
     ) -> None:
         self.reput_from = reput_from
         self.last_store_timestamp = 0
@@ -84,6 +88,7 @@ class ReputMessageService:
         self._dispatchers = dispatchers
         self._delay_levels_ms = delay_levels_ms
         self._on_dispatched = on_dispatched
+        self._on_disk_full = on_disk_full
         self._lock = threading.Lock()
 
     @property
@@ -99,7 +104,15 @@ class ReputMessageService:
             return _IDLE_SECONDS
         self.idle = False
         started = time.monotonic()
-        self.dispatch()
+        try:
+            self.dispatch()
+        except StoreIOError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            # Nothing is lost: the log has it, and what was written already is passed over the next time.
+            self._on_disk_full(True)
+            return _NO_SPACE_SECONDS
+        self._on_disk_full(False)
         if self.behind >= _BEHIND:
             return 0
         return max(_INTERVAL_SECONDS, (time.monotonic() - started) * _REST)

@@ -34,6 +34,20 @@ class RunningState:
         # Read by every put: None, or why none is taken.
         self.refusal: str | None = None
         self._lock = threading.Lock()
+        # The threads that are within a call; a set's methods are atomic, and cheaper than a lock.
+        self._inside: set[int] = set()
+        self._left = threading.Condition()
+
+    def enter(self) -> None:
+        """A call that uses the store's files begins; whether the store is closed is to be asked after this."""
+        self._inside.add(threading.get_ident())
+
+    def leave(self) -> None:
+        """The call is done."""
+        self._inside.discard(threading.get_ident())
+        if self.closed:
+            with self._left:
+                self._left.notify_all()
 
     def fence(self, failure: BaseException, flag: RunningFlags = RunningFlags.NOT_WRITEABLE) -> None:
         """Take no more puts. The first failure is the one that is told."""
@@ -48,10 +62,25 @@ class RunningState:
             self.flags = self.flags | flag if on else self.flags & ~flag
             self._explain()
 
-    def close(self) -> None:
+    def close(self) -> bool:
+        """Take nothing more, and return when the calls under way are done; False when it was closed already.
+
+        Closing the files under a put that is being written would let it write into whatever opens a file next.
+        """
         with self._lock:
+            if self.closed:
+                return False
             self.closed = True
             self._explain()
+        own = {threading.get_ident()}
+        with self._left:
+            self._left.wait_for(lambda: not self._inside - own)
+        return True
+
+    def abandon(self) -> None:
+        """Closed without a wait: in a forked child, which has none of the threads that are within a call."""
+        self.closed = True
+        self._explain()
 
     @property
     def writable(self) -> bool:

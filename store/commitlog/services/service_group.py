@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, CorruptStoreError, StoreIOError
+from commitlog.files.writable_mapped_file import NO_SPACE
+from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from commitlog.services.flush_consume_queue import FlushConsumeQueueService
 from commitlog.services.opened_log import OpenedLog
@@ -31,8 +34,15 @@ class ServiceGroup:
         dispatchers: list[CommitLogDispatcher] = [BuildConsumeQueue(log.queues)]
         if log.index is not None:
             dispatchers.append(BuildIndex(log.index))
+        self.watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
         self.reput = ReputMessageService(
-            log.files, log.files.max_wrote, self._confirm, dispatchers, config.delay_levels_ms, on_dispatched
+            log.files,
+            log.files.max_wrote,
+            self._confirm,
+            dispatchers,
+            config.delay_levels_ms,
+            on_dispatched,
+            self.watermark.dispatch_full,
         )
         self.reput.last_store_timestamp = log.writer.last_store_timestamp
         self._committer: CommitRealTimeService | None = None
@@ -46,6 +56,7 @@ class ServiceGroup:
             Worker("FlushRealTimeService", FlushRealTimeService(log.files, self.group_commit, config), self._failed),
             Worker("FlushConsumeQueueService", flush_queues, self._failed),
             Worker("StoreStatsService", self.stats, self._failed),
+            Worker("DiskWatermarkService", self.watermark, self._failed),
         ]
         if config.transient_store_pool_enable:
             self._committer = CommitRealTimeService(log.files, config, self.message_arrived)
@@ -78,19 +89,38 @@ class ServiceGroup:
 
     def dispatch(self) -> None:
         """Everything that readers may see goes to queues and index. ``StoreIOError``, ``CorruptStoreError``."""
+        self._refuse_failed()
+        self._dispatch()
+
+    def _dispatch(self) -> None:
         try:
             self.reput.dispatch()
         except CommitLogError as error:
-            self._dispatch_failed(error)
+            if not (isinstance(error, StoreIOError) and error.errno in NO_SPACE):
+                self._dispatch_failed(error)
             raise
+        except OSError as error:
+            failure = StoreIOError("dispatch to", path=str(error.filename or self._log.queues.path), cause=error)
+            self._dispatch_failed(failure)
+            raise failure from error
+
+    def _refuse_failed(self) -> None:
+        """Do nothing more for a store that is fenced: the next sync would say that all is well (invariants 2 and 7)."""
+        failure = self._state.failure
+        if isinstance(failure, CommitLogError):
+            raise failure
+        if failure is not None:
+            cause = OSError(errno.EIO, str(failure))
+            raise StoreIOError("go on with", path=self._log.files.path, cause=cause) from failure
 
     def flush_everything(self) -> None:
         """Log, queues, index, then the checkpoint that says so. ``StoreIOError``."""
+        self._refuse_failed()
         try:
             if self._committer is not None:
                 self._committer.commit()
             self.group_commit.flush()
-            self.reput.dispatch()
+            self._dispatch()
             # What is dispatched by now is what the flush of queues and index covers, and this one of the log: messages
             # that arrived since the first flush are dispatched too, unless that waits for the device.
             dispatched = self.reput.last_store_timestamp

@@ -22,7 +22,9 @@ _WINDOWS_SECONDS = (10, 60, 600)
 
 @dataclass(frozen=True, kw_only=True)
 class StoreStats:
-    """A moment's statistics. Sizes are bytes of bodies and records, rates are messages a second.
+    """A moment's statistics. Sizes are bytes of records, rates are messages a second.
+
+    Messages count under the topic that they are stored under: delayed ones under the schedule's.
 
     ``put_times`` has one count for each of ``PUT_TIME_BUCKETS_MS`` and one for longer puts.
     """

@@ -1,0 +1,138 @@
+"""``commitlog produce``: messages from stdin into a store that this process owns meanwhile."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import IO, Any
+
+from commitlog.cli.message_lines import MessageBatch
+from commitlog.cli.progress import progress_bar
+from commitlog.config import MessageStoreConfig
+from commitlog.errors import NotAStore, StoreNotFound
+from commitlog.format.message_id import encode_message_id, parse_host
+from commitlog.log.store_directory import check_store_directory
+from commitlog.message import PutMessageStatus
+from commitlog.services.put_messages import PutMessagesResult
+from commitlog.store import MessageStore
+
+__all__ = ["Refused", "is_store", "open_store", "put_batches"]
+
+
+class Refused(Exception):
+    """A message that the store did not take, or of which it does not know."""
+
+
+@dataclass
+class _Interrupt:
+    """Ctrl-C while messages are put is remembered until they are: a put is never left half way."""
+
+    reading: bool = False
+    wanted: bool = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.reading:
+            raise KeyboardInterrupt
+        self.wanted = True
+
+
+@contextmanager
+def _interrupts() -> Iterator[_Interrupt]:
+    interrupt = _Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt  # elsewhere Python takes no signal handlers
+        return
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def is_store(path: str) -> bool:
+    """Whether a store is there. Errors other than that there is none are raised."""
+    try:
+        check_store_directory(path)
+    except (StoreNotFound, NotAStore):
+        return False
+    return True
+
+
+def open_store(path: str, config: MessageStoreConfig, *, create: bool, lock_timeout: float) -> MessageStore:
+    """Own the store. Without ``create``, the path must be one: ``StoreNotFound``, ``NotAStore``."""
+    try:
+        check_store_directory(path)
+    except (StoreNotFound, NotAStore) as error:
+        if not create:
+            raise type(error)(f"{error} With --create, a new store is made.", path=path) from None
+    with progress_bar("recovering") as progress:
+        return MessageStore.open(path, config, lock_timeout=lock_timeout, progress=progress)
+
+
+def put_batches(store: MessageStore, batches: Iterator[MessageBatch], *, as_json: bool) -> int:
+    """Put all batches and close the store; how many messages were put. What is said goes to stderr.
+
+    ``BadLine`` at a line that is no message, ``Refused`` for a message that was not taken, ``KeyboardInterrupt``; the
+    messages before were put.
+    """
+    started, put = time.perf_counter(), 0
+    try:
+        with _interrupts() as interrupt, store:
+            while (batch := _next(batches, interrupt)) is not None:
+                result = store.put_messages(batch.table())
+                offsets = result.rows.column("physicalOffset").to_numpy()
+                put += int((offsets >= 0).sum())
+                if as_json:
+                    _print_results(sys.stdout, store, batch, result)
+                _raise_refused(batch, result)
+                if interrupt.wanted:
+                    raise KeyboardInterrupt
+    finally:
+        seconds = time.perf_counter() - started
+        print(f"{put} message{'' if put == 1 else 's'} put in {seconds:.1f} s", file=sys.stderr)
+    return put
+
+
+def _next(batches: Iterator[MessageBatch], interrupt: _Interrupt) -> MessageBatch | None:
+    interrupt.reading = True
+    try:
+        return next(batches, None)
+    finally:
+        interrupt.reading = False
+
+
+def _print_results(out: IO[str], store: MessageStore, batch: MessageBatch, result: PutMessagesResult) -> None:
+    host = parse_host(f"{store.config.broker_ip}:{store.config.listen_port}")
+    for number, row in zip(batch.numbers, result.rows.to_pylist(), strict=True):
+        place = row["physicalOffset"]
+        there = place >= 0
+        found: dict[str, Any] = {
+            "line": number,
+            "status": row["status"],
+            "msgId": encode_message_id(*host, place) if there else None,
+            "physicalOffset": place if there else None,
+            "queueId": row["queueId"] if there else None,
+            "queueOffset": row["queueOffset"] if there else None,
+        }
+        out.write(json.dumps(found) + "\n")
+    out.flush()
+
+
+def _raise_refused(batch: MessageBatch, result: PutMessagesResult) -> None:
+    if result.ok:
+        return
+    statuses = result.rows.column("status").to_pylist()
+    bad = [row for row, status in enumerate(statuses) if status != PutMessageStatus.PUT_OK.value]
+    # The row is one of this batch; what people know is the line.
+    reason = re.sub(r"^(Message in|The record of) row \d+", "The message", result.reason)
+    more = f" (and {len(bad) - 1} more lines)" if len(bad) > 1 else ""
+    raise Refused(f"Line {batch.numbers[bad[0]]}{more}: {result.status.value}: {reason}")

@@ -1,0 +1,135 @@
+"""The unit files of a queue as verification reads them: any offset, whatever is missing or damaged."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog.files import disk
+from commitlog.files.numbered_files import NumberedFiles
+from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
+from commitlog.paths import file_name_for_offset
+
+__all__ = ["UnitFile", "UnitFiles", "queue_directories"]
+
+
+class UnitFile(NamedTuple):
+    base: int
+    size: int
+    path: str
+
+
+def queue_directories(path: str) -> Iterator[tuple[str, int]]:
+    """Topic and queue id of every directory below ``consumequeue`` that is one of a queue."""
+    for topic in _directories(path):
+        for name in _directories(os.path.join(path, topic)):
+            if name.isascii() and name.isdigit() and name == str(int(name)):
+                yield topic, int(name)
+
+
+def _directories(path: str) -> list[str]:
+    try:
+        names = sorted(disk.list_names(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name for name in names if disk.is_directory(os.path.join(path, name))]
+
+
+class UnitFiles:
+    """The files of one queue, in order, as they were when this was made."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.files: list[UnitFile] = []
+        self._bases: list[int] = []
+        self._refresh()
+
+    def _refresh(self) -> None:
+        listing = NumberedFiles(self.path)
+        try:
+            listing.refresh()
+        except NotADirectoryError:
+            return
+        paths = [(base, listing.path_of(base)) for base in listing.bases]
+        self.files = [UnitFile(base, disk.file_size(path), path) for base, path in paths]
+        self._bases = listing.bases
+
+    @property
+    def exists(self) -> bool:
+        """Whether the queue has any file."""
+        return bool(self.files)
+
+    def bounds(self) -> tuple[int, int]:
+        """The first offset that the first file has a place for, and the one behind the last file's last place."""
+        if not self.files:
+            return 0, 0
+        last = self.files[-1]
+        return -(-self.files[0].base // UNIT_SIZE), (last.base + last.size) // UNIT_SIZE
+
+    def place_of(self, offset: int) -> tuple[str, int]:
+        """The file that holds an offset, or should, and the byte within."""
+        at = offset * UNIT_SIZE
+        place = bisect_right(self._bases, at) - 1 if self.files else -1
+        if place < 0:
+            return self.path, 0
+        file = self.files[place]
+        if at < file.base + file.size:
+            return file.path, at - file.base
+        usual = max(one.size for one in self.files)
+        base = file.base + (at - file.base) // usual * usual if usual else file.base
+        return os.path.join(self.path, file_name_for_offset(base)), at - base
+
+    def read(self, start: int, stop: int) -> npt.NDArray[np.void]:
+        """The units of ``[start, stop)``; zeros where no file has them."""
+        low, high = start * UNIT_SIZE, stop * UNIT_SIZE
+        if self.files and high > self.files[-1].base + self.files[-1].size:
+            self._refresh()  # an owner may have gone on
+        place = bisect_right(self._bases, low) - 1 if self.files else -1
+        if place >= 0 and high <= self.files[place].base + self.files[place].size:
+            data = self._bytes(self.files[place], low, high)
+            if len(data) == high - low:
+                return np.frombuffer(data, UNIT_FILE_DTYPE)
+        whole = bytearray(high - low)
+        for file in self.files[max(place, 0) :]:
+            first, last = max(low, file.base), min(high, file.base + file.size)
+            if file.base >= high:
+                break
+            if first < last:
+                data = self._bytes(file, first, last)
+                whole[first - low : first - low + len(data)] = data
+        return np.frombuffer(bytes(whole), UNIT_FILE_DTYPE)
+
+    def _bytes(self, file: UnitFile, low: int, high: int) -> bytes:
+        try:
+            descriptor = disk.open_file(file.path)
+        except FileNotFoundError:
+            return b""
+        try:
+            return disk.read_at(descriptor, high - low, low - file.base)
+        finally:
+            disk.close(descriptor)
+
+    def data(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """The stretches of offsets in ``[low, high)`` that are no holes of their files."""
+        for file in self.files:
+            start, stop = max(low * UNIT_SIZE, file.base), min(high * UNIT_SIZE, file.base + file.size)
+            if start >= stop:
+                continue
+            try:
+                descriptor = disk.open_file(file.path)
+            except FileNotFoundError:
+                continue
+            try:
+                extents = list(disk.data_extents(descriptor, start - file.base, stop - file.base))
+            finally:
+                disk.close(descriptor)
+            for first, last in extents:
+                yield (
+                    max((file.base + first) // UNIT_SIZE, low),
+                    min(-(-(file.base + last) // UNIT_SIZE), high),
+                )

@@ -1,0 +1,225 @@
+"""Every file operation that changes something fails once, each in its turn: no promise is broken by it.
+
+A sync that failed has lost what it was for: no later one brings it to the device. So after each run the store is opened
+twice, as the kernel has it, and as a machine leaves it that stops then.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog.errors import CommitLogError, DiskFull
+from commitlog.files import disk, writable_mapped_file
+from commitlog.message import PutMessageStatus
+from tests.crash.simulated_disk import CrashImages, RecordingDisk
+from tests.crash.stored_messages import check_store, log_records
+from tests.crash.workloads import small_config
+
+__all__: list[str] = []
+
+CHANGING = ("write_at", "sync", "allocate", "create_file")
+NAMING = ("rename", "unlink", "truncate", "sync_directory", "make_directory")
+FAILING = [(name, errno.EIO) for name in (*CHANGING, *NAMING)] + [(name, errno.ENOSPC) for name in CHANGING]
+_FIRST_ARGUMENT_IS_A_DESCRIPTOR = ("write_at", "sync", "allocate", "truncate")
+
+
+class Fault:
+    """Lets the k-th call of one operation fail, once."""
+
+    def __init__(self, operation: str, turn: int, code: int, recorder: RecordingDisk) -> None:
+        self.operation = operation
+        self.happened = False
+        # Files that are made ahead of need may fail to be made: they are made again when they are needed.
+        self.ahead = False
+        self._recorder = recorder
+        self.path = ""
+        self._turn = turn
+        self._code = code
+        self._calls = itertools.count(1)
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def armed(self) -> Iterator[None]:
+        real: Callable[..., Any] = getattr(disk, self.operation)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            with self._lock:
+                failing = next(self._calls) == self._turn
+            if failing:
+                self.path = self._path_of(arguments[0])
+                self.ahead = threading.current_thread().name == "AllocateMappedFileService"
+                self.happened = True
+                if self.operation == "sync":
+                    self._recorder.sync_failed(arguments[0])
+                raise OSError(self._code, f"injected into {self.operation}", self.path)
+            return real(*arguments, **named)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(disk, self.operation, call)
+            yield
+
+    def _path_of(self, argument: int | str) -> str:
+        if self.operation in _FIRST_ARGUMENT_IS_A_DESCRIPTOR:
+            return str(Path(f"/proc/self/fd/{argument}").readlink())
+        return str(argument)
+
+    def is_named_in(self, text: str) -> bool:
+        """Whether a text says which file it was; the directory's or the final file's name will do."""
+        path = self.path.removesuffix(".tmp").removesuffix(" (deleted)")
+        return path in text or str(Path(path).parent) in text
+
+
+class Outcome:
+    """What a run was told: the puts that were acknowledged, the failures and errors in order."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[tuple[int, bytes]] = []
+        self.reasons: list[str] = []
+        self.errors: list[CommitLogError] = []
+        self.ok_after_failure = 0
+        self.failed = False
+
+    def put(self, result: Any, bodies: list[bytes]) -> None:
+        if result.ok:
+            self.acknowledged.append((result.physical_offset, bodies[0]))
+            self.ok_after_failure += self.failed
+        else:
+            self.note(result.status, result.reason)
+
+    def note(self, status: PutMessageStatus, reason: str) -> None:
+        self.reasons.append(reason)
+        # Nothing was written when there was no room for a file; the next put may find some.
+        self.failed |= status is not PutMessageStatus.CREATE_MAPEDFILE_FAILED
+
+
+def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outcome:
+    """Open, put, flush, close: whatever fails, only errors of this package come out."""
+    outcome = Outcome()
+    try:
+        store = MessageStore.open(path, config)
+    except CommitLogError as error:
+        outcome.errors.append(error)
+        return outcome
+    for number in range(puts):
+        body = f"{number:03d}".encode() * 100
+        message = Message(topic=f"topic-{number % 2}", body=body, keys=[f"key-{number}"], queue_id=number % 2)
+        outcome.put(store.put_message(message), [body])
+        if number == 6:
+            _try(store.flush, outcome)
+        if number == 10:
+            _put_table(store, outcome)
+    _try(store.flush, outcome)
+    body = b"the last one"
+    outcome.put(store.put_message(Message(topic="topic-0", body=body, keys=["last"])), [body])
+    # What stands in the lock file is for nobody, and a file that is half made is removed at the next chance.
+    must_fail = fault.happened and not fault.ahead and not fault.path.endswith((".tmp", "lock"))
+    _try(store.close, outcome)
+    assert store._state.failure is not None or not must_fail, f"{fault.operation} at {fault.path} fenced nothing"
+    return outcome
+
+
+def _put_table(store: MessageStore, outcome: Outcome) -> None:
+    bodies = [f"row {number}".encode() * 30 for number in range(10)]
+    result = store.put_messages(pa.table({"body": bodies}), topic="tables")
+    rows = result.rows.to_pylist()
+    for row, body in zip(rows, bodies, strict=True):
+        if row["status"] == "PUT_OK":
+            outcome.acknowledged.append((row["physicalOffset"], body))
+            outcome.ok_after_failure += outcome.failed
+    if not result.ok:
+        outcome.note(result.status, result.reason)
+
+
+def _try(call: Callable[[], None], outcome: Outcome) -> None:
+    try:
+        call()
+    except CommitLogError as error:
+        outcome.errors.append(error)
+        # Space for a queue's file may be there again, but the store stays shut until it is opened again.
+        outcome.failed = True
+
+
+def left_by_an_owner(path: Path, config: MessageStoreConfig) -> None:
+    """A store in which an owner was interrupted: its end is torn, and a file stands behind it."""
+    with MessageStore.open(path, config) as store:
+        for number in range(12):
+            store.put_message(Message(topic="topic-0", body=b"old" * 200, keys=[f"old-{number}"])).raise_for_status()
+        end = store.physical_bounds()[1]
+    log = sorted((path / "commitlog").iterdir())
+    last = max(file for file in log if int(file.name) < end)
+    with open(last, "r+b") as stream:
+        stream.seek(end - int(last.name) - 40)
+        stream.write(b"torn" * 10)
+    (path / "abort").touch()
+
+
+@pytest.mark.parametrize(("operation", "code"), FAILING, ids=lambda value: errno.errorcode.get(value, value))
+@pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
+@pytest.mark.parametrize("begin", ["new", "crashed"])
+def test_a_failing_call_breaks_no_promise(
+    begin: str, flush: FlushDiskType, operation: str, code: int, memory: Path
+) -> None:
+    config = small_config(flush, log_size=8 << 10)
+    if begin == "crashed":
+        left_by_an_owner(memory / "begin", config)
+    for turn in itertools.count(1):
+        root = memory / f"run-{turn}"
+        root.mkdir()
+        path = root / "store"
+        if begin == "crashed":
+            shutil.copytree(memory / "begin", path)
+        recorder = RecordingDisk(root)
+        fault = Fault(operation, turn, code, recorder)
+        with recorder.recording(), fault.armed(), pytest.MonkeyPatch.context() as patch:
+            # Every record by pwrite: what is stored through a mapping cannot fail, only its sync can.
+            patch.setattr(writable_mapped_file, "_SMALL", -1)
+            outcome = run(path, config, fault, puts=2 if begin == "crashed" else 14)
+        where = f"call {turn} of {operation}, at {fault.path}"
+        check_outcome(outcome, fault, code, where)
+        crashes = CrashImages(recorder)
+        crashes.advance(recorder.now)
+        crashes.write(memory / "stopped", random.Random(f"{flush}/{where}"))
+        check_reopened(path, config, outcome.acknowledged, where)
+        safe = outcome.acknowledged if flush is FlushDiskType.SYNC_FLUSH else []
+        check_reopened(memory / "stopped" / "store", config, safe, f"{where}, then the machine stopped")
+        shutil.rmtree(root)
+        if not fault.happened:
+            assert not outcome.errors
+            assert not outcome.reasons
+            return
+
+
+def check_outcome(outcome: Outcome, fault: Fault, code: int, where: str) -> None:
+    told = [*outcome.reasons, *map(str, outcome.errors)]
+    if told:
+        assert fault.happened, told
+        assert fault.is_named_in(told[0]), f"{where}: {told[0]}"
+    assert not outcome.ok_after_failure, f"{where}: a put was acknowledged after a failure (invariant 2): {told}"
+    if code == errno.EIO:
+        assert not any(isinstance(error, DiskFull) for error in outcome.errors), where
+
+
+def check_reopened(path: Path, config: MessageStoreConfig, safe: list[tuple[int, bytes]], where: str) -> None:
+    """Without faults everything acknowledged is there, in order, and the store works."""
+    try:
+        with MessageStore.open(path, config) as store:
+            there = log_records(path)
+            check_store(path, there)
+            assert store.put_message(Message(topic="topic-1", body=b"after", queue_id=1)).ok
+        check_store(path, log_records(path))
+    except Exception as error:
+        raise AssertionError(where) from error
+    bodies = {record.physical_offset: record.body for record in there}
+    assert all(bodies.get(place) == body for place, body in safe), f"{where}: acknowledged and lost"

@@ -1,0 +1,207 @@
+"""``commitlog produce``: lines become messages, and whatever stops it says what was put before."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from commitlog import Message, MessageStore, StoreReader
+from commitlog.cli.app import app
+from commitlog.log.verification import verify_store
+from tests.store.cli.commands import SCRIPT, lines, script
+
+__all__: list[str] = []
+
+SIZES = ("--mapped-file-size-commit-log", 1 << 16, "--mapped-file-size-consume-queue", 4000)
+# RocketMQ's index files take 420 MB.
+SMALL_INDEX = ("--max-hash-slot-num", "100", "--max-index-num", "400")
+
+
+def produce(text: str | bytes, *arguments: object) -> Result:
+    data = text.encode() if isinstance(text, str) else text
+    return CliRunner().invoke(app, ["produce", *SMALL_INDEX, *(str(argument) for argument in arguments)], input=data)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A new store of small files; the first message makes them."""
+    result = produce("made", tmp_path / "store", "-t", "made", "--create", *SIZES)
+    assert result.exit_code == 0, result.output
+    return tmp_path / "store"
+
+
+def messages(path: Path, topic: str) -> list[dict[str, Any]]:
+    return lines("cat", path, topic, "--json")
+
+
+def test_lines_are_bodies(path: Path) -> None:
+    result = produce("one\nzwei größer\r\n\nlast".encode() + b"\n\xff", path, "-t", "t", "--tags", "a", "--key", "k")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert result.stderr.startswith("5 messages put in ")
+    found = messages(path, "t")
+    assert [row.get("body", row.get("bodyBase64")) for row in found] == ["one", "zwei größer", "", "last", "/w=="]
+    assert {(row["tags"], row["keys"]) for row in found} == {("a", "k")}
+    assert verify_store(path) == []
+
+
+def test_a_json_object_says_everything(path: Path) -> None:
+    rows = [
+        {"body": "b", "topic": "orders", "tags": "paid", "keys": ["k1", "k2"], "queueId": 2, "properties": {"p": "v"}},
+        {"bodyBase64": base64.b64encode(b"\xff\0").decode(), "keys": "k3", "flag": 7, "shardingKey": "s"},
+        {"body": "later", "delayLevel": 3, "tags": None},
+    ]
+    text = "\n\n".join(json.dumps(row) for row in rows)
+    result = produce(text, path, "--ndjson", "-t", "other", "--queue-id", 5, "--tags", "default")
+    assert result.exit_code == 0, result.output
+    (first,) = messages(path, "orders")
+    assert (first["body"], first["tags"], first["keys"], first["queueId"]) == ("b", "paid", "k1 k2", 2)
+    assert first["properties"]["p"] == "v"
+    (second,) = messages(path, "other")
+    assert (second["bodyBase64"], second["keys"], second["queueId"], second["tags"]) == ("/wA=", "k3", 5, "default")
+    with StoreReader.open(path) as reader:
+        assert reader.message_at(second["physicalOffset"]).flag == 7
+    (third,) = messages(path, "SCHEDULE_TOPIC_XXXX")
+    assert third["properties"]["REAL_TOPIC"] == "other"
+
+
+def test_results_for_programs(path: Path) -> None:
+    result = produce("a\nb\nc\n", path, "-t", "t", "--json", "--queue-id", 1, "--async", "--batch-size", 2)
+    assert result.exit_code == 0
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(row["line"], row["status"], row["queueId"], row["queueOffset"]) for row in found] == [
+        (1, "PUT_OK", 1, 0), (2, "PUT_OK", 1, 1), (3, "PUT_OK", 1, 2),
+    ]  # fmt: skip
+    with StoreReader.open(path) as reader:
+        for row, body in zip(found, (b"a", b"b", b"c"), strict=True):
+            assert reader.message_by_id(row["msgId"]).body == body
+            assert reader.message_at(row["physicalOffset"]).body == body
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nonsense", "it is no JSON"),
+        ("[1]", "expected a JSON object"),
+        ('{"boddy": "x"}', "unknown field 'boddy', did you mean 'body'"),
+        ('{"body": "x", "queueid": 1}', "did you mean 'queueId'"),
+        ('{"tags": "x"}', "found neither"),
+        ('{"body": "x", "bodyBase64": "eA=="}', "found both"),
+        ('{"body": 7}', "body is a string, not 7"),
+        ('{"bodyBase64": "?"}', "no base64"),
+        ('{"body": "x", "queueId": "1"}', 'queueId is an integer, not "1"'),
+        ('{"body": "x", "queueId": true}', "queueId is an integer"),
+        ('{"body": "x", "flag": 99999999999999999999}', "flag is an integer"),
+        ('{"body": "x", "keys": [1]}', "a key is a string"),
+        ('{"body": "x", "keys": {}}', "keys is a string or a list"),
+        ('{"body": "x", "properties": []}', "properties is an object"),
+        ('{"body": "x", "properties": {"a": 1}}', "property 'a' is a string"),
+        ('{"body": "\\ud800"}', "surrogate"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_bad_line_stops_behind_what_was_put(path: Path, line: str, words: str) -> None:
+    result = produce(f'{{"body": "good"}}\n\n{line}\n{{"body": "never"}}\n', path, "-t", "t", "--ndjson")
+    assert result.exit_code == 1
+    said = result.stderr.splitlines()
+    assert said[0].startswith("1 message put")
+    assert said[1].startswith("commitlog: Line 3: ")
+    assert words in said[1]
+    assert len(said) == 2
+    assert [row["body"] for row in messages(path, "t")] == ["good"]
+    assert verify_store(path) == []
+
+
+def test_a_line_without_a_topic_is_told(path: Path) -> None:
+    result = produce('{"body": "x"}', path, "--ndjson")
+    assert result.exit_code == 1
+    assert "Line 1: it names no topic" in result.stderr
+
+
+def test_a_message_that_no_store_takes_is_told_and_the_others_are_put(path: Path) -> None:
+    text = '{"body": "a"}\n{"body": "b", "queueId": -1}\n{"body": "c", "topic": "no/topic"}\n{"body": "d"}\n'
+    result = produce(text, path, "-t", "t", "--ndjson", "--json")
+    assert result.exit_code == 1
+    assert "2 messages put" in result.stderr
+    assert "Line 2 (and 1 more lines): MESSAGE_ILLEGAL: The message (topic 't', queue" in result.stderr
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["status"] for row in found] == ["PUT_OK", "MESSAGE_ILLEGAL", "MESSAGE_ILLEGAL", "PUT_OK"]
+    assert found[1]["msgId"] is found[1]["physicalOffset"] is None
+    assert [row["body"] for row in messages(path, "t")] == ["a", "d"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-t", "no/topic"],
+        ["-t", "t", "--batch-size", "0"],
+        ["-t", "t", "--queue-id", "-1"],
+        ["-t", "t", "--format", "xml"],
+        ["-t", "t", "--create", "--mapped-file-size-consume-queue", "7"],
+        ["-t", "t", "--mapped-file-size-commit-log", "100000"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_has_code_2(path: Path, arguments: list[str]) -> None:
+    result = produce("x", path, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "produce [OPTIONS] {PATH}" in result.stderr
+
+
+def test_a_store_is_made_only_when_asked_for(tmp_path: Path) -> None:
+    for where in (tmp_path / "new", tmp_path):
+        done = script("produce", where, "-t", "t", input="x\n")
+        assert done.returncode == 1
+        assert "--create" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_store_with_an_owner_is_refused_in_one_sentence(path: Path) -> None:
+    with MessageStore.open(path) as store:
+        done = script("produce", path, "-t", "t", "--lock-timeout", "0.1", input="x\n")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "owns it" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert store.put_message(Message(topic="t", body=b"x")).ok
+
+
+def test_messages_go_when_they_come_and_an_interrupt_closes_the_store(path: Path) -> None:
+    """A pipe that stays open must not hold messages back until a batch is full."""
+    command = [SCRIPT, "produce", *SMALL_INDEX, str(path), "-t", "t", "--json"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        for body in ("first", "second"):
+            process.stdin.write(body + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["status"] == "PUT_OK"
+    finally:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (130, "")
+    assert err.startswith("2 messages put")
+    assert "Traceback" not in err
+    assert not (path / "abort").exists()
+    assert verify_store(path) == []
+    assert [row["body"] for row in messages(path, "t")] == ["first", "second"]
+
+
+def test_what_another_command_prints_can_be_piped_in(path: Path) -> None:
+    command = f"seq 1 5000 | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t numbers --queue-id 0 --async"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("5000 messages put")
+    assert [row["body"] for row in messages(path, "numbers")] == [str(number) for number in range(1, 5001)]
+    assert verify_store(path) == []

@@ -1,0 +1,140 @@
+"""CommitLog files in their owner's hands: made whole, appended to, held, deleted, found."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from commitlog.errors import CorruptRecord, DiskFull, StoreIOError
+from commitlog.files import disk
+from commitlog.files.writable_mapped_file import WritableMappedFile, make_file
+from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+
+__all__: list[str] = []
+
+_SIZE = 32 << 10
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> WritableMappedFile:
+    path = str(tmp_path / f"{0:020d}")
+    make_file(path, _SIZE)
+    return WritableMappedFile.open(path, 0)
+
+
+def test_positions_follow_the_work(file: WritableMappedFile) -> None:
+    file.append(b"abc")
+    assert (file.wrote_position, file.committed_position, file.flushed_position) == (3, 3, 0)
+    file.flush()
+    assert file.flushed_position == 3
+    assert file.read(0, 4) == b"abc\0"
+
+
+def test_a_failed_write_moves_no_position(file: WritableMappedFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(disk, "write_at", fail)
+    with pytest.raises(StoreIOError, match=f"{0:020d}"):
+        file.append(b"x" * (1 << 20))
+    assert (file.wrote_position, file.committed_position) == (0, 0)
+
+
+def test_a_new_file_has_its_space(tmp_path: Path) -> None:
+    """So that a full disk shows when the file is made, and not as SIGBUS or in the middle of a record."""
+    path = tmp_path / "file"
+    make_file(str(path), 1 << 20)
+    found = path.stat()
+    assert found.st_size == 1 << 20
+    assert found.st_blocks * 512 >= 1 << 20
+    assert found.st_mode & 0o777 == 0o600
+
+
+def test_a_warm_file_has_been_written_to_its_end(tmp_path: Path) -> None:
+    make_file(str(tmp_path / "file"), 3 << 20, warm=True)
+    assert (tmp_path / "file").read_bytes() == bytes(3 << 20)
+
+
+def test_a_file_for_which_there_is_no_space_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(disk, "allocate", fail)
+    with pytest.raises(DiskFull, match="file"):
+        make_file(str(tmp_path / "file"), 1 << 20)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_held_is_not_deleted(file: WritableMappedFile) -> None:
+    assert file.hold()
+    assert not file.destroy(1_000, now=0.0)
+    assert os.path.exists(file.path)
+    assert not file.hold()  # nobody gets hold of it any more
+    file.release_hold()
+    assert file.destroy(1_000, now=0.1)
+    assert not os.path.exists(file.path)
+
+
+def test_a_file_that_is_held_too_long_is_deleted_in_any_case(file: WritableMappedFile) -> None:
+    file.append(b"abc")
+    kept = file.span(0, 3, populate=False)
+    assert file.hold()
+    assert not file.destroy(1_000, now=10.0)
+    assert not file.destroy(1_000, now=10.9)
+    assert file.destroy(1_000, now=11.0)
+    assert kept.tobytes() == b"abc"  # what was mapped stays readable (invariant 8)
+
+
+def test_the_queue_rolls_and_finds_by_offset(tmp_path: Path) -> None:
+    files = WritableMappedFileQueue(str(tmp_path), _SIZE)
+    for _ in range(3):
+        files.writable().append(b"x" * _SIZE)
+        files.appended()
+    assert [file.base for file in files.files] == [0, _SIZE, 2 * _SIZE]
+    for offset, base in ((0, 0), (_SIZE - 1, 0), (_SIZE, _SIZE), (3 * _SIZE - 1, 2 * _SIZE)):
+        found = files.find(offset)
+        assert found is not None
+        assert found.base == base
+    assert files.find(3 * _SIZE) is None
+    assert files.find(-1) is None
+    files.close()
+
+
+def test_cutting_zeroes_the_rest_and_deletes_what_lies_behind(tmp_path: Path) -> None:
+    files = WritableMappedFileQueue(str(tmp_path), _SIZE)
+    for _ in range(3):
+        files.writable().append(b"x" * _SIZE)
+        files.appended()
+    files.cut(_SIZE + 100)
+    files.set_end(_SIZE + 100)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{0:020d}", f"{_SIZE:020d}"]
+    assert (tmp_path / f"{_SIZE:020d}").read_bytes() == b"x" * 100 + bytes(_SIZE - 100)
+    assert files.max_wrote == _SIZE + 100
+    files.close()
+
+
+def test_files_of_different_sizes_are_refused(tmp_path: Path) -> None:
+    make_file(str(tmp_path / f"{0:020d}"), _SIZE)
+    (tmp_path / f"{_SIZE:020d}").write_bytes(b"x" * (_SIZE // 2))
+    with pytest.raises(CorruptRecord, match=str(_SIZE // 2)):
+        WritableMappedFileQueue(str(tmp_path), _SIZE).load(aborted=False)
+
+
+def test_a_hole_between_files_is_refused(tmp_path: Path) -> None:
+    make_file(str(tmp_path / f"{0:020d}"), _SIZE)
+    (tmp_path / f"{2 * _SIZE:020d}").write_bytes(b"x" * _SIZE)
+    with pytest.raises(CorruptRecord, match=f"{_SIZE:020d}"):
+        WritableMappedFileQueue(str(tmp_path), _SIZE).load()
+
+
+def test_an_empty_file_behind_a_hole_is_a_leftover(tmp_path: Path) -> None:
+    """Of two files made ahead, only the second may have reached the device when the machine stopped."""
+    make_file(str(tmp_path / f"{0:020d}"), _SIZE)
+    make_file(str(tmp_path / f"{2 * _SIZE:020d}"), _SIZE)
+    files = WritableMappedFileQueue(str(tmp_path), _SIZE)
+    files.load()
+    assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}"]
+    files.close()

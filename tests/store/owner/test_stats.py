@@ -1,0 +1,87 @@
+"""Statistics: how many messages were put, how large, how fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from commitlog import Message
+from commitlog.services.stats import PUT_TIME_BUCKETS_MS, StoreStatsService
+from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
+
+__all__: list[str] = []
+
+
+def test_every_message_is_counted_under_its_topic_however_it_was_put(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store)
+        store.put_message_batch([Message(topic="orders", body=b"x")] * 3)
+        store.put_messages(pa.table({"body": [b"x"] * 4, "topic": ["orders", "bills"] * 2}))
+        put_ok(store, topic="bills", properties={"DELAY": "1"})
+        found = store.stats()
+        end = store.physical_bounds()[1]
+    assert found.topic_put_times == {"orders": 6, "bills": 2, "SCHEDULE_TOPIC_XXXX": 1}
+    assert found.put_message_times_total == 9 == sum(found.put_times)
+    assert found.put_message_size_total == sum(found.topic_put_sizes.values()) == end
+    assert found.put_message_failed_times == 0
+    assert found.put_message_entire_time_max_ms > 0
+
+
+def test_blank_fillers_are_no_messages(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.put_messages(pa.table({"body": [bytes(7_000)] * 5, "queueId": [0] * 5}), topic="orders")
+        assert store.stats().put_message_size_total == 5 * (91 + 6 + 7_000) < store.physical_bounds()[1]
+
+
+def test_refused_puts_are_counted_once_each(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.put_message(Message(topic="", body=b""))
+        store.put_message_batch([])
+        store.put_messages(pa.table({"body": [None, None, b"x"]}), topic="orders")
+        found = store.stats()
+    assert (found.put_message_failed_times, found.put_message_times_total) == (3, 1)
+
+
+def test_a_put_that_is_in_the_log_but_not_confirmed_counts_as_both(tmp_path: Path, sync_gate: Gate) -> None:
+    with open_store(tmp_path, flush_disk_type=SYNC) as store:
+        sync_gate.fail()
+        store.put_message(Message(topic="orders", body=b""))
+        found = store.stats()
+    assert (found.put_message_failed_times, found.put_message_times_total) == (1, 1)
+
+
+def test_what_is_not_dispatched_yet_is_told_in_bytes(tmp_path: Path, sync_gate: Gate) -> None:
+    with open_store(tmp_path, flush_disk_type=SYNC) as store:
+        put_ok(store)
+        store.dispatch()
+        assert store.stats().dispatch_behind_bytes == 0
+
+
+def test_rates_are_over_windows_of_time() -> None:
+    now = 0.0
+    service = StoreStatsService(lambda: now)
+    for second in range(100):
+        now = float(second)
+        service.run_once()
+        service.put("orders", 10 if second >= 90 else 1, 100, 0.0)
+    now = 100.0
+    found = service.snapshot()
+    assert found.put_tps[10] == 10.0
+    assert found.put_tps[60] == (50 * 1 + 10 * 10) / 60
+    assert found.put_tps[600] == (90 + 100) / 100
+
+
+def test_times_are_counted_in_rocketmqs_buckets() -> None:
+    service = StoreStatsService()
+    for milliseconds in (0.2, 0.9, 1.5, 9, 10.5, 11, 499, 9_999, 10_000, 10_001, 60_000):
+        service.put("orders", 1, 1, milliseconds / 1000)
+    counts = dict(zip((*PUT_TIME_BUCKETS_MS, None), service.snapshot().put_times, strict=True))
+    assert {upper: count for upper, count in counts.items() if count} == {
+        0: 2,
+        10: 3,
+        50: 1,
+        500: 1,
+        10_000: 2,
+        None: 2,
+    }

@@ -1,0 +1,101 @@
+"""When bytes get to the device, and that nothing is seen before (invariants 2, 3 and 7)."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from commitlog import Message, PutMessageStatus
+from tests.store.owner.owned_store import SYNC, Gate, bodies, eventually, open_store, put_ok, rows
+
+__all__: list[str] = []
+
+UNWAITED = {"WAIT": "false"}
+
+
+def test_a_synchronous_put_is_on_the_device_when_it_answers(tmp_path: Path) -> None:
+    with open_store(tmp_path, flush_disk_type=SYNC) as store:
+        for number in range(300):
+            put_ok(store, body=b"%d" % number * 20)
+            assert store.flushed_where() == store.physical_bounds()[1]
+
+
+def test_nothing_is_dispatched_before_it_is_on_the_device(tmp_path: Path, sync_gate: Gate) -> None:
+    """Invariant 3: a reader must not have seen what a machine that stops now loses."""
+    with open_store(tmp_path, flush_disk_type=SYNC) as store, ThreadPoolExecutor() as threads:
+        put_ok(store, body=b"safe")
+        sync_gate.shut()
+        putting = threads.submit(put_ok, store, body=b"not yet")
+        assert sync_gate.reached.wait(10)
+        assert bodies(store) == [b"safe"]
+        assert not store.wait_for_messages("orders", 0, 1, timeout=0.05)
+        assert not putting.done()
+        sync_gate.open()
+        putting.result()
+        assert store.wait_for_messages("orders", 0, 1, timeout=10)
+        assert bodies(store) == [b"safe", b"not yet"]
+
+
+def test_who_does_not_wait_is_acknowledged_before_but_seen_only_behind_the_sync(
+    tmp_path: Path, sync_gate: Gate
+) -> None:
+    with open_store(tmp_path, flush_disk_type=SYNC) as store:
+        put_ok(store, body=b"safe")
+        sync_gate.shut()
+        result = store.put_message(Message(topic="orders", body=b"unwaited", properties=UNWAITED))
+        assert (result.status, result.queue_offset) == (PutMessageStatus.PUT_OK, 1)
+        assert store.flushed_where() == result.physical_offset
+        assert bodies(store) == [b"safe"]
+        sync_gate.open()
+        assert store.wait_for_messages("orders", 0, 1, timeout=10), "it is synced without anybody waiting for it"
+        assert rows(store)[1]["properties"] == UNWAITED
+
+
+def test_asynchronous_puts_are_seen_before_they_are_on_the_device(tmp_path: Path, sync_gate: Gate) -> None:
+    with open_store(tmp_path) as store:
+        sync_gate.shut()
+        put_ok(store)
+        assert bodies(store) == [b"body"]
+        assert store.flushed_where() == 0
+        sync_gate.open()
+        store.flush()
+        assert store.flushed_where() == store.physical_bounds()[1]
+
+
+def test_asynchronous_puts_get_to_the_device_by_themselves(tmp_path: Path) -> None:
+    intervals = {"flush_interval_commit_log": 1, "flush_commit_log_least_pages": 0}
+    with open_store(tmp_path, **intervals) as store:
+        for _ in range(100):
+            put_ok(store)
+        eventually(lambda: store.flushed_where() == store.physical_bounds()[1])
+
+
+def test_one_sync_serves_all_puts_that_waited(tmp_path: Path, sync_gate: Gate) -> None:
+    with open_store(tmp_path, flush_disk_type=SYNC) as store, ThreadPoolExecutor(17) as threads:
+        put_ok(store)
+        size = store.physical_bounds()[1]
+        sync_gate.shut()
+        first = threads.submit(put_ok, store)
+        assert sync_gate.reached.wait(10)
+        others = [threads.submit(put_ok, store) for _ in range(16)]
+        eventually(lambda: store.physical_bounds()[1] == 18 * size)
+        before = sync_gate.calls
+        sync_gate.open()
+        assert sorted(put.result(10).queue_offset for put in (first, *others)) == list(range(1, 18))
+        assert sync_gate.calls - before <= 3, "not one for each put"
+
+
+def test_the_checkpoint_never_claims_more_than_was_flushed(tmp_path: Path, sync_gate: Gate) -> None:
+    """Invariant 7, looked at while the log's sync hangs."""
+    with open_store(tmp_path, flush_interval_consume_queue=1) as store, store.reader() as reader:
+        safe = put_ok(store, body=b"safe").store_timestamp
+        store.flush()
+        sync_gate.shut()
+        put_ok(store, body=b"x" * 9_000)
+        put_ok(store, body=b"x" * 9_000)
+        store.dispatch()
+        checkpoint = reader.checkpoint()
+        assert checkpoint is not None
+        assert checkpoint.physic_msg_timestamp <= safe
+        assert checkpoint.logics_msg_timestamp <= safe
+        sync_gate.open()

@@ -1,0 +1,84 @@
+"""The transient pool: writes gather in memory, and are seen when they were committed to the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from commitlog import MessageStoreConfig
+from commitlog.errors import InvalidValue
+from commitlog.files.transient_store_pool import TransientStorePool
+from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok
+
+__all__: list[str] = []
+
+SLOW = {"transient_store_pool_enable": True, "commit_interval_commit_log": 3_600_000}
+
+
+def test_what_gathered_is_seen_only_when_it_was_committed(tmp_path: Path) -> None:
+    with open_store(tmp_path, **SLOW) as store:
+        assert put_ok(store, body=b"a").queue_offset == 0
+        store.dispatch()
+        with store.reader() as reader:
+            assert reader.topics() == []
+        assert not (tmp_path / "commitlog" / f"{0:020d}").read_bytes().strip(b"\0"), "the file holds nothing yet"
+        store.flush()
+        assert bodies(store) == [b"a"]
+        assert store.flushed_where() == store.physical_bounds()[1]
+
+
+def test_what_gathered_is_committed_by_itself(tmp_path: Path) -> None:
+    with open_store(tmp_path, transient_store_pool_enable=True, commit_interval_commit_log=1) as store:
+        put_ok(store)
+        assert store.wait_for_messages("orders", 0, 0, timeout=10)
+
+
+@pytest.mark.parametrize("pool_size", [0, 1, 3])
+def test_messages_over_many_files_with_few_buffers(tmp_path: Path, pool_size: int) -> None:
+    """A file that finds no buffer free is written without one; buffers serve one file after another."""
+    wanted = [b"%d " % number * 30 for number in range(900)]
+    settings = SLOW | {"commit_interval_commit_log": 1, "transient_store_pool_size": pool_size}
+    with open_store(tmp_path, **settings) as store:
+        for body in wanted[:400]:
+            put_ok(store, body=body)
+        store.put_messages(pa.table({"body": wanted[400:], "queueId": [0] * 500}), topic="orders").raise_for_status()
+        store.flush()
+        assert bodies(store) == wanted
+    assert bodies(tmp_path) == wanted
+
+
+def test_closing_commits_what_gathered(tmp_path: Path) -> None:
+    with open_store(tmp_path, **SLOW) as store:
+        for number in range(50):
+            put_ok(store, body=b"%d" % number)
+    with open_store(tmp_path) as store:
+        assert store.recovered is None
+        assert bodies(store) == [b"%d" % number for number in range(50)]
+
+
+def test_an_owner_goes_on_in_a_file_that_was_begun_without_the_pool(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store, body=b"a")
+    with open_store(tmp_path, **SLOW) as store:
+        for _ in range(300):
+            put_ok(store, body=b"b" * 100)
+        store.flush()
+        assert bodies(store) == [b"a"] + [b"b" * 100] * 300
+
+
+def test_the_pool_works_with_the_asynchronous_flush_only() -> None:
+    with pytest.raises(InvalidValue, match="ASYNC_FLUSH"):
+        MessageStoreConfig(transient_store_pool_enable=True, flush_disk_type=SYNC)
+
+
+def test_buffers_are_lent_as_often_as_there_are() -> None:
+    pool = TransientStorePool(2, 8192)
+    first, second = pool.borrow(), pool.borrow()
+    assert first is not None
+    assert second is not None
+    assert (pool.available, pool.borrow()) == (0, None)
+    assert len(first.view) == 8192
+    pool.give_back(first)
+    assert (pool.available, pool.borrow()) == (1, first)

@@ -1,0 +1,66 @@
+"""``wait_for_messages``: a consumer in the owner's process sleeps until there is something to read."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from commitlog.errors import InvalidValue, StoreClosed
+from tests.store.owner.owned_store import open_store, put_ok
+
+__all__: list[str] = []
+
+
+def test_waiting_ends_when_the_message_can_be_read(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store, ThreadPoolExecutor() as threads, store.reader() as reader:
+        for offset in range(50):
+            waiting = threads.submit(store.wait_for_messages, "orders", 1, offset)
+            put_ok(store, queue_id=1)
+            assert waiting.result(10) is True
+            assert reader.queue_info("orders", 1).max_offset == offset + 1
+
+
+def test_what_is_there_already_is_not_waited_for(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store)
+        put_ok(store)
+        store.dispatch()
+        assert store.wait_for_messages("orders", 0, 0, timeout=0)
+        assert store.wait_for_messages("orders", 0, 1, timeout=0)
+        assert not store.wait_for_messages("orders", 0, 2, timeout=0)
+
+
+def test_messages_of_other_queues_do_not_end_the_wait(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store, queue_id=1)
+        put_ok(store, topic="bills")
+        store.dispatch()
+        assert not store.wait_for_messages("orders", 0, 0, timeout=0.02)
+
+
+def test_a_reopened_store_knows_what_its_queues_hold(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store)
+    with open_store(tmp_path) as store:
+        assert store.wait_for_messages("orders", 0, 0, timeout=0)
+        assert not store.wait_for_messages("orders", 0, 1, timeout=0)
+
+
+def test_closing_the_store_ends_every_wait(tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as threads:
+        store = open_store(tmp_path)
+        waiting = [threads.submit(store.wait_for_messages, "orders", queue_id, 0, 20) for queue_id in range(4)]
+        store.close()
+        for one in waiting:
+            with pytest.raises(StoreClosed):
+                one.result(10)
+    with pytest.raises(StoreClosed):
+        store.wait_for_messages("orders", 0, 0)
+
+
+@pytest.mark.parametrize(("topic", "queue_id"), [("../x", 0), ("", 0), ("orders", -1), ("orders", 2**31)])
+def test_what_can_be_no_queue_is_not_waited_for(tmp_path: Path, topic: str, queue_id: int) -> None:
+    with open_store(tmp_path) as store, pytest.raises(InvalidValue):
+        store.wait_for_messages(topic, queue_id, 0)

@@ -1,0 +1,80 @@
+"""AllocateMappedFileService: files are made ahead of need, and a put waits for one only so long."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from commitlog.errors import DiskFull
+from commitlog.files import disk
+from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.services.allocate import AllocateMappedFileService
+
+__all__: list[str] = []
+
+_SIZE = 32 << 10
+
+
+def work(service: AllocateMappedFileService) -> None:
+    """Everything the service's thread would do now."""
+    while service.run_once() == 0:
+        pass
+
+
+def test_the_next_two_files_are_made_when_a_file_is_half_full(tmp_path: Path) -> None:
+    service = AllocateMappedFileService(1.0, warm=False)
+    service.wake = lambda: work(service)
+    files = WritableMappedFileQueue(str(tmp_path), _SIZE, allocator=service)
+    files.writable().append(b"x" * (_SIZE // 2 - 1))
+    files.appended()
+    assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}"]
+    files.writable().append(b"x")
+    files.appended()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{step * _SIZE:020d}" for step in range(3)]
+    files.close()
+
+
+def test_a_put_waits_only_so_long_for_its_file(tmp_path: Path) -> None:
+    service = AllocateMappedFileService(0.01, warm=False)  # nobody runs it
+    files = WritableMappedFileQueue(str(tmp_path), _SIZE, allocator=service)
+    with pytest.raises(TimeoutError, match=f"{0:020d}"):
+        files.writable()
+    service.wake = lambda: work(service)
+    assert files.writable().base == 0
+    files.close()
+
+
+def test_a_full_disk_is_told_to_the_put_that_needs_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = AllocateMappedFileService(5.0, warm=False)
+    service.wake = lambda: work(service)
+    files = WritableMappedFileQueue(str(tmp_path), _SIZE, allocator=service)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "allocate", fail)
+        with pytest.raises(DiskFull):
+            files.writable()
+    assert files.writable().base == 0  # there is space again
+    files.close()
+
+
+def test_the_file_that_a_put_needs_goes_before_those_made_ahead(tmp_path: Path) -> None:
+    service = AllocateMappedFileService(5.0, warm=False)
+    ahead, needed = str(tmp_path / "ahead"), str(tmp_path / "needed")
+    service.prepare(ahead + "1", _SIZE)
+    service.prepare(ahead + "2", _SIZE)
+    made: list[str] = []
+    done = threading.Thread(target=service.make, args=(needed, _SIZE))
+    done.start()
+    while len(service._wanted) < 3:
+        threading.Event().wait(0.001)
+    while service.run_once() == 0:
+        made += [path.name for path in tmp_path.iterdir() if path.name not in made]
+    done.join(5)
+    assert made == ["ahead1", "needed", "ahead2"]

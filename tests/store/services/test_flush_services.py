@@ -1,0 +1,219 @@
+"""The flush services step by step, with the time passed in: when they sync, and what a sync that fails leaves."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commitlog import FlushDiskType, MessageStoreConfig
+from commitlog.errors import StoreIOError
+from commitlog.files import disk
+from commitlog.files.transient_store_pool import TransientStorePool
+from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
+
+__all__: list[str] = []
+
+_FILE_SIZE = 64 << 10
+
+
+class Clock:
+    """A time that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def append(files: WritableMappedFileQueue, size: int) -> None:
+    files.writable().append(b"x" * size)
+    files.appended()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[WritableMappedFileQueue]:
+    queue = WritableMappedFileQueue(str(tmp_path), _FILE_SIZE)
+    yield queue
+    queue.close()
+
+
+def nothing() -> None:
+    """What is called after a flush."""
+
+
+def test_an_asynchronous_flush_waits_for_enough_pages(files: WritableMappedFileQueue) -> None:
+    clock = Clock()
+    service = FlushRealTimeService(
+        files, GroupCommitService(files, nothing), MessageStoreConfig(flush_commit_log_least_pages=4), clock
+    )
+    append(files, 3 * 4096)
+    service.run_once()
+    assert files.flushed_where == 0
+    append(files, 4096)
+    service.run_once()
+    assert files.flushed_where == 4 * 4096
+
+
+def test_an_asynchronous_flush_takes_what_is_old_enough(files: WritableMappedFileQueue) -> None:
+    clock = Clock()
+    config = MessageStoreConfig(flush_commit_log_thorough_interval=10_000)
+    service = FlushRealTimeService(files, GroupCommitService(files, nothing), config, clock)
+    append(files, 100)
+    clock.now = 9.9
+    service.run_once()
+    assert files.flushed_where == 0
+    clock.now = 10.0
+    service.run_once()
+    assert files.flushed_where == 100
+
+
+def test_beside_synchronous_puts_whatever_is_dirty_is_flushed(files: WritableMappedFileQueue) -> None:
+    """Messages that nobody waits for (WAIT=false) reach the device too."""
+    config = MessageStoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    service = FlushRealTimeService(files, GroupCommitService(files, nothing), config, Clock())
+    append(files, 1)
+    assert service.run_once() <= 0.010
+    assert files.flushed_where == 1
+
+
+def test_a_flush_over_a_file_end_syncs_the_older_file_first(
+    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(files, _FILE_SIZE)
+    append(files, 10)
+    synced = []
+    real = disk.sync
+
+    def sync(descriptor: int) -> None:
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        real(descriptor)
+
+    monkeypatch.setattr(disk, "sync", sync)
+    GroupCommitService(files, nothing).flush()
+    assert synced == [f"{0:020d}", f"{_FILE_SIZE:020d}"]
+    assert files.flushed_where == _FILE_SIZE + 10
+
+
+def test_a_sync_that_failed_is_never_tried_again(
+    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel drops the pages of a failed sync; the next one would say that all is well (invariant 2)."""
+    append(files, 100)
+    group_commit = GroupCommitService(files, nothing)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "sync", fail)
+        with pytest.raises(StoreIOError, match=f"{0:020d}"):
+            group_commit.flush_to(100, 1.0)
+    assert files.flushed_where == 0
+    with pytest.raises(StoreIOError):
+        group_commit.flush_to(100, 1.0)
+    with pytest.raises(StoreIOError):
+        group_commit.flush()
+    assert files.flushed_where == 0
+
+
+def test_one_sync_serves_all_that_wait(files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one syncs; those that come meanwhile share the next sync."""
+    group_commit = GroupCommitService(files, nothing)
+    began, go_on = threading.Event(), threading.Event()
+    syncs = []
+    real = disk.sync
+
+    def sync(descriptor: int) -> None:
+        syncs.append(files.committed_where)
+        began.set()
+        assert go_on.wait(10)
+        real(descriptor)
+
+    append(files, 100)
+    monkeypatch.setattr(disk, "sync", sync)
+    results: list[bool] = []
+
+    def wait_for(end: int) -> None:
+        results.append(group_commit.flush_to(end, 10))
+
+    threads = [threading.Thread(target=wait_for, args=(100,))]
+    threads[0].start()
+    assert began.wait(10)
+    for place in range(1, 6):
+        append(files, 100)
+        threads.append(threading.Thread(target=wait_for, args=(100 + 100 * place,)))
+        threads[-1].start()
+    while len(group_commit._waiting) < 5:
+        threading.Event().wait(0.001)
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert results == [True] * 6
+    assert len(syncs) == 2
+
+
+def test_a_put_that_waits_too_long_goes_without(
+    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group_commit = GroupCommitService(files, nothing)
+    began, go_on = threading.Event(), threading.Event()
+    real = disk.sync
+
+    def sync(descriptor: int) -> None:
+        began.set()
+        assert go_on.wait(10)
+        real(descriptor)
+
+    append(files, 100)
+    monkeypatch.setattr(disk, "sync", sync)
+    leader = threading.Thread(target=group_commit.flush_to, args=(100, 10))
+    leader.start()
+    assert began.wait(10)
+    append(files, 100)
+    assert not group_commit.flush_to(200, 0.01)
+    go_on.set()
+    leader.join(10)
+    assert group_commit.flush_to(200, 10)
+
+
+def test_the_pool_commits_in_time_and_only_committed_bytes_are_flushed(tmp_path: Path) -> None:
+    pool = TransientStorePool(2, _FILE_SIZE)
+    files = WritableMappedFileQueue(str(tmp_path), _FILE_SIZE, pool=pool)
+    clock, told = Clock(), []
+    config = MessageStoreConfig(transient_store_pool_enable=True, commit_commit_log_least_pages=2)
+    service = CommitRealTimeService(files, config, lambda: told.append(files.committed_where), clock)
+    append(files, 4096)
+    GroupCommitService(files, nothing).flush()
+    service.run_once()
+    assert (files.committed_where, files.flushed_where, told) == (0, 0, [])
+    append(files, 4096)
+    service.run_once()
+    assert (files.committed_where, told) == (8192, [8192])
+    append(files, 1)
+    clock.now = 1.0
+    service.run_once()
+    assert files.committed_where == 8193
+    GroupCommitService(files, nothing).flush()
+    assert files.flushed_where == 8193
+    files.close()
+
+
+def test_a_full_file_gives_its_buffer_back(tmp_path: Path) -> None:
+    pool = TransientStorePool(1, _FILE_SIZE)
+    files = WritableMappedFileQueue(str(tmp_path), _FILE_SIZE, pool=pool)
+    append(files, _FILE_SIZE)
+    assert pool.available == 0
+    files.commit()
+    assert pool.available == 1
+    append(files, 10)  # the next file takes it
+    assert pool.available == 0
+    files.commit()
+    assert (tmp_path / f"{_FILE_SIZE:020d}").read_bytes()[:11] == b"x" * 10 + b"\0"
+    files.close()

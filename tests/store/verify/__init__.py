@@ -1,0 +1,3 @@
+"""``verify_store`` on whole stores, and on stores with one thing wrong."""
+
+__all__: list[str] = []

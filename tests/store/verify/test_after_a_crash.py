@@ -1,0 +1,101 @@
+"""What a crash leaves is a note; what no crash explains is an error all the same."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from commitlog import MessageStore
+from commitlog.format.checkpoint import Checkpoint, CheckpointMark, encode_checkpoint
+from commitlog.format.consume_queue_unit import UNIT_SIZE
+from commitlog.format.index_file import HEADER_SIZE, decode_header
+from commitlog.log.verification import verify_store
+from tests.store.verify.made_store import (
+    CONFIG,
+    damage,
+    files,
+    flip,
+    make_store,
+    message_place,
+    only,
+    queue_file,
+)  # fmt: skip
+
+__all__: list[str] = []
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store whose owner died before anything was synced, as far as the checkpoint knows."""
+    made = make_store(tmp_path / "store")
+    (made / "abort").write_bytes(b"")
+    mark = CheckpointMark(closed=False, flushed_offset=0)
+    (made / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(0, 0, 0), mark))
+    return made
+
+
+def _is_mended_by_opening(path: Path) -> None:
+    with MessageStore.open(path, CONFIG):
+        pass
+    assert verify_store(path) == []
+
+
+def test_units_that_were_not_written(path: Path) -> None:
+    file, place = queue_file(path, "audit", 0, 150)
+    damage(file, place, bytes(50 * UNIT_SIZE))
+    assert "[150, 180)" in only(path, "queue.missing-message", "note").message
+    _is_mended_by_opening(path)
+
+
+def test_units_that_did_not_reach_the_device(path: Path) -> None:
+    file, place = queue_file(path, "orders", 0, 100)
+    damage(file, place + 7 * UNIT_SIZE, b"\0" * 3 * UNIT_SIZE + b"\x01" * UNIT_SIZE)
+    assert {one.severity for one in verify_store(path)} == {"note"}
+    _is_mended_by_opening(path)
+
+
+def test_units_that_were_flushed_and_are_damaged(path: Path) -> None:
+    file, place = queue_file(path, "orders", 0, 100)
+    damage(file, place, b"\x01" * UNIT_SIZE)
+    times = 4_000_000_000_000
+    mark = CheckpointMark(closed=False, flushed_offset=0)
+    (path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(times, times, times), mark))
+    found = verify_store(path)
+    assert [(one.check, one.severity) for one in found] == [("queue.unit", "error"), ("checkpoint.ahead", "note")]
+
+
+def test_units_ahead_of_the_log(path: Path) -> None:
+    file, place = queue_file(path, "audit", 0, 180)
+    damage(file, place, struct.pack(">qiq", 10_000_000, 120, 0))
+    assert "the log ends at" in only(path, "queue.extra-unit", "note").message
+    _is_mended_by_opening(path)
+
+
+def test_a_torn_end(path: Path) -> None:
+    newest = files(path, "commitlog")[-1]
+    data = newest.read_bytes()
+    end = len(data.rstrip(b"\0"))
+    damage(newest, end + 30, b"half a record")
+    only(path, "tail.not-zero", "note")
+    _is_mended_by_opening(path)
+
+
+def test_damage_before_what_was_flushed(path: Path) -> None:
+    file, at, _ = message_place(path, "orders", 1, 70)
+    flip(file, at + 90)
+    assert {one.severity for one in verify_store(path)} == {"note"}
+    mark = CheckpointMark(closed=False, flushed_offset=10_000_000)
+    (path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(0, 0, 0), mark))
+    only(path, "log.record")
+
+
+def test_an_index_behind_the_log(path: Path) -> None:
+    file = files(path, "index")[-1]
+    count = decode_header(file.read_bytes()[:HEADER_SIZE]).index_count
+    damage(file, 36, struct.pack(">i", count - 3))
+    found = verify_store(path)
+    assert {one.severity for one in found} == {"note"}
+    assert any("Expected 3 keys" in one.message for one in found)
+    _is_mended_by_opening(path)
