@@ -6,6 +6,7 @@ appends, flushes, dispatches, and recovers after a crash.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -18,6 +19,7 @@ from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMes
 from commitlog.reader import Fence, QueueInfo, StoreReader
 
 if TYPE_CHECKING:
+    from commitlog.log.verification import Finding, verify_store
     from commitlog.services.put_messages import PutMessagesResult
     from commitlog.store import MessageStore
 
@@ -28,6 +30,7 @@ __all__ = [
     "Checkpoint",
     "CommitLogError",
     "Fence",
+    "Finding",
     "FlushDiskType",
     "IndexFileInfo",
     "Message",
@@ -41,17 +44,19 @@ __all__ = [
     "QueueInfo",
     "StoreReader",
     "column_type",
+    "verify_store",
 ]
+
+# The writing half needs POSIX record locks; who only reads does not need it, nor has to wait for its import.
+_LAZY = {
+    "Finding": "commitlog.log.verification",
+    "MessageStore": "commitlog.store",
+    "PutMessagesResult": "commitlog.services.put_messages",
+    "verify_store": "commitlog.log.verification",
+}
 
 
 def __getattr__(name: str) -> object:
-    # The writing half needs POSIX record locks; who only reads does not need it, nor has to wait for its import.
-    if name == "MessageStore":
-        from commitlog.store import MessageStore
-
-        return MessageStore
-    if name == "PutMessagesResult":
-        from commitlog.services.put_messages import PutMessagesResult
-
-        return PutMessagesResult
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

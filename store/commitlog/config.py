@@ -90,9 +90,7 @@ class MessageStoreConfig:
     os_page_cache_busy_time_out: int = 1_000
     """A put is turned away while another has held the put lock for longer than this."""
     warm_mapped_file_enable: bool = False
-    """Touch every page of a new CommitLog file, and advise the kernel to keep it."""
-    destroy_maped_file_interval_forcibly: int = 120_000
-    """A file that is to be deleted while reads hold it is deleted in any case after this time."""
+    """Write every page of a new CommitLog file, advise the kernel to keep it, and lock it into memory."""
 
     default_topic_queue_nums: int = 4
     """Over how many queues messages without a queue are spread, for a topic that has none yet."""

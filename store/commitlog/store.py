@@ -6,6 +6,7 @@ what a put promises under which flush mode, and what a crash leaves.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -13,10 +14,11 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import InvalidValue, StoreClosed
+from commitlog.errors import CommitLogError, InvalidValue, StoreClosed, StoreIOError
 from commitlog.format.message_columns import Rows
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.recovery import Progress, Recovered
+from commitlog.log.topic_config import TopicConfig
 from commitlog.message import Message, PutMessageResult
 from commitlog.paths import validate_topic
 from commitlog.reader import StoreReader
@@ -33,7 +35,7 @@ _MAX_QUEUE_ID = 2**31 - 1
 
 
 class MessageStore:
-    """A store that this process owns: put messages, wait for messages, close.
+    """A store that this process owns: put messages, wait for messages, close. (Who only reads needs ``StoreReader``.)
 
     Use it as a context manager. Any number of threads may put. A process that forks must not use it in the child.
     """
@@ -46,7 +48,11 @@ class MessageStore:
         self._log = log
         self._state = RunningState()
         self._arrived = threading.Condition()
+        self._state.on_fence = self._on_dispatched
+        self._topics = TopicConfig(self.path, config.default_topic_queue_nums, log.queues.highest_id)
         self._process = os.getpid()
+        self._closing = threading.RLock()
+        self._ended = False
         self._services = ServiceGroup(log, config, self._state, self._on_dispatched)
         wake = self._services.message_arrived
         self._putter = PutMessageService(
@@ -118,6 +124,15 @@ class MessageStore:
         """Take puts, or answer them with SERVICE_NOT_AVAILABLE. A store that failed stays closed to them."""
         self._state.set_flag(RunningFlags.NOT_WRITEABLE, on=not writable)
 
+    @property
+    def readable(self) -> bool:
+        """Whether ``reader`` gives readers."""
+        return RunningFlags.NOT_READABLE not in self._state.flags
+
+    def set_readable(self, readable: bool) -> None:
+        """Give readers, or refuse them. Readers that are open, and those of other processes, read on."""
+        self._state.set_flag(RunningFlags.NOT_READABLE, on=not readable)
+
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result says how it ended; nothing is raised for what message or disk are like."""
         self._enter()
@@ -151,7 +166,8 @@ class MessageStore:
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout: float | None = None) -> bool:
         """Wait until the queue holds a message at ``offset`` or behind; False when ``timeout`` seconds have passed.
 
-        ``StoreClosed`` when the store is closed meanwhile; ``InvalidValue`` for what cannot be a queue.
+        ``StoreClosed`` when the store is closed meanwhile; ``InvalidValue`` for what cannot be a queue. What fenced the
+        store, when the message is not there: no more messages come.
         """
         validate_topic(topic)
         if not 0 <= queue_id <= _MAX_QUEUE_ID:
@@ -159,6 +175,7 @@ class MessageStore:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._arrived:
             while self._next_offset(topic, queue_id) <= offset:
+                self._refuse_failed()
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False
@@ -182,7 +199,9 @@ class MessageStore:
             self._state.leave()
 
     def reader(self) -> StoreReader:
-        """A new reader of this store, to be closed by the caller."""
+        """A new reader of this store, to be closed by the caller. ``StoreClosed`` when it was set to give none."""
+        if not self.readable:
+            raise StoreClosed(f"The store of {self.path} was set to be not readable.")
         return StoreReader.open(self.path)
 
     def stats(self) -> StoreStats:
@@ -206,30 +225,46 @@ class MessageStore:
         if os.getpid() != self._process:
             self._state.abandon()  # a forked child has no threads, and the files are its parent's
             return
-        if not self._state.close():
-            return
-        with self._arrived:
-            self._arrived.notify_all()
-        clean = False
-        try:
+        with self._closing:
+            if self._ended:
+                return
+            self._state.close()
+            with self._arrived:
+                self._arrived.notify_all()
+            # Up to here nothing was given up: who interrupts may close again. No file is closed under a thread, and
+            # the lock is kept as long as one could write.
             self._services.stop()
-            self._services.close_cleanly()
-            clean = self._state.failure is None
-        finally:
-            self._log.close()
-            self._directory.close(clean=clean)
+            self._ended = True
+            clean = False
+            try:
+                self._services.close_cleanly()
+                clean = self._state.failure is None
+            finally:
+                self._log.close()
+                self._directory.close(clean=clean)
 
     def _on_dispatched(self) -> None:
         with self._arrived:
             self._arrived.notify_all()
 
     def _queue_count(self, topic: str) -> int:
-        """Over how many queues messages without one are spread: as many as the topic has, at least the default."""
-        return max(self.config.default_topic_queue_nums, self._log.queues.highest_id(topic) + 1)
+        """Over how many queues messages without one are spread."""
+        return self._topics.queue_count(topic)
+
+    def _refuse_failed(self) -> None:
+        failure = self._state.failure
+        if isinstance(failure, CommitLogError):
+            raise failure
+        if failure is not None:
+            cause = OSError(errno.EIO, str(failure) or repr(failure))
+            raise StoreIOError("go on with", path=self.path, cause=cause) from failure
 
     def _next_offset(self, topic: str, queue_id: int) -> int:
         self._enter_open()
         try:
+            # Asking a queue for its offset makes the store remember it, so only what is there is asked.
+            if queue_id > self._log.queues.highest_id(topic):
+                return 0
             return self._log.queues.next_offset(topic, queue_id)
         finally:
             self._state.leave()

@@ -116,7 +116,9 @@ class RecordingDisk:
         size = target.dtype.itemsize
         for index in np.unique(indexes).tolist():
             place = offset + index * size
-            self._note(Operation("write", self._open[descriptor], position=place, data=target[index].tobytes()))
+            # A slice, since a single item would come in the machine's own byte order.
+            data = target[index : index + 1].tobytes()
+            self._note(Operation("write", self._open[descriptor], position=place, data=data))
 
     def _sync(self, _: None, descriptor: int) -> None:
         self._note(Operation("sync", self._open[descriptor]))

@@ -260,10 +260,13 @@ def test_slot_counts_that_fit_a_size_leave_room_for_what_the_header_counts() -> 
 def test_entries_that_cannot_be() -> None:
     header = IndexHeader(0, 0, 500, 900, 3, 4)
     assert entry_could_be(header, 1, IndexEntry(5, 500, 0, 0))
+    assert entry_could_be(header, 1, IndexEntry(5, 500, 1, 0)), (
+        "RocketMQ dates a file that follows a full one by that one"
+    )
     assert entry_could_be(header, 3, IndexEntry(5, 700, 8, 2))
     for number, entry in (
         (1, IndexEntry(5, 501, 0, 0)),
-        (1, IndexEntry(5, 500, 1, 0)),
+        (1, IndexEntry(5, 500, -1, 0)),
         (1, IndexEntry(-5, 500, 0, 0)),
         (2, IndexEntry(5, 499, 0, 0)),
         (2, IndexEntry(5, 600, 0, 2)),

@@ -20,12 +20,17 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from commitlog.config import MessageStoreConfig
+
 __all__ = ["BadLine", "Defaults", "LineFormat", "MessageBatch", "read_batches"]
 
 _READ_SIZE = 1 << 20
 # A batch is also put when its bodies have this many bytes.
 _BATCH_SIZE = 32 << 20
 _LARGEST = 2**63 - 1
+# What a line may have beside its body: as JSON the other fields, each byte of text in up to six.
+_SLACK = 1 << 20
+_JSON_GROWTH = 6
 
 
 class LineFormat(str, enum.Enum):
@@ -94,16 +99,25 @@ def _kinds() -> list[tuple[str, pa.DataType]]:
 
 
 def read_batches(
-    stream: IO[bytes], line_format: LineFormat, defaults: Defaults, batch_size: int
+    stream: IO[bytes],
+    line_format: LineFormat,
+    defaults: Defaults,
+    batch_size: int,
+    *,
+    max_message_size: int = MessageStoreConfig.max_message_size,
 ) -> Iterator[MessageBatch]:
     """The messages of a stream, at most ``batch_size`` together; those that are there go when no more are waiting.
 
-    ``BadLine`` at a line that is no message, after the messages before it were given.
+    ``BadLine`` at a line that is no message, or much longer than a body of ``max_message_size`` bytes makes it, after
+    the messages before it were given.
     """
     batch = MessageBatch()
-    for number, line, more in _lines(stream):
+    longest = max_message_size * (_JSON_GROWTH if line_format is LineFormat.NDJSON else 1) + _SLACK
+    for number, line, more in _lines(stream, longest):
         if line is not None:
             try:
+                if len(line) > longest:
+                    raise ValueError(f"it has more than {longest} bytes; a body has at most {max_message_size}")
                 row = _parse(line, line_format, defaults)
             except ValueError as error:
                 if batch.rows:
@@ -116,19 +130,28 @@ def read_batches(
             batch = MessageBatch()
 
 
-def _lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes | None, bool]]:
-    """Number and bytes of each line, and whether more are waiting; None for no line."""
-    number, rest = 0, b""
+def _lines(stream: IO[bytes], longest: int) -> Iterator[tuple[int, bytes | None, bool]]:
+    """Number and bytes of each line, and whether more are waiting; None for no line.
+
+    A line of more than ``longest`` bytes is given without its end, so that one without any does not fill the memory.
+    """
+    number, size = 0, 0
+    pieces: list[bytes] = []
     read = getattr(stream, "read1", stream.read)
     while data := read(_READ_SIZE):
-        *whole, rest = (rest + data).split(b"\n") if b"\n" in data else (rest + data,)
+        *whole, rest = data.split(b"\n")
         for line in whole:
             number += 1
-            yield number, line, True
+            yield number, b"".join((*pieces, line)), True
+            pieces, size = [], 0
+        pieces.append(rest)
+        size += len(rest)
+        if size > longest:
+            break
         if not _is_waiting(stream):
             yield number, None, False
-    if rest:
-        yield number + 1, rest, False
+    if size:
+        yield number + 1, b"".join(pieces), False
     yield number, None, False
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "drop_pages",
     "exists",
     "file_key",
+    "file_signature",
     "file_size",
     "free_ratio",
     "identity",
@@ -382,6 +383,12 @@ def free_ratio(path: str) -> float:
     """Which part of the file system's space is free for this user: 0.0 to 1.0."""
     found = os.statvfs(path)
     return found.f_bavail / found.f_blocks if found.f_blocks else 1.0
+
+
+def file_signature(path: str) -> tuple[int, ...]:
+    """Changes when the file is written, or another takes its place. ``FileNotFoundError``."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def file_key(path: str) -> tuple[int, int] | None:

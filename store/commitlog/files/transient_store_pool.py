@@ -5,9 +5,10 @@ Source: RocketMQ ``store/TransientStorePool.java``.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import threading
+
+from commitlog.files.memory import lock_memory
 
 __all__ = ["PooledBuffer", "TransientStorePool"]
 
@@ -18,14 +19,7 @@ class PooledBuffer:
     def __init__(self, size: int) -> None:
         self._memory = mmap.mmap(-1, size)
         self.view = memoryview(self._memory)
-        self.locked = _lock_memory(self.view)
-
-
-def _lock_memory(view: memoryview) -> bool:
-    """``mlock``; False where RLIMIT_MEMLOCK does not allow it, and then the buffer works all the same."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(view))
-    return bool(libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(len(view))) == 0)
+        self.locked = lock_memory(self.view)
 
 
 class TransientStorePool:

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from commitlog.errors import DiskFull, StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
+from commitlog.files.memory import lock_memory, will_need
 from commitlog.files.transient_store_pool import PooledBuffer
 
 __all__ = ["FENCED", "NO_SPACE", "TEMPORARY_SUFFIX", "WritableMappedFile", "make_file"]
@@ -115,11 +116,6 @@ class WritableMappedFile(MappedFile):
     def is_full(self) -> bool:
         return self.wrote_position >= self.capacity
 
-    @property
-    def readable_position(self) -> int:
-        """Up to where others may read the file."""
-        return self.committed_position
-
     def set_positions(self, position: int) -> None:
         """All three positions at once, when the file is opened with that much in it."""
         self.wrote_position = self.committed_position = self.flushed_position = position
@@ -162,6 +158,14 @@ class WritableMappedFile(MappedFile):
             disk.drop_pages(self._window, self._dropped, self.wrote_position)
             self._dropped = self.wrote_position
         return True
+
+    def warm(self) -> bool:
+        """Have the kernel keep the file's pages in memory while it is appended to; False where it may not be locked."""
+        if not self._mapped():
+            return False
+        assert self._window is not None
+        will_need(self._window)
+        return lock_memory(memoryview(self._window))
 
     def skip_to_end(self) -> None:
         """Count the rest of the file as written: a blank filler stands there."""

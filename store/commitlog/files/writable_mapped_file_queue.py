@@ -20,10 +20,15 @@ from commitlog.paths import file_name_for_offset, parse_file_name
 __all__ = ["AllocateNow", "FileAllocator", "WritableMappedFileQueue"]
 
 _PAGE = 4096
+# So much is written back at a time.
+_PIECE = 1 << 20
 
 
 class FileAllocator(Protocol):
-    """Who makes files. ``make`` raises ``DiskFull``, ``StoreIOError`` and ``TimeoutError``; ``prepare`` never does."""
+    """Who makes files that are not there yet.
+
+    ``make`` raises ``DiskFull``, ``StoreIOError`` and ``TimeoutError``; ``prepare`` never does.
+    """
 
     def make(self, path: str, size: int, /) -> None: ...
 
@@ -34,7 +39,8 @@ class AllocateNow:
     """The allocator without a service: a file is made when it is needed."""
 
     def make(self, path: str, size: int, /) -> None:
-        make_file(path, size)
+        if not disk.exists(path):
+            make_file(path, size)
 
     def prepare(self, path: str, size: int, /) -> None:
         """Nothing is made ahead."""
@@ -50,6 +56,7 @@ class WritableMappedFileQueue:
         *,
         allocator: FileAllocator | None = None,
         pool: TransientStorePool | None = None,
+        warm: bool = False,
     ) -> None:
         self.path = path
         self.file_size = file_size
@@ -60,6 +67,7 @@ class WritableMappedFileQueue:
         # The base of the file whose followers were asked for.
         self._prepared = -1
         self.pool = pool
+        self._warm = warm
 
     def load(self, *, aborted: bool = True) -> None:
         """Open all files. Their size becomes ``file_size``; what a crash left half made is removed.
@@ -143,17 +151,12 @@ class WritableMappedFileQueue:
         return last.base + last.wrote_position if last is not None else self.flushed_where
 
     @property
-    def max_readable(self) -> int:
-        """The end of what can be read from the files."""
-        return self.committed_where
-
-    @property
     def dirty_pages(self) -> int:
         """Pages that are committed but not flushed."""
         return self.committed_where // _PAGE - self.flushed_where // _PAGE
 
     def set_end(self, end: int) -> None:
-        """Where recovery found the log's end: files behind it that hold nothing wait in ``files_ahead``."""
+        """Where recovery found the log's end. Empty files behind it are found again when the log gets there."""
         for file in self.files:
             file.set_positions(min(max(end - file.base, 0), file.capacity))
         while self.files and self.files[-1].base >= end and len(self.files) > 1:
@@ -173,6 +176,26 @@ class WritableMappedFileQueue:
             last.zero_from(end - last.base)
         self._sync_directory()
 
+    def write_back(self, start: int, stop: int) -> None:
+        """Write once more what stands in a stretch of the log, so that the next sync brings it to the device.
+
+        After a sync that failed, the kernel takes those pages for clean: it shows bytes that the device never got, and
+        every later sync passes over them (invariant 2). ``StoreIOError``.
+        """
+        for file in self._from(start):
+            first, last = max(start - file.base, 0), min(stop - file.base, file.capacity)
+            if first >= last:
+                continue
+            try:
+                descriptor = disk.open_for_writing(file.path)
+                try:
+                    for at in range(first, last, _PIECE):
+                        disk.write_at(descriptor, file.read(at, min(_PIECE, last - at)), at)
+                finally:
+                    disk.close(descriptor)
+            except OSError as error:
+                raise StoreIOError("write back", path=file.path, cause=error, advice=FENCED) from error
+
     def _sync_directory(self) -> None:
         try:
             disk.sync_directory(self.path)
@@ -186,13 +209,14 @@ class WritableMappedFileQueue:
             return last
         base = self.flushed_where - self.flushed_where % self.file_size if last is None else last.base + last.capacity
         path = self._path_of(base)
-        if not disk.exists(path):
-            self._allocator.make(path, self.file_size)
+        self._allocator.make(path, self.file_size)
         # A file that was made ahead may have failed to get its name to the device, and nobody was told.
         self._sync_directory()
         file = WritableMappedFile.open(path, base)
         if self.pool is not None and (buffer := self.pool.borrow()) is not None:
             file.use_buffer(buffer)
+        elif self._warm:
+            file.warm()
         self.files.append(file)
         return file
 

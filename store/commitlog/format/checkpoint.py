@@ -16,7 +16,7 @@ there, in a sector of its own::
 
     512        516        520                528                536                544                568        576
     +----------+----------+------------------+------------------+------------------+-- - - - ---------+----------+
-    | MAGIC    | STATE    | FLUSHED PHYSICAL | END OF THE LOG   | LAST RECORD      | the three times  | QUEUES,  |
+    | MAGIC    | STATE    | FLUSHED PHYSICAL | END OF THE LOG   | LAST RECORD      | the three times  | QUEUE F.,|
     | "PYCL"   | 0 1      | OFFSET           |                  | (-1 none)        | once more        | INDEX F. |
     +----------+----------+------------------+------------------+------------------+-- - - - ---------+----------+
     576
@@ -24,9 +24,10 @@ there, in a sector of its own::
     | CRC-32   |  of the bytes 512 to 576
     +----------+
 
-STATE is 1 in a store that was closed cleanly; only then are END, LAST RECORD, and the numbers of queues and index files
-meant. The times tell whether the mark is still of the checkpoint it stands in: another program that wrote the store
-since has moved them. A mark that does not agree is none.
+STATE is 1 in a store that was closed cleanly; only then are END and LAST RECORD meant. QUEUE F. and INDEX F. are how
+many files of consume queues and of the index there were: with fewer, something is gone that is to be built again.
+The times tell whether the mark is still of the checkpoint it stands in: another program that wrote the store since has
+moved them. A mark that does not agree is none.
 
 Source: RocketMQ ``store/StoreCheckpoint.java``; the mark is this package's own.
 """
@@ -92,19 +93,22 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointMark:
-    """What this package adds to a checkpoint. ``end_offset`` and what follows mean something when ``closed`` only."""
+    """What this package adds to a checkpoint. ``end_offset`` and ``last_record`` mean something when ``closed`` only.
+
+    The numbers of files are those of which the names are on the device; 0 claims nothing.
+    """
 
     closed: bool
     flushed_offset: int
     end_offset: int = 0
     last_record: int = NO_OFFSET
-    queue_count: int = 0
+    queue_file_count: int = 0
     index_file_count: int = 0
 
 
 _MARK_AT = 512
 _MARK_MAGIC = b"PYCL"
-# Magic, state, flushed offset, end, last record, three times, queues, index files.
+# Magic, state, flushed offset, end, last record, three times, queue files, index files.
 _MARK = struct.Struct(">4si" + "q" * 6 + "ii")
 _MARK_CRC = struct.Struct(">I")
 
@@ -123,7 +127,7 @@ def encode_checkpoint(checkpoint: Checkpoint, mark: CheckpointMark | None = None
             mark.end_offset,
             mark.last_record,
             *_times(checkpoint),
-            mark.queue_count,
+            mark.queue_file_count,
             mark.index_file_count,
         )
         data += packed + _MARK_CRC.pack(zlib.crc32(packed))
@@ -136,7 +140,7 @@ def decode_mark(data: bytes) -> CheckpointMark | None:
         return None
     packed = data[_MARK_AT : _MARK_AT + _MARK.size]
     (crc,) = _MARK_CRC.unpack_from(data, _MARK_AT + _MARK.size)
-    magic, state, flushed, end, last, *times, queues, index_files = _MARK.unpack(packed)
+    magic, state, flushed, end, last, *times, queue_files, index_files = _MARK.unpack(packed)
     if magic != _MARK_MAGIC or crc != zlib.crc32(packed) or tuple(times) != _FIELDS.unpack_from(data)[:3]:
         return None
     return CheckpointMark(
@@ -144,7 +148,7 @@ def decode_mark(data: bytes) -> CheckpointMark | None:
         flushed_offset=flushed,
         end_offset=end,
         last_record=last,
-        queue_count=queues,
+        queue_file_count=queue_files,
         index_file_count=index_files,
     )
 

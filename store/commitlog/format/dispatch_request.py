@@ -74,6 +74,8 @@ _NOT_SHARED_PREFIXES = ("%RETRY%", "rmq_sys_")
 
 Int32Array = npt.NDArray[np.int32]
 
+# The longest name of a directory.
+_LONGEST_NAME_BYTES = 255
 _OFFSET = re.compile(r"\+?[0-9]{1,19}", re.ASCII)
 _MAX_OFFSET = 2**63 - 1
 
@@ -233,9 +235,15 @@ def _named_queues(queues: str, offsets: str) -> list[tuple[str, int]]:
     if len(names) != len(places):
         return []
     numbers = [int(place) if _OFFSET.fullmatch(place) else _MAX_OFFSET + 1 for place in places]
-    # The name becomes a directory, so RocketMQ passes over one with a separator.
     pairs = zip(names, numbers, strict=True)
-    return [(name, number) for name, number in pairs if name and "/" not in name and number <= _MAX_OFFSET]
+    return [(name, number) for name, number in pairs if _names_directory(name) and number <= _MAX_OFFSET]
+
+
+def _names_directory(queue: str) -> bool:
+    """The name becomes a directory. RocketMQ passes over those with a separator only (invariant 10)."""
+    if queue in ("", ".", "..") or "/" in queue or "\0" in queue:
+        return False
+    return len(queue.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME_BYTES
 
 
 def units_by_queue(requests: DispatchRequests) -> Iterator[QueueUnits]:

@@ -33,7 +33,14 @@ import pyarrow.compute as pc
 
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import BoolArray, Int64Array
-from commitlog.format.message_properties import PropertyMap, blank_to_null, join_keys, property_of, separator_rows
+from commitlog.format.message_properties import (
+    PropertyMap,
+    blank_to_null,
+    illegible_rows,
+    join_keys,
+    property_of,
+    separator_rows,
+)
 from commitlog.format.message_rules import MessageLimits, Refusal, RefusalKind, parse_delay_level
 from commitlog.format.properties import DELAY, KEYS, SHARDING_KEY, TAGS
 from commitlog.format.record_encode import binary_parts, large_binary_of
@@ -197,7 +204,12 @@ def message_columns(
     names, codes = _topics(_column(table, "topic"), topic, count)
     chosen = _numbers(table, "queueId", -1, count)
     given_ids = chosen.values if queue_ids is None else queue_ids
-    refusals.context = lambda row: _context(row, names[codes[row]] if codes[row] >= 0 else None, int(given_ids[row]))
+    is_given = np.zeros(count, np.bool_) if chosen.given is None else chosen.given
+    # People look for the queue that they gave, also where another was chosen instead.
+    told = np.where(is_given, chosen.values, given_ids)
+    refusals.context = lambda row: _context(
+        row, names[codes[row]] if codes[row] >= 0 else None, int(told[row]) if is_given[row] or told[row] >= 0 else None
+    )
     _refuse_topics(names, codes, refusals)
     bodies = large_binary_of(table.column(_spelling(table, "body")))
     _refuse_bodies(bodies, limits, refusals)
@@ -211,6 +223,7 @@ def message_columns(
     for name, text in texts.items():
         if text is not None:
             refusals.add(separator_rows(text), _holds_separator(name))
+            refusals.add(illegible_rows(text), f"its {name} is no UTF-8 text".format)
     own = {name: _first_given(text, properties.own.get(name)) for name, text in texts.items()}
     return MessageColumns(
         bodies=bodies,
@@ -268,8 +281,8 @@ def _column(table: Rows, name: str) -> pa.Array | None:
     return column
 
 
-def _context(row: int, topic: str | None, queue_id: int) -> str:
-    queue = f"queue {queue_id}" if queue_id >= 0 else "no queue given"
+def _context(row: int, topic: str | None, queue_id: int | None) -> str:
+    queue = "no queue given" if queue_id is None else f"queue {queue_id}"
     return f"row {row} ({'no topic' if topic is None else f'topic {topic!r}'}, {queue})"
 
 
@@ -279,7 +292,8 @@ def _topics(column: pa.Array | None, default: str | None, count: int) -> tuple[l
         assert default is not None, "the schema was checked"
         return [default], np.zeros(count, np.int32)
     coded = column.dictionary_encode()
-    names = [name.decode("utf-8") for name in coded.dictionary.to_pylist()]
+    # Bytes that are no UTF-8 become a name that no topic may have, and are refused by that.
+    names = [name.decode("utf-8", "surrogateescape") for name in coded.dictionary.to_pylist()]
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
     if default is not None and column.null_count:
         if default not in names:
@@ -339,7 +353,7 @@ def _delay_levels(
     levels = numbers.values
     if texts is not None:
         coded = texts.dictionary_encode()
-        words = [word.decode("utf-8") for word in coded.dictionary.to_pylist()]
+        words = [word.decode("utf-8", "surrogateescape") for word in coded.dictionary.to_pylist()]
         parsed = [parse_delay_level(word) for word in words]
         codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         used = (codes >= 0) if numbers.given is None else (codes >= 0) & ~numbers.given

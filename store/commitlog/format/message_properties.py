@@ -18,7 +18,15 @@ from commitlog.format.message_rules import OWN_PROPERTIES, name_fault
 from commitlog.format.properties import KEY_SEPARATOR
 from commitlog.format.record_encode import binary_parts, large_binary_of
 
-__all__ = ["PropertyMap", "blank_to_null", "join_keys", "join_properties", "property_of", "separator_rows"]
+__all__ = [
+    "PropertyMap",
+    "blank_to_null",
+    "illegible_rows",
+    "join_keys",
+    "join_properties",
+    "property_of",
+    "separator_rows",
+]
 
 # Refuses the rows that are set, for the reason that is told by row.
 Refuse = Callable[[BoolArray, Callable[[int], str]], None]
@@ -37,6 +45,27 @@ def separator_rows(values: pa.LargeBinaryArray) -> BoolArray:
     held = pc.or_(pc.match_substring(values, _NAME_END), pc.match_substring(values, _ENTRY_END))
     found: BoolArray = held.fill_null(False).to_numpy(zero_copy_only=False)
     return found
+
+
+def illegible_rows(values: pa.LargeBinaryArray) -> BoolArray:
+    """Which values are no UTF-8. Arrow does not look at that when a text is made of its buffers."""
+    found = np.zeros(len(values), np.bool_)
+    bounds, data = binary_parts(values)
+    if (data[bounds[0] : bounds[-1]] < 0x80).all():
+        return found
+    try:
+        values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        found[:] = [value is not None and not _is_utf8(value) for value in values.to_pylist()]
+    return found
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def blank_to_null(values: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
@@ -107,7 +136,7 @@ class PropertyMap:
         _, values = _flat(column, column.items)
         coded = names.dictionary_encode()
         codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        distinct = [name.decode("utf-8") for name in coded.dictionary.to_pylist()]
+        distinct = [name.decode("utf-8", "surrogateescape") for name in coded.dictionary.to_pylist()]
         keep = values.is_valid().to_numpy(zero_copy_only=False)
         _refuse_names(distinct, codes, owner, keep, count, refuse)
         _refuse_values(distinct, codes, owner, keep, values, count, refuse)
@@ -149,6 +178,8 @@ def _refuse_names(
 ) -> None:
     for code, name in enumerate(distinct):
         fault = name_fault(name)
+        if fault is None and not (name.isascii() or _is_utf8(name.encode("utf-8", "surrogateescape"))):
+            fault = f"the property {name!r}, whose name is no UTF-8 text"
         if fault is not None:
             wrong = np.zeros(count, np.bool_)
             wrong[owner[keep & (codes == code)]] = True
@@ -167,6 +198,7 @@ def _refuse_values(
     empty = np.diff(binary_parts(values)[0]) == 0
     faults = (
         (empty, "is empty, which RocketMQ passes over when reading: leave it out"),
+        (illegible_rows(values), "is no UTF-8 text"),
         (separator_rows(values), "holds '\\x01' or '\\x02', which separate properties"),
     )
     for found, fault in faults:

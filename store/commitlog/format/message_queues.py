@@ -24,14 +24,18 @@ from commitlog.errors import InvalidValue
 from commitlog.format.arrays import Int64Array
 from commitlog.format.java_hash import string_hash_codes
 from commitlog.format.message_columns import Rows, queue_columns
+from commitlog.format.message_properties import illegible_rows
 
 __all__ = ["resolve_queue_ids", "sharding_hashes"]
 
 
 def sharding_hashes(keys: pa.LargeBinaryArray | None, count: int) -> Int64Array:
-    """The hash codes of sharding keys without their sign, 0 to 2**31; -1 for none."""
+    """The hash codes of sharding keys without their sign, 0 to 2**31; -1 for none and for what is no UTF-8 text."""
     if keys is None:
         return np.full(count, -1, np.int64)
+    illegible = illegible_rows(keys)
+    if illegible.any():
+        keys = keys.take(pa.array(np.arange(len(keys)), mask=illegible))
     hashes = np.abs(string_hash_codes(keys.cast(pa.string())).astype(np.int64))
     return np.where(keys.is_valid().to_numpy(zero_copy_only=False), hashes, -1) if keys.null_count else hashes
 

@@ -1,7 +1,7 @@
 """The CommitLog in its owner's hands: records appended at its end, one put at a time.
 
 The put lock orders everything: a record's queue offset, its place, its store time, and the bytes themselves. It is a
-plain ``threading.Lock``; see docs/decisions/0006-put-lock.md for what was measured against it.
+plain ``threading.Lock``; see docs/decisions/0006-append-and-group-commit.md.
 
 Source: RocketMQ ``store/CommitLog.java`` (``asyncPutMessage``, ``DefaultAppendMessageCallback.doAppend``).
 """
@@ -16,16 +16,24 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import CommitLogError, InvalidValue
+from commitlog.errors import CommitLogError, DiskFull, InvalidValue, StoreIOError
 from commitlog.files.writable_mapped_file import WritableMappedFile
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 from commitlog.format.message_record import patch_late
 from commitlog.format.record import FILLER_SIZE, encode_filler
 from commitlog.format.record_encode import EncodedRecords, patch_late_fields
 
-__all__ = ["Appended", "AppendedRows", "CommitLogWriter"]
+__all__ = ["Appended", "AppendedRows", "CommitLogWriter", "LogFenced", "QueueUnknown"]
 
 Int64Array = npt.NDArray[np.int64]
+
+
+class LogFenced(Exception):
+    """An append failed half way, so nothing more is appended. It never leaves the package."""
+
+
+class QueueUnknown(Exception):
+    """A queue's next offset cannot be told, so nothing was written. It never leaves the package."""
 
 
 class Appended(NamedTuple):
@@ -40,8 +48,8 @@ class Appended(NamedTuple):
 class AppendedRows(NamedTuple):
     """Where many messages went, one value a row; ``end`` is the log's end behind the last.
 
-    Rows from ``written`` on are not in the log, because of ``error``: there was no room for a new file, or the
-    disk failed.
+    Rows from ``written`` on are not in the log, because of ``error``: there was no room for a new file, the disk
+    failed, or something that nobody expects.
     """
 
     physical_offsets: Int64Array
@@ -49,11 +57,16 @@ class AppendedRows(NamedTuple):
     store_timestamp: int
     end: int
     written: int
-    error: CommitLogError | OSError | None
+    error: Exception | None
 
 
 class CommitLogWriter:
-    """Appends to the CommitLog. ``next_queue_offset`` answers for queues that no put has touched yet."""
+    """Appends to the CommitLog. ``next_queue_offset`` answers for queues that no put has touched yet.
+
+    Between the first byte of an append and the last of what is remembered of it, anything may be raised, an interrupt
+    included. What was written then has no queue offset of its own; a later put would get the same one, and would never
+    be read. So from there on everything is refused (``LogFenced``), decided before the put lock is let go.
+    """
 
     def __init__(
         self,
@@ -69,6 +82,11 @@ class CommitLogWriter:
         self.locked_at = 0.0
         self.last_store_timestamp = last_store_timestamp
         self.last_record = -1
+        # What made the log end here until it is opened again, and who is told of it, under the put lock.
+        self.failure: BaseException | None = None
+        self.on_failure: Callable[[BaseException], None] = _nobody
+        # Whether bytes may have been written that are not remembered yet.
+        self._unsettled = False
         self._clock = clock
         self._next_queue_offset = next_queue_offset
         self._queue_offsets: dict[tuple[str, int], int] = {}
@@ -79,7 +97,10 @@ class CommitLogWriter:
         return self.files.file_size - FILLER_SIZE
 
     def append(self, record: bytearray, sys_flags: int, topic: str, queue_id: int, *, has_unit: bool) -> Appended:
-        """Append one encoded record. ``StoreIOError``, ``DiskFull``, ``TimeoutError``: no queue offset was taken."""
+        """Append one encoded record. ``StoreIOError``, ``DiskFull``, ``TimeoutError``: no queue offset was taken.
+
+        ``LogFenced``, ``QueueUnknown``: nothing was written.
+        """
         return self.append_batch([record], sys_flags, topic, queue_id, has_unit=has_unit)
 
     def append_batch(
@@ -87,36 +108,58 @@ class CommitLogWriter:
     ) -> Appended:
         """Append the records of one queue in one piece, in one file; where the first one went."""
         with self.lock:
+            self._refuse_fenced()
             self.locked_at = time.monotonic()
             try:
                 return self._append(records, sys_flags, topic, queue_id, has_unit)
+            except BaseException as error:
+                self._fence_unless_settled(error)
+                raise
             finally:
                 self.locked_at = 0.0
 
+    def _refuse_fenced(self) -> None:
+        if self.failure is not None:
+            raise LogFenced(f"The store takes no more messages until it is opened again: {self.failure!r}")
+
+    def _fence_unless_settled(self, error: BaseException) -> None:
+        """Refuse everything from now on, unless nothing was written and no sync or write failed."""
+        no_room = isinstance(error, DiskFull | TimeoutError)
+        if self._unsettled or (isinstance(error, StoreIOError | OSError) and not no_room):
+            self.failure = error
+            self.on_failure(error)
+
     def _append(self, records: list[bytearray], sys_flags: int, topic: str, queue_id: int, has_unit: bool) -> Appended:
         length = len(records[0]) if len(records) == 1 else sum(map(len, records))
-        file = self._file_with_room(length)
-        start = at = file.base + file.wrote_position
         queue = (topic, queue_id)
         first = queue_offset = self._queue_offset(queue) if has_unit else 0
+        file = self._file_with_room(length)
+        start = at = file.base + file.wrote_position
         now = self._now()
         for record in records:
             patch_late(record, sys_flags, queue_offset, at, now)
             at += len(record)
             queue_offset += has_unit
-        file.append(records[0] if len(records) == 1 else b"".join(records))
+        data = records[0] if len(records) == 1 else b"".join(records)
+        self._unsettled = True
+        file.append(data)
         self.files.appended()
         # Nothing was taken before the bytes were written: a refused put eats no offset (invariant 6).
         if has_unit:
             self._queue_offsets[queue] = queue_offset
         self.last_store_timestamp = now
         self.last_record = at - len(records[-1])
+        self._unsettled = False
         return Appended(start, first, now, at)
 
     def _queue_offset(self, queue: tuple[str, int]) -> int:
         found = self._queue_offsets.get(queue)
         if found is None:
-            found = self._queue_offsets[queue] = self._next_queue_offset(*queue)
+            try:
+                found = self._next_queue_offset(*queue)
+            except (CommitLogError, OSError) as error:
+                raise QueueUnknown(f"Topic {queue[0]!r}, queue {queue[1]}, takes no messages: {error}") from error
+            self._queue_offsets[queue] = found
         return found
 
     def _now(self) -> int:
@@ -138,18 +181,25 @@ class CommitLogWriter:
 
     def _fill(self, file: WritableMappedFile, left: int) -> None:
         """End a file with a blank filler. There is always room for it: every record left eight bytes."""
-        file.append(encode_filler(left))
+        filler = encode_filler(left)
+        self._unsettled = True
+        file.append(filler)
         file.skip_to_end()
         self.files.appended()
+        self._unsettled = False
 
     def append_rows(
         self, records: EncodedRecords, host_flags: int, queues: npt.NDArray[np.int64], names: list[tuple[str, int]]
     ) -> AppendedRows:
         """Append many records under one lock hold. ``queues`` says to which of ``names`` each row belongs."""
         with self.lock:
+            self._refuse_fenced()
             self.locked_at = time.monotonic()
             try:
                 return self._append_rows(records, host_flags, queues, names)
+            except BaseException as error:
+                self._fence_unless_settled(error)
+                raise
             finally:
                 self.locked_at = 0.0
 
@@ -161,22 +211,26 @@ class CommitLogWriter:
         now = self._now()
         places = np.full(len(queues), -1, np.int64)
         row = 0
-        error: CommitLogError | OSError | None = None
+        error: Exception | None = None
         try:
             while row < len(queues):
-                row = self._append_piece(records, row, host_flags, queue_offsets, places, now)
-        except (CommitLogError, OSError) as failure:
+                stop = self._append_piece(records, row, host_flags, queue_offsets, places, now)
+                self._settle(names, queues[row:stop], int(places[stop - 1]), now)
+                row = stop
+        except Exception as failure:  # noqa: BLE001 - told by the result, beside the rows that are in the log
+            # The rows before have their places, and their put is told so; the rest has taken none (invariant 6).
+            self._fence_unless_settled(failure)
             error = failure
-        # What was written has its offsets, also when the rest found no room; the rest has taken none (invariant 6).
-        for name, base, count in zip(
-            names, bases.tolist(), np.bincount(queues[:row], minlength=len(names)).tolist(), strict=True
-        ):
-            self._queue_offsets[name] = base + count
-        if row:
-            self.last_store_timestamp = now
-            self.last_record = int(places[row - 1])
         places[row:] = -1
         return AppendedRows(places, queue_offsets, now, self.files.max_wrote, row, error)
+
+    def _settle(self, names: list[tuple[str, int]], queues: Int64Array, last_record: int, now: int) -> None:
+        """Remember rows that were written."""
+        for name, count in zip(names, np.bincount(queues, minlength=len(names)).tolist(), strict=True):
+            self._queue_offsets[name] += count
+        self.last_store_timestamp = now
+        self.last_record = last_record
+        self._unsettled = False
 
     def _append_piece(
         self,
@@ -187,7 +241,7 @@ class CommitLogWriter:
         places: Int64Array,
         now: int,
     ) -> int:
-        """Append the records from ``row`` on that fit into one file; the row behind them."""
+        """Append the records from ``row`` on that fit into one file, yet to be settled; the row behind them."""
         starts = records.starts
         begin = int(starts[row])
         file = self._file_with_room(int(starts[row + 1]) - begin)
@@ -201,9 +255,14 @@ class CommitLogWriter:
             physical_offsets=places[row:stop],
             store_timestamps=np.full(stop - row, now, np.int64),
         )
+        self._unsettled = True
         file.append(patched.data[begin : int(starts[stop])])
         self.files.appended()
         return stop
+
+
+def _nobody(error: BaseException) -> None:
+    del error
 
 
 def _ranks(queues: Int64Array, count: int) -> Int64Array:

@@ -59,6 +59,7 @@ class IndexWriter:
         self._newest: IndexFileWriter | None = None
         self._end_physical_offset = -1
         self._index_msg_timestamp = 0
+        self._file_count = 0
         # Whether ``truncate`` removed a file that could not be right, and with it entries that belong to the store.
         self.damaged = False
 
@@ -71,6 +72,11 @@ class IndexWriter:
     def index_msg_timestamp(self) -> int:
         """Store timestamp (ms) up to which the index is known to be on the device, for the checkpoint; 0 for none."""
         return self._index_msg_timestamp
+
+    @property
+    def file_count(self) -> int:
+        """How many files there are whose names are on the device, for the checkpoint's mark."""
+        return self._file_count
 
     def open(self) -> None:
         """Make the directory if it is missing, remove what a crash left half made, and open the newest file.
@@ -91,6 +97,7 @@ class IndexWriter:
             if names:
                 self._newest = IndexFileWriter.open(self._file_path(names[-1]), self._slots_by_size)
             self._end_physical_offset = end
+            self._file_count = len(names)
             self._is_open = True
 
     def _prepare(self) -> list[str]:
@@ -165,6 +172,7 @@ class IndexWriter:
         # An existing index goes on as it is: RocketMQ wants all files of one size.
         slots, capacity = (self._slot_count, self._capacity) if full is None else (full.slot_count, full.capacity)
         self._newest = IndexFileWriter.create(path, slots, capacity)
+        self._file_count += 1
         if full is not None:
             full.close()
         return self._newest
@@ -207,6 +215,7 @@ class IndexWriter:
                 self._newest = self._truncated(names[kept], physical_offset)
             self._end_physical_offset = -1 if self._newest is None else self._newest.header.end_physical_offset
             self._index_msg_timestamp = 0 if self._newest is None else self._newest.header.end_timestamp
+            self._file_count = 0 if self._newest is None else kept + 1
             self._is_open = True
             return self._end_physical_offset
 
@@ -253,6 +262,7 @@ class IndexWriter:
             self._remove(self._prepare())
             self._end_physical_offset = -1
             self._index_msg_timestamp = 0
+            self._file_count = 0
             self._is_open = True
 
     def _close_newest(self) -> None:

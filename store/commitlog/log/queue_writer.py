@@ -36,6 +36,8 @@ class OpenFiles:
     """Descriptors of queue files, those used last: a store may have more queues than a process may open files."""
 
     def __init__(self, limit: int = _MAX_OPEN) -> None:
+        # How many queue files were made, less those that were deleted.
+        self.made = 0
         self._limit = limit
         self._open: OrderedDict[str, int] = OrderedDict()
 
@@ -74,8 +76,10 @@ class QueueWriter:
         self._file_size = self._size_of_files() or file_size
         self._open_files = open_files
         # Files written since the last flush, and how many bytes.
-        self._dirty: set[str] = set()
-        self.dirty_bytes = 0
+        self.dirty: set[str] = set()
+        self._dirty_bytes = 0
+        # Set while the first file gets its fillers, which may take several attempts.
+        self._pads = False
 
     def _size_of_files(self) -> int:
         """The size that the queue's files have, as far as they tell: one that was cut short does not."""
@@ -101,7 +105,10 @@ class QueueWriter:
         first = int(offsets[0])
         self._refuse_gap(offsets, start)
         if first > start:
+            self._pads = True
             self._pad(first)
+            # At once: should there be no space for the units, the next attempt finds no gap here.
+            self.next_offset, self._pads = first, False
         self._write(first, units)
         self.next_offset = first + len(units)
 
@@ -121,7 +128,7 @@ class QueueWriter:
 
     def _refuse_gap(self, offsets: npt.NDArray[np.int64], start: int) -> None:
         first, last = int(offsets[0]), int(offsets[-1])
-        if first > start and not self.is_empty:
+        if first > start and not (self.is_empty or self._pads):
             self._refuse(start, first)
         if last - first + 1 != len(offsets):
             index = int(np.argmax(np.diff(offsets) != 1))
@@ -144,22 +151,29 @@ class QueueWriter:
         fillers["size"] = FILLER_SIZE
         self._write(begin, fillers)
 
-    def _pad_missing(self, first: int) -> None:
+    def _pad_missing(self, first: int, *, write_back: bool) -> None:
         """``_pad`` unless units stand there already: fillers, or those of messages that have expired."""
         begin = first - first % (self._file_size // UNIT_SIZE)
         there = self.read(begin, first)
         if len(there) < first - begin or not there["size"].all():
             self._pad(first)
+        elif write_back:
+            self._write(begin, there.astype(UNIT_FILE_DTYPE))
 
     def _note_dirty(self, first: int, stop: int) -> None:
         """Let files be synced also where nothing is to be written: who wrote them may have been killed before."""
         begin = first * UNIT_SIZE
         for base in range(begin - begin % self._file_size, stop * UNIT_SIZE, self._file_size):
             if base in self._files.bases:
-                self._dirty.add(self._files.path_of(base))
+                self.dirty.add(self._files.path_of(base))
 
-    def rewrite(self, offsets: npt.NDArray[np.int64], units: Units, *, from_start: bool) -> bool:
+    def rewrite(
+        self, offsets: npt.NDArray[np.int64], units: Units, *, from_start: bool, write_back: bool = False
+    ) -> bool:
         """Recovery's ``append``: put units where they belong, whatever stands there. What is there already stays.
+
+        ``write_back`` writes that too: after a sync that failed, what the kernel shows need not be on the device, and
+        the next sync brings there only what was written again.
 
         False when the queue's units before the first of these are missing although the log may hold their messages:
         everything has to be read again, ``from_start``.
@@ -172,7 +186,7 @@ class QueueWriter:
             if not from_start and first and self.unit(first - 1) is None:
                 return False
             if from_start and first:
-                self._pad_missing(first)
+                self._pad_missing(first, write_back=write_back)
             self.next_offset = first
         if first > self.next_offset:
             self._refuse(self.next_offset, first)
@@ -180,7 +194,9 @@ class QueueWriter:
         present = self.read(first, first + len(units))
         self._note_dirty(first, first + len(units))
         wanted = units.astype(UNIT_DTYPE)
-        if len(present) < len(wanted) or not (present == wanted).all():
+        if write_back:
+            self._write(first, units)
+        elif len(present) < len(wanted) or not (present == wanted).all():
             same = int(np.argmin(np.append(present == wanted[: len(present)], False)))
             self._write(first + same, units[same:])
         self.next_offset = first + len(units)
@@ -197,8 +213,8 @@ class QueueWriter:
                 disk.write_at(self._open_files.get(path), piece, at - base)
             except OSError as error:
                 raise StoreIOError("write", path=path, cause=error) from error
-            self._dirty.add(path)
-            self.dirty_bytes += len(piece)
+            self.dirty.add(path)
+            self._dirty_bytes += len(piece)
             at += len(piece)
             data = data[len(piece) :]
 
@@ -211,6 +227,7 @@ class QueueWriter:
                 except OSError as error:
                     raise StoreIOError("make the directory", path=self.path, cause=error) from error
                 make_file(path, self._file_size, sparse=True)
+                self._open_files.made += 1
             self._files.bases = sorted({*self._files.bases, base})
         return path
 
@@ -265,35 +282,32 @@ class QueueWriter:
         """Delete a file for good: after the next clean close nobody would notice that it came back."""
         self._open_files.forget(path)
         disk.unlink(path)
+        self._open_files.made -= 1
         disk.sync_directory(self.path)
         self._files.bases.remove(base)
-        self._dirty.discard(path)
+        self.dirty.discard(path)
 
     def _zero(self, path: str, position: int) -> None:
         descriptor = self._open_files.get(path)
         size = disk.size_of(descriptor)
         if size < self._file_size:
             disk.truncate(descriptor, self._file_size)
-            self._dirty.add(path)
+            self.dirty.add(path)
         for start, stop in disk.data_extents(descriptor, position, size):
             data = disk.read_at(descriptor, stop - start, start)
             if any(data):
                 disk.write_at(descriptor, bytes(len(data)), start)
-                self._dirty.add(path)
+                self.dirty.add(path)
 
-    def flush(self) -> None:
-        """Sync the files that were written. ``StoreIOError``: they stay dirty."""
-        for path in list(self._dirty):
-            try:
-                disk.sync(self._open_files.get(path))
-            except OSError as error:
-                raise StoreIOError("sync", path=path, cause=error) from error
-            self._dirty.discard(path)
-        self.dirty_bytes = 0
+    def take_dirty(self) -> set[str]:
+        """The files that were written and are to be synced, by the caller. They count as clean from here on."""
+        taken, self.dirty = self.dirty, set()
+        self._dirty_bytes = 0
+        return taken
 
     @property
     def dirty_pages(self) -> int:
-        return -(-self.dirty_bytes // _PAGE)
+        return -(-self._dirty_bytes // _PAGE)
 
     def delete(self) -> None:
         """Delete every file of the queue. ``StoreIOError``."""
@@ -304,8 +318,8 @@ class QueueWriter:
                 self._remove(base, path)
             except OSError as error:
                 raise StoreIOError("delete", path=path, cause=error) from error
-        self._dirty.clear()
-        self.dirty_bytes = 0
+        self.dirty.clear()
+        self._dirty_bytes = 0
 
 
 def _refuse_links(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -39,7 +40,11 @@ class QueueWriters:
         # A sync that failed once has lost what it was for: the next one would say that all is well (invariant 7).
         self._failure: StoreIOError | None = None
         self._sized = False
+        # Queue files that were on disk when they were counted.
+        self._counted = 0
         self._lock = threading.Lock()
+        # Held by whoever syncs: nobody is to take for synced what another thread is still at. Taken before ``_lock``.
+        self._flushing = threading.Lock()
 
     def known_queues(self) -> Iterator[tuple[str, int]]:
         """Every queue that has a directory. Topics that are kept another way are left alone."""
@@ -51,9 +56,20 @@ class QueueWriters:
             for queue_id in queue_ids:
                 yield topic, queue_id
 
-    def count(self) -> int:
-        """How many queues there are."""
-        return sum(1 for _ in self.known_queues())
+    def count_files(self) -> int:
+        """Look how many queue files there are; ``file_count`` goes on from there."""
+        found = 0
+        for topic, queue_id in self.known_queues():
+            with contextlib.suppress(NotADirectoryError):
+                names = disk.list_names(os.path.join(self.path, topic, str(queue_id)))
+                found += sum(parse_file_name(name) is not None for name in names)
+        self._counted = found - self._open_files.made
+        return found
+
+    @property
+    def file_count(self) -> int:
+        """How many queue files there are whose names are on the device, without a look at the directories."""
+        return self._counted + self._open_files.made
 
     def highest_id(self, topic: str) -> int:
         """The highest id among a topic's queues; -1 when it has none."""
@@ -118,9 +134,10 @@ class QueueWriters:
         ]
         return min(found, key=lambda misfit: misfit[0], default=None)
 
-    def rewrite(self, group: QueueUnits, *, from_start: bool) -> bool:
+    def rewrite(self, group: QueueUnits, *, from_start: bool, write_back: bool) -> bool:
         """Recovery: ``QueueWriter.rewrite`` of the group's queue. Nobody else writes meanwhile."""
-        return self.writer(group.topic, group.queue_id).rewrite(group.queue_offsets, group.units, from_start=from_start)
+        writer = self.writer(group.topic, group.queue_id)
+        return writer.rewrite(group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
 
     def forget(self) -> None:
         """Look at every queue anew. ``StoreIOError``."""
@@ -130,25 +147,30 @@ class QueueWriters:
 
     def flush(self, least_pages: int = 0) -> None:
         """Sync every queue that has at least that many dirty pages. ``StoreIOError``."""
-        with self._lock:
-            for writer in self._writers.values():
-                if writer.dirty_pages >= max(least_pages, 1) or (not least_pages and writer.dirty_bytes):
-                    self._flush(writer)
+        self._flush(max(least_pages, 1))
 
     def flush_all(self) -> None:
         """Sync every queue that was written, zeroed ends included. ``StoreIOError``."""
-        with self._lock:
-            for writer in self._writers.values():
-                self._flush(writer)
+        self._flush(0)
 
-    def _flush(self, writer: QueueWriter) -> None:
-        if self._failure is not None:
-            raise self._failure
-        try:
-            writer.flush()
-        except StoreIOError as error:
-            self._failure = error
-            raise
+    def _flush(self, least_pages: int) -> None:
+        """Sync what is dirty in queues with that many dirty pages, while puts and dispatch go on."""
+        with self._flushing:
+            with self._lock:
+                if self._failure is not None:
+                    raise self._failure
+                dirty = [writer for writer in self._writers.values() if writer.dirty_pages >= least_pages]
+                taken = [(writer, writer.take_dirty()) for writer in dirty]
+            try:
+                for _, paths in taken:
+                    for path in sorted(paths):
+                        _sync_file(path)
+            except StoreIOError as error:
+                with self._lock:
+                    self._failure = error
+                    for writer, paths in taken:
+                        writer.dirty |= paths
+                raise
 
     def sync_directories(self) -> None:
         """Bring the names of topics, queues and files to the device: who made them may have been killed before that.
@@ -176,3 +198,17 @@ class QueueWriters:
         with self._lock:
             self._open_files.close()
             self._writers = {}
+
+
+def _sync_file(path: str) -> None:
+    """Sync a file through a descriptor of its own: those of dispatch come and go meanwhile. ``StoreIOError``."""
+    try:
+        descriptor = disk.open_for_writing(path)
+        try:
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+    except FileNotFoundError:
+        pass  # deleted meanwhile: nothing of it is to be kept
+    except OSError as error:
+        raise StoreIOError("sync", path=path, cause=error) from error

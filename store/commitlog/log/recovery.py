@@ -117,15 +117,23 @@ class Recovery:
         start = self._files.min_offset if self._policy.from_start else self._start()
         from_start = start == self._files.min_offset
         end = self._scan(start, from_start=from_start)
-        if end is None:
-            # Units that should be there are missing: what was thought to be safe is not.
+        if end is not None:
+            self._refuse_damage(end)
+        if end is None or (self._index is not None and self._index.end_physical_offset >= end.offset):
+            # Units that should be there are missing, or the index speaks of records that will be cut off, and would
+            # pass over those that take their places: what was thought to be safe is not.
             self.distrust()
             self._queues.forget()
-            start, from_start = self._files.min_offset, True
+            if self._index is not None:
+                self._index.reset()
+            start = self._files.min_offset
             end = self._scan(start, from_start=True)
             assert end is not None
-        self._refuse_damage(end)
+            self._refuse_damage(end)
         self._files.cut(end.offset)
+        if self._policy.aborted:
+            known = self._policy.flushed_offset
+            self._files.write_back(start if known is None else known, end.offset)
         self._files.set_end(end.offset)
         self._cut_queues(start)
         return Recovered(
@@ -199,6 +207,9 @@ class Recovery:
         if claimed.index_msg_timestamp:
             self._claim(logics=claimed.logics_msg_timestamp, index=0)
         index.truncate(start)
+        if self._policy.flushed_offset is None and claimed.index_msg_timestamp and start > self._files.min_offset:
+            # RocketMQ's checkpoint does not say how many files there were, but there was one.
+            index.damaged |= not index.file_count
         if not index.damaged and claimed.index_msg_timestamp:
             self._claim(logics=claimed.logics_msg_timestamp, index=claimed.index_msg_timestamp)
         return not index.damaged
@@ -223,7 +234,7 @@ class Recovery:
         self._last_record = int(requests.physical_offsets[-1])
         self._last_store_timestamp = max(self._last_store_timestamp, int(requests.store_timestamps.max()))
         for group in groups:
-            if not self._queues.rewrite(group, from_start=from_start):
+            if not self._queues.rewrite(group, from_start=from_start, write_back=self._policy.aborted):
                 return False
         if self._index is not None:
             entries = index_entries(scan, requests)

@@ -6,7 +6,6 @@ Source: RocketMQ ``store/StoreCheckpoint.java``.
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
 
 from commitlog.errors import InvalidValue, StoreIOError
@@ -35,6 +34,8 @@ class StoreCheckpoint:
         self.mark = mark
         self._lock = threading.Lock()
         self._descriptor: int | None = None
+        # What was synced last, here.
+        self._synced: tuple[Checkpoint, CheckpointMark | None] | None = None
 
     @classmethod
     def load(cls, path: str) -> StoreCheckpoint:
@@ -65,23 +66,29 @@ class StoreCheckpoint:
                 self.values, physic_msg_timestamp=physic, logics_msg_timestamp=logics, index_msg_timestamp=index
             )
 
-    def write(self, mark: CheckpointMark | None) -> None:
-        """Write the file without a sync. ``StoreIOError``."""
-        with self._lock:
-            self.mark = mark
-            try:
-                disk.write_at(self._opened(), encode_checkpoint(self.values, mark), 0)
-            except OSError as error:
-                raise StoreIOError("write", path=self.path, cause=error) from error
-
     def flush(self, mark: CheckpointMark | None) -> None:
         """Write the file and sync it. ``StoreIOError``."""
-        self.write(mark)
         with self._lock:
-            try:
-                disk.sync(self._opened())
-            except OSError as error:
-                raise StoreIOError("sync", path=self.path, cause=error) from error
+            self._flush(mark)
+
+    def flush_if_changed(self, mark: CheckpointMark | None) -> None:
+        """``flush``, unless the very same was synced the last time. ``StoreIOError``."""
+        with self._lock:
+            if self._synced != (self.values, mark):
+                self._flush(mark)
+
+    def _flush(self, mark: CheckpointMark | None) -> None:
+        self.mark = mark
+        self._synced = None
+        try:
+            disk.write_at(self._opened(), encode_checkpoint(self.values, mark), 0)
+        except OSError as error:
+            raise StoreIOError("write", path=self.path, cause=error) from error
+        try:
+            disk.sync(self._opened())
+        except OSError as error:
+            raise StoreIOError("sync", path=self.path, cause=error) from error
+        self._synced = self.values, mark
 
     def _opened(self) -> int:
         if self._descriptor is None:
@@ -97,7 +104,3 @@ class StoreCheckpoint:
             if self._descriptor is not None:
                 disk.close(self._descriptor)
                 self._descriptor = None
-
-    @property
-    def directory(self) -> str:
-        return os.path.dirname(self.path)

@@ -24,7 +24,7 @@ from commitlog.log.store_directory import check_topic_kind
 from commitlog.log.verification_findings import FINDINGS_PER_FILE, Finding, Findings, Lost, Severity
 from commitlog.log.verification_log import LogCheck, usual_size
 from commitlog.log.verification_queue_files import UnitFiles, queue_directories
-from commitlog.paths import CONFIG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, TOPICS_CONFIG, validate_topic
+from commitlog.paths import CONFIG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, TOPICS_CONFIG, parse_file_name, validate_topic
 
 __all__ = ["QueueCheck"]
 
@@ -71,6 +71,11 @@ class QueueCheck:
     def count(self) -> int:
         """How many queues there are, on disk or in the log."""
         return len({*self._queues, *self._on_disk})
+
+    def count_files(self) -> int:
+        """How many files the queues on disk have."""
+        directories = (os.path.join(self._path, topic, str(queue_id)) for topic, queue_id in self._on_disk)
+        return sum(parse_file_name(name) is not None for path in directories for name in disk.list_names(path))
 
     def compare(self, requests: DispatchRequests) -> None:
         """The units of the next stretch of the log against those on disk."""

@@ -58,6 +58,8 @@ class AllocateMappedFileService:
         """The file at ``path``, now. ``DiskFull``, ``StoreIOError``, ``TimeoutError``."""
         with self._changed:
             self._failures.pop(path, None)
+            if (path, size) not in self._wanted and disk.exists(path):
+                return  # made ahead; one that is still in the making may yet fail, and be removed
             if (path, size) not in self._wanted[:1]:
                 # The first one is perhaps being made; this one goes before all others.
                 self._wanted = [*self._wanted[:1], (path, size), *(w for w in self._wanted[1:] if w != (path, size))]

@@ -17,7 +17,7 @@ _INTERVAL_SECONDS = 1.0
 
 
 class DiskWatermarkService:
-    """Sets and clears DISK_FULL. ``dispatch_waits`` says whether dispatch found no space when it looked last."""
+    """Sets and clears DISK_FULL: by how full the disk is, and when dispatch finds no space for a queue or the index."""
 
     def __init__(
         self,
@@ -31,16 +31,22 @@ class DiskWatermarkService:
         self._ratio = ratio
         self._state = state
         self._free_ratio = free_ratio
-        self.dispatch_waits = False
+        # What dispatch met when it looked last.
+        self._no_space: BaseException | None = None
 
     def run_once(self) -> float:
-        full = self.dispatch_waits or 1.0 - self._free_ratio(self._path) > self._ratio
-        if full != bool(self._state.flags & RunningFlags.DISK_FULL):
-            self._state.set_flag(RunningFlags.DISK_FULL, on=full)
+        used = 1.0 - self._free_ratio(self._path)
+        if self._no_space is not None:
+            why = str(self._no_space)
+        else:
+            why = f"{used:.0%} of the disk of {self._path} is used (disk_space_warning_level_ratio {self._ratio:.0%})."
+        full = self._no_space is not None or used > self._ratio
+        if full or self._state.flags & RunningFlags.DISK_FULL:
+            self._state.set_disk_full(why if full else None)
         return _INTERVAL_SECONDS
 
-    def dispatch_full(self, waits: bool) -> None:
-        """Dispatch found no space, or found some again."""
-        if waits != self.dispatch_waits:
-            self.dispatch_waits = waits
+    def dispatch_full(self, error: BaseException | None) -> None:
+        """Dispatch found no space, or (None) found some again."""
+        if error is not None or self._no_space is not None:
+            self._no_space = error
             self.run_once()

@@ -10,13 +10,14 @@ CommitRealTimeService the transient pool              writes what gathered in it
 
 RocketMQ's GroupCommitService is a thread with two lists of requests that it swaps. Waking that thread, and being woken
 by it, costs much beside the sync itself, so a put that waits does the sync: the first one syncs for all that have
-appended by then, and the others find it done. docs/decisions/0006-put-lock.md has the figures.
+appended by then, and the others find it done. docs/decisions/0006-append-and-group-commit.md has the figures.
 
 Source: RocketMQ ``store/CommitLog.java`` (``GroupCommitService``, ``FlushRealTimeService``, ``CommitRealTimeService``).
 """
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Callable
@@ -65,39 +66,52 @@ class GroupCommitService:
 
         ``StoreIOError`` when the sync failed; then no position moved (invariant 2).
         """
-        with self._lock:
-            if self._files.flushed_where >= end:
-                return True
-            if self._leading:
-                waiter = _Waiter(end)
-                self._waiting.append(waiter)
-            else:
-                self._leading = True
-                waiter = None
-        if waiter is not None and not self._await(waiter, timeout):
-            return self._files.flushed_where >= end
+        waiter: _Waiter | None = None
+        leads = False
+        # Ctrl-C may come at any point: whoever leads hands over in any case, or nobody would sync ever again.
         try:
-            self._sync()
+            with self._lock:
+                if self._files.flushed_where >= end:
+                    return True
+                if self._leading:
+                    waiter = _Waiter(end)
+                    self._waiting.append(waiter)
+                else:
+                    leads = self._leading = True
+            if waiter is not None:
+                self._await(waiter, timeout)
+                leads = waiter.leads
+            if leads:
+                self._sync()
         finally:
-            self._hand_over()
-        self._on_flushed()
+            if waiter is not None:
+                leads = self._withdraw(waiter)
+            if leads:
+                self._hand_over()
+        if leads:
+            self._on_flushed()
         return self._files.flushed_where >= end
 
-    def _await(self, waiter: _Waiter, timeout: float) -> bool:
-        """Whether this put is to lead, once it was woken; False also when it need not wait or must not any longer."""
-        if not waiter.woken.acquire(timeout=timeout):
-            with self._lock:
-                if waiter in self._waiting:
-                    self._waiting.remove(waiter)
-                    return False
-            # It was chosen in this very moment.
-        if not waiter.leads and self._failure is not None and self._files.flushed_where < waiter.end:
-            raise self._failure
-        return waiter.leads
+    def _await(self, waiter: _Waiter, timeout: float) -> None:
+        """Wait to be woken: the message is on the device, or this put is to lead, or a sync has failed."""
+        woken = waiter.woken.acquire(timeout=timeout)
+        if woken and not waiter.leads and self._files.flushed_where < waiter.end:
+            self._refuse_failed()
+
+    def _withdraw(self, waiter: _Waiter) -> bool:
+        """Wait no more; whether the put was made the leader, perhaps in this very moment."""
+        with self._lock:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            return waiter.leads
+
+    def _refuse_failed(self) -> None:
+        if self._failure is not None:
+            # Not the same object again: each raise would add to its traceback.
+            raise copy.copy(self._failure) from self._failure
 
     def _sync(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        self._refuse_failed()
         try:
             self._files.flush()
         except StoreIOError as error:
@@ -127,8 +141,7 @@ class GroupCommitService:
         end = self._files.committed_where
         while self._files.flushed_where < end:
             self.flush_to(end, _FOREVER)
-        if self._failure is not None:
-            raise self._failure
+        self._refuse_failed()
 
 
 class FlushRealTimeService:

@@ -55,6 +55,12 @@ class OpenedLog:
         self.checkpoint.close()
         self._reading.close()
 
+    @property
+    def _index_file_count(self) -> int:
+        if self.index is not None:
+            return self.index.file_count
+        return self.checkpoint.mark.index_file_count if self.checkpoint.mark is not None else 0
+
     def mark(self, *, closed: bool) -> CheckpointMark:
         """What is to stand in the checkpoint now."""
         return CheckpointMark(
@@ -62,8 +68,8 @@ class OpenedLog:
             flushed_offset=self.files.flushed_where,
             end_offset=self.files.max_wrote if closed else 0,
             last_record=self.writer.last_record if closed else -1,
-            queue_count=self.queues.count() if closed else 0,
-            index_file_count=_index_files(self.index) if closed else 0,
+            queue_file_count=self.queues.file_count,
+            index_file_count=self._index_file_count,
         )
 
 
@@ -80,7 +86,12 @@ def open_log(
     if not accept_lost_log:
         directory.refuse_lost_log()
     allocator = AllocateMappedFileService(config.put_message_timeout / _MS, warm=config.warm_mapped_file_enable)
-    files = WritableMappedFileQueue(directory.of(COMMIT_LOG), config.mapped_file_size_commit_log, allocator=allocator)
+    files = WritableMappedFileQueue(
+        directory.of(COMMIT_LOG),
+        config.mapped_file_size_commit_log,
+        allocator=allocator,
+        warm=config.warm_mapped_file_enable,
+    )
     reading = CommitLog(directory.of(COMMIT_LOG))
     catalog = QueueCatalog(directory.path, reading)
     queues = QueueWriters(directory.path, config.mapped_file_size_consume_queue, catalog)
@@ -126,11 +137,16 @@ def _recover(
 ) -> tuple[Recovered | None, int, int]:
     """What recovery did (None: nothing to do), the last record, and its store time."""
     mark = checkpoint.mark
-    anew = rebuild or (bool(files.files) and _parts_missing(queues, index, mark))
+    anew = _parts_missing(queues, index, mark) or (index is not None and _index_behind(checkpoint))
+    anew = rebuild or (anew and bool(files.files))
     if not anew and not directory.aborted and index is not None:
         anew = not _opens(index)
     if not anew and not directory.aborted and mark is not None and mark.closed and _mark_agrees(files, mark):
         files.set_end(mark.end_offset)
+        if index is None:
+            # What is put from now on will be missing in the index, also when it has the time of the last message.
+            times = checkpoint.values
+            checkpoint.restart(physic=times.physic_msg_timestamp, logics=times.logics_msg_timestamp, index=0)
         return None, mark.last_record, checkpoint.values.physic_msg_timestamp
     policy = RecoveryPolicy(
         aborted=directory.aborted,
@@ -179,13 +195,23 @@ def _start_anew(queues: QueueWriters, index: IndexWriter | None, *, delete: bool
 
 def _parts_missing(queues: QueueWriters, index: IndexWriter | None, mark: CheckpointMark | None) -> bool:
     """Whether queues or index files are gone that should be there."""
-    if mark is not None and mark.closed:
-        return queues.count() < mark.queue_count or (index is not None and _index_files(index) < mark.index_file_count)
-    return queues.count() == 0
+    found = queues.count_files()
+    if mark is None:
+        return found == 0
+    if found < mark.queue_file_count or (found == 0 and not mark.closed):
+        return True
+    return index is not None and _index_files(index) < mark.index_file_count
 
 
-def _index_files(index: IndexWriter | None) -> int:
-    if index is None or not disk.is_directory(index.path):
+def _index_behind(checkpoint: StoreCheckpoint) -> bool:
+    """Whether the last owner closed the store without an index, and put messages."""
+    times = checkpoint.values
+    closed = checkpoint.mark is not None and checkpoint.mark.closed
+    return closed and times.index_msg_timestamp < times.physic_msg_timestamp
+
+
+def _index_files(index: IndexWriter) -> int:
+    if not disk.is_directory(index.path):
         return 0
     return sum(1 for name in disk.list_names(index.path) if name.isdigit())
 

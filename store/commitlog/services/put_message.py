@@ -12,13 +12,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import DiskFull, InvalidValue, StoreIOError, StoreOpenError
+from commitlog.errors import CommitLogError, DiskFull, InvalidValue, StoreIOError, StoreOpenError
 from commitlog.format.message_id import encode_message_id, parse_host
 from commitlog.format.message_record import encode_message, message_properties, stored_place
 from commitlog.format.message_rules import SCHEDULE_TOPIC
-from commitlog.format.properties import KEY_SEPARATOR, KEYS, TAGS, WAIT, PropertiesTooLarge, encode_properties
+from commitlog.format.properties import (
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    KEY_SEPARATOR,
+    KEYS,
+    TAGS,
+    WAIT,
+    PropertiesTooLarge,
+    encode_properties,
+)
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, has_queue_unit
-from commitlog.log.commit_log_writer import Appended, CommitLogWriter
+from commitlog.log.commit_log_writer import Appended, CommitLogWriter, LogFenced, QueueUnknown
 from commitlog.message import Message, MessageExtBrokerInner, PutMessageResult, PutMessageStatus
 from commitlog.paths import validate_new_topic, validate_topic
 from commitlog.services.flush import GroupCommitService
@@ -78,6 +87,7 @@ class PutMessageService:
         self._state = state
         self._stats = stats
         self._on_appended = on_appended
+        log.on_failure = state.fence
         self._store_host = parse_host(f"{config.broker_ip}:{config.listen_port}")
         self._levels = len(config.delay_levels_ms)
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -197,8 +207,7 @@ class PutMessageService:
             store_host=self._store_host,
         )
         flags = 0 if len(self._store_host[0]) == 4 else BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
-        wait = properties.get(WAIT) != "false"
-        return EncodedMessage(record, topic, queue_id, flags, self._store_host, wait)
+        return EncodedMessage(record, topic, queue_id, flags, self._store_host, _waits(properties))
 
     def _encode_inner(self, message: MessageExtBrokerInner) -> EncodedMessage:
         """A message whose properties are a broker's own business. Fields win over properties of the same meaning."""
@@ -207,6 +216,12 @@ class PutMessageService:
             given[KEYS] = KEY_SEPARATOR.join(message.keys)
         if message.tags:
             given[TAGS] = message.tags
+        for name in (INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET):
+            if name in given:
+                # Offsets that another store gave would leave gaps in the light queues of this one.
+                raise InvalidValue(
+                    f"The message has the property {name!r}; this store gives no light queues: leave it out."
+                )
         properties: Mapping[str, str] = given
         topic, queue_id = message.topic, message.queue_id
         # What a store holds already may be longer than what an application may create.
@@ -233,7 +248,7 @@ class PutMessageService:
         flags = message.sys_flag & ~(BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG)
         flags |= BORNHOST_V6_FLAG if len(born_host[0]) == 16 else 0
         flags |= STOREHOSTADDRESS_V6_FLAG if len(store_host[0]) == 16 else 0
-        return EncodedMessage(record, topic, queue_id, flags, store_host, properties.get(WAIT) != "false")
+        return EncodedMessage(record, topic, queue_id, flags, store_host, _waits(properties))
 
     def _topic_bytes(self, topic: str) -> bytes:
         known = self._known_topics.get(topic)
@@ -255,14 +270,27 @@ class PutMessageService:
                 first.queue_id,
                 has_unit=bool(has_queue_unit(first.sys_flags)),
             )
-        except InvalidValue as error:
-            raise PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, str(error)) from error
-        except (DiskFull, StoreOpenError, TimeoutError) as error:
-            # The next file could not be made or opened; the last one may have got its filler, and nothing more.
-            raise PutRefusal(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error)) from error
-        except (StoreIOError, OSError) as error:
-            self._state.fence(error)
-            raise PutRefusal(PutMessageStatus.UNKNOWN_ERROR, str(error)) from error
+        except (CommitLogError, OSError, LogFenced, QueueUnknown) as error:
+            raise self.refusal_of(error) from error
+
+    def refusal_of(self, error: Exception) -> PutRefusal:
+        """What a put is answered when its append raised ``error``; fences the store where the outcome is unknown."""
+        reason = str(error)
+        if isinstance(error, InvalidValue):
+            return PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, reason)
+        if isinstance(error, LogFenced | QueueUnknown):
+            return PutRefusal(PutMessageStatus.SERVICE_NOT_AVAILABLE, reason)
+        if self._log.failure is not error:
+            if isinstance(error, DiskFull | StoreOpenError | TimeoutError):
+                # The next file could not be made or opened; the last one may have got its filler, and nothing more.
+                return PutRefusal(PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason)
+            if isinstance(error, CommitLogError) and not isinstance(error, StoreIOError):
+                return PutRefusal(PutMessageStatus.SERVICE_NOT_AVAILABLE, reason)
+            if isinstance(error, CommitLogError | OSError):
+                self._state.fence(error)
+        if not isinstance(error, CommitLogError | OSError):
+            reason = f"The put failed with {error!r}."
+        return PutRefusal(PutMessageStatus.UNKNOWN_ERROR, reason)
 
     def _answer(self, appended: Appended, store_host: tuple[bytes, int], count: int, *, wait: bool) -> PutMessageResult:
         status, reason = self.await_flush(appended.end) if self._sync and wait else (_OK, "")
@@ -294,6 +322,12 @@ class PutMessageService:
             PutMessageStatus.FLUSH_DISK_TIMEOUT,
             f"The message is in the log, but was not on the device within {timeout:g} s (sync_flush_timeout).",
         )
+
+
+def _waits(properties: Mapping[str, str]) -> bool:
+    """Whether a synchronous put waits for the device: RocketMQ's isWaitStoreMsgOK, with Java's parseBoolean."""
+    text = properties.get(WAIT)
+    return text is None or text.lower() == "true"
 
 
 def _delayed(

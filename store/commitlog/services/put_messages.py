@@ -7,21 +7,22 @@ one ``pwrite`` (two at a file's end) appends them. So readers of single messages
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import CommitLogError, DiskFull, InvalidValue, PutRefused, StoreOpenError
+from commitlog.errors import CommitLogError, InvalidValue, PutRefused
 from commitlog.format.message_columns import Rows, check_message_schema, queue_columns
 from commitlog.format.message_encode import EncodedMessages, encode_messages
 from commitlog.format.message_id import parse_host
 from commitlog.format.message_queues import resolve_queue_ids
 from commitlog.format.message_rules import MessageLimits, Refusal
-from commitlog.log.commit_log_writer import AppendedRows, CommitLogWriter
+from commitlog.log.commit_log_writer import AppendedRows, CommitLogWriter, LogFenced, QueueUnknown
 from commitlog.message import PutMessageStatus
 from commitlog.paths import validate_new_topic
 from commitlog.services.put_message import PutMessageService, PutRefusal
@@ -73,6 +74,8 @@ class _Rows:
         self.queue_offsets = np.full(count, -1, np.int64)
         self.store_timestamps = np.full(count, -1, np.int64)
         self.reasons: dict[int, str] = {}
+        # The log's end behind the last row that is in it; 0 while none is.
+        self.end = 0
 
     def refuse(self, rows: npt.NDArray[np.int64], status: PutMessageStatus, reason: str) -> None:
         if len(rows):
@@ -131,19 +134,24 @@ class PutMessagesService:
         """Append the table's rows in their order. ``InvalidValue`` for columns that cannot be, before the first row."""
         check_message_schema(table.schema, topic=topic)
         rows = _Rows(table.num_rows)
-        end = 0
         try:
             for first, chunk in _chunks(table):
                 self._single.refuse_when_unwritable()
                 started = time.perf_counter()
                 appended = self._put_chunk(chunk, topic, first, rows, started)
-                end = appended.end
                 self._on_appended()
                 if appended.error is not None:
-                    self._fail(appended.error)
+                    raise appended.error
         except PutRefusal as refusal:
             rows.refuse_rest(refusal.status, refusal.reason)
-        self._flush(rows, end)
+        except (LogFenced, QueueUnknown, CommitLogError, OSError) as error:
+            self._refuse_rest(rows, error)
+        except Exception as error:
+            if not rows.end:
+                raise
+            # The rows that are in the log keep their result, which an exception would take away.
+            self._refuse_rest(rows, error)
+        self._flush(rows)
         result = rows.result()
         if not result.ok:
             self._stats.failed()
@@ -164,12 +172,9 @@ class PutMessagesService:
             taken = np.delete(encoded.rows, too_long)
             encoded = self._encode(chunk.take(pa.array(taken)), topic, queue_ids[taken])
         queues, names = _queues_of(encoded)
-        try:
-            appended = self._log.append_rows(encoded.records, encoded.host_flags, queues, names)
-        except (StoreOpenError, OSError) as error:
-            # A file that could not be opened, perhaps behind others that were filled: what is there, recovery tells.
-            self._state.fence(error)
-            raise PutRefusal(PutMessageStatus.UNKNOWN_ERROR, str(error)) from error
+        appended = self._log.append_rows(encoded.records, encoded.host_flags, queues, names)
+        if appended.written:
+            rows.end = appended.end
         done = taken[encoded.rows[: appended.written]] + first
         rows.statuses[done] = _OK
         rows.physical_offsets[done] = appended.physical_offsets[: appended.written]
@@ -221,32 +226,47 @@ class PutMessagesService:
             if count:
                 self._stats.put(topic, count, int(size), elapsed)
 
-    def _fail(self, error: CommitLogError | OSError) -> None:
-        if isinstance(error, DiskFull | TimeoutError):
-            raise PutRefusal(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error))
-        self._state.fence(error)
-        raise PutRefusal(PutMessageStatus.UNKNOWN_ERROR, str(error))
+    def _refuse_rest(self, rows: _Rows, error: Exception) -> None:
+        refusal = self._single.refusal_of(error)
+        rows.refuse_rest(refusal.status, refusal.reason)
 
-    def _flush(self, rows: _Rows, end: int) -> None:
-        if not end or self._config.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
+    def _flush(self, rows: _Rows) -> None:
+        if not rows.end or self._config.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
             return
-        status, reason = self._single.await_flush(end)
+        status, reason = self._single.await_flush(rows.end)
         if status is not PutMessageStatus.PUT_OK:
             rows.refuse(np.flatnonzero(rows.statuses == _OK), status, reason)
 
 
-def _chunks(table: Rows) -> list[tuple[int, pa.RecordBatch]]:
-    """Slices of at most so many rows, and of about so many bytes, each with its first row's number."""
-    count = table.num_rows
-    per_row = max(table.nbytes // count, 1) if count else 1
-    size = max(min(_CHUNK_ROWS, _CHUNK_SIZE // per_row), 1)
-    found = []
-    for first in range(0, count, size):
-        piece = table.slice(first, size)
-        if isinstance(piece, pa.Table):
-            piece = piece.combine_chunks().to_batches()[0]
-        found.append((first, piece))
-    return found
+def _chunks(table: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Slices of at most so many rows and bytes of body (or of one row), each with its first row's number."""
+    ends = np.cumsum(_body_sizes(table))
+    first = done = 0
+    while first < table.num_rows:
+        stop = int(np.searchsorted(ends, done + _CHUNK_SIZE, side="right"))
+        stop = min(max(stop, first + 1), first + _CHUNK_ROWS, table.num_rows)
+        piece = table.slice(first, stop - first)
+        # A column of more than 2 GiB stays in several pieces, and so are the batches then.
+        for batch in piece.combine_chunks().to_batches() if isinstance(piece, pa.Table) else (piece,):
+            yield first, batch
+            first += batch.num_rows
+        done = int(ends[stop - 1])
+
+
+def _body_sizes(table: Rows) -> npt.NDArray[np.int64]:
+    """Bytes of every row's body, 0 for null."""
+    column = table.column("body" if "body" in table.schema.names else "value")
+    kind = column.type
+    if pa.types.is_fixed_size_binary(kind):
+        return np.full(len(column), kind.byte_width, np.int64)
+    sizes = [np.zeros(0, np.int64)]
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
+        if pa.types.is_dictionary(kind):
+            lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
+        else:
+            lengths = pc.binary_length(chunk)
+        sizes.append(lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
+    return np.concatenate(sizes)
 
 
 def _refuse_row(rows: _Rows, first: int, refusal: Refusal) -> None:

@@ -32,6 +32,7 @@ _INTERVAL_SECONDS = 0.001
 # A round for a few messages costs a millisecond of the interpreter's lock. Waiting this many times as long as the
 # round took leaves the rest to the puts.
 _REST = 9.0
+_LONGEST_REST_SECONDS = 0.02
 # With this much waiting, dispatch is behind and does not rest.
 _BEHIND = 1 << 20
 
@@ -63,7 +64,11 @@ class BuildIndex:
         entries = index_entries(scan, requests)
         if len(entries.rows):
             rows = entries.rows
-            self._index.put(entries.key_hashes, requests.physical_offsets[rows], requests.store_timestamps[rows])
+            try:
+                self._index.put(entries.key_hashes, requests.physical_offsets[rows], requests.store_timestamps[rows])
+            except OSError as error:
+                path = str(error.filename or self._index.path)
+                raise StoreIOError("index messages in", path=path, cause=error) from error
 
 
 class ReputMessageService:
@@ -77,7 +82,7 @@ class ReputMessageService:
         dispatchers: Sequence[CommitLogDispatcher],
         delay_levels_ms: Sequence[int],
         on_dispatched: Callable[[], None],
-        on_disk_full: Callable[[bool], None],
+        on_disk_full: Callable[[StoreIOError | None], None],
     ) -> None:
         self.reput_from = reput_from
         self.last_store_timestamp = 0
@@ -103,19 +108,19 @@ class ReputMessageService:
                 return _INTERVAL_SECONDS
             return _IDLE_SECONDS
         self.idle = False
-        started = time.monotonic()
+        started = time.thread_time()
         try:
             self.dispatch()
         except StoreIOError as error:
             if error.errno not in NO_SPACE:
                 raise
             # Nothing is lost: the log has it, and what was written already is passed over the next time.
-            self._on_disk_full(True)
+            self._on_disk_full(error)
             return _NO_SPACE_SECONDS
-        self._on_disk_full(False)
+        self._on_disk_full(None)
         if self.behind >= _BEHIND:
             return 0
-        return max(_INTERVAL_SECONDS, (time.monotonic() - started) * _REST)
+        return min(max(_INTERVAL_SECONDS, (time.thread_time() - started) * _REST), _LONGEST_REST_SECONDS)
 
     def dispatch(self) -> None:
         """Dispatch everything there is now. ``CorruptRecord`` where the log contradicts itself, ``StoreIOError``."""

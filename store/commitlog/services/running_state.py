@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import threading
+from collections.abc import Callable
 
 __all__ = ["RunningFlags", "RunningState"]
 
@@ -31,8 +32,11 @@ class RunningState:
         self.flags = _NONE
         self.failure: BaseException | None = None
         self.closed = False
+        # Called after a fence, for those who wait for what will not come any more.
+        self.on_fence: Callable[[], None] | None = None
         # Read by every put: None, or why none is taken.
         self.refusal: str | None = None
+        self._disk_full = ""
         self._lock = threading.Lock()
         # The threads that are within a call; a set's methods are atomic, and cheaper than a lock.
         self._inside: set[int] = set()
@@ -56,26 +60,32 @@ class RunningState:
             if self.failure is None:
                 self.failure = failure
             self._explain()
+        if self.on_fence is not None:
+            self.on_fence()
+
+    def set_disk_full(self, why: str | None) -> None:
+        """Take no puts because of a disk that is full, as ``why`` says; None when it is not (any more)."""
+        with self._lock:
+            self._disk_full = why or ""
+            self.flags = self.flags & ~RunningFlags.DISK_FULL if why is None else self.flags | RunningFlags.DISK_FULL
+            self._explain()
 
     def set_flag(self, flag: RunningFlags, *, on: bool) -> None:
         with self._lock:
             self.flags = self.flags | flag if on else self.flags & ~flag
             self._explain()
 
-    def close(self) -> bool:
-        """Take nothing more, and return when the calls under way are done; False when it was closed already.
+    def close(self) -> None:
+        """Take nothing more, and return when the calls under way are done. It may be called again.
 
         Closing the files under a put that is being written would let it write into whatever opens a file next.
         """
         with self._lock:
-            if self.closed:
-                return False
             self.closed = True
             self._explain()
         own = {threading.get_ident()}
         with self._left:
             self._left.wait_for(lambda: not self._inside - own)
-        return True
 
     def abandon(self) -> None:
         """Closed without a wait: in a forked child, which has none of the threads that are within a call."""
@@ -90,9 +100,11 @@ class RunningState:
         if self.closed:
             self.refusal = "The store is closed."
         elif self.failure is not None:
-            self.refusal = f"The store takes no more messages until it is opened again: {self.failure}"
+            # An interrupt has no text of its own.
+            why = str(self.failure) or repr(self.failure)
+            self.refusal = f"The store takes no more messages until it is opened again: {why}"
         elif self.flags & RunningFlags.DISK_FULL:
-            self.refusal = "The disk is nearly full; messages are taken again once there is space."
+            self.refusal = f"The disk is full; messages are taken again once there is space. {self._disk_full}"
         elif self.flags & RunningFlags.NOT_WRITEABLE:
             self.refusal = "The store was set to take no messages."
         else:

@@ -30,7 +30,7 @@ class ServiceGroup:
         self._state = state
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self.stats = StoreStatsService()
-        self.group_commit = GroupCommitService(log.files, self._note_log_flushed)
+        self.group_commit = GroupCommitService(log.files, self.message_arrived)
         dispatchers: list[CommitLogDispatcher] = [BuildConsumeQueue(log.queues)]
         if log.index is not None:
             dispatchers.append(BuildIndex(log.index))
@@ -46,7 +46,7 @@ class ServiceGroup:
         )
         self.reput.last_store_timestamp = log.writer.last_store_timestamp
         self._committer: CommitRealTimeService | None = None
-        flush_queues = FlushConsumeQueueService(log.queues, config, self.flush_everything, self._write_checkpoint)
+        flush_queues = FlushConsumeQueueService(log.queues, config, self._checkpoint, self._write_checkpoint)
         self._reput_worker = Worker("ReputMessageService", self.reput, self._dispatch_failed)
         self._allocate_worker = Worker("AllocateMappedFileService", log.allocator, self._failed)
         log.allocator.wake = self._allocate_worker.wake
@@ -63,11 +63,18 @@ class ServiceGroup:
             self._workers.append(Worker("CommitRealTimeService", self._committer, self._failed))
 
     def start(self) -> None:
-        for worker in self._workers:
-            worker.start()
+        try:
+            for worker in self._workers:
+                worker.start()
+        except BaseException:
+            self.stop()  # the files will be closed under those that have begun
+            raise
 
     def stop(self) -> None:
-        """End all threads; nothing is lost by that, since the steps are taken once more by ``close_cleanly``."""
+        """End all threads; nothing is lost by that, since the steps are taken once more by ``close_cleanly``.
+
+        When it is interrupted, threads may go on; it can be called again.
+        """
         for worker in self._workers:
             worker.stop()
 
@@ -80,12 +87,8 @@ class ServiceGroup:
         """How far readers may see: under SYNC_FLUSH what is on the device (invariant 3), else what is in the files."""
         return self._log.files.flushed_where if self._sync else self._log.files.committed_where
 
-    def _note_log_flushed(self) -> None:
-        """After a sync of the log: the checkpoint file learns it, its sync comes with the queues'."""
-        self.message_arrived()
-
     def _write_checkpoint(self) -> None:
-        self._log.checkpoint.write(self._log.mark(closed=False))
+        self._log.checkpoint.flush_if_changed(self._log.mark(closed=False))
 
     def dispatch(self) -> None:
         """Everything that readers may see goes to queues and index. ``StoreIOError``, ``CorruptStoreError``."""
@@ -120,7 +123,11 @@ class ServiceGroup:
             if self._committer is not None:
                 self._committer.commit()
             self.group_commit.flush()
-            self._dispatch()
+        except StoreIOError as error:
+            self._state.fence(error)
+            raise
+        self._dispatch()
+        try:
             # What is dispatched by now is what the flush of queues and index covers, and this one of the log: messages
             # that arrived since the first flush are dispatched too, unless that waits for the device.
             dispatched = self.reput.last_store_timestamp
@@ -128,11 +135,20 @@ class ServiceGroup:
             self._log.queues.flush_all()
             if self._log.index is not None:
                 self._flush_index()
-            self._log.checkpoint.advance(physic=dispatched, logics=dispatched, index=dispatched)
+            indexed = dispatched if self._log.index is not None else 0
+            self._log.checkpoint.advance(physic=dispatched, logics=dispatched, index=indexed)
             self._log.checkpoint.flush(self._log.mark(closed=False))
         except StoreIOError as error:
             self._state.fence(error)
             raise
+
+    def _checkpoint(self) -> None:
+        """The thorough flush. Without space for a queue's file it waits: dispatch has said so, and tries again."""
+        try:
+            self.flush_everything()
+        except StoreIOError as error:
+            if self._state.failure is not None or error.errno not in NO_SPACE:
+                raise
 
     def _flush_index(self) -> None:
         index = self._log.index
@@ -158,5 +174,9 @@ class ServiceGroup:
         self._state.fence(error)
 
     def _dispatch_failed(self, error: BaseException) -> None:
-        flag = RunningFlags.WRITE_LOGICS_QUEUE_ERROR
-        self._state.fence(error, flag if isinstance(error, CorruptStoreError) else RunningFlags.NOT_WRITEABLE)
+        flag = RunningFlags.NOT_WRITEABLE
+        if isinstance(error, CorruptStoreError):
+            flag = RunningFlags.WRITE_LOGICS_QUEUE_ERROR
+        elif isinstance(error, StoreIOError) and "index" in error.operation:
+            flag = RunningFlags.WRITE_INDEX_FILE_ERROR
+        self._state.fence(error, flag)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from commitlog import Message, MessageStore, StoreReader
 from commitlog.cli.app import app
+from commitlog.cli.message_lines import BadLine, Defaults, LineFormat, read_batches
 from commitlog.log.verification import verify_store
 from tests.store.cli.commands import SCRIPT, lines, script
 
@@ -205,3 +207,32 @@ def test_what_another_command_prints_can_be_piped_in(path: Path) -> None:
     assert done.stderr.startswith("5000 messages put")
     assert [row["body"] for row in messages(path, "numbers")] == [str(number) for number in range(1, 5001)]
     assert verify_store(path) == []
+
+
+class _Endless(io.RawIOBase):
+    """A stream whose last line never ends, a little at a time."""
+
+    def __init__(self, head: bytes) -> None:
+        self._head = head
+        self._given = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data, self._head = self._head or b"x" * 4096, b""
+        self._given += len(data)
+        assert self._given < 20 << 20, "it reads on and on"
+        return data
+
+
+@pytest.mark.parametrize("line_format", LineFormat)
+def test_a_line_without_an_end_is_refused_and_does_not_fill_the_memory(line_format: LineFormat) -> None:
+    stream: Any = _Endless(b'{"body": "first"}\n')
+    batches = read_batches(stream, line_format, Defaults(topic="t"), 10, max_message_size=1 << 20)
+    assert next(batches).numbers == [1], "what stands before it is put"
+    with pytest.raises(BadLine, match=r"Line 2: it has more than [0-9]+ bytes"):
+        next(batches)
+
+
+def test_a_line_that_comes_in_many_pieces_is_one() -> None:
+    stream = io.BytesIO(b"y" * 3_000_000 + b"\nz")
+    batches = read_batches(stream, LineFormat.LINES, Defaults(topic="t"), 10)
+    assert [row["body"] for batch in batches for row in batch.rows] == [b"y" * 3_000_000, b"z"]

@@ -138,3 +138,10 @@ def test_an_empty_file_behind_a_hole_is_a_leftover(tmp_path: Path) -> None:
     files.load()
     assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}"]
     files.close()
+
+
+def test_a_file_that_is_warmed_can_be_written_and_read(file: WritableMappedFile) -> None:
+    file.warm()
+    file.append(b"abc")
+    file.flush()
+    assert file.read(0, 4) == b"abc\0"

@@ -195,6 +195,8 @@ def test_light_queues_get_units_too() -> None:
         ("t", "%LMQ%a,%LMQ%b,", "-1,9223372036854775807", {("%LMQ%b", 0): [2**63 - 1]}),
         ("t", "%LMQ%a,%LMQ%b", "9223372036854775808,٣", {}),
         ("t", "%LMQ%a/b,%LMQ%c", "1,2", {("%LMQ%c", 0): [2]}),
+        ("t", "..,.,a\0b,%LMQ%c", "1,2,3,4", {("%LMQ%c", 0): [4]}),  # these can be no directories
+        ("t", f"{'x' * 256},{'ä' * 128},{'x' * 255}", "1,2,3", {("x" * 255, 3): [3]}),
         ("%RETRY%g", "%LMQ%a", "1", {}),
         ("rmq_sys_x", "%LMQ%a", "1", {}),
         ("SCHEDULE_TOPIC_XXXX", "%LMQ%a", "1", {}),

@@ -115,6 +115,8 @@ def test_a_topic_that_a_store_already_has_may_be_longer_than_a_new_one(tmp_path:
         {"topic": "a/b"},
         {"properties": {"DELAY": "-1"}},
         {"properties": {"a": "\x01"}},
+        {"properties": {"INNER_MULTI_DISPATCH": "..", "INNER_MULTI_QUEUE_OFFSET": "0"}},
+        {"properties": {"INNER_MULTI_QUEUE_OFFSET": "7"}},
     ],
     ids=str,
 )

@@ -12,6 +12,7 @@ import pytest
 from commitlog import MessageStore, PutMessagesResult, PutMessageStatus
 from commitlog.errors import InvalidValue, PutRefused
 from commitlog.format.java_hash import string_hash_code
+from commitlog.services import put_messages
 from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok, rows
 
 __all__: list[str] = []
@@ -111,10 +112,14 @@ def test_rows_without_a_queue_take_the_queues_in_turn(tmp_path: Path) -> None:
         again = store.put_messages(pa.table({"body": [b"x"]}), topic="orders")
         ids = [*_column(first, "queueId"), *_column(again, "queueId")]
         assert ids == [0, 1, 2, 3, 0, 1, 2], "over the default four, and on from there"
+
+
+def test_rows_are_spread_over_the_queues_that_a_store_has_already(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
         put_ok(store, queue_id=6)
         store.dispatch()
         more = store.put_messages(pa.table({"body": [b"y"] * 14}), topic="orders")
-        assert set(_column(more, "queueId")) == set(range(7)), "over as many queues as the topic has"
+        assert set(_column(more, "queueId")) == set(range(7))
 
 
 def test_rows_with_a_sharding_key_go_to_its_queue(tmp_path: Path) -> None:
@@ -220,3 +225,64 @@ def test_rows_are_on_the_device_when_a_synchronous_put_answers(tmp_path: Path) -
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         store.put_messages(pa.table({"body": [b"x" * 100] * 1_000}), topic="orders").raise_for_status()
         assert store.flushed_where() == store.physical_bounds()[1]
+
+
+def _text(value: bytes, kind: pa.DataType | None = None) -> pa.Array:
+    """A text column of three rows, the middle one with bytes that Arrow has not looked at."""
+    values = pa.array([b"a", value, b"c"], pa.binary())
+    return pa.Array.from_buffers(kind or pa.string(), 3, values.buffers())
+
+
+BAD = b"\xffb"
+ONE_EACH = pa.array([0, 1, 2, 3], pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("topic", _text(BAD)),
+        ("tags", _text(BAD)),
+        ("keys", _text(BAD)),
+        ("keys", pa.ListArray.from_arrays(ONE_EACH, _text(BAD))),
+        ("shardingKey", _text(BAD)),
+        ("shardingKey", pa.DictionaryArray.from_arrays(pa.array([0, 1, 2]), _text(BAD))),
+        ("properties", pa.MapArray.from_arrays(ONE_EACH, _text(BAD), _text(b"b"))),
+        ("properties", pa.MapArray.from_arrays(ONE_EACH, _text(b"b"), _text(BAD))),
+        ("properties", pa.MapArray.from_arrays(ONE_EACH, pa.array(["__SHARDINGKEY"] * 3), _text(BAD))),
+        ("properties", pa.MapArray.from_arrays(ONE_EACH, pa.array(["DELAY", "DELAY", "x"]), _text(BAD))),
+    ],
+)
+def test_a_text_that_is_no_utf8_refuses_its_row(tmp_path: Path, name: str, column: pa.Array) -> None:
+    with open_store(tmp_path) as store:
+        result = store.put_messages(pa.table({"body": [b"1", b"2", b"3"], name: column}), topic="orders")
+        assert _column(result, "status")[1:] == ["MESSAGE_ILLEGAL", "PUT_OK"]
+        assert [offset >= 0 for offset in _column(result, "physicalOffset")][1:] == [False, True]
+        store.dispatch()
+
+
+def test_a_refused_queue_id_is_told_as_it_was_given(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        result = store.put_messages(pa.table({"body": [b"a", b"b"], "queueId": [0, -1]}), topic="orders")
+        assert "queue -1)" in result.reason
+        assert "its queueId is -1" in result.reason
+
+
+def test_a_table_of_a_few_large_bodies_among_many_small_ones_loses_no_row(tmp_path: Path) -> None:
+    """Together they have more than the 2 GiB that a column of Arrow's holds in one piece."""
+    large = pa.array([bytes(64 << 20)])
+    table = pa.table({"body": pa.chunked_array([*[large] * 40, pa.array([b"small"] * 10_000)])})
+    with open_store(tmp_path, mapped_file_size_commit_log=1 << 20) as store:
+        statuses = _column(store.put_messages(table, topic="orders"), "status")
+        assert (statuses[:40], set(statuses[40:])) == (["MESSAGE_ILLEGAL"] * 40, {"PUT_OK"})
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_binary(), pa.dictionary(pa.int8(), pa.string())])
+def test_chunks_are_cut_by_the_bytes_of_the_bodies(monkeypatch: pytest.MonkeyPatch, kind: pa.DataType) -> None:
+    monkeypatch.setattr(put_messages, "_CHUNK_SIZE", 10)
+    monkeypatch.setattr(put_messages, "_CHUNK_ROWS", 3)
+    values = pa.array(["", "12345", "6789", "x" * 50, None, "1234567890", "1", "2", "3", "4"])
+    column = values.dictionary_encode() if pa.types.is_dictionary(kind) else values.cast(kind)
+    table = pa.table({"value": column})
+    for rows_of in (table, table.to_batches()[0], pa.concat_tables([table.slice(0, 2), table.slice(2)])):
+        found = [(first, chunk.num_rows) for first, chunk in put_messages._chunks(rows_of)]
+        assert found == [(0, 3), (3, 1), (4, 2), (6, 3), (9, 1)]

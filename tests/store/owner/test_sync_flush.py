@@ -5,7 +5,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from commitlog import Message, PutMessageStatus
+import pytest
+
+from commitlog import Message, MessageExtBrokerInner, PutMessageStatus
 from tests.store.owner.owned_store import SYNC, Gate, bodies, eventually, open_store, put_ok, rows
 
 __all__: list[str] = []
@@ -49,6 +51,21 @@ def test_who_does_not_wait_is_acknowledged_before_but_seen_only_behind_the_sync(
         sync_gate.open()
         assert store.wait_for_messages("orders", 0, 1, timeout=10), "it is synced without anybody waiting for it"
         assert rows(store)[1]["properties"] == UNWAITED
+
+
+@pytest.mark.parametrize(("wait", "waits"), [("FALSE", False), ("no", False), ("TRUE", True), (None, True)])
+def test_whether_a_put_waits_is_read_as_java_reads_a_boolean(
+    tmp_path: Path, sync_gate: Gate, wait: str | None, waits: bool
+) -> None:
+    with open_store(tmp_path, flush_disk_type=SYNC, flush_interval_commit_log=60_000) as store:
+        put_ok(store)
+        if not waits:
+            sync_gate.shut()
+        properties = {} if wait is None else {"WAIT": wait}
+        result = store.put_message(MessageExtBrokerInner(topic="orders", body=b"x", properties=properties))
+        assert result.ok
+        assert (store.flushed_where() > result.physical_offset) is waits
+        sync_gate.open()
 
 
 def test_asynchronous_puts_are_seen_before_they_are_on_the_device(tmp_path: Path, sync_gate: Gate) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.errors import InvalidValue, StoreClosed
-from tests.store.owner.owned_store import open_store, put_ok
+from commitlog import Message
+from commitlog.errors import InvalidValue, StoreClosed, StoreIOError
+from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
 
 __all__: list[str] = []
 
@@ -64,3 +65,24 @@ def test_closing_the_store_ends_every_wait(tmp_path: Path) -> None:
 def test_what_can_be_no_queue_is_not_waited_for(tmp_path: Path, topic: str, queue_id: int) -> None:
     with open_store(tmp_path) as store, pytest.raises(InvalidValue):
         store.wait_for_messages(topic, queue_id, 0)
+
+
+def test_a_store_that_fails_ends_every_wait(tmp_path: Path, sync_gate: Gate) -> None:
+    with open_store(tmp_path, flush_disk_type=SYNC) as store, ThreadPoolExecutor() as threads:
+        put_ok(store)
+        assert store.wait_for_messages("orders", 0, 0, timeout=10)
+        waiting = threads.submit(store.wait_for_messages, "orders", 0, 1)
+        sync_gate.fail()
+        assert not store.put_message(Message(topic="orders", body=b"x")).ok
+        with pytest.raises(StoreIOError, match="commitlog"):
+            waiting.result(10)
+        assert store.wait_for_messages("orders", 0, 0), "what is there is still told"
+        with pytest.raises(StoreIOError):
+            store.wait_for_messages("orders", 0, 1)
+
+
+def test_waiting_for_queues_that_are_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        for number in range(20):
+            assert not store.wait_for_messages(f"topic{number}", number, 0, timeout=0)
+        assert store._log.queues._writers == {}

@@ -15,6 +15,7 @@ from commitlog.errors import StoreIOError
 from commitlog.files import disk
 from commitlog.files.transient_store_pool import TransientStorePool
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.services import flush
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 
 __all__: list[str] = []
@@ -217,3 +218,72 @@ def test_a_full_file_gives_its_buffer_back(tmp_path: Path) -> None:
     files.commit()
     assert (tmp_path / f"{_FILE_SIZE:020d}").read_bytes()[:11] == b"x" * 10 + b"\0"
     files.close()
+
+
+class Interrupted:
+    """Stands in for the lock of a put that waits: Ctrl-C comes while it does."""
+
+    def __init__(self, before: threading.Event) -> None:
+        self._before = before
+
+    def acquire(self, timeout: float) -> bool:
+        self._before.wait(10)
+        raise KeyboardInterrupt
+
+    def release(self) -> None:
+        """Nobody is left to be woken."""
+
+
+@pytest.mark.parametrize("chosen", [False, True], ids=["still waiting", "already chosen to lead"])
+def test_a_put_that_is_interrupted_leaves_nobody_behind(
+    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch, chosen: bool
+) -> None:
+    """Ctrl-C in a synchronous put: the next put is synced all the same."""
+    group_commit = GroupCommitService(files, nothing)
+    began, go_on, handed_over = threading.Event(), threading.Event(), threading.Event()
+    real = disk.sync
+
+    def sync(descriptor: int) -> None:
+        began.set()
+        assert go_on.wait(10)
+        real(descriptor)
+
+    append(files, 100)
+    monkeypatch.setattr(disk, "sync", sync)
+    leader = threading.Thread(target=group_commit.flush_to, args=(100, 10))
+    leader.start()
+    assert began.wait(10)
+    append(files, 100)
+    interrupted = Interrupted(handed_over if chosen else threading.Event())
+    real_waiter = flush._Waiter
+
+    def waiter(end: int) -> flush._Waiter:
+        made = real_waiter(end)
+        made.woken = interrupted  # type: ignore[assignment]
+        if not chosen:
+            interrupted._before.set()
+        return made
+
+    monkeypatch.setattr(flush, "_Waiter", waiter)
+    raised: list[bool] = []
+
+    def put() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            group_commit.flush_to(200, 10)
+        raised.append(True)
+
+    second = threading.Thread(target=put)
+    second.start()
+    if chosen:
+        while not group_commit._waiting:
+            threading.Event().wait(0.001)
+    else:
+        second.join(10)
+    go_on.set()
+    leader.join(10)
+    handed_over.set()
+    second.join(10)
+    assert raised == [True]
+    monkeypatch.setattr(flush, "_Waiter", real_waiter)
+    append(files, 100)
+    assert group_commit.flush_to(300, 10)

@@ -1,0 +1,141 @@
+"""Puts that are interrupted half way, or find what nobody expects: no acknowledged message is lost to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from commitlog import Message, MessageStore, PutMessageStatus
+from commitlog.errors import FileChanged
+from commitlog.files.writable_mapped_file import WritableMappedFile
+from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.format.message_encode import encode_messages
+from commitlog.services import put_messages as bulk
+from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok
+
+__all__: list[str] = []
+
+TABLE = pa.table({"body": [b"x", b"y"], "queueId": [0, 0]})
+
+
+def _put_one(store: MessageStore) -> object:
+    return store.put_message(Message(topic="orders", body=b"x"))
+
+
+def _put_table(store: MessageStore) -> object:
+    return store.put_messages(TABLE, topic="orders")
+
+
+@pytest.mark.parametrize("put", [_put_one, _put_table])
+@pytest.mark.parametrize("place", ["append", "appended"])
+def test_after_an_interrupt_half_way_no_queue_offset_is_given_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[MessageStore], object], place: str
+) -> None:
+    """The bytes are there and the offset is not taken: the next message would get the same, and never be read."""
+    target: type = WritableMappedFile if place == "append" else WritableMappedFileQueue
+    original = getattr(target, place)
+
+    def interrupted(*arguments: Any) -> None:
+        original(*arguments)
+        raise KeyboardInterrupt
+
+    with open_store(tmp_path) as store:
+        put_ok(store, body=b"before")
+        with monkeypatch.context() as patch:
+            patch.setattr(target, place, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                put(store)
+        result = store.put_message(Message(topic="orders", body=b"behind"))
+        assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert "KeyboardInterrupt" in result.reason
+    with open_store(tmp_path) as store:
+        put_ok(store, body=b"behind")
+        found = bodies(store)
+        assert (found[0], found[-1]) == (b"before", b"behind")
+
+
+def test_a_filler_that_is_interrupted_is_not_written_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: WritableMappedFile) -> None:
+        raise KeyboardInterrupt
+
+    with open_store(tmp_path) as store:
+        put_ok(store, body=bytes(16_000))
+        with monkeypatch.context() as patch:
+            patch.setattr(WritableMappedFile, "skip_to_end", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.put_message(Message(topic="orders", body=bytes(1_000)))
+        assert not store.put_message(Message(topic="orders", body=b"x")).ok
+    with open_store(tmp_path) as store:
+        assert put_ok(store, body=b"x").queue_offset == 1
+
+
+def test_an_interrupt_before_the_first_byte_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: WritableMappedFileQueue) -> WritableMappedFile:
+        raise KeyboardInterrupt
+
+    with open_store(tmp_path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(WritableMappedFileQueue, "writable", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                _put_one(store)
+        assert put_ok(store).queue_offset == 0
+
+
+def test_rows_that_are_in_the_log_keep_their_result_when_the_rest_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def failing(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise pa.ArrowInvalid("nobody expects this")
+        return encode_messages(*arguments, **named)
+
+    monkeypatch.setattr(bulk, "_CHUNK_ROWS", 2)
+    monkeypatch.setattr(bulk, "encode_messages", failing)
+    with open_store(tmp_path, flush_disk_type=SYNC) as store:
+        result = store.put_messages(pa.table({"body": [b"a", b"b", b"c"], "queueId": [0] * 3}), topic="orders")
+        assert result.rows["status"].to_pylist() == ["PUT_OK", "PUT_OK", "UNKNOWN_ERROR"]
+        assert "nobody expects this" in result.reason
+        assert store.flushed_where() == store.physical_bounds()[1]
+        assert put_ok(store).queue_offset == 2
+
+
+def _as_link(store: MessageStore, queue: Path) -> None:
+    shutil.move(queue, queue.parent / "elsewhere")
+    os.symlink(queue.parent / "elsewhere", queue)
+
+
+def _changing(store: MessageStore, queue: Path) -> None:
+    def changing(topic: str, queue_id: int) -> int:
+        if topic == "bills":
+            return 0
+        raise FileChanged(f"{queue} was removed while it was read.", path=str(queue))
+
+    store._log.writer._next_queue_offset = changing
+
+
+@pytest.mark.parametrize("damage", [_as_link, _changing])
+def test_a_queue_whose_next_offset_cannot_be_told_takes_nothing(
+    tmp_path: Path, damage: Callable[[MessageStore, Path], None]
+) -> None:
+    """Nothing was written, so the store goes on with its other queues."""
+    with open_store(tmp_path) as store:
+        put_ok(store)
+    with open_store(tmp_path) as store:
+        damage(store, tmp_path / "consumequeue" / "orders" / "0")
+        message, end = Message(topic="orders", body=b"x"), store.physical_bounds()
+        single, batch = store.put_message(message), store.put_message_batch([message])
+        table = store.put_messages(TABLE, topic="orders")
+        assert {single.status, batch.status, table.status} == {PutMessageStatus.SERVICE_NOT_AVAILABLE}
+        assert all("orders" in reason for reason in (single.reason, batch.reason, table.reason))
+        assert store.physical_bounds() == end
+        assert put_ok(store, topic="bills").queue_offset == 0
