@@ -11,7 +11,7 @@ from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 from commitlog.format.record import MAGIC_V1, MAGIC_V2, Corrupt, Filler, Record, Torn, Unwritten, decode_record
 from commitlog.format.record_scan import RecordScan, Stop, scan_records
 
-__all__ = ["BLOCK_SIZE", "LogEnd", "find_record", "first_store_timestamp", "walk"]
+__all__ = ["BLOCK_SIZE", "LogEnd", "find_by_time", "find_record", "walk"]
 
 BLOCK_SIZE = 4 << 20
 # What a device writes wholly or not at all.
@@ -111,7 +111,16 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int) -> tuple
     )
 
 
-def first_store_timestamp(file: WritableMappedFile) -> int | None:
+def find_by_time(files: WritableMappedFileQueue, timestamp: int) -> WritableMappedFile | None:
+    """The newest file that begins with a message stored at or before a time (ms); None when there is none."""
+    for file in reversed(files.files):
+        stored = _first_store_timestamp(file)
+        if stored is not None and 0 < stored <= timestamp:
+            return file
+    return None
+
+
+def _first_store_timestamp(file: WritableMappedFile) -> int | None:
     """The store time of a file's first record; None when no record starts it."""
     size = min(file.capacity, _SEARCHED)
     match decode_record(file.read(0, size), physical_offset=file.base, check_crc=False):

@@ -29,7 +29,7 @@ from commitlog.format.dispatch_request import (
 from commitlog.format.record import Corrupt, Filler, Torn, field_offset
 from commitlog.format.record_scan import RecordScan, Stop, scan_records
 from commitlog.log.index_writer import IndexWriter
-from commitlog.log.log_walk import LogEnd, find_record, first_store_timestamp, walk
+from commitlog.log.log_walk import LogEnd, find_by_time, find_record, walk
 from commitlog.log.queue_writers import QueueWriters, names_directory
 from commitlog.log.store_checkpoint import StoreCheckpoint
 
@@ -43,6 +43,8 @@ _MARGIN_MS = 3_000
 # A store that was closed cleanly, by whomever, is scanned from its third file from the end, as RocketMQ does.
 _CLEAN_FILES = 3
 _UNKNOWN = 2**63 - 1
+# Nobody waits for the interpreter's lock meanwhile, and of a thousand queues each has more than a few units in a block.
+_BLOCK_SIZE = 32 << 20
 _MAX_QUEUE_OFFSET = _UNKNOWN // UNIT_SIZE
 # Fields in which a whole record with a good CRC is refused, by the names that the errors use.
 _IMPOSSIBLE = ("QUEUEID", "QUEUEOFFSET", "STORETIMESTAMP", "TOPIC")
@@ -170,11 +172,8 @@ class Recovery:
         safe = min(point.physic_msg_timestamp, point.logics_msg_timestamp)
         if self._index is not None:
             safe = min(safe, point.index_msg_timestamp)
-        for file in reversed(files):
-            stored = first_store_timestamp(file)
-            if stored is not None and 0 < stored <= safe - _MARGIN_MS:
-                return file.base
-        return self._files.min_offset
+        file = find_by_time(self._files, safe - _MARGIN_MS)
+        return self._files.min_offset if file is None else file.base
 
     def _scan(self, start: int, *, from_start: bool) -> LogEnd | None:
         """Walk the log and dispatch what stands in it; None when queues or index lack what lies before ``start``."""
@@ -186,7 +185,10 @@ class Recovery:
         self._last_record, self._last_store_timestamp, self._records = -1, 0, 0
         # After a clean close all was synced, and what a program that knows nothing of sectors wrote is as it wrote it.
         unsynced_from = (self._policy.flushed_offset or 0) if self._policy.aborted else None
-        for scan in walk(self._files, start, _UNKNOWN, end, check_crc=True, unsynced_from=unsynced_from):
+        blocks = walk(
+            self._files, start, _UNKNOWN, end, check_crc=True, unsynced_from=unsynced_from, block_size=_BLOCK_SIZE
+        )
+        for scan in blocks:
             sound = self._sound_part(scan)
             if not self._dispatch(sound, from_start=from_start):
                 return None

@@ -103,6 +103,7 @@ class ReputMessageService:
 
     def run_once(self) -> float:
         if not self.behind:
+            self._on_disk_full(None)  # another thread may have dispatched what waited for space
             if not self.idle:
                 self.idle = True  # and one look more: a put may have come before it could see that
                 return _INTERVAL_SECONDS

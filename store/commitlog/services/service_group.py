@@ -163,12 +163,20 @@ class ServiceGroup:
         if self._state.failure is not None:
             return
         self.flush_everything()
-        if self._log.index is not None:
+        try:
+            self._close_index()
+            self._log.checkpoint.flush(self._log.mark(closed=True))
+        except StoreIOError as error:
+            self._state.fence(error)
+            raise
+
+    def _close_index(self) -> None:
+        index = self._log.index
+        if index is not None:
             try:
-                self._log.index.close()
+                index.close()
             except OSError as error:
-                raise StoreIOError("close the index in", path=self._log.index.path, cause=error) from error
-        self._log.checkpoint.flush(self._log.mark(closed=True))
+                raise StoreIOError("close the index in", path=index.path, cause=error) from error
 
     def _failed(self, error: BaseException) -> None:
         self._state.fence(error)

@@ -1,0 +1,42 @@
+"""The CommitLog file that a time leads to: where recovery begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.log.log_walk import find_by_time
+from tests.store.owner.owned_store import open_store, put_ok
+
+__all__: list[str] = []
+
+
+def test_the_newest_file_that_begins_at_or_before_a_time(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        clock = 1_000_000.0
+
+        def tick() -> float:
+            nonlocal clock
+            clock += 1
+            return clock
+
+        store._log.writer._clock = tick
+        store._log.writer.last_store_timestamp = 0
+        times = [put_ok(store, body=bytes(1_000)).store_timestamp for _ in range(40)]
+    files = WritableMappedFileQueue(str(tmp_path / "commitlog"), 16 << 10)
+    files.load(aborted=False)
+    firsts = {}
+    for file in files.files:
+        data = file.read(0, 88)
+        if any(data):
+            firsts[file.base] = int.from_bytes(data[56:64], "big")
+    assert len(firsts) >= 3
+    assert find_by_time(files, times[0] - 1) is None
+    for base, stored in firsts.items():
+        found = find_by_time(files, stored)
+        assert found is not None
+        assert found.base == base
+    latest = find_by_time(files, times[-1] + 1_000)
+    assert latest is not None
+    assert latest.base == max(firsts)
+    files.close()
