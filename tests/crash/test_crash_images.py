@@ -14,6 +14,7 @@ from commitlog import Message, MessageStore, MessageStoreConfig
 from tests.crash.simulated_disk import CrashImages
 from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.workloads import WORKLOADS, Recording, Run, Workload, slow_clock
+from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
 
@@ -54,6 +55,7 @@ def check_image(store: Path, config: MessageStoreConfig, recording: Recording, p
     assert after[: len(there)] == there
     assert len(after) == len(there) + 4
     check_store(store, after)
+    assert_clean(store)
 
 
 def go_on(store: MessageStore, there: list[Stored]) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from commitlog import MessageStore, StoreReader
 from tests.crash_kill.writer import QUEUES, TOPIC, body_of
+from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
 
@@ -104,6 +105,8 @@ def _check(path: Path, acknowledged: list[Acknowledged], *, whole: bool) -> None
         if whole:
             hits = reader.query(TOPIC, "k", limit=10**6)
             assert len(hits) == sum(places.values()), "the index finds every message, and each once"
+    if whole:
+        assert_clean(path)
 
 
 def _run(tmp_path: Path, flush: str, kills: int, seed: int) -> None:

@@ -16,6 +16,7 @@ import pytest
 from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
 from tests.store.owner.owned_store import SYNC
 from tests.store.owner.stress_reader import TOPIC, follow
+from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
 
@@ -78,6 +79,7 @@ def _check(path: Path, put: list[dict[int, list[int]]]) -> int:
                 numbers.setdefault(writer, []).append(number)
             assert numbers == {writer: of_writer[queue_id] for writer, of_writer in enumerate(put)}
             total += len(found)
+    assert_clean(path)
     return total
 
 
