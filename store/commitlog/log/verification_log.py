@@ -29,7 +29,7 @@ from commitlog.paths import parse_file_name
 __all__ = ["LogCheck", "first_nonzero", "usual_size"]
 
 _BLOCK_SIZE = 4 << 20
-_ZEROS = memoryview(bytes(_BLOCK_SIZE))
+_ZEROS = bytes(_BLOCK_SIZE)
 _MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 # The longest record that is searched for behind a bad one.
 _LONGEST = 64 << 20
@@ -53,7 +53,7 @@ def first_nonzero(path: str, start: int, stop: int) -> int | None:
         for first, last in disk.data_extents(descriptor, start, min(stop, disk.size_of(descriptor))):
             for at in range(first, last, _BLOCK_SIZE):
                 data = disk.read_at(descriptor, min(_BLOCK_SIZE, last - at), at)
-                if data != _ZEROS[: len(data)]:
+                if not _ZEROS.startswith(data):  # one memcmp and no slice
                     return at + len(data) - len(data.lstrip(b"\0"))
     finally:
         disk.close(descriptor)
