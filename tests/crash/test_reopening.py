@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from commitlog import FlushDiskType, Message, MessageStore, StoreReader
+from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog.errors import StoreIOError
 from commitlog.files import disk
 from commitlog.format.checkpoint import decode_checkpoint, decode_mark
@@ -30,6 +30,7 @@ from commitlog.log.queue_writers import QueueWriters
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import kill, slow_clock, small_config
+from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
 
@@ -47,10 +48,10 @@ def put(store: MessageStore, count: int, *, topic: str = "topic", first: int = 0
         store.put_message(message).raise_for_status()
 
 
-def crashed_store(path: Path) -> None:
+def crashed_store(path: Path, config: MessageStoreConfig = CONFIG) -> None:
     """Killed long after the last flush of everything: recovery starts near the log's end."""
     with slow_clock():
-        store = MessageStore.open(path, CONFIG)
+        store = MessageStore.open(path, config)
         put(store, 60, topic="early")
         put(store, 240)
         store.flush()
@@ -106,6 +107,18 @@ def test_a_crashed_store_that_lacks_nothing_is_scanned_near_its_end_only(memory:
         assert opened.recovered is not None
         assert opened.recovered.started_at > 0
     check_store(store, log_records(store))
+
+
+@pytest.mark.parametrize("entries", range(9, 21))
+def test_wherever_index_files_end_no_entry_is_lost_between_them_and_the_scan(entries: int, memory: Path) -> None:
+    """Some of them are full with the last message before the scan's start: that one is not indexed again."""
+    store = memory / "store"
+    crashed_store(store, dataclasses.replace(CONFIG, max_index_num=entries + 1))
+    with MessageStore.open(store, CONFIG) as opened:
+        assert opened.recovered is not None
+        assert opened.recovered.started_at > 0
+    check_store(store, log_records(store))
+    assert_clean(store)
 
 
 def test_an_index_that_is_gone_is_missed_by_the_times_of_rocketmqs_checkpoint_too(memory: Path) -> None:

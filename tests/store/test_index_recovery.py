@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog.errors import CorruptIndex, StoreClosed
-from commitlog.format.index_file import INDEX_ENTRY_DTYPE, entry_offset
+from commitlog.format.index_file import HEADER_SIZE, INDEX_ENTRY_DTYPE, decode_header, entry_offset
 from commitlog.log.index_writer import IndexWriter
 from tests.store.put_key import CAPACITY, OFFSETS, ROWS, SLOTS, T0, Rows, contents, files, new_writer, put, put_keys
 
@@ -26,13 +26,26 @@ def test_truncate_keeps_the_messages_before_and_indexing_goes_on(tmp_path: Path,
     last = writer.truncate(physical_offset)
     kept = [row for row in ROWS if row[1] <= last]
     before = [offset for offset in OFFSETS if offset < physical_offset]
-    # The last message of a full file may have had more keys in a lost one, and is taken out with the rest.
-    assert last in ([*before[-2:]] if len(before) > 1 else [*before, -1])
+    assert last == (before[-1] if before else -1)
     assert writer.end_physical_offset == last
     assert [data[16:] for data in contents(tmp_path)] == [data[16:] for data in put_keys(kept)]
     put(writer, ROWS)
     assert contents(tmp_path) == put_keys(ROWS)
     writer.close()
+
+
+def test_the_last_message_of_a_full_file_stays_when_indexing_goes_on_behind_it(tmp_path: Path) -> None:
+    rows: Rows = [(7, 100 * number, T0) for number in range(2 * (CAPACITY - 1))]
+    for more in (rows, rows[: CAPACITY - 1]):
+        directory = tmp_path / str(len(more))
+        directory.mkdir()
+        writer = new_writer(directory)
+        put(writer, more)
+        # With a file behind it or without: it is before the offset, and nobody indexes it again.
+        assert writer.truncate(100 * (CAPACITY - 1)) == 100 * (CAPACITY - 2)
+        put(writer, rows[CAPACITY - 1 :])
+        assert contents(directory) == put_keys(rows)
+        writer.close()
 
 
 def test_a_crash_between_two_files_loses_no_key_of_the_message_between_them(tmp_path: Path) -> None:
@@ -42,9 +55,10 @@ def test_a_crash_between_two_files_loses_no_key_of_the_message_between_them(tmp_
         writer = new_writer(directory)
         put(writer, ROWS)
         writer.close()
+        begins = [decode_header(path.read_bytes()[:HEADER_SIZE]).begin_physical_offset for path in files(directory)]
         for path in files(directory)[-lost:]:
             path.unlink()
-        writer.truncate(1 << 40)
+        writer.truncate(begins[-lost])
         put(writer, ROWS)
         assert contents(directory) == put_keys(ROWS)
         writer.close()
@@ -56,7 +70,7 @@ def test_keys_of_one_message_in_many_files_are_taken_out_together(tmp_path: Path
     put(writer, rows)
     assert len(files(tmp_path)) == 5
     files(tmp_path)[-1].unlink()
-    assert writer.truncate(1 << 40) == 0
+    assert writer.truncate(100) == 0
     put(writer, rows)
     assert contents(tmp_path) == put_keys(rows)
     writer.close()
@@ -80,6 +94,7 @@ def test_whatever_sectors_a_crash_loses_the_index_comes_back_whole(
         data[sector * 512 : end] = bytes(end - sector * 512)
     newest.write_bytes(data)
     last = writer.truncate(chance.choice([1 << 40, 100 * chance.randrange(1, 150)]))
+    last = writer.truncate(last)  # the other key of that message may be lost
     put(writer, [row for row in rows if row[1] > last])
     assert contents(directory) == put_keys(rows, 117, 200)
     writer.close()
@@ -123,8 +138,11 @@ def test_a_file_of_another_size_goes_with_all_behind_it(tmp_path: Path, size: in
     writer.close()
     with files(tmp_path)[4].open("r+b") as file:
         file.truncate(size)
-    assert 0 < writer.truncate(1 << 40) < ROWS[4 * (CAPACITY - 1)][1]
+    kept = writer.truncate(1 << 40)
+    assert kept == ROWS[4 * (CAPACITY - 1) - 1][1]
+    assert writer.damaged
     assert len(files(tmp_path)) == 4
+    assert writer.truncate(kept) < kept
     put(writer, ROWS)
     assert contents(tmp_path) == put_keys(ROWS)
     writer.close()

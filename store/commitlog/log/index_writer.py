@@ -200,9 +200,10 @@ class IndexWriter:
     def truncate(self, physical_offset: int) -> int:
         """Recovery: keep what belongs to messages before a physical offset, as far as it is right, and open that.
 
-        The newest file that is kept is checked entry by entry, those before it by a sample. Where one cannot be right
-        it is removed with all behind it, whatever is wrong with it. Returns the physical offset of the last message
-        that is kept, -1 for none: index again from the message behind it.
+        Whoever calls knows that every message before the offset was indexed with all its keys, and that this is on the
+        device; it indexes again from there. The newest file that is kept is checked entry by entry, those before it by
+        a sample. Where one cannot be right it is removed with all behind it, and ``damaged`` says so: then all is to
+        be indexed anew. Returns the physical offset of the last message that is kept, -1 for none.
         """
         with self._lock:
             self._close_newest()
@@ -228,7 +229,11 @@ class IndexWriter:
             except _DAMAGE:
                 self.damaged = True
                 return position
-            if header is None or not end <= header.begin_physical_offset < physical_offset:
+            if header is None or header.begin_physical_offset < end:
+                # A crash leaves the newest file without entries, but none that another file was begun behind.
+                self.damaged = header is not None or position < len(names) - 1
+                return position
+            if header.begin_physical_offset >= physical_offset:
                 return position
             end = header.end_physical_offset
         return len(names)
@@ -242,9 +247,6 @@ class IndexWriter:
             self._remove([name])
             return None
         try:
-            if file.room == 0:
-                # Its last message may have had more keys, in a file behind it that is lost.
-                physical_offset = min(physical_offset, file.header.end_physical_offset)
             return file if file.truncate(physical_offset) else None
         except CorruptIndex:
             self.damaged = True
