@@ -34,6 +34,8 @@ class BodiesTooLarge(Exception):
 def verify_crc(block: RecordBlock) -> None:
     """Compare every body with its BODYCRC; ``RecordProblem`` for the first that differs.
 
+    Also for the first that is compressed although its SYSFLAG, which no CRC covers, does not say so.
+
     This is the one place that goes record by record: ``zlib.crc32`` takes one buffer a call. Arrow makes ``bytes`` of
     the bodies faster than Python makes slices of a view, which is most of the cost for small ones.
     """
@@ -54,15 +56,28 @@ def verify_crc(block: RecordBlock) -> None:
 
 
 def _refuse_still_packed(block: RecordBlock) -> None:
-    types = block.sys_flags & sys_flag.COMPRESSION_TYPE_MASK
-    for index in np.flatnonzero((types != 0) & (block.sys_flags & sys_flag.COMPRESSED_FLAG == 0)).tolist():
+    """``RecordProblem`` for the first body that is compressed although SYSFLAG does not say so.
+
+    Before RocketMQ 5.0 there were no type bits, and only the body itself can tell: those that start as producers pack
+    them are unpacked.
+    """
+    plain = (block.sys_flags & sys_flag.COMPRESSED_FLAG) == 0
+    typed = (block.sys_flags & sys_flag.COMPRESSION_TYPE_MASK) != 0
+    headed = pc.starts_with(block.stored_bodies, compression.PRODUCERS_ZLIB_HEADER).to_numpy(zero_copy_only=False)
+    for index in np.flatnonzero(plain & (typed | headed)).tolist():
         flags = int(block.sys_flags[index])
-        if still_packed(block.stored_bodies[index].as_py(), flags):
+        body = block.stored_bodies[index].as_py()
+        if typed[index]:
+            packed = still_packed(body, flags)
+        else:
+            packed = compression.is_producers_zlib(body, MAX_DECOMPRESSED_SIZE)
+        if packed:
             raise RecordProblem(
                 "SYSFLAG",
                 index=index,
                 within=block.where("sys_flag", index),
-                expected=f"{flags | sys_flag.COMPRESSED_FLAG:#x}, since the body is compressed",
+                expected=f"{flags | sys_flag.COMPRESSED_FLAG:#x}, since the body is a whole compressed stream (if the "
+                "application packs its bodies itself, read without verify_crc, Spark's verifyCrc)",
                 found=f"{flags:#x}",
             )
 
@@ -71,7 +86,8 @@ def still_packed(stored: bytes, flags: int) -> bool:
     """Whether a body is a compressed stream of the type that the flag names, although the flag does not say so.
 
     Brokers do leave the type bits behind when they unpack a body (see ``sys_flag``), so they alone are no damage.
-    SYSFLAG stands under no CRC: this is what tells that its compressed bit was lost.
+    SYSFLAG stands under no CRC: this is what tells that its compressed bit was lost. Without type bits nothing is said
+    here, since an application may have packed such a body itself.
     """
     if flags & sys_flag.COMPRESSED_FLAG or not flags & sys_flag.COMPRESSION_TYPE_MASK:
         return False

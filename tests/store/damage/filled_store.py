@@ -10,13 +10,11 @@ from typing import TypeVar
 from commitlog import ALL_COLUMNS, StoreReader
 from commitlog.errors import CommitLogError
 from commitlog.format import compression
-from commitlog.format.record import field_offset
 from commitlog.format.sys_flag import COMPRESSED_FLAG, CompressionType
 from tests.support.store_builder import StoreBuilder
 
 __all__ = [
     "BODIES",
-    "COMPRESSED_BIT_AT",
     "LOG_FILE_SIZE",
     "PACKED",
     "PACKED_STORED",
@@ -115,10 +113,6 @@ def damage_byte(path: Path, at: int, value: int) -> Callable[[], None]:
 
 def flips(byte: int) -> list[int]:
     return [value for value in dict.fromkeys((byte ^ 0xFF, byte ^ 0x01, 0, 0x80 ^ byte)) if value != byte]
-
-
-# Within a record: the byte whose lowest bit says that the body is compressed. No CRC covers it.
-COMPRESSED_BIT_AT = field_offset("sys_flag") + 3
 
 
 def records_of(reader: StoreReader) -> Iterator[tuple[str, int, int, int, int]]:

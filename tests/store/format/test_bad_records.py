@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from commitlog.format.record import Record, decode_record, encode_record
 from commitlog.format.record_block import RecordProblem
+from commitlog.format.sys_flag import BORNHOST_V6_FLAG, COMPRESSED_FLAG
 from tests.store.format.record_blocks import Block, one_record, plain_record, rows_of
 
 __all__: list[str] = []
@@ -109,6 +111,40 @@ def test_compressed_body_that_is_no_stream_is_a_problem_of_that_record() -> None
     assert (raised.value.field, raised.value.index) == ("BODY", 1)
 
 
+@pytest.mark.parametrize("row", [0, 2])
+@pytest.mark.parametrize("hosts", [0, BORNHOST_V6_FLAG])
+def test_body_packed_as_producers_do_is_refused_when_its_record_denies_it(hosts: int, row: int) -> None:
+    """Before RocketMQ 5.0 no type bits stood beside the compressed bit: only the body tells that this was lost."""
+    records = [plain_record(), plain_record(b""), plain_record()]
+    records[row] = plain_record(zlib.compress(b"text " * 100, 5), flags=hosts)
+    with pytest.raises(RecordProblem, match="application packs its bodies itself, read without verify_crc") as raised:
+        Block(records).batch()
+    problem = raised.value
+    assert (problem.field, problem.index, problem.within) == ("SYSFLAG", row, 36)
+    assert str(problem.expected).startswith(f"{hosts | COMPRESSED_FLAG:#x}, since")
+    assert problem.found == f"{hosts:#x}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\x78",
+        b"\x78\x5e",
+        b"\x78\x5e is how this text starts",
+        zlib.compress(b"text " * 100, 5)[:-1],
+        zlib.compress(b"text " * 100, 5) + b"more",
+        zlib.compress(b"text " * 100, 6),
+        zlib.compress(b"text " * 100, 9),
+    ],
+    ids=["empty", "one byte", "header", "text", "cut", "bytes behind", "level 6", "level 9"],
+)
+def test_body_that_producers_do_not_pack_so_is_given_as_it_is(body: bytes) -> None:
+    """In the middle of a block and at the end of its data."""
+    block = Block([plain_record(body), plain_record(body, b"")])
+    assert block.batch()["body"].to_pylist() == [body, body]
+
+
 def test_topic_and_properties_may_not_be_longer_than_rocketmq_reads_them() -> None:
     """Their lengths are signed in RocketMQ; what decode_record refuses, columns must refuse too."""
     data = bytearray(
@@ -139,5 +175,5 @@ def test_damaged_records_give_the_written_bodies_or_a_problem(data: st.DataObjec
     except RecordProblem:
         return
     for row, was in zip(damaged.to_pylist(), whole, strict=True):
-        if row["sysFlag"] == was["sysFlag"]:  # nothing protects the bit that says whether a body is compressed
+        if row["sysFlag"] == was["sysFlag"]:  # with its type bits lost too, nothing tells that a body is compressed
             assert row["body"] == was["body"]
