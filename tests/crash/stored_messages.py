@@ -77,9 +77,12 @@ def _stored(record: Record) -> Stored:
 def check_store(store: Path, there: Sequence[Stored]) -> None:
     """Queues and index of a store whose log holds these records lead to all of them, and to nothing else."""
     queues: dict[tuple[str, int], list[Stored]] = defaultdict(list)
+    indexed: dict[tuple[str, str], list[int]] = defaultdict(list)
     for record in there:
         if record.queue_offset >= 0:
             queues[record.topic, record.queue_id].append(record)
+        for key in record.keys:
+            indexed[record.topic, key].append(record.physical_offset)
     with StoreReader.open(store) as reader:
         for (topic, queue_id), records in queues.items():
             offsets = [record.queue_offset for record in records]
@@ -100,7 +103,6 @@ def check_store(store: Path, there: Sequence[Stored]) -> None:
             for info in infos:
                 count = len(queues[topic, info.queue_id])
                 assert (info.min_offset, info.max_offset) == (0, count), f"bounds of {topic}/{info.queue_id}"
-        for record in there:
-            for key in record.keys:
-                hits = [message.physical_offset for message in reader.query(record.topic, key, limit=1000)]
-                assert record.physical_offset in hits, f"key {key} of the message at {record.physical_offset}"
+        for (topic, key), places in indexed.items():
+            hits = [message.physical_offset for message in reader.query(topic, key, limit=1000)]
+            assert hits == places, f"key {key} of topic {topic} leads to {hits}, not to {places}"

@@ -118,12 +118,16 @@ class DispatchRequests:
 
 
 class QueueUnits(NamedTuple):
-    """Units of one queue, in log order: where each belongs in it, and the units as they stand in its file."""
+    """Units of one queue, in log order: where each belongs in it, and the units as they stand in its file.
+
+    ``light``: they are units of a light queue, whose offsets need not be contiguous (``log/light_queues.py``).
+    """
 
     topic: str
     queue_id: int
     queue_offsets: Int64Array
     units: npt.NDArray[np.void]
+    light: bool = False
 
 
 class IndexEntries(NamedTuple):
@@ -247,7 +251,10 @@ def _names_directory(queue: str) -> bool:
 
 
 def units_by_queue(requests: DispatchRequests) -> Iterator[QueueUnits]:
-    """The units of every queue that gets any, each queue once, in order of topic code and queue id."""
+    """The units of every queue that gets any, in order of topic code and queue id.
+
+    Each queue comes once, or, when it gets messages of its own and light units, once for each, its own first.
+    """
     rows = np.flatnonzero(requests.has_unit)
     topic_codes, queue_ids = requests.topic_codes[rows], requests.queue_ids[rows]
     queue_offsets = requests.queue_offsets[rows]
@@ -256,7 +263,8 @@ def units_by_queue(requests: DispatchRequests) -> Iterator[QueueUnits]:
         rows = np.concatenate((rows, light.rows))
         log_order = np.argsort(rows, kind="stable")
         rows = rows[log_order]
-        topic_codes = np.concatenate((topic_codes, light.topic_codes))[log_order]
+        # Twice the code, and one more for light units, keeps these apart.
+        topic_codes = np.concatenate((topic_codes << 1, light.topic_codes << 1 | 1))[log_order]
         queue_ids = np.concatenate((queue_ids, light.queue_ids))[log_order]
         queue_offsets = np.concatenate((queue_offsets, light.queue_offsets))[log_order]
     if not len(rows):
@@ -276,8 +284,9 @@ def units_by_queue(requests: DispatchRequests) -> Iterator[QueueUnits]:
         topic_codes, queue_ids = topic_codes[order], queue_ids[order]
         bounds[1:1] = (np.flatnonzero(group[1:] != group[:-1]) + 1).tolist()
     for start, stop in pairwise(bounds):
-        topic = requests.topics[int(topic_codes[start])]
-        yield QueueUnits(topic, int(queue_ids[start]), queue_offsets[start:stop], units[start:stop])
+        code, is_light = (int(topic_codes[start]), 0) if light is None else divmod(int(topic_codes[start]), 2)
+        topic, queue_id = requests.topics[code], int(queue_ids[start])
+        yield QueueUnits(topic, queue_id, queue_offsets[start:stop], units[start:stop], bool(is_light))
 
 
 def _groups(topic_codes: Int32Array, queue_ids: Int32Array) -> npt.NDArray[np.integer[Any]] | None:

@@ -79,7 +79,9 @@ class QueueWriter:
         self.dirty: set[str] = set()
         self._dirty_bytes = 0
         # Set while the first file gets its fillers, which may take several attempts.
-        self._pads = False
+        self.pads = False
+        # Whether messages of its own were written, and not only light units.
+        self.has_own = False
 
     def _size_of_files(self) -> int:
         """The size that the queue's files have, as far as they tell: one that was cut short does not."""
@@ -93,6 +95,11 @@ class QueueWriter:
         """Whether the queue has no file yet."""
         return not self._files.bases
 
+    @property
+    def first_offset(self) -> int:
+        """The first offset that a file has a place for; 0 without files."""
+        return self._files.bases[0] // UNIT_SIZE if self._files.bases else 0
+
     def append(self, offsets: npt.NDArray[np.int64], units: Units) -> None:
         """Add units (``UNIT_FILE_DTYPE``) at ascending, contiguous offsets. Those below ``next_offset`` are there.
 
@@ -105,10 +112,10 @@ class QueueWriter:
         first = int(offsets[0])
         self._refuse_gap(offsets, start)
         if first > start:
-            self._pads = True
+            self.pads = True
             self._pad(first)
             # At once: should there be no space for the units, the next attempt finds no gap here.
-            self.next_offset, self._pads = first, False
+            self.next_offset, self.pads = first, False
         self._write(first, units)
         self.next_offset = first + len(units)
 
@@ -128,7 +135,7 @@ class QueueWriter:
 
     def _refuse_gap(self, offsets: npt.NDArray[np.int64], start: int) -> None:
         first, last = int(offsets[0]), int(offsets[-1])
-        if first > start and not (self.is_empty or self._pads):
+        if first > start and not (self.is_empty or self.pads):
             self._refuse(start, first)
         if last - first + 1 != len(offsets):
             index = int(np.argmax(np.diff(offsets) != 1))
@@ -254,7 +261,7 @@ class QueueWriter:
 
     def end_before(self, physical_offset: int) -> int:
         """The offset behind the last unit whose message lies before ``physical_offset``, by bisection."""
-        low = self._files.bases[0] // UNIT_SIZE if self._files.bases else 0
+        low = self.first_offset
         high = (self._files.bases[-1] + self._file_size) // UNIT_SIZE if self._files.bases else 0
         while low < high:
             middle = (low + high) // 2

@@ -12,6 +12,7 @@ from commitlog.files import disk
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.dispatch_request import QueueUnits
 from commitlog.format.record import Corrupt
+from commitlog.log.light_queues import append_light, rewrite_light
 from commitlog.log.queue_catalog import QueueCatalog
 from commitlog.log.queue_writer import OpenFiles, QueueWriter
 from commitlog.paths import CONSUME_QUEUE, parse_file_name
@@ -123,20 +124,26 @@ class QueueWriters:
         """Dispatch: add the units of each queue. ``CorruptConsumeQueue``, ``StoreIOError``."""
         with self._lock:
             for group in groups:
-                self._positioned(group.topic, group.queue_id).append(group.queue_offsets, group.units)
+                if group.light:
+                    append_light(self.writer(group.topic, group.queue_id), group.queue_offsets, group.units)
+                    continue
+                writer = self._positioned(group.topic, group.queue_id)
+                writer.has_own = True
+                writer.append(group.queue_offsets, group.units)
 
     def first_misfit(self, groups: Iterable[QueueUnits]) -> tuple[int, Corrupt] | None:
-        """The place of the first record that does not follow the one before it in its queue, and how."""
-        found = [
-            misfit
-            for group in groups
-            if (misfit := self.writer(group.topic, group.queue_id).misfit(group.queue_offsets, group.units)) is not None
-        ]
+        """The place of the first record that does not follow the one before it in its own queue, and how."""
+        own = [group for group in groups if not group.light]
+        misfits = [self.writer(group.topic, group.queue_id).misfit(group.queue_offsets, group.units) for group in own]
+        found = [misfit for misfit in misfits if misfit is not None]
         return min(found, key=lambda misfit: misfit[0], default=None)
 
     def rewrite(self, group: QueueUnits, *, from_start: bool, write_back: bool) -> bool:
         """Recovery: ``QueueWriter.rewrite`` of the group's queue. Nobody else writes meanwhile."""
         writer = self.writer(group.topic, group.queue_id)
+        if group.light:
+            return rewrite_light(writer, group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
+        writer.has_own = True
         return writer.rewrite(group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
 
     def forget(self) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
-from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
+from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog.paths import file_name_for_offset
 
 __all__ = ["UnitFile", "UnitFiles", "queue_directories"]
@@ -70,6 +70,18 @@ class UnitFiles:
             return 0, 0
         last = self.files[-1]
         return -(-self.files[0].base // UNIT_SIZE), (last.base + last.size) // UNIT_SIZE
+
+    def end_before(self, physical_offset: int) -> int:
+        """The offset behind the last unit whose message lies before ``physical_offset``, by bisection."""
+        low, high = self.bounds()
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.read(middle, middle + 1)[0]
+            if unit["size"] == FILLER_SIZE or (unit["size"] and unit["physical_offset"] < physical_offset):
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def place_of(self, offset: int) -> tuple[str, int]:
         """The file that holds an offset, or should, and the byte within."""

@@ -18,8 +18,9 @@ from commitlog.errors import CommitLogError, InvalidValue
 from commitlog.files import disk
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
-from commitlog.format.dispatch_request import DispatchRequests, units_by_queue
+from commitlog.format.dispatch_request import DispatchRequests, QueueUnits, units_by_queue
 from commitlog.format.message_rules import SCHEDULE_TOPIC
+from commitlog.log.light_queues import first_light_offset, places_of, taken_rows
 from commitlog.log.store_directory import check_topic_kind
 from commitlog.log.verification_findings import FINDINGS_PER_FILE, Finding, Findings, Lost, Severity
 from commitlog.log.verification_log import LogCheck, usual_size
@@ -48,6 +49,7 @@ class _Queue:
     next: int | None = None
     last_place: int = -1
     missing: tuple[int, int, Severity] | None = None
+    has_own: bool = False
 
 
 class QueueCheck:
@@ -83,10 +85,33 @@ class QueueCheck:
             if self._skips(group.topic):
                 continue
             queue = self._queue(group.topic, group.queue_id)
+            if group.light:
+                self._compare_light(queue, group, requests)
+                continue
+            queue.has_own = True
             offsets, units = group.queue_offsets, group.units
             jumps = np.flatnonzero(np.diff(offsets) != 1) + 1
             for start, stop in zip([0, *jumps.tolist()], [*jumps.tolist(), len(offsets)], strict=True):
                 self._run(queue, offsets[start:stop], units[start:stop], requests)
+
+    def _compare_light(self, queue: _Queue, group: QueueUnits, requests: DispatchRequests) -> None:
+        """Light units stand behind those before them; before the first, the queue itself says how far it came."""
+        if queue.has_own:
+            return
+        offsets, units = group.queue_offsets, group.units
+        place, end = int(units["physical_offset"][0]), queue.next
+        if end is None or self._lost.between(queue.last_place, place):
+            low, end = queue.files.bounds()[0], queue.files.end_before(place)
+            begin = first_light_offset(offsets)
+            if end == low and begin is not None and places_of(queue.files.read(end, end + 1))[0] != place:
+                end = begin
+            if queue.next is not None:
+                self._stray(queue, queue.next, end)
+                queue.next = end
+        there = places_of(queue.files.read(end, end + len(units)))
+        rows = taken_rows(offsets, units, end, queue.last_place, there)
+        if rows:
+            self._run(queue, np.arange(end, end + len(rows)), units[rows], requests)
 
     def _skips(self, topic: str) -> bool:
         """Whether a topic has no plain queue that could be looked at; told once."""

@@ -66,7 +66,7 @@ def queue_files(name: str) -> dict[tuple[str, int], np.ndarray]:
 def test_units_of_golden_logs_are_the_queue_files_of_rocketmq(name: str) -> None:
     rebuilt: dict[tuple[str, int], dict[int, bytes]] = {}
     for scan in golden_scans(name):
-        for topic, queue_id, offsets, units in units_by_queue(dispatch_requests(scan, DELAYS_MS)):
+        for topic, queue_id, offsets, units, _ in units_by_queue(dispatch_requests(scan, DELAYS_MS)):
             queue = rebuilt.setdefault((topic, queue_id), {})
             for offset, unit in zip(offsets.tolist(), units, strict=True):
                 assert offset not in queue
@@ -126,7 +126,7 @@ def test_units_keep_the_order_of_the_log(places: list[tuple[str, int]]) -> None:
         for index, (topic, queue_id) in enumerate(places)
     ]
     found = {}
-    for topic, queue_id, offsets, units in units_by_queue(requests_of(*records)):
+    for topic, queue_id, offsets, units, _ in units_by_queue(requests_of(*records)):
         assert (topic, queue_id) not in found
         assert units.dtype == UNIT_FILE_DTYPE
         assert units["tags_code"].tolist() == [tags_code(f"t{index}") for index in offsets]
@@ -189,7 +189,7 @@ def test_light_queues_get_units_too() -> None:
     ("topic", "queues", "offsets", "expected"),
     [
         ("t", "a,b", "1,2", {("a", 3): [1], ("b", 3): [2]}),  # no light queues: the message's own queue id
-        ("t", "t", "9", {("t", 3): [0, 9]}),  # one queue, once
+        ("t", "t", "9", {("t", 3): [9]}),
         ("t", "%LMQ%a,%LMQ%b", "1", {}),
         ("t", "%LMQ%a", "x", {}),
         ("t", "%LMQ%a,%LMQ%b,", "-1,9223372036854775807", {("%LMQ%b", 0): [2**63 - 1]}),
@@ -207,11 +207,10 @@ def test_light_queues_that_do_not_count(
     topic: str, queues: str, offsets: str, expected: dict[tuple[str, int], list[int]]
 ) -> None:
     properties = f"INNER_MULTI_DISPATCH\x01{queues}\x02INNER_MULTI_QUEUE_OFFSET\x01{offsets}\x02"
-    found = {
-        (one[0], one[1]): one.queue_offsets.tolist()
-        for one in units_by_queue(requests_of(record_of(topic, properties)))
-    }
-    assert found == {(topic, 3): [0]} | expected
+    own, *light = units_by_queue(requests_of(record_of(topic, properties)))
+    assert (own.topic, own.queue_id, own.queue_offsets.tolist(), own.light) == (topic, 3, [0], False)
+    assert {(one.topic, one.queue_id): one.queue_offsets.tolist() for one in light} == expected
+    assert all(one.light for one in light)
 
 
 def test_prepared_message_gets_no_unit_in_light_queues() -> None:
