@@ -13,15 +13,15 @@ from difflib import get_close_matches
 
 from commitlog.errors import InvalidValue
 
-__all__ = ["FlushDiskType", "MessageStoreConfig", "parse_delay_levels"]
+__all__ = ["LARGEST_BODY", "FlushDiskType", "MessageStoreConfig", "parse_delay_levels"]
 
 _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
 _UNIT_SIZE = 20
 _LARGEST_FILE = 2**31 - 1
-# What a record takes beside its body, at most, fits 128 KiB.
-_LARGEST_BODY = _LARGEST_FILE - 128 * _KIB
+# What a record takes at most beside its body fits 128 KiB: header, a topic and properties of 32,767 bytes each.
+LARGEST_BODY = _LARGEST_FILE - 128 * _KIB
 
 
 class FlushDiskType(enum.Enum):
@@ -113,7 +113,7 @@ class MessageStoreConfig:
                 f"not {self.mapped_file_size_consume_queue}."
             )
         self._require("max_index_num", 2, _LARGEST_FILE)
-        self._require("max_message_size", 1, _LARGEST_BODY)
+        self._require("max_message_size", 1, LARGEST_BODY)
         self._require("default_topic_queue_nums", 1, _LARGEST_FILE)
         self._require("listen_port", 0, 65_535)
         for name in ("flush_interval_commit_log", "commit_interval_commit_log", "flush_interval_consume_queue"):

@@ -72,7 +72,7 @@ class StoreLock:
     def _acquire_now(cls, path: str) -> StoreLock:
         with _held.lock:
             # Asked before the file is opened: closing another descriptor would drop the lock that is held.
-            found = _key_of(path)
+            found = disk.file_key(path)
             if found in _held.keys:
                 raise _refusal(path, os.getpid())
             try:
@@ -103,10 +103,6 @@ class StoreLock:
         with _held.lock:
             _held.keys.discard(self._key)
             disk.close(self._descriptor)
-
-
-def _key_of(path: str) -> tuple[int, int] | None:
-    return disk.file_key(path)
 
 
 def _holder(descriptor: int) -> int | None:

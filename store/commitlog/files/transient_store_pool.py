@@ -19,7 +19,7 @@ class PooledBuffer:
     def __init__(self, size: int) -> None:
         self._memory = mmap.mmap(-1, size)
         self.view = memoryview(self._memory)
-        self.locked = lock_memory(self.view)
+        lock_memory(self.view)
 
 
 class TransientStorePool:

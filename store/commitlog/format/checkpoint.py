@@ -44,6 +44,7 @@ __all__ = [
     "CHECKPOINT_SIZE",
     "MAX_TIMESTAMP_MS",
     "NO_OFFSET",
+    "TRUST_MARGIN_MS",
     "Checkpoint",
     "CheckpointMark",
     "decode_checkpoint",
@@ -52,6 +53,9 @@ __all__ = [
 ]
 
 CHECKPOINT_SIZE = 4096
+
+# RocketMQ's own margin: what is this much older than a checkpoint's time is trusted to have been flushed.
+TRUST_MARGIN_MS = 3_000
 
 # The end of the year 9999: the last time that other programs (Spark, Python) can show.
 MAX_TIMESTAMP_MS = 253_402_300_799_999

@@ -99,8 +99,7 @@ def encode_message(
     bytes and a port. The system flag's two IPv6 bits are set by the hosts, whatever they were.
     ``InvalidValue`` for a topic, properties or a host of an impossible length, and for a number outside its field.
     """
-    born_ip, born_port = born_host
-    store_ip, store_port = store_host
+    (born_ip, born_port), (store_ip, store_port) = born_host, store_host
     sys_flag &= ~HOST_FLAGS
     header = _HEADER_V4
     if len(born_ip) != 4 or len(store_ip) != 4:
@@ -108,10 +107,7 @@ def encode_message(
         header = _HEADERS[sys_flag & HOST_FLAGS]
     topic_size, body_size, properties_size = len(topic), len(body), len(properties)
     if not 0 < topic_size <= _LONG_TOPIC or properties_size > MAX_PROPERTIES_SIZE:
-        raise InvalidValue(
-            f"A topic has 1 to {_LONG_TOPIC} bytes and properties have up to {MAX_PROPERTIES_SIZE}: "
-            f"not {topic_size} and {properties_size}."
-        )
+        raise _impossible_lengths(topic_size, properties_size)
     short = topic_size <= _SHORT_TOPIC
     try:
         record = bytearray(
@@ -143,6 +139,13 @@ def encode_message(
     record += _SHORT.pack(properties_size)
     record += properties
     return record
+
+
+def _impossible_lengths(topic_size: int, properties_size: int) -> InvalidValue:
+    return InvalidValue(
+        f"A topic has 1 to {_LONG_TOPIC} bytes and properties have up to {MAX_PROPERTIES_SIZE}: "
+        f"not {topic_size} and {properties_size}."
+    )
 
 
 def _host_flags(born_ip: bytes, store_ip: bytes) -> int:

@@ -23,6 +23,7 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from commitlog.config import LARGEST_BODY
 from commitlog.errors import InvalidValue
 from commitlog.format.properties import (
     CRC32,
@@ -64,8 +65,6 @@ STORE_PROPERTIES = frozenset(
 )
 
 _MAX_INT = 2**31 - 1
-# What a record takes at most beside its body fits 128 KiB: header, a topic and properties of 32,767 bytes each.
-_LARGEST_BODY = _MAX_INT - (128 << 10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +75,8 @@ class MessageLimits:
     max_delay_level: int = 18
 
     def __post_init__(self) -> None:
-        if not 0 < self.max_message_size <= _LARGEST_BODY:
-            raise InvalidValue(f"max_message_size is 1 to {_LARGEST_BODY}, not {self.max_message_size}.")
+        if not 0 < self.max_message_size <= LARGEST_BODY:
+            raise InvalidValue(f"max_message_size is 1 to {LARGEST_BODY}, not {self.max_message_size}.")
         if not 0 < self.max_delay_level <= _MAX_INT:
             raise InvalidValue(f"max_delay_level is 1 to {_MAX_INT}, not {self.max_delay_level}.")
 

@@ -1,8 +1,7 @@
 """Many records at once: bodies, properties and numbers to record bytes, laid out by Arrow without a loop per record.
 
 A record is joined from its fixed header, its body and its tail; the three fields that are known only when the records
-have their place in the log (queue offset, physical offset, store time) can be patched afterwards, and so can the
-queue id, for messages whose queue is chosen late.
+have their place in the log (queue offset, physical offset, store time) can be patched afterwards.
 
 Only the CRC takes a call per record: there is no kernel for it.
 """
@@ -43,7 +42,6 @@ __all__ = [
     "large_binary_of",
     "new_headers",
     "patch_late_fields",
-    "patch_queue_ids",
 ]
 
 _BINARY = pa.large_binary()
@@ -202,13 +200,6 @@ def patch_late_fields(
     data = records.data if records.data.flags.writeable else records.data.copy()
     for name, values in zip(LATE_FIELDS, (queue_offsets, physical_offsets, store_timestamps), strict=True):
         _scatter(data, records.starts[:-1], host_flags, name, values)
-    return EncodedRecords(data, records.starts)
-
-
-def patch_queue_ids(records: EncodedRecords, *, host_flags: int, queue_ids: npt.NDArray[np.int32]) -> EncodedRecords:
-    """The records with these queue ids."""
-    data = records.data if records.data.flags.writeable else records.data.copy()
-    _scatter(data, records.starts[:-1], host_flags, "queue_id", queue_ids)
     return EncodedRecords(data, records.starts)
 
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from commitlog.errors import CorruptIndex, FileChanged, InvalidValue, UnsupportedStore
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
+from commitlog.files.writable_mapped_file import new_file
 from commitlog.format.index_file import (
     ENTRY_SIZE,
     HEADER_SIZE,
@@ -37,9 +38,7 @@ from commitlog.format.index_file import (
 )
 from commitlog.log.index_service import IndexFile
 
-__all__ = ["TEMPORARY_SUFFIX", "IndexFileWriter", "Links", "link_entries"]
-
-TEMPORARY_SUFFIX = ".tmp"
+__all__ = ["IndexFileWriter", "Links", "link_entries"]
 
 _SECOND_MS = 1000
 _LARGEST_INT = 2**31 - 1
@@ -114,20 +113,18 @@ class IndexFileWriter:
         ``InvalidValue`` for a geometry that cannot be.
         """
         size = file_size(slot_count, capacity)
-        temporary = path + TEMPORARY_SUFFIX
-        descriptor = disk.create_file(temporary)
-        try:
+
+        def prepare(descriptor: int) -> None:
             disk.truncate(descriptor, size)
             disk.allocate(descriptor, 0, entry_offset(0, slot_count))
-            disk.sync(descriptor)
-            disk.rename(temporary, path)
-            disk.sync_directory(os.path.dirname(path))
+
+        descriptor = new_file(path, prepare)
+        try:
             return cls(path, descriptor, slot_count, capacity, IndexHeader(0, 0, 0, 0, 0, 1))
         except OSError:
             disk.close(descriptor)
-            for name in (temporary, path):
-                with contextlib.suppress(OSError):
-                    disk.unlink(name)
+            with contextlib.suppress(OSError):
+                disk.unlink(path)
             raise
 
     @classmethod

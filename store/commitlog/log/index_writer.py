@@ -20,8 +20,9 @@ import numpy.typing as npt
 from commitlog.errors import CorruptIndex, FileChanged, InvalidValue, StoreClosed, UnsupportedStore
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
+from commitlog.files.writable_mapped_file import TEMPORARY_SUFFIX
 from commitlog.format.index_file import DEFAULT_ENTRY_CAPACITY, DEFAULT_SLOT_COUNT, IndexHeader, file_size
-from commitlog.log.index_file_writer import TEMPORARY_SUFFIX, IndexFileWriter
+from commitlog.log.index_file_writer import IndexFileWriter
 from commitlog.log.index_service import INDEX_NAME_DIGITS, IndexFile, is_index_file_name
 
 __all__ = ["IndexWriter"]

@@ -8,18 +8,17 @@ import numpy as np
 
 from commitlog.files.writable_mapped_file import WritableMappedFile
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
-from commitlog.format.record import MAGIC_V1, MAGIC_V2, Corrupt, Filler, Record, Torn, Unwritten, decode_record
+from commitlog.format.record import Corrupt, Filler, Record, Torn, Unwritten, decode_record
 from commitlog.format.record_scan import RecordScan, Stop, scan_records
+from commitlog.log.record_search import first_good_record
 
 __all__ = ["BLOCK_SIZE", "LogEnd", "find_by_time", "find_record", "walk"]
 
 BLOCK_SIZE = 4 << 20
 # What a device writes wholly or not at all.
 _SECTOR = 512
-_MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
-_SEARCHED = 4 << 20
-# The longest record that is searched for: any larger and the bytes in between were good for nothing anyway.
-_LONGEST = 64 << 20
+# The longest first record of a file of which the store time is read.
+_LONGEST_FIRST = 4 << 20
 
 
 class LogEnd:
@@ -122,7 +121,7 @@ def find_by_time(files: WritableMappedFileQueue, timestamp: int) -> WritableMapp
 
 def _first_store_timestamp(file: WritableMappedFile) -> int | None:
     """The store time of a file's first record; None when no record starts it."""
-    size = min(file.capacity, _SEARCHED)
+    size = min(file.capacity, _LONGEST_FIRST)
     match decode_record(file.read(0, size), physical_offset=file.base, check_crc=False):
         case Record(store_timestamp=timestamp):
             return timestamp
@@ -133,35 +132,8 @@ def _first_store_timestamp(file: WritableMappedFile) -> int | None:
 def find_record(files: WritableMappedFileQueue, start: int, stop: int) -> Record | None:
     """The first whole, good record that begins within ``[start, stop)``, wherever it begins."""
     for file in files.files:
-        low, high = max(start, file.base), min(stop, file.base + file.capacity)
-        at = low
-        while at < high:
-            data = file.read(at - file.base, min(_SEARCHED, file.base + file.capacity - at))
-            found = _first_record(file, data, at, high)
-            if found is not None:
-                return found
-            # The prefix of a record may lie across the border of two pieces.
-            at += max(len(data) - 7, 1)
+        file_end = file.base + file.capacity
+        found = first_good_record(file, max(start, file.base), min(stop, file_end), file_end)
+        if found is not None:
+            return found
     return None
-
-
-def _first_record(file: WritableMappedFile, data: bytes, at: int, high: int) -> Record | None:
-    for place in sorted(_places(data)):
-        if at + place >= high:
-            return None
-        head = decode_record(data[place:], physical_offset=at + place)
-        if isinstance(head, Torn) and head.needed <= min(_LONGEST, file.base + file.capacity - at - place):
-            whole = file.read(at + place - file.base, head.needed)
-            head = decode_record(whole, physical_offset=at + place)
-        if isinstance(head, Record):
-            return head
-    return None
-
-
-def _places(data: bytes) -> Iterator[int]:
-    """Where records could begin: four bytes before each magic code."""
-    for magic in _MAGICS:
-        hit = data.find(magic, 4)
-        while hit >= 0:
-            yield hit - 4
-            hit = data.find(magic, hit + 1)

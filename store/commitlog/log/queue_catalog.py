@@ -10,12 +10,9 @@ from commitlog.files.numbered_files import DirectoryListing
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.consume_queue import ConsumeQueue
 from commitlog.log.store_directory import check_topic_kind
-from commitlog.paths import ABORT, CONSUME_QUEUE, validate_topic
+from commitlog.paths import ABORT, CONSUME_QUEUE, MAX_QUEUE_ID, validate_topic
 
 __all__ = ["QueueCatalog"]
-
-# Queue ids are 32-bit integers.
-_MAX_QUEUE_ID = 2**31 - 1
 
 
 class QueueCatalog:
@@ -85,4 +82,4 @@ def _is_topic(name: str) -> bool:
 
 def _is_queue_id(name: str) -> bool:
     # "007" names no queue: RocketMQ writes the number without zeros in front.
-    return name.isascii() and name.isdigit() and name == str(int(name)) and int(name) <= _MAX_QUEUE_ID
+    return name.isascii() and name.isdigit() and name == str(int(name)) and int(name) <= MAX_QUEUE_ID

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from commitlog.files import disk
+from commitlog.files.writable_mapped_file import TEMPORARY_SUFFIX
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.dispatch_request import DispatchRequests, index_entries
 from commitlog.format.record_scan import RecordScan
-from commitlog.log.index_file_writer import TEMPORARY_SUFFIX
 from commitlog.log.index_service import is_index_file_name
 from commitlog.log.verification_findings import FINDINGS_PER_FILE, Finding, Findings, Severity
 from commitlog.log.verification_index_file import Entries, IndexFileCheck

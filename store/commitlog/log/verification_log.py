@@ -10,19 +10,11 @@ from commitlog.errors import FileChanged
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import MappedFileQueue
+from commitlog.files.writable_mapped_file import TEMPORARY_SUFFIX
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark
-from commitlog.format.record import (
-    MAGIC_V1,
-    MAGIC_V2,
-    MIN_RECORD_SIZE,
-    Corrupt,
-    Filler,
-    Record,
-    Torn,
-    Unwritten,
-    decode_record,
-)
+from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, Torn, Unwritten
 from commitlog.format.record_scan import RecordScan, Stop, scan_records
+from commitlog.log.record_search import first_good_record, good_record
 from commitlog.log.verification_findings import NOWHERE, Finding, Findings, Lost, Severity
 from commitlog.paths import parse_file_name
 
@@ -30,9 +22,6 @@ __all__ = ["LogCheck", "first_nonzero", "usual_size"]
 
 _BLOCK_SIZE = 4 << 20
 _ZEROS = bytes(_BLOCK_SIZE)
-_MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
-# The longest record that is searched for behind a bad one.
-_LONGEST = 64 << 20
 
 
 class _File(NamedTuple):
@@ -107,7 +96,7 @@ class LogCheck:
         """Names, sizes, gaps."""
         if disk.is_directory(self.path):
             for name in sorted(disk.list_names(self.path)):
-                half_made = self._aborted and name.endswith(".tmp")  # an owner makes its next file
+                half_made = self._aborted and name.endswith(TEMPORARY_SUFFIX)  # an owner makes its next file
                 if parse_file_name(name) is None and not half_made:
                     message = "A name that is no 20-digit offset; RocketMQ and this package leave it alone."
                     self._findings.add(
@@ -172,6 +161,11 @@ class LogCheck:
                 else:
                     self._note("files.size", file, file.base, str(error), "error")
         self.end = max(self.end, self.min_offset)
+
+    def place(self, physical_offset: int) -> tuple[str, int]:
+        """The file that holds a byte of the log, and which byte of the file that is."""
+        file = self._file_at(physical_offset)
+        return (self.path, 0) if file is None else (file.path, physical_offset - file.base)
 
     def start_now(self) -> int:
         """Where the log begins by now: beside an owner, retention may have taken files."""
@@ -318,32 +312,11 @@ class LogCheck:
             if written is None:
                 continue
             # A record's size begins with zeros.
-            if (found := self._search(opened, file, file.base + max(written - 7, start))) is not None:
+            file_end = file.base + file.size
+            found = first_good_record(opened, file.base + max(written - 7, start), file_end, file_end)
+            if found is not None:
                 return found
         return None
 
-    def _search(self, opened: MappedFile, file: _File, start: int) -> Record | None:
-        at, end = start, file.base + file.size
-        while at < end:
-            data = opened.read(at - file.base, min(_BLOCK_SIZE, end - at))
-            places = sorted(place for magic in _MAGICS for place in _hits(data, magic))
-            for place in places:
-                if (found := self._good(opened, file, at + place)) is not None:
-                    return found
-            # The prefix of a record may lie across the border of two pieces.
-            at += max(len(data) - 7, 1)
-        return None
-
     def _good(self, opened: MappedFile, file: _File, at: int) -> Record | None:
-        head = decode_record(opened.read(at - file.base, MIN_RECORD_SIZE), physical_offset=at)
-        if isinstance(head, Torn) and head.needed <= min(_LONGEST, file.base + file.size - at):
-            head = decode_record(opened.read(at - file.base, head.needed), physical_offset=at)
-        return head if isinstance(head, Record) else None
-
-
-def _hits(data: bytes, magic: bytes) -> Iterator[int]:
-    """Where records could begin: four bytes before each magic code."""
-    hit = data.find(magic, 4)
-    while hit >= 0:
-        yield hit - 4
-        hit = data.find(magic, hit + 1)
+        return good_record(opened, at, file.base + file.size)

@@ -1,0 +1,47 @@
+"""Whole, good records looked for where nobody knows that one begins: behind a bad one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from commitlog.files.mapped_file import MappedFile
+from commitlog.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, Record, Torn, decode_record
+
+__all__ = ["first_good_record", "good_record"]
+
+_MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
+_PIECE_SIZE = 4 << 20
+# The longest record that is searched for: any larger and the bytes in between were good for nothing anyway.
+_LONGEST = 64 << 20
+
+
+def good_record(file: MappedFile, at: int, file_end: int) -> Record | None:
+    """The record at physical offset ``at`` of a file that ends at ``file_end``; None unless it is whole and good."""
+    head = decode_record(file.read(at - file.base, MIN_RECORD_SIZE), physical_offset=at)
+    if isinstance(head, Torn) and head.needed <= min(_LONGEST, file_end - at):
+        head = decode_record(file.read(at - file.base, head.needed), physical_offset=at)
+    return head if isinstance(head, Record) else None
+
+
+def first_good_record(file: MappedFile, start: int, stop: int, file_end: int) -> Record | None:
+    """The first whole, good record that begins within ``[start, stop)`` (physical offsets) of one file."""
+    at = start
+    while at < stop:
+        data = file.read(at - file.base, min(_PIECE_SIZE, file_end - at))
+        for place in sorted(_places(data)):
+            if at + place >= stop:
+                return None
+            if (found := good_record(file, at + place, file_end)) is not None:
+                return found
+        # The prefix of a record may lie across the border of two pieces.
+        at += max(len(data) - 7, 1)
+    return None
+
+
+def _places(data: bytes) -> Iterator[int]:
+    """Where records could begin: four bytes before each magic code."""
+    for magic in _MAGICS:
+        hit = data.find(magic, 4)
+        while hit >= 0:
+            yield hit - 4
+            hit = data.find(magic, hit + 1)
