@@ -4,6 +4,8 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 ARGS   ?=
+# Two workers, a module at a time (tests/support/two_workers.py); `make test WORKERS=0` is one process.
+WORKERS ?= 2
 
 # The two set-ups: what the demo needs, and what development needs (which contains the first).
 DEMO_READY := $(VENV)/.installed-demo
@@ -23,7 +25,7 @@ demo: $(DEMO_READY) ## Read a real RocketMQ store with Structured Streaming, sto
 	@$(WITH_JAVA) $(PYTHON) examples/demo.py $(ARGS)
 
 test: $(DEV_READY) ## Run all tests (ARGS="-k name" picks some)
-	@$(WITH_JAVA) $(PYTHON) -m pytest $(ARGS)
+	@$(WITH_JAVA) $(PYTHON) -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 check: lint types tidy test ## Lint, format check, types, layers, all tests: what CI runs
 

@@ -37,6 +37,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """``make test`` runs two workers; a bare ``pytest`` is one process, and needs no pytest-xdist."""
+    from tests.support.two_workers import ByModule
+
+    return ByModule(config, log)
+
+
 @pytest.fixture(scope="session")
 def golden_533(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the store directory that RocketMQ 5.3.3 left after a clean stop. Shared: do not alter it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from commitlog.batch import BatchId, CommittedBatch, StagedFile
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError
 from commitlog.format.checkpoint import Checkpoint
@@ -21,14 +22,17 @@ from commitlog.reader import Fence, QueueInfo, StoreReader
 if TYPE_CHECKING:
     from commitlog.log.verification import Finding, verify_store
     from commitlog.services.put_messages import PutMessagesResult
+    from commitlog.services.transaction import Transaction
     from commitlog.store import MessageStore
 
 __all__ = [
     "ALL_COLUMNS",
     "DEFAULT_COLUMNS",
     "FILLER_SIZE",
+    "BatchId",
     "Checkpoint",
     "CommitLogError",
+    "CommittedBatch",
     "Fence",
     "Finding",
     "FlushDiskType",
@@ -42,7 +46,9 @@ __all__ = [
     "PutMessageStatus",
     "PutMessagesResult",
     "QueueInfo",
+    "StagedFile",
     "StoreReader",
+    "Transaction",
     "column_type",
     "verify_store",
 ]
@@ -52,6 +58,7 @@ _LAZY = {
     "Finding": "commitlog.log.verification",
     "MessageStore": "commitlog.store",
     "PutMessagesResult": "commitlog.services.put_messages",
+    "Transaction": "commitlog.services.transaction",
     "verify_store": "commitlog.log.verification",
 }
 

@@ -15,7 +15,8 @@
     │   ├── CorruptConsumeQueue     a consume-queue unit or file
     │   ├── CorruptIndex            an index file
     │   ├── CorruptCheckpoint       the checkpoint file
-    │   └── CorruptConfig           a JSON file in config/
+    │   ├── CorruptConfig           a JSON file in config/
+    │   └── CorruptStaging          a staged file of a batch
     ├── FileChanged                 a file was truncated, replaced or removed while it was being read
     ├── FileMissing                 a file from the middle of the log or of a queue is not there
     ├── OffsetOutOfRange            a queue offset that the queue does not hold (any more, or yet)
@@ -27,6 +28,8 @@
     ├── StoreClosed                 the store was closed before this was asked of it
     ├── StoreIOError                the operating system failed a read, write or sync; outcome unknown until reopened
     │   └── DiskFull                there was no space for a new file; nothing was written
+    ├── StagingLost                 a staged file of a batch is not there (any more)
+    ├── BatchConflict               another batch was committed under the same application id and version
     ├── PutRefused                  a put whose status is not PUT_OK, for those who ask for an exception
     └── InvalidValue                an argument that no store could satisfy (also a ValueError)
 
@@ -37,12 +40,14 @@ so that programs need not parse the text.
 from __future__ import annotations
 
 __all__ = [
+    "BatchConflict",
     "CommitLogError",
     "CorruptCheckpoint",
     "CorruptConfig",
     "CorruptConsumeQueue",
     "CorruptIndex",
     "CorruptRecord",
+    "CorruptStaging",
     "CorruptStoreError",
     "DiskFull",
     "FileChanged",
@@ -56,6 +61,7 @@ __all__ = [
     "PutRefused",
     "QueueNotFound",
     "ReaderClosed",
+    "StagingLost",
     "StoreAccessDenied",
     "StoreClosed",
     "StoreIOError",
@@ -157,6 +163,10 @@ class CorruptConfig(CorruptStoreError):
     """A file in ``config/`` that is not the JSON a broker writes."""
 
 
+class CorruptStaging(CorruptStoreError):
+    """A staged file that is not what its writer wrote. Nothing of its batch is in the store."""
+
+
 class FileChanged(CommitLogError):
     """A file was truncated, replaced or removed while it was being read.
 
@@ -253,6 +263,27 @@ class StoreIOError(CommitLogError):
 
 class DiskFull(StoreIOError):
     """There was no space for a new file of the store. Nothing was written; it works again once there is space."""
+
+
+class StagingLost(CommitLogError):
+    """A staged file of a batch is not where it was written. Nothing of the batch is in the store."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class BatchConflict(CommitLogError):
+    """The application has committed another batch of that version, or a later one. Nothing was written.
+
+    ``committed`` is the application's last version, ``version`` the one that was to be committed.
+    """
+
+    def __init__(self, message: str, *, app_id: str, version: int, committed: int) -> None:
+        super().__init__(message)
+        self.app_id = app_id
+        self.version = version
+        self.committed = committed
 
 
 class PutRefused(CommitLogError):

@@ -7,7 +7,9 @@
       consumequeue/<topic>/<queue id>/<20 digits>   one queue; a file is named by the byte of the queue it starts at
       index/<yyyyMMddHHmmssSSS>                     index files, named by the local time of their creation
       config/*.json                                 topics, subscription groups, consumer offsets, ...; each with a .bak
+      staging/<application>/<version>/*             encoded messages of batches that are not committed yet (ours)
       checkpoint  abort  lock
+      gate                                          what of the log is being dispatched as one batch (ours)
 
 Source: RocketMQ ``store/config/StorePathConfigHelper.java``, ``broker/BrokerPathConfigHelper.java``,
 ``common/topic/TopicValidator.java``, ``broker/topic/TopicConfigManager.java``.
@@ -23,6 +25,8 @@ __all__ = [
     "ABORT",
     "BACKUP_SUFFIX",
     "BATCH_CONSUME_QUEUE",
+    "BATCH_LEDGER",
+    "BATCH_TOPIC",
     "CHECKPOINT",
     "COMMIT_LOG",
     "COMPACTION_CONSUME_QUEUE",
@@ -33,9 +37,12 @@ __all__ = [
     "CONSUME_QUEUE_EXT",
     "DELAY_OFFSET_CONFIG",
     "DLQ_TOPIC_PREFIX",
+    "GATE",
     "INDEX",
     "LOCK",
+    "MAX_QUEUE_ID",
     "RETRY_TOPIC_PREFIX",
+    "STAGING",
     "SUBSCRIPTION_GROUP_CONFIG",
     "SYSTEM_TOPICS",
     "SYSTEM_TOPIC_PREFIXES",
@@ -43,6 +50,7 @@ __all__ = [
     "file_name_for_offset",
     "is_system_topic",
     "parse_file_name",
+    "refuse_batch_topic",
     "validate_new_topic",
     "validate_topic",
 ]
@@ -55,11 +63,13 @@ BATCH_CONSUME_QUEUE = "batchconsumequeue"
 COMPACTION_CONSUME_QUEUE = "compaction/compactionCq"
 INDEX = "index"
 CONFIG = "config"
+STAGING = "staging"
 
 # Files of the store directory.
 CHECKPOINT = "checkpoint"
 ABORT = "abort"
 LOCK = "lock"
+GATE = "gate"
 
 # Files of the config directory.
 TOPICS_CONFIG = "topics.json"
@@ -67,7 +77,11 @@ SUBSCRIPTION_GROUP_CONFIG = "subscriptionGroup.json"
 CONSUMER_OFFSET_CONFIG = "consumerOffset.json"
 DELAY_OFFSET_CONFIG = "delayOffset.json"
 CONSUMER_FILTER_CONFIG = "consumerFilter.json"
+BATCH_LEDGER = "batchLedger.json"
 BACKUP_SUFFIX = ".bak"
+
+# Queue ids, which name directories, are 32-bit integers.
+MAX_QUEUE_ID = 2**31 - 1
 
 _FILE_NAME_DIGITS = 20
 _MAX_OFFSET = 2**63 - 1
@@ -102,6 +116,8 @@ SYSTEM_TOPICS = frozenset(
     }
 )
 SYSTEM_TOPIC_PREFIXES = ("rmq_sys_", "RMQ_SYS_")
+# Ours: a message for every batch. RocketMQ takes what begins so for a topic of its own, which clients do not see.
+BATCH_TOPIC = "rmq_sys_commitlog_batch"
 
 
 def file_name_for_offset(offset: int) -> str:
@@ -131,9 +147,19 @@ def validate_topic(topic: str, *, max_length: int = _LONGEST_TOPIC_LENGTH) -> No
 
 
 def validate_new_topic(topic: str) -> None:
-    """``InvalidValue`` for a topic that RocketMQ would not create: 127 characters, 255 for retry and dead letters."""
+    """``InvalidValue`` for a topic that RocketMQ would not create: 127 characters, 255 for retry and dead letters.
+
+    Nor does anybody but the store put messages into the topic of its batches.
+    """
+    refuse_batch_topic(topic)
     for_group = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
     validate_topic(topic, max_length=_LONGEST_TOPIC_LENGTH if for_group else _NEW_TOPIC_LENGTH)
+
+
+def refuse_batch_topic(topic: str) -> None:
+    """``InvalidValue`` for the topic in which the store notes its batches: a message there means one."""
+    if topic == BATCH_TOPIC:
+        raise InvalidValue(f"Topic {topic!r} is where the store notes its batches; put messages into another one.")
 
 
 def is_system_topic(topic: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
+from commitlog.batch import CommittedBatch
 from commitlog.errors import (
     CorruptCheckpoint,
     CorruptConsumeQueue,
@@ -27,15 +28,18 @@ from commitlog.errors import (
 )
 from commitlog.files import disk
 from commitlog.format import message_id
-from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
+from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, CheckpointMark, decode_checkpoint, decode_mark
 from commitlog.format.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.format.message_ext import message_of
+from commitlog.log.batch_gate import NOTHING_HIDDEN, GateReader, GateState, hidden_from
+from commitlog.log.batch_ledger import load_ledger
 from commitlog.log.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.consume_queue import Units
 from commitlog.log.index_service import IndexFileInfo, IndexService
 from commitlog.log.queue_catalog import QueueCatalog
 from commitlog.log.store_directory import check_store_directory
+from commitlog.log.stored_frames import StoredFrames
 from commitlog.message import MessageExt
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, validate_topic
 
@@ -70,6 +74,7 @@ class StoreReader:
         self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
         self._catalog = QueueCatalog(path, self._commit_log)
         self._index = IndexService(os.path.join(path, INDEX))
+        self._gate = GateReader(path)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> StoreReader:
@@ -97,6 +102,7 @@ class StoreReader:
         """Close every file. Batches that were handed out stay valid: they own their bytes."""
         self._commit_log.close()
         self._index.close()
+        self._gate.close()
 
     def topics(self) -> list[str]:
         """All topics that have a consume queue, sorted, system topics included."""
@@ -115,9 +121,39 @@ class StoreReader:
         return self.queue_infos([(topic, queue_id)])[0]
 
     def queue_infos(self, queues: Iterable[tuple[str, int]]) -> list[QueueInfo]:
-        """The bounds of many queues, given as ``(topic, queue_id)``, in the order given. Raises as ``queue_info``."""
-        self._commit_log.refresh()
-        return [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in queues]
+        """The bounds of many queues, given as ``(topic, queue_id)``, in the order given. Raises as ``queue_info``.
+
+        They are those of one moment as to batches (``MessageStore.transaction``): a batch is within the bounds of all
+        of them or of none.
+        """
+        wanted = list(queues)
+        while True:
+            before = self._gate.look()
+            self._commit_log.refresh()
+            infos = [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
+            hidden = self._hidden_from(before)
+            if hidden == NOTHING_HIDDEN:
+                return infos
+            if hidden is not None:
+                return [self._without(info, hidden) for info in infos]
+
+    def _hidden_from(self, before: GateState) -> int | None:
+        """From which physical offset on what was seen since that look at the gate may be a part of a batch."""
+        if not before.is_open and self._mark() is None:
+            return NOTHING_HIDDEN  # a broker took the store over from an owner that was killed, and knows no gate
+        return hidden_from(before, self._gate.look())
+
+    def _mark(self) -> CheckpointMark | None:
+        try:
+            return decode_mark(disk.read_file(os.path.join(self.path, CHECKPOINT), CHECKPOINT_SIZE))
+        except OSError:
+            return None
+
+    def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
+        """The queue as if the log ended there."""
+        queue = self._catalog.queue(info.topic, info.queue_id)
+        end = queue.first_behind(physical_offset, info.min_offset, info.max_offset)
+        return QueueInfo(info.topic, info.queue_id, info.min_offset, end)
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.
@@ -287,6 +323,19 @@ class StoreReader:
         if not key or " " in key:
             raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
         _positive("limit", limit)
+        while True:
+            before = self._gate.look()
+            found = self._query(topic, key, begin, end, limit)
+            hidden = self._hidden_from(before)
+            if hidden is not None and (not found or found[-1].physical_offset < hidden):
+                return found
+            if hidden is not None:
+                # Parts of a batch may have taken the places of older messages.
+                return self._query(topic, key, begin, end, limit, below=hidden)
+
+    def _query(
+        self, topic: str, key: str, begin: int, end: int, limit: int, *, below: int = NOTHING_HIDDEN
+    ) -> list[MessageExt]:
         self._commit_log.refresh()
         found: dict[int, MessageExt] = {}
         clean = not self.aborted
@@ -294,7 +343,7 @@ class StoreReader:
             offset = hit.physical_offset
             if len(found) >= limit:
                 break
-            if offset in found or 0 <= offset < self._commit_log.min_offset:
+            if offset in found or offset >= below or 0 <= offset < self._commit_log.min_offset:
                 continue
             try:
                 record = self._commit_log.read_record(offset)
@@ -315,6 +364,11 @@ class StoreReader:
             if matches and begin <= message.store_timestamp <= end:
                 found[offset] = message
         return [found[offset] for offset in sorted(found)]
+
+    def batches(self) -> list[CommittedBatch]:
+        """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
+        self._commit_log.refresh()
+        return load_ledger(self.path, StoredFrames(self._commit_log, self._catalog)).batches()
 
     def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
         info = self.queue_info(topic, queue_id)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
+from commitlog.batch import BatchId, CommittedBatch, StagedFile
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, InvalidValue, StoreClosed, StoreIOError
 from commitlog.format.message_columns import Rows
@@ -20,18 +21,18 @@ from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.recovery import Progress, Recovered
 from commitlog.log.topic_config import TopicConfig
 from commitlog.message import Message, PutMessageResult
-from commitlog.paths import validate_topic
+from commitlog.paths import MAX_QUEUE_ID, validate_topic
 from commitlog.reader import StoreReader
+from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.opened_log import OpenedLog, open_log
 from commitlog.services.put_message import PutMessageService
 from commitlog.services.put_messages import PutMessagesResult, PutMessagesService
 from commitlog.services.running_state import RunningFlags, RunningState
 from commitlog.services.service_group import ServiceGroup
 from commitlog.services.stats import StoreStats
+from commitlog.services.transaction import Transaction
 
 __all__ = ["MessageStore"]
-
-_MAX_QUEUE_ID = 2**31 - 1
 
 
 class MessageStore:
@@ -60,6 +61,9 @@ class MessageStore:
         )
         self._bulk = PutMessagesService(
             config, log.writer, self._putter, self._state, self._services.stats, self._queue_count, wake
+        )
+        self._batches = CommitBatchService(
+            self.path, config, log, self._services, self._state, self._putter.refuse_when_unwritable
         )
         self._services.start()
 
@@ -163,6 +167,60 @@ class MessageStore:
         finally:
             self._state.leave()
 
+    def transaction(self, app_id: str, version: int, fingerprint: str = "") -> Transaction:
+        """Begin a batch: all that is put into it is in the store together, and at most once, or not at all.
+
+        ::
+
+            with store.transaction("orders-loader", version=7) as batch:
+                batch.put_messages(table, topic="orders")
+
+        Versions of an application ascend. One that was committed before is passed over (``already_there``), unless the
+        fingerprint says that it is another batch: ``BatchConflict``. docs/durability.md has the rules.
+        """
+        batch = BatchId(app_id, version, fingerprint)
+        if not app_id:
+            raise InvalidValue("A transaction belongs to an application: give it an id, which is not empty.")
+        self._enter_open()
+        try:
+            committed = self._batches.check(batch)
+        finally:
+            self._state.leave()
+        return Transaction(self.path, batch, self._bulk.encoded, self.commit_batch, committed)
+
+    def commit_batch(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
+        """Commit what was staged for a batch, perhaps by other processes: ``transaction`` does both.
+
+        The rows of the files follow each other in the order of the files. When it returns, the batch is in the log (on
+        the device, under SYNC_FLUSH), and all that is staged for this version of the application or an earlier one is
+        removed. ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``: nothing was
+        written. ``StoreIOError``: opening the store again decides, and the same batch may be committed again.
+        """
+        self._enter_open()
+        try:
+            return self._batches.commit(batch, staged)
+        finally:
+            self._state.leave()
+
+    def batches(self) -> list[CommittedBatch]:
+        """The last batch that every application committed, by application id."""
+        self._enter_open()
+        try:
+            return self._batches.batches()
+        finally:
+            self._state.leave()
+
+    def forget_batches(self, app_id: str) -> CommittedBatch | None:
+        """Forget what an application has committed: its next batch is written, whatever its version.
+
+        Messages stay. Returns its last batch, None when the application is not known. ``StoreIOError``.
+        """
+        self._enter_open()
+        try:
+            return self._batches.forget(app_id)
+        finally:
+            self._state.leave()
+
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout: float | None = None) -> bool:
         """Wait until the queue holds a message at ``offset`` or behind; False when ``timeout`` seconds have passed.
 
@@ -170,11 +228,12 @@ class MessageStore:
         store, when the message is not there: no more messages come.
         """
         validate_topic(topic)
-        if not 0 <= queue_id <= _MAX_QUEUE_ID:
-            raise InvalidValue(f"A queue id is 0 to {_MAX_QUEUE_ID}, not {queue_id}.")
+        if not 0 <= queue_id <= MAX_QUEUE_ID:
+            raise InvalidValue(f"A queue id is 0 to {MAX_QUEUE_ID}, not {queue_id}.")
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._arrived:
-            while self._next_offset(topic, queue_id) <= offset:
+            # Units of a batch that is being dispatched are there, and not for readers yet.
+            while not self._log.gate.state.is_open or self._next_offset(topic, queue_id) <= offset:
                 self._refuse_failed()
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
@@ -237,7 +296,7 @@ class MessageStore:
             self._ended = True
             clean = False
             try:
-                self._services.close_cleanly()
+                self._services.close_cleanly(self._batches.save)
                 clean = self._state.failure is None
             finally:
                 self._log.close()

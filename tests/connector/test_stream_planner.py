@@ -1,9 +1,7 @@
-"""Planning a stream, against a store that grows, loses its head and loses its tail."""
+"""Planning a stream against a store that grows: everything once, in order, within the limits, whatever crashes."""
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,80 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog import QueueInfo
-from pyspark_commitlog.errors import DataLossError, OffsetFormatError, OptionError, TailLostError
+from pyspark_commitlog.errors import DataLossError, OffsetFormatError, OptionError
 from pyspark_commitlog.options import parse_stream_options
-from pyspark_commitlog.stream_planner import StreamPlanner
-from tests.connector.sized_store import NewStore, SizedStore
+from tests.connector.planned_query import FROM_START, Query, all_rows, filled
+from tests.connector.sized_store import NewStore
 
 __all__: list[str] = []
-
-Json = dict[str, Any]
-FROM_START = {"subscribe": "orders,audit", "startingOffsets": "earliest"}
-
-
-class Query:
-    """What Spark does with a planner: write the end of a batch down, run it, commit it; and all over after a crash."""
-
-    def __init__(self, store: SizedStore, **options: str) -> None:
-        self.store = store
-        self.options = {"path": str(store.path)} | (options or FROM_START)
-        self.log: list[Json] = []
-        self.committed = 0
-        self.rows: list[tuple[str, int, int]] = []
-        self.restart()
-
-    def restart(self, **changed: str) -> None:
-        self.options |= changed
-        self.planner = StreamPlanner(self.store.reopen(), parse_stream_options(self.options))
-
-    def start(self) -> Json:
-        """What Spark takes the next batch to start from. It keeps text only."""
-        if self.committed:
-            return json.loads(json.dumps(self.log[self.committed - 1]))  # type: ignore[no-any-return]
-        return json.loads(json.dumps(self.planner.initial_offset()))  # type: ignore[no-any-return]
-
-    def plan(self, *, limited: bool = True) -> bool:
-        """Write the next batch to the log; False when there is none. Batch 0 is run even if empty."""
-        start = self.start()
-        end = self.planner.latest_offset(start, limited=limited)
-        if self.committed and json.dumps(end) == json.dumps(start):
-            return False
-        del self.log[self.committed :]
-        self.log.append(json.loads(json.dumps(end)))
-        return True
-
-    def read(self) -> list[tuple[str, int, int]]:
-        """The rows of the batch that was planned last."""
-        partitions = self.planner.partitions(self.start(), json.loads(json.dumps(self.log[self.committed])))
-        return [
-            (topic, queue_id, offset)
-            for partition in partitions
-            for topic, queue_id, start, stop in partition.ranges
-            for offset in range(start, stop)
-        ]
-
-    def commit(self) -> None:
-        self.rows += self.read()
-        self.committed += 1
-
-    def run(self, *, limited: bool = True, batches: int = 1000) -> None:
-        for _ in range(batches):
-            if not self.plan(limited=limited):
-                return
-            self.commit()
-
-
-def filled(new_store: NewStore, count: int = 10) -> SizedStore:
-    """Four queues of ``count`` messages of 200 bytes, one queue after the other; a file of the log holds five."""
-    store = new_store(log_file_size=1024)
-    for topic in ("orders", "audit"):
-        for queue_id in (0, 1):
-            store.append(topic, queue_id, [200] * count)
-    return store
-
-
-def all_rows(store: SizedStore) -> list[tuple[str, int, int]]:
-    return [(topic, queue_id, offset) for topic, queue_id, _, end in store.whole() for offset in range(end)]
 
 
 def test_everything_once_and_then_nothing_more(new_store: NewStore) -> None:
@@ -161,9 +91,6 @@ def test_starting_offsets_before_the_head_are_lost_data(new_store: NewStore) -> 
         query.plan()
 
 
-# -- what Spark does not keep for us -----------------------------------------------------------------------------------
-
-
 def test_the_first_batch_is_the_same_after_a_crash_although_latest_has_moved(new_store: NewStore) -> None:
     """Spark keeps the end of batch 0 only, and asks for the initial offset again."""
     store = filled(new_store)
@@ -230,9 +157,6 @@ def test_whatever_crashes_every_message_is_read_once_in_order(
         assert read == list(range(first, end))
 
 
-# -- limits ------------------------------------------------------------------------------------------------------------
-
-
 @given(st.integers(1, 50), st.integers(1, 10_000))
 def test_both_limits_hold_together(new_store: NewStore, rows: int, size: int) -> None:
     store = filled(new_store, 20)
@@ -269,167 +193,6 @@ def test_available_now_reads_what_was_there_when_it_began_and_ends(new_store: Ne
     query.restart()
     query.run()
     assert sorted(query.rows) == all_rows(store)
-
-
-# -- loss --------------------------------------------------------------------------------------------------------------
-
-
-def test_retention_ahead_of_the_query_is_lost_data(new_store: NewStore) -> None:
-    query = Query(filled(new_store))
-    query.run()
-    query.store.append("orders", 0, [200] * 10)
-    query.store.expire("orders", 0, 15)
-    with pytest.raises(DataLossError) as caught:
-        query.plan()
-    assert (caught.value.topic, caught.value.queue_id) == ("orders", 0)
-    assert (caught.value.wanted, caught.value.available) == ((10, 20), (15, 20))
-    assert "failOnDataLoss" in str(caught.value)
-
-
-def test_or_a_warning_and_on_from_the_earliest_left(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
-    query = Query(filled(new_store), **FROM_START, failOnDataLoss="false")
-    query.run()
-    query.store.append("orders", 0, [200] * 10)
-    query.store.expire("orders", 0, 15)
-    query.rows.clear()
-    query.run()
-    assert query.rows == [("orders", 0, offset) for offset in range(15, 20)]
-    assert "wanted offsets [10, 20), available are [15, 20)" in caplog.text
-
-
-@pytest.mark.parametrize("fail", ["true", "false"])
-def test_retention_between_planning_and_running(new_store: NewStore, fail: str) -> None:
-    query = Query(filled(new_store), **FROM_START, failOnDataLoss=fail)
-    assert query.plan()
-    query.store.expire("orders", 0, 5)
-    if fail == "true":
-        with pytest.raises(DataLossError, match=r"wanted offsets \[0, 10\), available are \[5, 10\)"):
-            query.read()
-    else:
-        assert next(row for row in query.read() if row[:2] == ("orders", 0)) == ("orders", 0, 5)
-
-
-def test_a_queue_that_is_gone_is_lost_data(new_store: NewStore) -> None:
-    query = Query(filled(new_store))
-    query.run()
-    query.store.delete_queue("audit", 1)
-    with pytest.raises(DataLossError, match="available are none"):
-        query.plan()
-    query.restart(failOnDataLoss="false")
-    query.run()
-    assert query.committed == 2
-    query.store.append("audit", 1, [200])
-    query.run()
-    assert query.rows[-1] == ("audit", 1, 0)
-
-
-def test_a_tail_that_is_gone_is_noticed(new_store: NewStore) -> None:
-    query = Query(filled(new_store))
-    query.run()
-    query.store.truncate("audit", 1, 7)
-    with pytest.raises(TailLostError, match=r"planned up to offset 10, but the queue now ends at 7"):
-        query.plan()
-
-
-def test_or_a_warning_and_on_from_the_end_there_is(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
-    query = Query(filled(new_store), **FROM_START, failOnDataLoss="false")
-    query.run()
-    query.store.truncate("audit", 1, 7)
-    query.rows.clear()
-    query.run()
-    assert "now ends at 7" in caplog.text
-    query.store.append("audit", 1, [200] * 5)
-    query.run()
-    assert query.rows == [("audit", 1, offset) for offset in range(7, 12)]
-
-
-def test_a_tail_that_was_replaced_is_noticed_though_the_queue_is_longer_than_before(new_store: NewStore) -> None:
-    query = Query(filled(new_store))
-    query.run()
-    query.store.truncate("audit", 1, 7)
-    query.store.append("audit", 1, [200] * 5)
-    with pytest.raises(TailLostError, match="message at offset 9 is not the one"):
-        query.plan()
-    query.restart()
-    with pytest.raises(TailLostError, match="message at offset 9 is not the one"):
-        query.plan()
-
-
-def test_or_a_warning_once(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
-    query = Query(filled(new_store), **FROM_START, failOnDataLoss="false")
-    query.run()
-    query.store.truncate("audit", 1, 7)
-    query.store.append("audit", 1, [200] * 5)
-    query.rows.clear()
-    query.run()
-    assert query.rows == [("audit", 1, 10), ("audit", 1, 11)]
-    caplog.clear()
-    query.restart()
-    query.store.append("audit", 1, [200])
-    query.run()
-    assert caplog.records == []
-
-
-def test_a_replaced_tail_of_the_same_length_is_noticed_at_the_restart(new_store: NewStore) -> None:
-    query = Query(filled(new_store))
-    query.run()
-    query.store.truncate("audit", 1, 7)
-    query.store.append("audit", 1, [200] * 3)
-    query.restart()
-    with pytest.raises(TailLostError):
-        query.plan()
-
-
-def test_a_replaced_tail_of_the_same_length_is_not_read_over(new_store: NewStore) -> None:
-    """A running query does not look into idle queues on every trigger, but before it reads anything behind."""
-    query = Query(filled(new_store))
-    query.run()
-    query.store.truncate("audit", 1, 7)
-    query.store.append("audit", 1, [200] * 3)
-    query.plan()
-    query.store.append("audit", 1, [200])
-    with pytest.raises(TailLostError):
-        query.plan()
-
-
-@pytest.mark.parametrize("fail", ["true", "false"])
-def test_a_batch_planned_before_a_crash_is_not_run_on_another_tail(new_store: NewStore, fail: str) -> None:
-    query = Query(filled(new_store), **FROM_START, failOnDataLoss=fail)
-    assert query.plan()
-    query.store.truncate("audit", 1, 5)
-    query.store.append("audit", 1, [200] * 9)
-    query.restart()
-    if fail == "true":
-        with pytest.raises(TailLostError, match="message at offset 9"):
-            query.read()
-    else:
-        assert len(query.read()) == 40
-
-
-@pytest.mark.parametrize("fail", ["true", "false"])
-def test_a_batch_planned_before_a_crash_whose_end_is_gone(new_store: NewStore, fail: str) -> None:
-    query = Query(filled(new_store), **FROM_START, failOnDataLoss=fail)
-    assert query.plan()
-    query.store.truncate("audit", 1, 5)
-    query.restart()
-    if fail == "true":
-        with pytest.raises(TailLostError, match="ends at 5"):
-            query.read()
-    else:
-        assert len(query.read()) == 35
-
-
-def test_retention_that_has_taken_the_fence_is_no_loss(new_store: NewStore) -> None:
-    query = Query(filled(new_store))
-    query.run()
-    query.store.append("orders", 0, [200])
-    query.store.expire("orders", 0, 10)
-    query.restart()
-    query.run()
-    assert query.rows[-1] == ("orders", 0, 10)
-
-
-# -- the rest ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_topic_left_out_of_the_subscription_is_kept_in_mind(new_store: NewStore) -> None:
@@ -499,9 +262,3 @@ def test_the_same_offset_twice_is_no_batch(new_store: NewStore) -> None:
     query = Query(filled(new_store))
     query.run()
     assert query.planner.partitions(query.log[-1], query.log[-1]) == []
-
-
-def test_warnings_reach_the_packages_logger(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger="pyspark_commitlog"):
-        test_or_a_warning_and_on_from_the_earliest_left(new_store, caplog)
-    assert all(record.name.startswith("pyspark_commitlog.") for record in caplog.records)

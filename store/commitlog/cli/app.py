@@ -36,13 +36,16 @@ class _Commands(TyperGroup):
         return result
 
 
+txn = typer.Typer(help="Batches that applications and streaming queries have committed.", no_args_is_help=True)
 app = typer.Typer(
     cls=_Commands,
-    help="Look into a RocketMQ store directory: no broker, no lock, nothing is written but by 'produce'.",
+    help="Look into a RocketMQ store directory: no broker, no lock, only 'produce' and 'txn reset' write.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+app.add_typer(txn, name="txn")
 
 StorePath = Annotated[str, typer.Argument(metavar="PATH", help="The store directory (it holds 'commitlog').")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
@@ -233,6 +236,34 @@ def produce(
     try:
         put.put_batches(store, batches, as_json=as_json)
     except (BadLine, put.Refused) as error:
+        _say(error)
+        raise typer.Exit(1) from error
+
+
+@txn.command("ls")
+def txn_list(path: StorePath, as_json: AsJson = False) -> None:
+    """The last batch of every application or streaming query. Takes no lock."""
+    from commitlog.cli.txn import print_batches
+
+    with StoreReader.open(path) as reader:
+        print_batches(reader.batches(), as_json=as_json)
+
+
+@txn.command("reset")
+def txn_reset(
+    path: StorePath,
+    application: Annotated[str, typer.Argument(metavar="QUERY", help="A query's id, or an application's.")],
+    lock_timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for another owner.")] = 0.0,
+) -> None:
+    """Forget what a query or application has committed: its next batch is written, whatever its number.
+
+    Messages stay as they are. Takes the store's lock. Exit code 1 when the store does not know it.
+    """
+    from commitlog.cli.txn import forget
+
+    try:
+        print(forget(path, application, lock_timeout))
+    except InvalidValue as error:
         _say(error)
         raise typer.Exit(1) from error
 

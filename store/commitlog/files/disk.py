@@ -34,7 +34,6 @@ __all__ = [
     "create_file",
     "data_extents",
     "directory_signature",
-    "drop_pages",
     "exists",
     "file_key",
     "file_signature",
@@ -51,9 +50,9 @@ __all__ = [
     "mapped_bytes",
     "open_file",
     "open_for_writing",
-    "populate_pages",
     "read_at",
     "read_file",
+    "read_into",
     "remove_directory",
     "rename",
     "size_of",
@@ -71,10 +70,6 @@ __all__ = [
 # What can be written: anything that lays its bytes open. (numpy's arrays do; their type says so from Python 3.12 on.)
 Bytes: TypeAlias = Any
 
-# Linux's number; Python's mmap module has no name for it.
-_MADV_POPULATE_READ = 22
-# What it answers where touching a page would kill the process: beyond the end, or a page the memory has lost.
-_UNREADABLE = (errno.EFAULT, getattr(errno, "EHWPOISON", errno.EFAULT))
 # The unit of st_blocks, whatever the file system's own is.
 _STAT_BLOCK_SIZE = 512
 
@@ -138,6 +133,14 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
         parts.append(data)
         missing -= len(data)
     return b"".join(parts)
+
+
+def read_into(descriptor: int, buffer: bytearray, offset: int) -> int:
+    """Fill ``buffer`` with the bytes from ``offset``; how many there were, fewer only at the end of the file."""
+    view, done = memoryview(buffer), 0
+    while done < len(buffer) and (count := os.preadv(descriptor, [view[done:]], offset + done)):
+        done += count
+    return done
 
 
 def read_file(path: str, limit: int) -> bytes:
@@ -211,27 +214,6 @@ def map_file(descriptor: int, size: int) -> mmap.mmap:
     return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
 
 
-def populate_pages(mapping: mmap.mmap, start: int, stop: int) -> bool:
-    """Fault in ``[start, stop)`` in one call, which is cheaper than page by page; False where there is no such call
-    (before Linux 5.14). ``OSError`` (EFAULT) where a page cannot be had: touching it would kill the process."""
-    first = start - start % mmap.PAGESIZE
-    try:
-        mapping.madvise(_MADV_POPULATE_READ, first, stop - first)
-    except OSError as error:
-        if error.errno in _UNREADABLE:
-            raise
-        # Not every kernel has it, and not every sandbox allows it; page by page works everywhere.
-        return False
-    return True
-
-
-def drop_pages(mapping: mmap.mmap, start: int, stop: int) -> None:
-    """Give back the pages of ``[start, stop)``: they stay in the page cache, but no longer count as this process's."""
-    first = start - start % mmap.PAGESIZE
-    if hasattr(mmap, "MADV_DONTNEED"):
-        mapping.madvise(mmap.MADV_DONTNEED, first, stop - first)
-
-
 def mapped_bytes(mapping: mmap.mmap, start: int, stop: int) -> npt.NDArray[np.uint8]:
     """The bytes ``[start, stop)`` of a mapping, without a copy. The array keeps the mapping alive."""
     return np.frombuffer(mapping, np.uint8, stop - start, start)
@@ -279,12 +261,8 @@ def allocate(descriptor: int, offset: int, length: int) -> None:
 def write_at(descriptor: int, data: Bytes, offset: int) -> None:
     """Write all of ``data`` at ``offset``. ``OSError``; then an unknown part of it may have been written."""
     written = os.pwrite(descriptor, data, offset)
-    length = len(data)
-    if written == length:
-        return
-    view = memoryview(data)
-    while written < length:
-        written += os.pwrite(descriptor, view[written:], offset + written)
+    while written < len(data):
+        written += os.pwrite(descriptor, memoryview(data)[written:], offset + written)
 
 
 def sync(descriptor: int) -> None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from commitlog.errors import FileChanged
 from commitlog.files import disk
+from commitlog.files.memory import drop_pages, populate_pages
 
 __all__ = ["MappedFile"]
 
@@ -80,13 +81,13 @@ class MappedFile:
             low = high = start
         if populate and self._populates and stop > high:
             try:
-                self._populates = disk.populate_pages(mapping, max(start, high), stop)
+                self._populates = populate_pages(mapping, max(start, high), stop)
             except OSError as error:
                 raise self._truncated(f"cannot be read from {start} to {stop} ({error.strerror})") from error
         high = max(high, stop)
         keep_from = min(start, high - _RESIDENT_SIZE)
         if low < keep_from:
-            disk.drop_pages(mapping, low, keep_from)
+            drop_pages(mapping, low, keep_from)
             low = keep_from
         self._resident = (low, high)
 
@@ -101,7 +102,7 @@ class MappedFile:
         """Give back all resident pages of the mapping. Bytes already handed out are read from the file again."""
         low, high = self._resident
         if self._mapping is not None and low < high:
-            disk.drop_pages(self._mapping, low, min(high, len(self._mapping)))
+            drop_pages(self._mapping, low, min(high, len(self._mapping)))
         self._resident = (0, 0)
 
     def close(self) -> None:

@@ -1,11 +1,17 @@
-"""Memory that stays in memory: locked against being swapped out, read ahead by the kernel."""
+"""Pages of memory: locked against being swapped out, read ahead by the kernel, brought in and given back."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 
-__all__ = ["lock_memory", "will_need"]
+__all__ = ["drop_pages", "lock_memory", "populate_pages", "will_need"]
+
+# Linux's number; Python's mmap module has no name for it.
+_MADV_POPULATE_READ = 22
+# What it answers where touching a page would kill the process: beyond the end, or a page the memory has lost.
+_UNREADABLE = (errno.EFAULT, getattr(errno, "EHWPOISON", errno.EFAULT))
 
 
 def lock_memory(view: memoryview) -> bool:
@@ -19,3 +25,24 @@ def will_need(mapping: mmap.mmap) -> None:
     """Tell the kernel that all of a mapping will be used soon."""
     if hasattr(mmap, "MADV_WILLNEED"):
         mapping.madvise(mmap.MADV_WILLNEED)
+
+
+def populate_pages(mapping: mmap.mmap, start: int, stop: int) -> bool:
+    """Fault in ``[start, stop)`` in one call, which is cheaper than page by page; False where there is no such call
+    (before Linux 5.14). ``OSError`` (EFAULT) where a page cannot be had: touching it would kill the process."""
+    first = start - start % mmap.PAGESIZE
+    try:
+        mapping.madvise(_MADV_POPULATE_READ, first, stop - first)
+    except OSError as error:
+        if error.errno in _UNREADABLE:
+            raise
+        # Not every kernel has it, and not every sandbox allows it; page by page works everywhere.
+        return False
+    return True
+
+
+def drop_pages(mapping: mmap.mmap, start: int, stop: int) -> None:
+    """Give back the pages of ``[start, stop)``: they stay in the page cache, but no longer count as this process's."""
+    first = start - start % mmap.PAGESIZE
+    if hasattr(mmap, "MADV_DONTNEED"):
+        mapping.madvise(mmap.MADV_DONTNEED, first, stop - first)

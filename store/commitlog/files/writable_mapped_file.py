@@ -22,15 +22,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from commitlog.errors import DiskFull, StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
-from commitlog.files.memory import lock_memory, will_need
+from commitlog.files.memory import drop_pages, lock_memory, will_need
 from commitlog.files.transient_store_pool import PooledBuffer
 
-__all__ = ["FENCED", "NO_SPACE", "TEMPORARY_SUFFIX", "WritableMappedFile", "make_file"]
+__all__ = ["FENCED", "NO_SPACE", "TEMPORARY_SUFFIX", "WritableMappedFile", "make_file", "new_file"]
 
 # What a file is called until it is whole.
 TEMPORARY_SUFFIX = ".tmp"
@@ -51,33 +51,46 @@ def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False)
 
     ``sparse`` leaves the space to be taken when it is written. ``DiskFull``, ``StoreIOError``; then nothing is left.
     """
-    temporary = path + TEMPORARY_SUFFIX
-    made = temporary
+
+    def prepare(descriptor: int) -> None:
+        if sparse:
+            disk.truncate(descriptor, size)
+        else:
+            disk.allocate(descriptor, 0, size)
+        if warm:
+            _write_zeros(descriptor, 0, size)
+
     try:
-        if disk.exists(temporary):
-            disk.unlink(temporary)
-        descriptor = disk.create_file(temporary)
-        try:
-            if sparse:
-                disk.truncate(descriptor, size)
-            else:
-                disk.allocate(descriptor, 0, size)
-            if warm:
-                _write_zeros(descriptor, 0, size)
-            disk.sync(descriptor)
-        finally:
-            disk.close(descriptor)
-        disk.rename(temporary, path)
-        made = path
-        disk.sync_directory(os.path.dirname(path))
+        disk.close(new_file(path, prepare))
     except OSError as error:
-        # Also under its own name: with that not on the device, the file is not to be used.
-        _remove_quietly(made)
         if error.errno in NO_SPACE:
             raise DiskFull(
                 f"make a file of {size} bytes at", path=path, cause=error, advice="Free some space and put again."
             ) from error
         raise StoreIOError("make the file", path=path, cause=error) from error
+
+
+def new_file(path: str, prepare: Callable[[int], None]) -> int:
+    """Make a file that is whole or not there at all, whenever the machine stops; its descriptor, open for writing.
+
+    ``prepare`` gets the descriptor and gives the file its size. ``OSError``; then nothing is left.
+    """
+    temporary = made = path + TEMPORARY_SUFFIX
+    if disk.exists(temporary):
+        disk.unlink(temporary)
+    descriptor = disk.create_file(temporary)
+    try:
+        prepare(descriptor)
+        disk.sync(descriptor)
+        disk.rename(temporary, path)
+        made = path
+        disk.sync_directory(os.path.dirname(path))
+    except OSError:
+        disk.close(descriptor)
+        # Also under its own name: with that not on the device, the file is not to be used.
+        _remove_quietly(made)
+        raise
+    return descriptor
 
 
 def _remove_quietly(path: str) -> None:
@@ -139,6 +152,22 @@ class WritableMappedFile(MappedFile):
         self.wrote_position += length
         self.committed_position = self.wrote_position
 
+    def write_ahead(self, data: disk.Bytes, position: int) -> None:
+        """Write ``data`` behind the wrote position, which stays: for ``advance`` to count, or not. ``StoreIOError``."""
+        if self._buffer is not None:
+            self._buffer.view[position : position + len(data)] = data
+        else:
+            self._write(data, position)
+
+    def advance(self, position: int) -> None:
+        """Count what was written ahead up to ``position``."""
+        if position >= self.capacity:
+            self.skip_to_end()
+            return
+        self.wrote_position = position
+        if self._buffer is None:
+            self.committed_position = position
+
     def _mapped(self) -> bool:
         """Whether small writes go through the mapping. What they dirtied stays with the process for a while only."""
         if self._window is None:
@@ -155,7 +184,7 @@ class WritableMappedFile(MappedFile):
                 return False
             self._dropped = self.wrote_position
         if self.wrote_position - self._dropped >= _RESIDENT:
-            disk.drop_pages(self._window, self._dropped, self.wrote_position)
+            drop_pages(self._window, self._dropped, self.wrote_position)
             self._dropped = self.wrote_position
         return True
 

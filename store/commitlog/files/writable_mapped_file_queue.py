@@ -208,17 +208,21 @@ class WritableMappedFileQueue:
         if last is not None and not last.is_full:
             return last
         base = self.flushed_where - self.flushed_where % self.file_size if last is None else last.base + last.capacity
-        path = self._path_of(base)
-        self._allocator.make(path, self.file_size)
-        # A file that was made ahead may have failed to get its name to the device, and nobody was told.
-        self._sync_directory()
-        file = WritableMappedFile.open(path, base)
+        file = self.made(base)
         if self.pool is not None and (buffer := self.pool.borrow()) is not None:
             file.use_buffer(buffer)
         elif self._warm:
             file.warm()
         self.files.append(file)
         return file
+
+    def made(self, base: int) -> WritableMappedFile:
+        """The file of that base, made if need be, and not yet one of the log. What ``FileAllocator`` raises."""
+        path = self._path_of(base)
+        self._allocator.make(path, self.file_size)
+        # A file that was made ahead may have failed to get its name to the device, and nobody was told.
+        self._sync_directory()
+        return WritableMappedFile.open(path, base)
 
     def appended(self) -> None:
         """Called under the put lock after an append: without a pool, what was written is committed."""

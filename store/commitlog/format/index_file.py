@@ -32,7 +32,7 @@ Source: RocketMQ ``store/index/IndexHeader.java``, ``store/index/IndexFile.java`
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,7 +142,12 @@ def decode_header(data: bytes | memoryview) -> IndexHeader:
 
 def encode_header(header: IndexHeader) -> bytes:
     """The 40 bytes of a header. ``InvalidValue`` for a number that does not fit its field."""
-    return _pack("header", _HEADER, astuple(header))
+    return _pack("header", _HEADER, _values(header))
+
+
+def _values(header: IndexHeader) -> tuple[int, ...]:
+    """The fields in their order. (``dataclasses.astuple`` copies each, and queries look at many headers.)"""
+    return tuple(getattr(header, name) for name, _ in _HEADER_FIELDS)
 
 
 def check_header(header: IndexHeader, slot_count: int, capacity: int) -> HeaderProblem | None:
@@ -153,7 +158,7 @@ def check_header(header: IndexHeader, slot_count: int, capacity: int) -> HeaderP
     longest = 2**63 - 1
     highest = (longest, longest, longest, longest, slot_count, capacity)
     at = 0
-    for (name, code), value, limit in zip(_HEADER_FIELDS, astuple(header), highest, strict=True):
+    for (name, code), value, limit in zip(_HEADER_FIELDS, _values(header), highest, strict=True):
         if not 0 <= value <= limit:
             return HeaderProblem(name, at, "at least 0" if limit == longest else f"0 to {limit}", value)
         at += struct.calcsize(">" + code)

@@ -156,14 +156,14 @@ class Refusals:
     kept: BoolArray
     found: list[Refusal] = field(default_factory=list)
     # The row's topic and queue, for people.
-    context: Callable[[int], str] = "row {}".format
+    context: Callable[[int], str] = "".format
 
     def add(self, wrong: BoolArray, why: Callable[[int], str], kind: RefusalKind = RefusalKind.MESSAGE_ILLEGAL) -> None:
         """Refuse the rows where ``wrong`` is set; ``why`` gives the end of a sentence for a row."""
         if not wrong.any():
             return
         for row in np.flatnonzero(wrong & self.kept).tolist():
-            self.found.append(Refusal(row, kind, f"Message in {self.context(row)}: {why(row)}."))
+            self.found.append(Refusal(row, kind, self.context(row), why(row)))
         self.kept &= ~wrong
 
 
@@ -208,7 +208,7 @@ def message_columns(
     # People look for the queue that they gave, also where another was chosen instead.
     told = np.where(is_given, chosen.values, given_ids)
     refusals.context = lambda row: _context(
-        row, names[codes[row]] if codes[row] >= 0 else None, int(told[row]) if is_given[row] or told[row] >= 0 else None
+        names[codes[row]] if codes[row] >= 0 else None, int(told[row]) if is_given[row] or told[row] >= 0 else None
     )
     _refuse_topics(names, codes, refusals)
     bodies = large_binary_of(table.column(_spelling(table, "body")))
@@ -281,9 +281,9 @@ def _column(table: Rows, name: str) -> pa.Array | None:
     return column
 
 
-def _context(row: int, topic: str | None, queue_id: int | None) -> str:
+def _context(topic: str | None, queue_id: int | None) -> str:
     queue = "no queue given" if queue_id is None else f"queue {queue_id}"
-    return f"row {row} ({'no topic' if topic is None else f'topic {topic!r}'}, {queue})"
+    return f"{'no topic' if topic is None else f'topic {topic!r}'}, {queue}"
 
 
 def _topics(column: pa.Array | None, default: str | None, count: int) -> tuple[list[str], npt.NDArray[np.int32]]:

@@ -1,8 +1,8 @@
 """Messages in columns to whole records, many at once: what a bulk put appends, and what a writer elsewhere stages.
 
-It needs no store. What only the owner of a store knows comes later: the three late fields, and the queue ids of rows
-that left the choice to it (``record_encode.patch_late_fields``, ``patch_queue_ids``). Chunks of 16,384 to 32,768 rows
-of up to 1 KiB are the fastest, since their bytes stay in the processor's cache from one step to the next.
+It needs no store. What only its owner knows comes later: the three late fields (``record_encode.patch_late_fields``).
+Chunks of 16,384 to 32,768 rows of up to 1 KiB are the fastest, since their bytes stay in the processor's cache from one
+step to the next.
 """
 
 from __future__ import annotations
@@ -15,15 +15,26 @@ import pyarrow as pa
 
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import BoolArray, Int64Array
+from commitlog.format.body_compression import BodyCompression, compress_bodies
 from commitlog.format.message_columns import MessageColumns, Refusals, Rows, message_columns
 from commitlog.format.message_properties import join_properties
 from commitlog.format.message_queues import sharding_hashes
 from commitlog.format.message_rules import SCHEDULE_TOPIC, MessageLimits, Refusal, RefusalKind
-from commitlog.format.properties import DELAY, KEYS, MAX_PROPERTIES_SIZE, REAL_QID, REAL_TOPIC, SHARDING_KEY, TAGS
+from commitlog.format.properties import (
+    DELAY,
+    KEYS,
+    MAX_PROPERTIES_SIZE,
+    REAL_QID,
+    REAL_TOPIC,
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+)
 from commitlog.format.record_encode import EncodedRecords, TopicRows, binary_parts, encode_records, new_headers
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+from commitlog.format.unique_key import unique_keys_to_write
 
-__all__ = ["EncodedMessages", "encode_messages"]
+__all__ = ["EncodedMessages", "encode_messages", "queues_of"]
 
 _MAX_PORT = 65_535
 _V6_FLAGS = {"born": BORNHOST_V6_FLAG, "store": STOREHOSTADDRESS_V6_FLAG}
@@ -59,12 +70,16 @@ def encode_messages(
     limits: MessageLimits | None = None,
     trailing_separator: bool = True,
     queue_ids: npt.NDArray[np.int32] | None = None,
+    unique_keys: pa.Array | None = None,
+    compression: BodyCompression | None = None,
 ) -> EncodedMessages:
     """The rows as records whose late fields are zero. See ``message_columns`` for the columns.
 
     ``topic`` and ``born_timestamp_ms`` are those of rows without their own; hosts are an ip of 4 or 16 bytes and a
     port; ``queue_ids``, when given, are those that ``message_queues.resolve_queue_ids`` chose for all rows.
-    ``InvalidValue`` for columns or hosts that cannot be, and for a delayed message without a queue: the queue is
+    ``unique_keys`` gives a UNIQ_KEY to each row that has none among its properties, stored before KEYS; null for none.
+    ``compression`` packs the large bodies; the limit of a body's size is that of the body as given.
+    ``InvalidValue`` for columns, hosts or keys that cannot be, and for a delayed message without a queue: the queue is
     stored among its properties, so it must be chosen before.
     """
     limits = limits or MessageLimits()
@@ -74,7 +89,7 @@ def encode_messages(
         table, topic=topic, born_timestamp_ms=born_timestamp_ms, limits=limits, queue_ids=queue_ids
     )
     delayed = columns.delay_levels > 0
-    properties = _properties(columns, delayed, trailing_separator)
+    properties = _properties(columns, delayed, unique_keys, trailing_separator)
     refusals = columns.refusals
     _refuse_properties(properties, refusals)
     topics, codes, queues = list(columns.topics), columns.topic_codes, columns.queue_ids
@@ -96,6 +111,9 @@ def encode_messages(
     host_flags = sum(_V6_FLAGS[side] for side, (ip, _) in hosts.items() if len(ip) == 16)
     headers = new_headers(len(rows), host_flags)
     headers["queue_id"], headers["flag"], headers["born_timestamp"] = queues, flags, times
+    if compression is not None:
+        bodies, packed_flags = compress_bodies(bodies, compression)
+        headers["sys_flag"] |= packed_flags
     for side, (ip, port) in hosts.items():
         headers[f"{side}_ip"], headers[f"{side}_port"] = np.void(ip), port
     return EncodedMessages(
@@ -120,8 +138,12 @@ def _hosts(born_host: tuple[bytes, int], store_host: tuple[bytes, int]) -> dict[
     return hosts
 
 
-def _properties(columns: MessageColumns, delayed: BoolArray, trailing_separator: bool) -> pa.LargeBinaryArray:
-    own = [(KEYS, columns.keys), (SHARDING_KEY, columns.sharding_keys), (TAGS, columns.tags)]
+def _properties(
+    columns: MessageColumns, delayed: BoolArray, unique_keys: pa.Array | None, trailing_separator: bool
+) -> pa.LargeBinaryArray:
+    if unique_keys is not None:
+        unique_keys = unique_keys_to_write(unique_keys, columns.others, len(delayed))
+    own = [(UNIQ_KEY, unique_keys), (KEYS, columns.keys), (SHARDING_KEY, columns.sharding_keys), (TAGS, columns.tags)]
     if delayed.any():
         open_rows = np.flatnonzero(delayed & (columns.queue_ids < 0) & columns.refusals.kept)
         if len(open_rows):
@@ -159,3 +181,15 @@ def _used_topics(names: list[str], codes: npt.NDArray[np.int32]) -> tuple[list[s
     places = np.zeros(len(names), np.int32)
     places[used] = np.arange(len(used))
     return [names[code] for code in used.tolist()], places[codes]
+
+
+def queues_of(encoded: EncodedMessages) -> tuple[Int64Array, list[tuple[str, int]]]:
+    """Each record's place among the distinct queues, and these: topic and queue id."""
+    if not len(encoded.rows):
+        return np.zeros(0, np.int64), []
+    keys = encoded.topic_codes.astype(np.int64) << 32 | encoded.queue_ids.astype(np.int64)
+    if (keys == keys[0]).all():
+        return np.zeros(len(keys), np.int64), [(encoded.topics[int(keys[0] >> 32)], int(keys[0] & 0xFFFF_FFFF))]
+    distinct, places = np.unique(keys, return_inverse=True)
+    names = [(encoded.topics[key >> 32], key & 0xFFFF_FFFF) for key in distinct.tolist()]
+    return places, names

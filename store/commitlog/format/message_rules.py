@@ -89,11 +89,23 @@ class RefusalKind(enum.Enum):
 
 
 class Refusal(NamedTuple):
-    """A message that no store takes: its row in the input, what kind of fault, and a sentence for people."""
+    """A message that no store takes: its row in the input, what kind of fault, its topic and queue, and the fault."""
 
     row: int
     kind: RefusalKind
-    reason: str
+    context: str
+    why: str
+
+    @property
+    def reason(self) -> str:
+        """A sentence for people."""
+        return self.told(f"row {self.row}")
+
+    def told(self, place: str) -> str:
+        """The sentence, for who knows the row by another number."""
+        return (
+            f"Message in {place} ({self.context}): {self.why}." if self.context else f"Message in {place}: {self.why}."
+        )
 
 
 def name_fault(name: str) -> str | None:

@@ -10,20 +10,31 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from commitlog.errors import CommitLogError, DiskFull, InvalidValue, StoreIOError
+from commitlog.files.frame_space import FrameSpace
 from commitlog.files.writable_mapped_file import WritableMappedFile
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.format.batch_frame import join_checksums
 from commitlog.format.message_record import patch_late
 from commitlog.format.record import FILLER_SIZE, encode_filler
 from commitlog.format.record_encode import EncodedRecords, patch_late_fields
+from commitlog.format.staged_block import StagedBlock
 
-__all__ = ["Appended", "AppendedRows", "CommitLogWriter", "LogFenced", "QueueUnknown"]
+__all__ = [
+    "Appended",
+    "AppendedFrame",
+    "AppendedRows",
+    "CommitLogWriter",
+    "FrameHead",
+    "LogFenced",
+    "QueueUnknown",
+]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -45,6 +56,15 @@ class Appended(NamedTuple):
     end: int
 
 
+class AppendedFrame(NamedTuple):
+    """Where a frame went: its first record, the log's end behind it, how many records follow the first, and when."""
+
+    physical_offset: int
+    end: int
+    rows: int
+    store_timestamp: int
+
+
 class AppendedRows(NamedTuple):
     """Where many messages went, one value a row; ``end`` is the log's end behind the last.
 
@@ -58,6 +78,17 @@ class AppendedRows(NamedTuple):
     end: int
     written: int
     error: Exception | None
+
+
+class FrameHead(Protocol):
+    """What stands before the messages of a frame, and can be made only when they are written."""
+
+    size: int
+    host_flags: int
+
+    def record(self, length: int, rows: int, checksum: int, /) -> bytearray:
+        """The record, its late fields zero, for a frame of so many bytes and rows behind it."""
+        ...
 
 
 class CommitLogWriter:
@@ -96,17 +127,14 @@ class CommitLogWriter:
         """A record never spans two files, and each file keeps room for a blank filler."""
         return self.files.file_size - FILLER_SIZE
 
-    def append(self, record: bytearray, sys_flags: int, topic: str, queue_id: int, *, has_unit: bool) -> Appended:
-        """Append one encoded record. ``StoreIOError``, ``DiskFull``, ``TimeoutError``: no queue offset was taken.
-
-        ``LogFenced``, ``QueueUnknown``: nothing was written.
-        """
-        return self.append_batch([record], sys_flags, topic, queue_id, has_unit=has_unit)
-
     def append_batch(
         self, records: list[bytearray], sys_flags: int, topic: str, queue_id: int, *, has_unit: bool
     ) -> Appended:
-        """Append the records of one queue in one piece, in one file; where the first one went."""
+        """Append the records of one queue in one piece, in one file; where the first one went.
+
+        ``StoreIOError``, ``DiskFull``, ``TimeoutError``: no queue offset was taken. ``LogFenced``, ``QueueUnknown``:
+        nothing was written.
+        """
         with self.lock:
             self._refuse_fenced()
             self.locked_at = time.monotonic()
@@ -259,6 +287,97 @@ class CommitLogWriter:
         file.append(patched.data[begin : int(starts[stop])])
         self.files.appended()
         return stop
+
+    def append_frame(self, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]) -> AppendedFrame:
+        """Append a record to ``queue`` and all blocks behind it, so that all of it is in the log or nothing.
+
+        Other puts wait. ``StoreIOError``, ``DiskFull``, ``TimeoutError``, and what ``blocks`` raises: nothing is in the
+        log. ``LogFenced``, ``QueueUnknown``, ``InvalidValue``: nothing was written.
+        """
+        with self.lock:
+            self._refuse_fenced()
+            self.locked_at = time.monotonic()
+            space: FrameSpace | None = None
+            try:
+                self._file_with_room(head.size)
+                space = FrameSpace(self.files)
+                return self._append_frame(space, head, queue, blocks)
+            except BaseException as error:
+                self._fence_unless_settled(error)
+                if space is not None and self.failure is None:
+                    self._discard(space)
+                raise
+            finally:
+                self.locked_at = 0.0
+
+    def _append_frame(
+        self, space: FrameSpace, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]
+    ) -> AppendedFrame:
+        now = self._now()
+        offsets = {queue: self._queue_offset(queue) + 1}
+        space.skip(head.size)
+        first = space.position
+        rows = checksum = 0
+        last_record = space.start
+        for block in blocks:
+            if not len(block):
+                continue
+            last_record = self._write_block(space, block, offsets, now)
+            checksum = join_checksums(checksum, block.crc, len(block.records.data))
+            rows += len(block)
+            self.locked_at = time.monotonic()  # it goes on, so nobody is to be told that the disk is too busy
+        end = space.position
+        record = head.record(end - first, rows, checksum)
+        patch_late(record, head.host_flags, offsets[queue] - 1, space.start, now)
+        space.write_at_start(record)
+        self._unsettled = True
+        space.publish()
+        self._queue_offsets.update(offsets)
+        self.last_store_timestamp = now
+        self.last_record = last_record
+        self._unsettled = False
+        return AppendedFrame(space.start, end, rows, now)
+
+    def _write_block(self, space: FrameSpace, block: StagedBlock, offsets: dict[tuple[str, int], int], now: int) -> int:
+        """Write a block's records, each with its place and its queue offset; where the last one starts."""
+        starts, codes = block.records.starts, block.queue_codes
+        largest = int(block.records.sizes.max())
+        if largest > self.largest_record:
+            raise InvalidValue(
+                f"A record takes {largest} bytes; with files of {self.files.file_size} bytes at most "
+                f"{self.largest_record} fit."
+            )
+        bases = np.array([offsets.setdefault(name, self._queue_offset(name)) for name in block.queues], np.int64)
+        queue_offsets = bases[codes] + _ranks(codes, len(bases))
+        for name, count in zip(block.queues, np.bincount(codes, minlength=len(bases)).tolist(), strict=True):
+            offsets[name] += count
+        row = place = 0
+        while row < len(block):
+            begin = int(starts[row])
+            stop = int(np.searchsorted(starts, begin + space.room - FILLER_SIZE, side="right")) - 1
+            if stop <= row:
+                space.end_file(encode_filler(space.room))
+                continue
+            places = starts[row:stop] - begin + space.position
+            patched = patch_late_fields(
+                EncodedRecords(block.records.data, starts[row : stop + 1]),
+                host_flags=block.host_flags,
+                queue_offsets=queue_offsets[row:stop],
+                physical_offsets=places,
+                store_timestamps=np.full(stop - row, now, np.int64),
+            )
+            space.write(patched.data[begin : int(starts[stop])])
+            row, place = stop, int(places[-1])
+        return place
+
+    def _discard(self, space: FrameSpace) -> None:
+        try:
+            space.discard()
+        except BaseException as error:
+            # What was written behind the log's end may come back.
+            self.failure = error
+            self.on_failure(error)
+            raise
 
 
 def _nobody(error: BaseException) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from commitlog.errors import CorruptRecord
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
-from commitlog.format.checkpoint import MAX_TIMESTAMP_MS, CheckpointMark
+from commitlog.format.checkpoint import MAX_TIMESTAMP_MS, TRUST_MARGIN_MS, CheckpointMark
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.dispatch_request import (
     DispatchRequests,
@@ -28,6 +28,8 @@ from commitlog.format.dispatch_request import (
 )
 from commitlog.format.record import Corrupt, Filler, Torn, field_offset
 from commitlog.format.record_scan import RecordScan, Stop, scan_records
+from commitlog.log.batch_frames import FoundFrame, frames_in, is_whole
+from commitlog.log.batch_gate import BatchGate
 from commitlog.log.index_writer import IndexWriter
 from commitlog.log.log_walk import LogEnd, find_by_time, find_record, walk
 from commitlog.log.queue_writers import QueueWriters, names_directory
@@ -38,8 +40,6 @@ __all__ = ["Progress", "Recovered", "Recovery", "RecoveryPolicy"]
 # Called with the bytes of the log that were scanned, and how many there are at most.
 Progress = Callable[[int, int], None]
 
-# RocketMQ's own margin between the checkpoint's times and what is trusted.
-_MARGIN_MS = 3_000
 # A store that was closed cleanly, by whomever, is scanned from its third file from the end, as RocketMQ does.
 _CLEAN_FILES = 3
 _UNKNOWN = 2**63 - 1
@@ -97,6 +97,7 @@ class Recovery:
         delay_levels_ms: Sequence[int],
         progress: Progress | None = None,
         *,
+        gate: BatchGate,
         mark_in_use: Callable[[], None] = lambda: None,
     ) -> None:
         """``mark_in_use`` makes the store's ``abort`` file."""
@@ -109,7 +110,11 @@ class Recovery:
         self._policy = policy
         self._delay_levels_ms = delay_levels_ms
         self._progress = progress
+        self._gate = gate
         self._mark_in_use = mark_in_use
+        # The last frame that was met, and whether it is what the log ends before.
+        self._frame: FoundFrame | None = None
+        self._frame_broken = False
         self._last_record = -1
         self._last_store_timestamp = 0
         self._records = 0
@@ -172,7 +177,7 @@ class Recovery:
         safe = min(point.physic_msg_timestamp, point.logics_msg_timestamp)
         if self._index is not None:
             safe = min(safe, point.index_msg_timestamp)
-        file = find_by_time(self._files, safe - _MARGIN_MS)
+        file = find_by_time(self._files, safe - TRUST_MARGIN_MS)
         return self._files.min_offset if file is None else file.base
 
     def _scan(self, start: int, *, from_start: bool) -> LogEnd | None:
@@ -183,6 +188,7 @@ class Recovery:
         total = self._files.files[-1].base + self._files.file_size - start if self._files.files else 0
         end = LogEnd()
         self._last_record, self._last_store_timestamp, self._records = -1, 0, 0
+        self._frame, self._frame_broken = None, False
         # After a clean close all was synced, and what a program that knows nothing of sectors wrote is as it wrote it.
         unsynced_from = (self._policy.flushed_offset or 0) if self._policy.aborted else None
         blocks = walk(
@@ -222,16 +228,33 @@ class Recovery:
         while True:
             requests = dispatch_requests(scan, self._delay_levels_ms)
             groups = list(units_by_queue(requests))
-            found = _first_impossible(requests) or self._queues.first_misfit(groups)
+            found = (
+                _first_impossible(requests) or self._queues.first_misfit(groups) or self._broken_frame(scan, requests)
+            )
             if found is None:
                 return _Sound(scan, requests, groups, stop)
             at, stop = found
             scan = scan_records(scan.data[: at - scan.physical_offset], scan.physical_offset, check_crc=False)
 
+    def _broken_frame(self, scan: RecordScan, requests: DispatchRequests) -> tuple[int, Corrupt] | None:
+        """The first frame of which a crash of the machine has left a part only. What was flushed whole is not asked."""
+        for frame in frames_in(scan, requests):
+            self._frame = frame
+            unsure = self._policy.aborted and frame.end > (self._policy.flushed_offset or 0)
+            if unsure and not is_whole(self._files, frame):
+                self._frame_broken = True
+                rows = f"{frame.frame.rows} records with checksum {frame.frame.checksum:#010x} behind it"
+                return frame.physical_offset, Corrupt(f"Frame of {frame.frame.batch}", 0, rows, "others, or fewer")
+        return None
+
     def _dispatch(self, sound: _Sound, *, from_start: bool) -> bool:
         scan, requests, groups, _ = sound
         if not len(scan):
             return True
+        for frame in frames_in(scan, requests):
+            if frame.end > self._gate.state.shown_to:
+                # Readers of other processes have seen nothing of it yet, and are to see all of it at once.
+                self._gate.close_from(frame.physical_offset)
         self._records += len(scan)
         self._last_record = int(requests.physical_offsets[-1])
         self._last_store_timestamp = max(self._last_store_timestamp, int(requests.store_timestamps.max()))
@@ -248,21 +271,26 @@ class Recovery:
     def _refuse_damage(self, end: LogEnd) -> None:
         """A bad record, with a good one behind it that was flushed too, is damage: nobody is to lose it silently."""
         flushed = self._policy.flushed_offset
+        start = end.offset + 1
+        if self._frame is not None and self._frame.physical_offset <= end.offset < self._frame.end:
+            if not self._frame_broken:
+                self._refuse(end, f"It belongs to {self._frame.frame.batch}, which was committed whole")
+            start = self._frame.end  # nobody was told that any of it is there
         # A crash loses sectors; it does not make records of their own with another place in another queue.
         impossible = isinstance(end.stop, Corrupt) and end.stop.field in _IMPOSSIBLE
         if impossible or not self._policy.aborted:
             flushed = _UNKNOWN
         if flushed is not None:
-            behind = find_record(self._files, end.offset + 1, flushed) if flushed > end.offset else None
+            behind = find_record(self._files, start, flushed) if flushed > start else None
             if behind is not None:
-                self._refuse(end, behind.physical_offset)
+                self._refuse(end, _flushed_behind(behind.physical_offset))
             return
-        behind = find_record(self._files, end.offset + 1, _UNKNOWN)
+        behind = find_record(self._files, start, _UNKNOWN)
         # Of the messages of the checkpoint's very millisecond, some may have come after the flush.
         if behind is not None and 0 < behind.store_timestamp < self._claimed.physic_msg_timestamp:
-            self._refuse(end, behind.physical_offset)
+            self._refuse(end, _flushed_behind(behind.physical_offset))
 
-    def _refuse(self, end: LogEnd, behind: int) -> NoReturn:
+    def _refuse(self, end: LogEnd, why: str) -> NoReturn:
         file = self._files.find(end.offset)
         match end.stop:
             case Corrupt(field, offset, expected, found):
@@ -279,8 +307,8 @@ class Recovery:
             offset=end.offset - (file.base if file is not None else 0) + at,
             expected=wanted,
             found=value,
-            advice=f"A good record that was flushed stands behind it, at physical offset {behind}: this is damage, and "
-            "opening would lose what lies behind. Restore the file from a copy; StoreReader reads the rest as it is.",
+            advice=f"{why}: this is damage, and opening would lose what lies behind. Restore the file from a copy; "
+            "StoreReader reads the rest as it is.",
         )
 
     def _cut_queues(self, start: int) -> None:
@@ -288,6 +316,10 @@ class Recovery:
         for topic, queue_id in list(self._queues.known_queues()):
             writer = self._queues.writer(topic, queue_id)
             writer.cut(writer.end_before(start) if writer.next_offset is None else writer.next_offset)
+
+
+def _flushed_behind(physical_offset: int) -> str:
+    return f"A good record that was flushed stands behind it, at physical offset {physical_offset}"
 
 
 def _first_impossible(requests: DispatchRequests) -> tuple[int, Corrupt] | None:

@@ -1,27 +1,34 @@
 """How many queues a topic has: what the broker's list of topics says, else what is seen once and kept.
 
-``<store>/config/topics.json`` is RocketMQ's; this package never writes it::
+``<store>/config/topics.json`` is RocketMQ's; this package adds topics to it, and changes none that is there::
 
     {"dataVersion": {...}, "topicConfigTable": {"orders": {"topicName": "orders", "writeQueueNums": 4, ...}, ...}}
 
 The number decides which queue a sharding key goes to, so it must not move with the queues that happen to be there.
 
-Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.java``.
+The list is written whole under another name, synced, and then given its own: whenever the machine stops, it is the old
+one or the new one. The old one is kept beside it as ``topics.json.bak``, as a broker does.
+
+Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.java``, ``common/ConfigManager.java``,
+``remoting/protocol/DataVersion.java``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
-from commitlog.errors import CorruptConfig, StoreIOError
+from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
-from commitlog.paths import CONFIG, TOPICS_CONFIG
+from commitlog.files.writable_mapped_file import TEMPORARY_SUFFIX
+from commitlog.paths import CONFIG, TOPICS_CONFIG, validate_new_topic
 
 __all__ = ["TopicConfig", "parse_topic_config"]
 
@@ -29,6 +36,12 @@ _LARGEST_CONFIG = 256 << 20
 _MAX_INT = 2**31 - 1
 # What RocketMQ gives a topic that does not say.
 _DEFAULT_WRITE_QUEUE_NUMS = 16
+# Far more than anybody has; each queue is a directory.
+_MOST_QUEUE_NUMS = 65_536
+_READ_AND_WRITE = 6
+_MAX_LONG = 2**63 - 1
+# What the list was before it was written last; a broker reads it when the list itself is not there or damaged.
+_BACKUP_SUFFIX = ".bak"
 # A text, or an integer that is the name of a member: fastjson leaves the quotes off.
 _TEXT_OR_INTEGER_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(?=\s*:)', re.DOTALL)
 
@@ -63,19 +76,54 @@ class TopicConfig:
                 self._kept[topic] = max(self._default, self._highest_id(topic) + 1)
             return self._kept[topic]
 
+    def create_topic(self, topic: str, queue_nums: int) -> None:
+        """Add the topic to the list with so many queues, to read and to write; one that is listed is left alone.
+
+        ``InvalidValue`` for a topic that RocketMQ would not create and for a number that is not 1 to 65,536;
+        ``CorruptConfig``, ``NotAStore`` for a symbolic link where the list should be (invariant 10),
+        ``StoreAccessDenied``; ``StoreIOError``, and then the list is as it was, or whole with the topic in it.
+        """
+        validate_new_topic(topic)
+        if not 1 <= queue_nums <= _MOST_QUEUE_NUMS:
+            raise InvalidValue(f"A topic has 1 to {_MOST_QUEUE_NUMS} queues, not {queue_nums}: {topic!r}.")
+        with self._lock:
+            _refuse_links(self.path)
+            try:
+                old = self._read()
+            except FileNotFoundError:
+                old = None
+            root = {} if old is None else _parse(old, self.path)
+            if topic in _queue_nums(root, self.path):
+                return
+            version = _next_version(root.get("dataVersion", {}), self.path)
+            table = {**root.get("topicConfigTable", {}), topic: _new_entry(topic, queue_nums)}
+            data = _encode({**root, "dataVersion": version, "topicConfigTable": table}, self.path)
+            # Whatever becomes of it, it is read again.
+            self._signature = None
+            _write(self.path, data, old)
+
+    def _read(self) -> bytes:
+        """The file's bytes. ``FileNotFoundError``."""
+        try:
+            return disk.read_file(self.path, _LARGEST_CONFIG)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno == errno.EFBIG:
+                raise _corrupt(self.path, 0, f"at most {_LARGEST_CONFIG} bytes", "more") from error
+            raise StoreIOError("read", path=self.path, cause=error) from error
+
     def _refresh(self) -> None:
         """Read the file when it changed since it was read last."""
         try:
             signature = disk.file_signature(self.path)
             if signature == self._signature:
                 return
-            self._listed = parse_topic_config(disk.read_file(self.path, _LARGEST_CONFIG), self.path)
+            self._listed = parse_topic_config(self._read(), self.path)
         except FileNotFoundError:
             self._signature, self._listed = None, {}
             return
         except OSError as error:
-            if error.errno == errno.EFBIG:
-                raise _corrupt(self.path, 0, f"at most {_LARGEST_CONFIG} bytes", "more") from error
             raise StoreIOError("read", path=self.path, cause=error) from error
         # Of before the reading: what changed meanwhile is read the next time.
         self._signature = signature
@@ -83,6 +131,11 @@ class TopicConfig:
 
 def parse_topic_config(data: bytes, path: str) -> dict[str, int]:
     """Each topic's writeQueueNums. ``CorruptConfig`` for anything but what a broker writes."""
+    return _queue_nums(_parse(data, path), path)
+
+
+def _parse(data: bytes, path: str) -> dict[str, Any]:
+    """The whole list; its table of topics, if there is one, is an object. ``CorruptConfig``."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -93,9 +146,13 @@ def parse_topic_config(data: bytes, path: str) -> dict[str, int]:
     except (ValueError, RecursionError) as error:
         place = error.pos if isinstance(error, json.JSONDecodeError) else 0
         raise _corrupt(path, place, "JSON", str(error)) from error
-    table = root.get("topicConfigTable", {}) if isinstance(root, dict) else None
-    if not isinstance(table, dict):
+    if not isinstance(root, dict) or not isinstance(root.get("topicConfigTable", {}), dict):
         raise _corrupt(path, 0, "an object with the object 'topicConfigTable'", "another value")
+    return root
+
+
+def _queue_nums(root: dict[str, Any], path: str) -> dict[str, int]:
+    table = root.get("topicConfigTable", {})
     return {topic: _write_queue_nums(topic, entry, path) for topic, entry in table.items()}
 
 
@@ -106,6 +163,92 @@ def _write_queue_nums(topic: str, entry: Any, path: str) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MAX_INT:
         raise _corrupt(path, 0, f"0 to {_MAX_INT} as writeQueueNums of topic {topic!r}", json.dumps(number)[:40])
     return number
+
+
+def _new_entry(topic: str, queue_nums: int) -> dict[str, Any]:
+    """What a broker writes of a topic that was created with nothing but a name and a number."""
+    return {
+        "attributes": {},
+        "order": False,
+        "perm": _READ_AND_WRITE,
+        "readQueueNums": queue_nums,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": topic,
+        "topicSysFlag": 0,
+        "writeQueueNums": queue_nums,
+    }
+
+
+def _next_version(version: Any, path: str) -> dict[str, Any]:
+    """The version behind this one (``DataVersion.nextVersion``); whoever copies the list goes by it.
+
+    stateVersion is that of a broker's controller, which counts before all else, and stays.
+    """
+    counter = version.get("counter", 0) if isinstance(version, dict) else None
+    if isinstance(counter, bool) or not isinstance(counter, int) or not 0 <= counter < _MAX_LONG:
+        raise _corrupt(path, 0, f"an object with 0 to {_MAX_LONG - 1} as counter of dataVersion", "another value")
+    known = {"counter": 0, "stateVersion": 0, **version}
+    return {**known, "counter": counter + 1, "timestamp": int(time.time() * 1000)}
+
+
+def _encode(root: dict[str, Any], path: str) -> bytes:
+    """The list as a broker's fastjson lays it out, but for integers as names, which are quoted here.
+
+    ``CorruptConfig`` for what was read and has no JSON form: a number beyond all floats, nesting without end.
+    """
+    try:
+        return json.dumps(root, indent="\t", separators=(",", ":"), allow_nan=False).encode("ascii")
+    except (ValueError, RecursionError) as error:
+        raise _corrupt(path, 0, "JSON that can be written again", str(error)) from error
+
+
+def _refuse_links(path: str) -> None:
+    for place in (os.path.dirname(path), path):
+        if disk.is_symlink(place):
+            raise NotAStore(
+                f"{place} is a symbolic link; a store is written only where it lies. Put what it leads to "
+                "in its place.",
+                path=place,
+            )
+
+
+def _write(path: str, data: bytes, old: bytes | None) -> None:
+    """Give the list these bytes, and keep the old ones beside it. ``StoreAccessDenied``, ``StoreIOError``."""
+    directory = os.path.dirname(path)
+    try:
+        if not disk.exists(directory):
+            disk.make_directory(directory)
+            disk.sync_directory(os.path.dirname(directory))
+        if old is not None:
+            # A copy, not the old file renamed: there is no moment without a list.
+            _replace(path + _BACKUP_SUFFIX, old)
+        _replace(path, data)
+        disk.sync_directory(directory)
+    except PermissionError as error:
+        raise StoreAccessDenied(
+            f"No permission to write {path}: run as the store's user, or change the mode of {directory}.", path=path
+        ) from error
+    except OSError as error:
+        raise StoreIOError("write", path=path, cause=error) from error
+
+
+def _replace(path: str, data: bytes) -> None:
+    """Let the name stand for a new, synced file. ``OSError``; then the name stands for what it did before."""
+    temporary = path + TEMPORARY_SUFFIX
+    if disk.exists(temporary):
+        disk.unlink(temporary)  # left by a crash
+    descriptor = disk.create_file(temporary)
+    try:
+        try:
+            disk.write_at(descriptor, data, 0)
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+        disk.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.unlink(temporary)
+        raise
 
 
 def _corrupt(path: str, offset: int, expected: object, found: object) -> CorruptConfig:

@@ -2,7 +2,7 @@
 
 The log is scanned once, with CRCs; from its records queues and index are made again in memory, a block at a time, and
 compared with the files. No lock is taken. Beside an owner at work, what was there at the beginning is checked.
-docs/invariants.md has the invariants: this looks at 1, 4, 5, 6, 7 and 9.
+docs/invariants.md has the invariants: this looks at 1, 4, 5, 6, 7, 9 and 11.
 """
 
 from __future__ import annotations
@@ -15,9 +15,17 @@ from dataclasses import dataclass
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import InvalidValue
 from commitlog.files import disk
-from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, CheckpointMark, decode_checkpoint, decode_mark
+from commitlog.format.checkpoint import (
+    CHECKPOINT_SIZE,
+    TRUST_MARGIN_MS,
+    Checkpoint,
+    CheckpointMark,
+    decode_checkpoint,
+    decode_mark,
+)
 from commitlog.format.dispatch_request import dispatch_requests
 from commitlog.log.store_directory import check_store_directory
+from commitlog.log.verification_batches import BatchCheck
 from commitlog.log.verification_findings import Finding, Findings, Severity
 from commitlog.log.verification_index import IndexCheck
 from commitlog.log.verification_log import LogCheck
@@ -29,8 +37,6 @@ __all__ = ["Finding", "Progress", "VerificationReport", "verification_report", "
 # Called with the bytes of the log that were verified, and how many there are at most.
 Progress = Callable[[int, int], None]
 
-# RocketMQ's own margin between the checkpoint's times and what is trusted.
-_MARGIN_MS = 3_000
 _FIELDS = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 
 
@@ -73,8 +79,8 @@ def verification_report(path: str | os.PathLike[str], *, progress: Progress | No
     findings = Findings()
     aborted = disk.exists(os.path.join(directory, ABORT))
     checkpoint, mark = _checkpoint(directory, findings)
-    index_safe = min(checkpoint.physic_msg_timestamp, checkpoint.index_msg_timestamp) - _MARGIN_MS
-    queue_safe = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - _MARGIN_MS
+    index_safe = min(checkpoint.physic_msg_timestamp, checkpoint.index_msg_timestamp) - TRUST_MARGIN_MS
+    queue_safe = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - TRUST_MARGIN_MS
     owned = mark is not None and mark.closed
     # The derived parts first: whatever they hold was in the log before.
     log_path = os.path.join(directory, COMMIT_LOG)
@@ -84,7 +90,7 @@ def verification_report(path: str | os.PathLike[str], *, progress: Progress | No
     )
     queues = QueueCheck(directory, log, findings, aborted=aborted, safe_timestamp=queue_safe)
     try:
-        _walk(log, queues, index, progress)
+        _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), progress)
         report_bytes = log.end - log.min_offset
         _check_mark(directory, log, index, queues, checkpoint, mark, findings, aborted=aborted)
     finally:
@@ -102,7 +108,7 @@ def verification_report(path: str | os.PathLike[str], *, progress: Progress | No
     )
 
 
-def _walk(log: LogCheck, queues: QueueCheck, index: IndexCheck, progress: Progress | None) -> None:
+def _walk(log: LogCheck, queues: QueueCheck, index: IndexCheck, batches: BatchCheck, progress: Progress | None) -> None:
     log.check_files()
     levels = MessageStoreConfig().delay_levels_ms
     start, total = log.min_offset, log.size
@@ -110,10 +116,12 @@ def _walk(log: LogCheck, queues: QueueCheck, index: IndexCheck, progress: Progre
         requests = dispatch_requests(scan, levels)
         queues.compare(requests)
         index.compare(scan, requests)
+        batches.compare(scan, requests)
         if progress is not None:
             progress(log.end - start, total)
     queues.finish()
     index.finish()
+    batches.finish()
     if progress is not None:
         progress(total, total)
 

@@ -26,12 +26,12 @@ from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import StoreIOError
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 
-__all__ = ["CommitRealTimeService", "FlushRealTimeService", "GroupCommitService"]
+__all__ = ["FOREVER", "CommitRealTimeService", "FlushRealTimeService", "GroupCommitService"]
 
 _MS = 1000.0
 _PAGE = 4096
 # What Lock.acquire takes for no limit.
-_FOREVER = -1
+FOREVER = -1
 # How often GroupCommitService looks for messages that nobody waits for (WAIT=false).
 _GROUP_COMMIT_INTERVAL_MS = 10
 
@@ -140,7 +140,7 @@ class GroupCommitService:
         """Sync everything that is committed. ``StoreIOError``."""
         end = self._files.committed_where
         while self._files.flushed_where < end:
-            self.flush_to(end, _FOREVER)
+            self.flush_to(end, FOREVER)
         self._refuse_failed()
 
 

@@ -16,6 +16,7 @@ from commitlog.files.transient_store_pool import TransientStorePool
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 from commitlog.format.checkpoint import CheckpointMark
 from commitlog.format.record import Record, Unwritten, decode_record
+from commitlog.log.batch_gate import BatchGate
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.log.index_writer import IndexWriter
@@ -41,6 +42,7 @@ class OpenedLog:
     queues: QueueWriters
     index: IndexWriter | None
     checkpoint: StoreCheckpoint
+    gate: BatchGate
     allocator: AllocateMappedFileService
     recovered: Recovered | None
     _reading: CommitLog
@@ -53,6 +55,7 @@ class OpenedLog:
         self.files.close()
         self.queues.close()
         self.checkpoint.close()
+        self.gate.release()
         self._reading.close()
 
     @property
@@ -102,12 +105,15 @@ def open_log(
         )
     checkpoint = StoreCheckpoint.load(directory.of(CHECKPOINT))
     writer = CommitLogWriter(files, queues.next_offset, last_store_timestamp=0)
-    opened = OpenedLog(files, writer, queues, index, checkpoint, allocator, None, reading)
+    gate = BatchGate(directory.path)
+    opened = OpenedLog(files, writer, queues, index, checkpoint, gate, allocator, None, reading)
     try:
         files.load(aborted=directory.aborted)
         opened.recovered, writer.last_record, writer.last_store_timestamp = _recover(
-            directory, files, queues, index, checkpoint, config.delay_levels_ms, rebuild=rebuild, progress=progress
+            directory, opened, config.delay_levels_ms, rebuild=rebuild, progress=progress
         )
+        # Whatever was hidden is in its queues now.
+        gate.open(files.max_wrote)
         if config.transient_store_pool_enable:
             # Its buffers are of the size that the files have, which need not be what the configuration says.
             files.pool = TransientStorePool(config.transient_store_pool_size, files.file_size)
@@ -126,16 +132,14 @@ def open_log(
 
 def _recover(
     directory: OwnerDirectory,
-    files: WritableMappedFileQueue,
-    queues: QueueWriters,
-    index: IndexWriter | None,
-    checkpoint: StoreCheckpoint,
+    opened: OpenedLog,
     delay_levels_ms: Sequence[int],
     *,
     rebuild: bool,
     progress: Progress | None,
 ) -> tuple[Recovered | None, int, int]:
     """What recovery did (None: nothing to do), the last record, and its store time."""
+    files, queues, index, checkpoint = opened.files, opened.queues, opened.index, opened.checkpoint
     mark = checkpoint.mark
     anew = _parts_missing(queues, index, mark) or (index is not None and _index_behind(checkpoint))
     anew = rebuild or (anew and bool(files.files))
@@ -154,7 +158,15 @@ def _recover(
         flushed_offset=mark.flushed_offset if mark is not None else None,
     )
     recovery = Recovery(
-        files, queues, index, checkpoint, policy, delay_levels_ms, progress, mark_in_use=directory.mark_in_use
+        files,
+        queues,
+        index,
+        checkpoint,
+        policy,
+        delay_levels_ms,
+        progress,
+        gate=opened.gate,
+        mark_in_use=directory.mark_in_use,
     )
     if anew:
         recovery.distrust()

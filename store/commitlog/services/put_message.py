@@ -29,7 +29,7 @@ from commitlog.format.properties import (
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, has_queue_unit
 from commitlog.log.commit_log_writer import Appended, CommitLogWriter, LogFenced, QueueUnknown
 from commitlog.message import Message, MessageExtBrokerInner, PutMessageResult, PutMessageStatus
-from commitlog.paths import validate_new_topic, validate_topic
+from commitlog.paths import MAX_QUEUE_ID, refuse_batch_topic, validate_new_topic, validate_topic
 from commitlog.services.flush import GroupCommitService
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
@@ -38,7 +38,6 @@ __all__ = ["EncodedMessage", "PutMessageService", "PutRefusal"]
 
 _OK = PutMessageStatus.PUT_OK
 _MS = 1000.0
-_MAX_QUEUE_ID = 2**31 - 1
 
 
 class PutRefusal(Exception):
@@ -170,9 +169,9 @@ class PutMessageService:
                 f"The body has {len(body)} bytes, at most {self._config.max_message_size} are taken "
                 f"(max_message_size; topic {message.topic!r}, queue {message.queue_id}).",
             )
-        if not 0 <= message.queue_id <= _MAX_QUEUE_ID:
+        if not 0 <= message.queue_id <= MAX_QUEUE_ID:
             raise PutRefusal(
-                PutMessageStatus.MESSAGE_ILLEGAL, f"A queue id is 0 to {_MAX_QUEUE_ID}, not {message.queue_id}."
+                PutMessageStatus.MESSAGE_ILLEGAL, f"A queue id is 0 to {MAX_QUEUE_ID}, not {message.queue_id}."
             )
         if isinstance(message.keys, str):
             raise PutRefusal(
@@ -226,9 +225,10 @@ class PutMessageService:
         topic, queue_id = message.topic, message.queue_id
         # What a store holds already may be longer than what an application may create.
         validate_topic(topic)
+        refuse_batch_topic(topic)
         # A half message is delayed only once it is whole; what is a copy of a delayed message stays as it is.
         if has_queue_unit(message.sys_flag) and topic != SCHEDULE_TOPIC:
-            topic, queue_id, properties = _delayed(topic, queue_id, properties, self._levels)
+            topic, queue_id, properties = stored_place(topic, queue_id, properties, self._levels)
         born_host = parse_host(message.born_host) if message.born_host else self._store_host
         store_host = parse_host(message.store_host) if message.store_host else self._store_host
         born = message.born_timestamp
@@ -328,10 +328,3 @@ def _waits(properties: Mapping[str, str]) -> bool:
     """Whether a synchronous put waits for the device: RocketMQ's isWaitStoreMsgOK, with Java's parseBoolean."""
     text = properties.get(WAIT)
     return text is None or text.lower() == "true"
-
-
-def _delayed(
-    topic: str, queue_id: int, properties: Mapping[str, str], levels: int
-) -> tuple[str, int, Mapping[str, str]]:
-    place = stored_place(topic, queue_id, properties, levels)
-    return place.topic, place.queue_id, place.properties

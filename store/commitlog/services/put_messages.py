@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, InvalidValue, PutRefused
 from commitlog.format.message_columns import Rows, check_message_schema, queue_columns
-from commitlog.format.message_encode import EncodedMessages, encode_messages
+from commitlog.format.message_encode import EncodedMessages, encode_messages, queues_of
 from commitlog.format.message_id import parse_host
 from commitlog.format.message_queues import resolve_queue_ids
 from commitlog.format.message_rules import MessageLimits, Refusal
@@ -157,12 +157,34 @@ class PutMessagesService:
             self._stats.failed()
         return result
 
-    def _put_chunk(
-        self, chunk: pa.RecordBatch, topic: str | None, first: int, rows: _Rows, started: float
-    ) -> AppendedRows:
+    def encoded(self, table: Rows, topic: str | None) -> Iterator[EncodedMessages]:
+        """The table's rows as records that have their queues, in chunks. ``PutRefused`` for a row that is not taken.
+
+        ``InvalidValue`` for columns that cannot be.
+        """
+        check_message_schema(table.schema, topic=topic)
+        for first, chunk in _chunks(table):
+            encoded = self._encode(chunk, topic, self._queue_ids(chunk, topic))
+            if encoded.refusals:
+                refusal = encoded.refusals[0]
+                raise PutRefused(refusal.kind.value, refusal.told(f"row {refusal.row + first}"))
+            too_long = np.flatnonzero(encoded.records.sizes > self._log.largest_record)
+            if len(too_long):
+                rows = _Rows(table.num_rows)
+                self._refuse_long(encoded, too_long, first, rows)
+                raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL.value, next(iter(rows.reasons.values())))
+            yield encoded
+
+    def _queue_ids(self, chunk: pa.RecordBatch, topic: str | None) -> npt.NDArray[np.int32]:
         counts = self._queue_counts(queue_columns(chunk, topic=topic).topics)
         queue_ids = resolve_queue_ids(chunk, topic=topic, queue_counts=counts, round_robin_start=self._turn)
         self._turn += chunk.num_rows
+        return queue_ids
+
+    def _put_chunk(
+        self, chunk: pa.RecordBatch, topic: str | None, first: int, rows: _Rows, started: float
+    ) -> AppendedRows:
+        queue_ids = self._queue_ids(chunk, topic)
         encoded, taken = self._encode(chunk, topic, queue_ids), np.arange(chunk.num_rows)
         for refusal in encoded.refusals:
             _refuse_row(rows, first, refusal)
@@ -171,7 +193,7 @@ class PutMessagesService:
             self._refuse_long(encoded, too_long, first, rows)
             taken = np.delete(encoded.rows, too_long)
             encoded = self._encode(chunk.take(pa.array(taken)), topic, queue_ids[taken])
-        queues, names = _queues_of(encoded)
+        queues, names = queues_of(encoded)
         appended = self._log.append_rows(encoded.records, encoded.host_flags, queues, names)
         if appended.written:
             rows.end = appended.end
@@ -270,16 +292,8 @@ def _body_sizes(table: Rows) -> npt.NDArray[np.int64]:
 
 
 def _refuse_row(rows: _Rows, first: int, refusal: Refusal) -> None:
-    rows.refuse(np.array([refusal.row + first]), PutMessageStatus(refusal.kind.value), refusal.reason)
-
-
-def _queues_of(encoded: EncodedMessages) -> tuple[npt.NDArray[np.int64], list[tuple[str, int]]]:
-    """Each record's place among the distinct queues, and these."""
-    if not len(encoded.rows):
-        return np.zeros(0, np.int64), []
-    keys = encoded.topic_codes.astype(np.int64) << 32 | encoded.queue_ids.astype(np.int64)
-    if (keys == keys[0]).all():
-        return np.zeros(len(keys), np.int64), [(encoded.topics[int(keys[0] >> 32)], int(keys[0] & 0xFFFF_FFFF))]
-    distinct, places = np.unique(keys, return_inverse=True)
-    names = [(encoded.topics[key >> 32], key & 0xFFFF_FFFF) for key in distinct.tolist()]
-    return places, names
+    rows.refuse(
+        np.array([refusal.row + first]),
+        PutMessageStatus(refusal.kind.value),
+        refusal.told(f"row {refusal.row + first}"),
+    )

@@ -18,6 +18,8 @@ from commitlog.files.writable_mapped_file import NO_SPACE
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 from commitlog.format.dispatch_request import DispatchRequests, dispatch_requests, index_entries, units_by_queue
 from commitlog.format.record_scan import RecordScan
+from commitlog.log.batch_frames import frames_in
+from commitlog.log.batch_gate import BatchGate
 from commitlog.log.index_writer import IndexWriter
 from commitlog.log.log_walk import LogEnd, walk
 from commitlog.log.queue_writers import QueueWriters
@@ -83,6 +85,7 @@ class ReputMessageService:
         delay_levels_ms: Sequence[int],
         on_dispatched: Callable[[], None],
         on_disk_full: Callable[[StoreIOError | None], None],
+        gate: BatchGate,
     ) -> None:
         self.reput_from = reput_from
         self.last_store_timestamp = 0
@@ -94,6 +97,9 @@ class ReputMessageService:
         self._delay_levels_ms = delay_levels_ms
         self._on_dispatched = on_dispatched
         self._on_disk_full = on_disk_full
+        self._gate = gate
+        # The end of the last frame that was begun.
+        self._frame_end = 0
         self._lock = threading.Lock()
 
     @property
@@ -131,10 +137,16 @@ class ReputMessageService:
             end.offset = self.reput_from
             for scan in walk(self._files, self.reput_from, limit, end, check_crc=False):
                 requests = dispatch_requests(scan, self._delay_levels_ms)
+                for frame in frames_in(scan, requests):
+                    # Readers are to see all of it or nothing: it goes to many queues, one after the other.
+                    self._gate.close_from(frame.physical_offset)
+                    self._frame_end = frame.end
                 for dispatcher in self._dispatchers:
                     dispatcher.dispatch(scan, requests)
                 self.last_store_timestamp = int(requests.store_timestamps[-1])
                 self.reput_from = end.offset
+                if self.reput_from >= self._frame_end:
+                    self._gate.open(self._frame_end)
                 self._on_dispatched()
             self.reput_from = end.offset
             if end.offset < limit:

@@ -9,7 +9,7 @@ from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, CorruptStoreError, StoreIOError
 from commitlog.files.writable_mapped_file import NO_SPACE
 from commitlog.services.disk_watermark import DiskWatermarkService
-from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
+from commitlog.services.flush import FOREVER, CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from commitlog.services.flush_consume_queue import FlushConsumeQueueService
 from commitlog.services.opened_log import OpenedLog
 from commitlog.services.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
@@ -43,6 +43,7 @@ class ServiceGroup:
             config.delay_levels_ms,
             on_dispatched,
             self.watermark.dispatch_full,
+            log.gate,
         )
         self.reput.last_store_timestamp = log.writer.last_store_timestamp
         self._committer: CommitRealTimeService | None = None
@@ -116,8 +117,29 @@ class ServiceGroup:
             cause = OSError(errno.EIO, str(failure))
             raise StoreIOError("go on with", path=self._log.files.path, cause=cause) from failure
 
+    def flush_log_to(self, end: int) -> None:
+        """Return when the log is on the device up to there. ``StoreIOError``; the store is fenced then."""
+        self._refuse_failed()
+        try:
+            if self._committer is not None:
+                self._committer.commit()
+            while self._log.files.flushed_where < end:
+                self.group_commit.flush_to(end, FOREVER)
+                self._refuse_failed()
+        except StoreIOError as error:
+            self._state.fence(error)
+            raise
+
     def flush_everything(self) -> None:
         """Log, queues, index, then the checkpoint that says so. ``StoreIOError``."""
+        self._flush_all()
+        try:
+            self._log.checkpoint.flush(self._log.mark(closed=False))
+        except StoreIOError as error:
+            self._state.fence(error)
+            raise
+
+    def _flush_all(self) -> None:
         self._refuse_failed()
         try:
             if self._committer is not None:
@@ -137,7 +159,6 @@ class ServiceGroup:
                 self._flush_index()
             indexed = dispatched if self._log.index is not None else 0
             self._log.checkpoint.advance(physic=dispatched, logics=dispatched, index=indexed)
-            self._log.checkpoint.flush(self._log.mark(closed=False))
         except StoreIOError as error:
             self._state.fence(error)
             raise
@@ -158,12 +179,14 @@ class ServiceGroup:
         except OSError as error:
             raise StoreIOError("flush the index in", path=index.path, cause=error) from error
 
-    def close_cleanly(self) -> None:
+    def close_cleanly(self, save_batches: Callable[[], None]) -> None:
         """Flush everything and leave the mark that lets the next open go without a scan. ``StoreIOError``."""
         if self._state.failure is not None:
             return
-        self.flush_everything()
+        self._flush_all()
         try:
+            save_batches()
+            self._log.gate.sync()
             self._close_index()
             self._log.checkpoint.flush(self._log.mark(closed=True))
         except StoreIOError as error:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pickle
 import zlib
+from pathlib import Path
 
 import pytest
 
 from commitlog import StoreReader, errors
 from commitlog.errors import CommitLogError, CorruptRecord, CorruptStoreError, StoreOpenError
+from commitlog.format import compression
+from commitlog.format.record import field_offset
+from commitlog.format.sys_flag import CompressionType
 from tests.store.damage.filled_store import BODIES, log_file
 from tests.support.store_builder import StoreBuilder
 
@@ -29,6 +33,10 @@ def _every_error() -> list[CommitLogError]:
             made.append(kind(topic="t", queue_id=1, start=2, stop=3, min_offset=4, max_offset=5))
         elif issubclass(kind, errors.StoreIOError):
             made.append(kind("sync", path="/p", cause=OSError(5, "Input/output error"), advice="Do so."))
+        elif kind is errors.StagingLost:
+            made.append(kind("What happened", path="/p"))
+        elif kind is errors.BatchConflict:
+            made.append(kind("What happened", app_id="a", version=1, committed=2))
         elif kind is errors.PutRefused:
             made.append(kind("MESSAGE_ILLEGAL", "The body is too large."))
         else:
@@ -62,6 +70,19 @@ def test_corruption_says_where_what_was_expected_and_what_was_found(builder: Sto
         assert all(str(one) in str(error) for one in (error.path, error.offset, error.expected, error.found))
     assert "topic 'a', queue 0, offset 0" in str(by_column.value)
     assert pickle.loads(pickle.dumps(by_column.value)).offset == by_column.value.offset
+
+
+def test_a_body_that_may_be_packed_is_refused_with_a_way_out_that_works(tmp_path: Path) -> None:
+    """An application may pack its own bodies just as producers did before RocketMQ 5.0; single reads never mind."""
+    body = compression.compress(BODIES[0], CompressionType.ZLIB)
+    builder = StoreBuilder(tmp_path / "store")
+    (place,) = builder.append("t", 0, [body])
+    with StoreReader.open(builder.path) as reader:
+        with pytest.raises(CorruptRecord, match=r"expected 0x1, since .* read without verify_crc") as raised:
+            list(reader.read("t", 0, 0, verify_crc=True))
+        assert (raised.value.path, raised.value.offset) == (str(log_file(builder)), field_offset("sys_flag"))
+        assert [batch["body"].to_pylist() for batch in reader.read("t", 0, 0)] == [[body]]
+        assert reader.message_at(int(place)).body == body
 
 
 def test_an_error_tree_is_drawn_as_it_is() -> None:

@@ -1,18 +1,25 @@
-"""How many queues a topic has, which decides where messages with a sharding key go."""
+"""How many queues a topic has, which decides where messages with a sharding key go; topics added to the list."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import random
+import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from commitlog import PutMessageStatus
-from commitlog.errors import CorruptConfig
+from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
 from commitlog.format.java_hash import string_hash_code
 from commitlog.log.topic_config import TopicConfig, parse_topic_config
+from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.store.owner.owned_store import open_store, put_ok
 
 __all__: list[str] = []
@@ -110,3 +117,240 @@ def test_the_list_is_read_only_when_it_changed(tmp_path: Path, monkeypatch: pyte
     path.unlink()
     assert config.queue_count("orders") == 6
     assert len(reads) == 2
+
+
+def _listing(store: Path) -> TopicConfig:
+    return TopicConfig(str(store), 4, lambda _: -1)
+
+
+def _broker_list(store: Path, golden_broker_config: Path) -> Path:
+    """The list of a real broker, in a store of its own."""
+    path = store / "config" / "topics.json"
+    path.parent.mkdir(parents=True)
+    shutil.copyfile(golden_broker_config / "topics.json", path)
+    return path
+
+
+def _entry(name: str, queue_nums: int) -> dict[str, Any]:
+    return {
+        "attributes": {}, "order": False, "perm": 6, "readQueueNums": queue_nums, "topicFilterType": "SINGLE_TAG",
+        "topicName": name, "topicSysFlag": 0, "writeQueueNums": queue_nums,
+    }  # fmt: skip
+
+
+def test_a_topic_joins_a_brokers_list_in_the_brokers_own_shape(tmp_path: Path, golden_broker_config: Path) -> None:
+    """Byte for byte, since that broker wrote no unquoted names: all else stands as it stood."""
+    path = _broker_list(tmp_path, golden_broker_config)
+    old = path.read_text()
+    before = int(time.time() * 1000)
+    _listing(tmp_path).create_topic("orders", 6)
+    written = json.loads(path.read_text())
+    version = written["dataVersion"]
+    assert before <= version["timestamp"] <= int(time.time() * 1000)
+    assert (version["counter"], version["stateVersion"]) == (2, 0)
+    like = json.loads(old)["topicConfigTable"]["lab_topic"]
+    added = written["topicConfigTable"]["orders"]
+    assert added == {**like, "topicName": "orders", "readQueueNums": 6, "writeQueueNums": 6}
+    assert list(added) == list(like)
+    text = "".join(f"\t\t\t{json.dumps(name)}:{json.dumps(value)},\n" for name, value in added.items())
+    expected = old.replace('"counter":1,', '"counter":2,')
+    expected = expected.replace(str(json.loads(old)["dataVersion"]["timestamp"]), str(version["timestamp"]))
+    expected = expected.removesuffix("\n\t}\n}") + ',\n\t\t"orders":{\n' + text.removesuffix(",\n") + "\n\t\t}\n\t}\n}"
+    assert path.read_text() == expected
+    assert path.with_name("topics.json.bak").read_text() == old
+    assert sorted(os.listdir(path.parent)) == ["topics.json", "topics.json.bak"]
+    found = parse_topic_config(path.read_bytes(), str(path))
+    assert found == {**parse_topic_config(old.encode(), ""), "orders": 6}
+
+
+def test_the_first_topic_makes_the_list(tmp_path: Path) -> None:
+    config = _listing(tmp_path)
+    assert config.queue_count("orders") == 4
+    config.create_topic("orders", 9)
+    assert config.queue_count("orders") == 9
+    config.create_topic("%RETRY%" + "g" * 200, 65_536)
+    root = json.loads((tmp_path / "config" / "topics.json").read_text())
+    assert list(root) == ["dataVersion", "topicConfigTable"]
+    assert (root["dataVersion"]["counter"], root["dataVersion"]["stateVersion"]) == (2, 0)
+    assert root["topicConfigTable"]["orders"] == _entry("orders", 9)
+
+
+def test_a_store_spreads_a_created_topic_over_its_queues(tmp_path: Path) -> None:
+    with open_store(tmp_path, default_topic_queue_nums=4) as store:
+        _listing(tmp_path).create_topic("orders", 11)
+        assert store.put_messages(TABLE, topic="orders").rows["queueId"].to_pylist() == _queues(11)
+
+
+def test_a_listed_topic_is_left_alone(tmp_path: Path) -> None:
+    path = _config(tmp_path, '{"topicConfigTable":{"orders":{"writeQueueNums":0}}}')
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    _listing(tmp_path).create_topic("orders", 7)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    assert os.listdir(path.parent) == ["topics.json"]
+
+
+def test_what_this_package_does_not_know_stays(tmp_path: Path) -> None:
+    """Unquoted names are quoted; all else is the same JSON."""
+    text = (
+        '{"new":[1.5,null,{"deep":"\\ud800 é"}],"dataVersion":{"counter":41,"stateVersion":7,"more":true},'
+        '"topicConfigTable":{"t":{"attributes":{"+message.type":"FIFO",3:4},"writeQueueNums":5,"later":-1e-7}}}'
+    )
+    path = _config(tmp_path, text)
+    _listing(tmp_path).create_topic("orders", 2)
+    root = json.loads(path.read_text())
+    expected = json.loads(text.replace("3:4", '"3":4'))
+    assert root["dataVersion"].pop("timestamp") > 1_700_000_000_000
+    expected["dataVersion"]["counter"] = 42
+    expected["topicConfigTable"]["orders"] = _entry("orders", 2)
+    assert root == expected
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_nums"),
+    [("", 4), ("../orders", 4), ("a" * 128, 4), ("orders", 0), ("orders", -1), ("orders", 65_537)],
+)
+def test_a_topic_that_cannot_be_is_refused(tmp_path: Path, topic: str, queue_nums: int) -> None:
+    with pytest.raises(InvalidValue):
+        _listing(tmp_path).create_topic(topic, queue_nums)
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '{"topicConfigTable":',
+        '{"topicConfigTable":{"t":4}}',
+        '{"topicConfigTable":{"t":{"writeQueueNums":-1}}}',
+        '{"dataVersion":[]}',
+        '{"dataVersion":{"counter":"1"}}',
+        '{"dataVersion":{"counter":9223372036854775807}}',
+        '{"a number that would not come back":1e999}',
+    ],
+)
+def test_to_a_damaged_list_nothing_is_added(tmp_path: Path, text: str) -> None:
+    path = _config(tmp_path, text)
+    with pytest.raises(CorruptConfig, match=r"topics\.json"):
+        _listing(tmp_path).create_topic("orders", 4)
+    assert path.read_text() == text
+    assert os.listdir(path.parent) == ["topics.json"]
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_list_that_is_a_link_is_not_written(tmp_path: Path, dangling: bool) -> None:
+    """Invariant 10."""
+    outside = tmp_path / "outside.json"
+    if not dangling:
+        outside.write_text("{}")
+    (tmp_path / "store" / "config").mkdir(parents=True)
+    (tmp_path / "store" / "config" / "topics.json").symlink_to(outside)
+    with pytest.raises(NotAStore, match=r"topics\.json is a symbolic link"):
+        _listing(tmp_path / "store").create_topic("orders", 4)
+    assert not outside.exists() if dangling else outside.read_text() == "{}"
+    assert os.listdir(tmp_path / "store" / "config") == ["topics.json"]
+
+
+def test_a_directory_that_is_a_link_is_not_written(tmp_path: Path) -> None:
+    """Invariant 10."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "config").symlink_to(tmp_path / "outside")
+    with pytest.raises(NotAStore, match="config is a symbolic link"):
+        _listing(tmp_path / "store").create_topic("orders", 4)
+    assert not os.listdir(tmp_path / "outside")
+
+
+@pytest.mark.parametrize("name", ["topics.json.tmp", "topics.json.bak.tmp", "topics.json.bak"])
+def test_links_under_the_other_names_are_replaced_and_not_followed(tmp_path: Path, name: str) -> None:
+    """Invariant 10."""
+    path = _config(tmp_path, "{}")
+    outside = tmp_path / "outside"
+    outside.write_text("not ours")
+    path.with_name(name).symlink_to(outside)
+    _listing(tmp_path).create_topic("orders", 4)
+    assert outside.read_text() == "not ours"
+    assert parse_topic_config(path.read_bytes(), "") == {"orders": 4}
+    assert path.with_name("topics.json.bak").read_text() == "{}"
+
+
+CALLS = ["create_file", "write_at", "sync", "rename", "unlink", "make_directory", "sync_directory"]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("turn", [0, 1])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_disk_that_fails_leaves_a_whole_list(
+    tmp_path: Path, golden_broker_config: Path, call: str, turn: int, code: int, there: bool
+) -> None:
+    """The old one, unless the failure came behind the rename: then the new one, which may not be on the device."""
+    path = _broker_list(tmp_path, golden_broker_config) if there else tmp_path / "config" / "topics.json"
+    old = path.read_bytes() if there else None
+    if there:
+        path.with_name("topics.json.tmp").write_bytes(b"left by a crash")
+        path.with_name("topics.json.bak.tmp").write_bytes(b"left by a crash")
+    config = _listing(tmp_path)
+    real, made = getattr(disk, call), []
+
+    def failing(*arguments: Any) -> Any:
+        made.append(arguments)
+        if len(made) == turn + 1:
+            raise OSError(code, "injected")
+        return real(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk, call, failing)
+        raised = None
+        try:
+            config.create_topic("orders", 4)
+        except StoreIOError as error:
+            raised = error
+    if len(made) > turn:
+        assert raised is not None, "a failure was passed over"
+        assert (raised.path, raised.errno) == (str(path), code)
+        last = path.read_bytes() if path.exists() else None
+        behind = call == "sync_directory" and (there or turn == 1)
+        assert last == old if not behind else parse_topic_config(last or b"", "")["orders"] == 4
+        assert config.queue_count("orders") == 4
+        if there:
+            assert config.queue_count("BenchmarkTest") == 1024
+    config.create_topic("orders", 4)
+    assert parse_topic_config(path.read_bytes(), "")["orders"] == 4
+    assert set(os.listdir(path.parent)) <= {"topics.json", "topics.json.bak"}
+
+
+def test_wherever_the_machine_stops_the_list_is_the_old_one_or_the_new_one(
+    tmp_path: Path, golden_broker_config: Path
+) -> None:
+    store = tmp_path / "store"
+    path = _broker_list(store, golden_broker_config)
+    lists = [path.read_bytes()]
+    recorded = RecordingDisk(store)
+    with recorded.recording():
+        for topic in ("orders", "returns"):
+            _listing(store).create_topic(topic, 4)
+            lists.append(path.read_bytes())
+    images, chance, found = CrashImages(recorded), random.Random(7), set()
+    for point in range(recorded.now + 1):
+        images.advance(point)
+        for _ in range(20):
+            images.write(tmp_path / "crashed", chance)
+            found.add(lists.index((tmp_path / "crashed" / "config" / "topics.json").read_bytes()))
+            if (backup := tmp_path / "crashed" / "config" / "topics.json.bak").exists():
+                assert backup.read_bytes() in lists
+    assert found == {0, 1, 2}
+    for _ in range(20):
+        images.write(tmp_path / "crashed", chance)
+        assert (tmp_path / "crashed" / "config" / "topics.json").read_bytes() == lists[2], "it was synced in the end"
+
+
+def test_a_directory_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _config(tmp_path, "{}")
+
+    def denied(path: str) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(disk, "create_file", denied)
+    with pytest.raises(StoreAccessDenied, match=r"config"):
+        _listing(tmp_path).create_topic("orders", 4)
+    assert path.read_text() == "{}"

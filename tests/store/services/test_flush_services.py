@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,32 @@ def files(tmp_path: Path) -> Iterator[WritableMappedFileQueue]:
 
 def nothing() -> None:
     """What is called after a flush."""
+
+
+class HeldSyncs:
+    """Every sync stops where it begins, until the test lets all of them go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self._began, self._go_on = threading.Event(), threading.Event()
+        self._real = disk.sync
+        monkeypatch.setattr(disk, "sync", self._sync)
+
+    def _sync(self, descriptor: int) -> None:
+        self.count += 1
+        self._began.set()
+        assert self._go_on.wait(10)
+        self._real(descriptor)
+
+    def begin_in_a_thread(self, put: Callable[..., object], *arguments: float) -> threading.Thread:
+        """A put that leads: it has begun to sync."""
+        leader = threading.Thread(target=put, args=arguments)
+        leader.start()
+        assert self._began.wait(10)
+        return leader
+
+    def let_go(self) -> None:
+        self._go_on.set()
 
 
 def test_an_asynchronous_flush_waits_for_enough_pages(files: WritableMappedFileQueue) -> None:
@@ -127,59 +153,37 @@ def test_a_sync_that_failed_is_never_tried_again(
 def test_one_sync_serves_all_that_wait(files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one syncs; those that come meanwhile share the next sync."""
     group_commit = GroupCommitService(files, nothing)
-    began, go_on = threading.Event(), threading.Event()
-    syncs = []
-    real = disk.sync
-
-    def sync(descriptor: int) -> None:
-        syncs.append(files.committed_where)
-        began.set()
-        assert go_on.wait(10)
-        real(descriptor)
-
     append(files, 100)
-    monkeypatch.setattr(disk, "sync", sync)
+    held = HeldSyncs(monkeypatch)
     results: list[bool] = []
 
     def wait_for(end: int) -> None:
         results.append(group_commit.flush_to(end, 10))
 
-    threads = [threading.Thread(target=wait_for, args=(100,))]
-    threads[0].start()
-    assert began.wait(10)
+    threads = [held.begin_in_a_thread(wait_for, 100)]
     for place in range(1, 6):
         append(files, 100)
         threads.append(threading.Thread(target=wait_for, args=(100 + 100 * place,)))
         threads[-1].start()
     while len(group_commit._waiting) < 5:
         threading.Event().wait(0.001)
-    go_on.set()
+    held.let_go()
     for thread in threads:
         thread.join(10)
     assert results == [True] * 6
-    assert len(syncs) == 2
+    assert held.count == 2
 
 
 def test_a_put_that_waits_too_long_goes_without(
     files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group_commit = GroupCommitService(files, nothing)
-    began, go_on = threading.Event(), threading.Event()
-    real = disk.sync
-
-    def sync(descriptor: int) -> None:
-        began.set()
-        assert go_on.wait(10)
-        real(descriptor)
-
     append(files, 100)
-    monkeypatch.setattr(disk, "sync", sync)
-    leader = threading.Thread(target=group_commit.flush_to, args=(100, 10))
-    leader.start()
-    assert began.wait(10)
+    held = HeldSyncs(monkeypatch)
+    leader = held.begin_in_a_thread(group_commit.flush_to, 100, 10)
     append(files, 100)
     assert not group_commit.flush_to(200, 0.01)
-    go_on.set()
+    held.let_go()
     leader.join(10)
     assert group_commit.flush_to(200, 10)
 
@@ -240,19 +244,10 @@ def test_a_put_that_is_interrupted_leaves_nobody_behind(
 ) -> None:
     """Ctrl-C in a synchronous put: the next put is synced all the same."""
     group_commit = GroupCommitService(files, nothing)
-    began, go_on, handed_over = threading.Event(), threading.Event(), threading.Event()
-    real = disk.sync
-
-    def sync(descriptor: int) -> None:
-        began.set()
-        assert go_on.wait(10)
-        real(descriptor)
-
+    handed_over = threading.Event()
     append(files, 100)
-    monkeypatch.setattr(disk, "sync", sync)
-    leader = threading.Thread(target=group_commit.flush_to, args=(100, 10))
-    leader.start()
-    assert began.wait(10)
+    held = HeldSyncs(monkeypatch)
+    leader = held.begin_in_a_thread(group_commit.flush_to, 100, 10)
     append(files, 100)
     interrupted = Interrupted(handed_over if chosen else threading.Event())
     real_waiter = flush._Waiter
@@ -279,7 +274,7 @@ def test_a_put_that_is_interrupted_leaves_nobody_behind(
             threading.Event().wait(0.001)
     else:
         second.join(10)
-    go_on.set()
+    held.let_go()
     leader.join(10)
     handed_over.set()
     second.join(10)

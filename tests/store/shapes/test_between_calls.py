@@ -29,6 +29,12 @@ from tests.support.store_builder import StoreBuilder
 __all__: list[str] = []
 
 
+@pytest.fixture
+def other(tmp_path: Path) -> StoreBuilder:
+    """Another store of the same settings."""
+    return StoreBuilder(tmp_path / "other", log_file_size=SMALL_LOG, queue_file_units=UNITS)
+
+
 def test_new_units_files_queues_and_topics_appear(builder: StoreBuilder) -> None:
     with StoreReader.open(builder.path) as reader:
         assert reader.topics() == []
@@ -78,10 +84,9 @@ def test_head_files_deleted_while_a_range_is_read(builder: StoreBuilder) -> None
         assert raised.value.min_offset == bounds(reader)[0] > len(found)
 
 
-def test_a_store_restored_in_place_is_read_anew(builder: StoreBuilder, tmp_path: Path) -> None:
+def test_a_store_restored_in_place_is_read_anew(builder: StoreBuilder, other: StoreBuilder) -> None:
     """A backup that replaces the directory while a reader stands beside it: nothing of the old one may show."""
     builder.append("t", 0, bodies(40))
-    other = StoreBuilder(tmp_path / "other", log_file_size=SMALL_LOG, queue_file_units=UNITS)
     other.append("t", 0, bodies(33, 1000))
     with StoreReader.open(builder.path) as reader:
         assert read(reader) == numbered(0, 40)
@@ -93,9 +98,8 @@ def test_a_store_restored_in_place_is_read_anew(builder: StoreBuilder, tmp_path:
         assert reader.message_at(0).body == body(1000)
 
 
-def test_files_replaced_one_by_one_are_read_anew(builder: StoreBuilder, tmp_path: Path) -> None:
+def test_files_replaced_one_by_one_are_read_anew(builder: StoreBuilder, other: StoreBuilder) -> None:
     builder.append("t", 0, bodies(40))
-    other = StoreBuilder(tmp_path / "other", log_file_size=SMALL_LOG, queue_file_units=UNITS)
     other.append("t", 0, bodies(33, 1000))
     with StoreReader.open(builder.path) as reader:
         assert read(reader) == numbered(0, 40)
@@ -140,9 +144,8 @@ def test_a_topic_and_a_queue_that_were_deleted_are_not_found_any_more(builder: S
             reader.read("t", 0, 0)
 
 
-def test_a_fence_tells_a_message_from_another_that_took_its_offset(builder: StoreBuilder, tmp_path: Path) -> None:
+def test_a_fence_tells_a_message_from_another_that_took_its_offset(builder: StoreBuilder, other: StoreBuilder) -> None:
     builder.append("t", 0, bodies(12))
-    other = StoreBuilder(tmp_path / "other", log_file_size=SMALL_LOG, queue_file_units=UNITS)
     other.append("t", 0, bodies(11))
     other.append("t", 0, [b"another message"])
     with StoreReader.open(builder.path) as reader, StoreReader.open(other.path) as restored:

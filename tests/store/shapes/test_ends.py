@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +151,17 @@ def test_a_unit_that_a_crash_tore_is_an_error_when_its_message_is_in_the_log(
             assert bounds(reader) == (0, 24), "neither of the two was written whole"
 
 
+def before_each_search(monkeypatch: pytest.MonkeyPatch, action: Callable[[int], object]) -> None:
+    """Let something happen whenever the log is searched for a message, with the offset the search begins at."""
+    headers_from = CommitLog.headers_from
+
+    def acted(log: CommitLog, physical_offset: int) -> Iterator[tuple[int, int, bytes]]:
+        action(physical_offset)
+        return headers_from(log, physical_offset)
+
+    monkeypatch.setattr(CommitLog, "headers_from", acted)
+
+
 def test_the_log_is_searched_once_for_a_unit_that_stays_as_it_is(
     builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,13 +169,7 @@ def test_the_log_is_searched_once_for_a_unit_that_stays_as_it_is(
     _cut_the_log(builder, int(places[62]))
     builder.write_abort()
     searches: list[int] = []
-    headers_from = CommitLog.headers_from
-
-    def counted(log: CommitLog, physical_offset: int) -> Iterator[tuple[int, int, bytes]]:
-        searches.append(physical_offset)
-        return headers_from(log, physical_offset)
-
-    monkeypatch.setattr(CommitLog, "headers_from", counted)
+    before_each_search(monkeypatch, searches.append)
     with StoreReader.open(builder.path) as reader:
         for _ in range(3):
             assert bounds(reader) == (0, 31)
@@ -184,13 +189,7 @@ def test_a_unit_seen_while_it_is_written_is_looked_at_again(
     whole = path.read_bytes()
     builder.write_abort()
     path.write_bytes(whole[: 4 * UNIT_SIZE + 8].ljust(len(whole), b"\0"))
-    headers_from = CommitLog.headers_from
-
-    def finished_meanwhile(log: CommitLog, physical_offset: int) -> Iterator[tuple[int, int, bytes]]:
-        path.write_bytes(whole)
-        return headers_from(log, physical_offset)
-
-    monkeypatch.setattr(CommitLog, "headers_from", finished_meanwhile)
+    before_each_search(monkeypatch, lambda _: path.write_bytes(whole))
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (0, 25)
         assert read(reader) == numbered(0, 25)

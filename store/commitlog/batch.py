@@ -1,0 +1,74 @@
+"""What a batch is called, and what became of it: the values that staging, commit and ledger pass on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from commitlog.errors import InvalidValue
+
+__all__ = ["BatchId", "CommittedBatch", "StagedFile"]
+
+_LONGEST_TEXT_BYTES = 1024
+_MAX_VERSION = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class BatchId:
+    """Who commits what: versions of one application ascend, and each is in the store at most once.
+
+    ``app_id`` is an application's own name, or a streaming query's id; an empty one belongs to nobody, and its batches
+    are whole but may be repeated. ``fingerprint`` tells a batch that is replayed (the same) from another one that has
+    taken its version; an empty one tells nothing. ``InvalidValue`` for texts of more than 1,024 bytes, and for a
+    version below zero.
+    """
+
+    app_id: str
+    version: int = 0
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        for name, text in (("application id", self.app_id), ("fingerprint", self.fingerprint)):
+            try:
+                length = len(text.encode("utf-8"))
+            except UnicodeEncodeError as error:
+                raise InvalidValue(f"The {name} {text!r} is no text that UTF-8 can hold.") from error
+            if length > _LONGEST_TEXT_BYTES:
+                raise InvalidValue(f"The {name} has {length} bytes, at most {_LONGEST_TEXT_BYTES} are taken.")
+        if isinstance(self.version, bool) or not isinstance(self.version, int):
+            raise InvalidValue(f"A batch's version is an integer, not {self.version!r}.")
+        if not 0 <= self.version <= _MAX_VERSION:
+            raise InvalidValue(f"A batch's version is 0 to {_MAX_VERSION}, not {self.version}.")
+
+    def __str__(self) -> str:
+        return f"batch {self.version} of {self.app_id!r}" if self.app_id else "a batch of no application"
+
+
+@dataclass(frozen=True)
+class CommittedBatch:
+    """A batch that is in the store.
+
+    ``physical_offset`` is its frame record's, -1 where nothing was written because it had no rows; ``end`` is the log's
+    end behind it. ``already_there``: it was committed before, and this commit wrote nothing. Both are -1 then when
+    retention has removed it. ``store_timestamp`` is in milliseconds.
+    """
+
+    batch: BatchId
+    physical_offset: int
+    end: int
+    rows: int
+    store_timestamp: int
+    already_there: bool = False
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A file of encoded messages that waits to be committed; it travels from the task that wrote it to the committer.
+
+    ``path`` is relative to the store directory. ``crc`` is the CRC-32 of the heads of its blocks,
+    which hold those of all the rest.
+    """
+
+    path: str
+    rows: int
+    size: int
+    crc: int

@@ -1,0 +1,66 @@
+"""``commitlog txn``: which batches applications and queries have committed, and how to make the store forget one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from rich.table import Table
+from rich.text import Text
+
+from commitlog.batch import CommittedBatch
+from commitlog.cli.render import printable_text, uncut_console
+from commitlog.errors import InvalidValue
+from commitlog.log.store_directory import check_store_directory
+from commitlog.store import MessageStore
+
+__all__ = ["forget", "print_batches"]
+
+
+def print_batches(batches: Sequence[CommittedBatch], *, as_json: bool) -> None:
+    """The last batch of each application: a table for people, an object a line for programs."""
+    if as_json:
+        for batch in batches:
+            print(json.dumps(_to_json(batch)))
+        return
+    columns = ("application", "version", "fingerprint", "rows", "committed (UTC)", "physical offset")
+    table = Table(*columns, box=None, pad_edge=False)
+    for batch in batches:
+        table.add_row(
+            Text(printable_text(batch.batch.app_id)),
+            str(batch.batch.version),
+            Text(printable_text(batch.batch.fingerprint) or "-"),
+            str(batch.rows),
+            _time(batch),
+            str(batch.physical_offset),
+        )
+    uncut_console().print(table)
+
+
+def forget(path: str, application: str, lock_timeout: float) -> str:
+    """Make the store forget an application, and say what it knew. ``InvalidValue`` when it knew nothing."""
+    check_store_directory(path)  # or opening would make a store there
+    with MessageStore.open(path, lock_timeout=lock_timeout) as store:
+        forgotten = store.forget_batches(application)
+        known = ", ".join(repr(batch.batch.app_id) for batch in store.batches()) or "none"
+    if forgotten is None:
+        raise InvalidValue(f"The store of {path} knows no batches of {application!r}; it knows: {known}.")
+    return f"Forgot {application!r}, whose last batch was {forgotten.batch.version}."
+
+
+def _to_json(batch: CommittedBatch) -> dict[str, object]:
+    return {
+        "application": batch.batch.app_id,
+        "version": batch.batch.version,
+        "fingerprint": batch.batch.fingerprint,
+        "rows": batch.rows,
+        "storeTimestamp": batch.store_timestamp,
+        "physicalOffset": batch.physical_offset,
+        "end": batch.end,
+    }
+
+
+def _time(batch: CommittedBatch) -> str:
+    stored = datetime.fromtimestamp(batch.store_timestamp / 1000, timezone.utc)
+    return stored.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")

@@ -1,0 +1,74 @@
+"""Room behind the log's end, for what counts as written all at once or not at all.
+
+What is written here lies beyond the wrote position of its file, or in files that are not of the log yet. A flush, the
+checkpoint and dispatch go by these positions, so none of them can count a part of it. ``publish`` moves them.
+"""
+
+from __future__ import annotations
+
+from commitlog.files import disk
+from commitlog.files.writable_mapped_file import WritableMappedFile
+from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+
+__all__ = ["FrameSpace"]
+
+
+class FrameSpace:
+    """Writes from the log's end on, under the put lock. Either ``publish`` or ``discard`` ends it."""
+
+    def __init__(self, files: WritableMappedFileQueue) -> None:
+        """What ``FileAllocator`` raises, when the log's last file is full."""
+        self._files = files
+        self._first = self._file = files.writable()
+        self._new: list[WritableMappedFile] = []
+        self._at = self._first.wrote_position
+        self.start = self._first.base + self._at
+
+    @property
+    def position(self) -> int:
+        """The physical offset of the next byte."""
+        return self._file.base + self._at
+
+    @property
+    def room(self) -> int:
+        """How many bytes are left in the file that is written to."""
+        return self._file.capacity - self._at
+
+    def skip(self, length: int) -> None:
+        """Leave bytes out, for ``write_at_start`` to write last."""
+        self._at += length
+
+    def write(self, data: disk.Bytes) -> None:
+        """Write what fits into the file. ``StoreIOError``."""
+        self._file.write_ahead(data, self._at)
+        self._at += len(data)
+
+    def end_file(self, filler: disk.Bytes) -> None:
+        """Write a blank filler, and go on in the next file. ``StoreIOError``, and what ``FileAllocator`` raises."""
+        self.write(filler)
+        following = self._files.made(self._file.base + self._file.capacity)
+        self._new.append(following)
+        self._file, self._at = following, 0
+
+    def write_at_start(self, data: disk.Bytes) -> None:
+        """Write where the space begins. ``StoreIOError``."""
+        self._first.write_ahead(data, self.start - self._first.base)
+
+    def publish(self) -> None:
+        """Count everything as written: from now on it is a part of the log. It cannot fail."""
+        for file in self._new[:-1]:
+            file.advance(file.capacity)
+        if self._new:
+            self._new[-1].advance(self._at)
+            self._first.advance(self._first.capacity)
+            self._files.files.extend(self._new)
+        else:
+            self._first.advance(self._at)
+        self._files.appended()
+
+    def discard(self) -> None:
+        """Zero what was written: it must never come back. ``StoreIOError``."""
+        for file in reversed(self._new):
+            file.zero_from(0)
+            file.close()
+        self._first.zero_from(self.start - self._first.base)

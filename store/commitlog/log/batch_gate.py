@@ -1,0 +1,164 @@
+"""The gate: which part of the log readers leave out, because a batch is being dispatched to its queues.
+
+``<store>/gate`` holds 36 bytes, big-endian::
+
+    0          4          8             16            24            32
+    +----------+----------+-------------+-------------+-------------+----------+
+    | MAGIC    | IS OPEN  | TURN        | START       | SHOWN TO    | CRC-32   |
+    | "PYGT"   | 0 1      |             |             |             | of these |
+    +----------+----------+-------------+-------------+-------------+----------+
+
+TURN counts how often it was closed or opened. The owner closes the gate at the first byte of a frame (START) before
+the first of its units is written, and opens it after the last; SHOWN TO is then the frame's end. A reader looks at the
+gate before and after it asks queues for their ends, and knows by the two what to leave out, so that the ends are those
+of one moment.
+
+It holds beside a living owner and after a killed one, since the kernel keeps what was written. Nothing depends on it
+after the machine has stopped: recovery opens it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import zlib
+from typing import NamedTuple
+
+from commitlog.errors import StoreIOError
+from commitlog.files import disk
+from commitlog.paths import GATE
+
+__all__ = ["NOTHING_HIDDEN", "BatchGate", "GateReader", "GateState", "hidden_from"]
+
+_MAGIC = b"PYGT"
+_FIELDS = struct.Struct(">4siqqq")
+_CRC = struct.Struct(">I")
+_SIZE = _FIELDS.size + _CRC.size
+# How often a reader looks again at a gate that is being written.
+_LOOKS = 1000
+
+
+class GateState(NamedTuple):
+    """What stands in the gate. ``start`` and ``shown_to`` are physical offsets, of the frame that it moved for last."""
+
+    turn: int
+    is_open: bool
+    start: int
+    shown_to: int
+
+
+_NEVER_CLOSED = GateState(0, True, 0, 0)
+
+
+def hidden_from(before: GateState, after: GateState) -> int | None:
+    """From which physical offset on to leave out what was seen between two looks; None when that cannot be told.
+
+    What lies before the first frame that was hidden at any time since the first look is all there, and was at its end.
+    """
+    if not before.is_open:
+        return before.start
+    if after.turn == before.turn:
+        return NOTHING_HIDDEN
+    return after.start if after.turn - before.turn <= _ONE_FRAME else None
+
+
+NOTHING_HIDDEN = 2**63 - 1
+# Closing and opening.
+_ONE_FRAME = 2
+
+
+def _encode(state: GateState) -> bytes:
+    packed = _FIELDS.pack(_MAGIC, state.is_open, state.turn, state.start, state.shown_to)
+    return packed + _CRC.pack(zlib.crc32(packed))
+
+
+def _decode(data: bytes) -> GateState | None:
+    if len(data) != _SIZE:
+        return None
+    magic, is_open, turn, start, shown_to = _FIELDS.unpack_from(data)
+    if magic != _MAGIC or _CRC.unpack_from(data, _FIELDS.size)[0] != zlib.crc32(data[: _FIELDS.size]):
+        return None
+    return GateState(turn, bool(is_open), start, shown_to)
+
+
+class BatchGate:
+    """The gate in the hands of the store's owner. The file is made when it is closed for the first time."""
+
+    def __init__(self, store_path: str) -> None:
+        """What a killed owner left is taken over as it is. ``StoreIOError``."""
+        self.path = os.path.join(store_path, GATE)
+        self._descriptor = -1
+        self._lock = threading.Lock()
+        self.state = _NEVER_CLOSED
+        try:
+            if disk.exists(self.path):
+                self._descriptor = disk.open_for_writing(self.path)
+                self.state = _decode(disk.read_at(self._descriptor, _SIZE, 0)) or _NEVER_CLOSED
+        except OSError as error:
+            raise StoreIOError("open", path=self.path, cause=error) from error
+
+    def close_from(self, start: int) -> None:
+        """Hide what begins at or behind the offset; a closed gate stays where it is. ``StoreIOError``."""
+        with self._lock:
+            if self.state.is_open:
+                self._write(GateState(self.state.turn + 1, False, start, self.state.shown_to))
+
+    def open(self, shown_to: int) -> None:
+        """Hide nothing any more: frames are dispatched up to there. ``StoreIOError``."""
+        with self._lock:
+            if not self.state.is_open:
+                self._write(GateState(self.state.turn + 1, True, self.state.start, shown_to))
+
+    def _write(self, state: GateState) -> None:
+        try:
+            if self._descriptor < 0:
+                self._descriptor = disk.create_file(self.path)
+            disk.write_at(self._descriptor, _encode(state), 0)
+        except OSError as error:
+            raise StoreIOError("write", path=self.path, cause=error) from error
+        self.state = state
+
+    def sync(self) -> None:
+        """Bring the gate to the device, before the store is closed: nobody opens it afterwards. ``StoreIOError``."""
+        with self._lock:
+            if self._descriptor < 0:
+                return
+            try:
+                disk.sync(self._descriptor)
+            except OSError as error:
+                raise StoreIOError("sync", path=self.path, cause=error) from error
+
+    def release(self) -> None:
+        """Let go of the file, as it is."""
+        with self._lock:
+            if self._descriptor >= 0:
+                disk.close(self._descriptor)
+                self._descriptor = -1
+
+
+class GateReader:
+    """The gate as a reader sees it."""
+
+    def __init__(self, store_path: str) -> None:
+        self._path = os.path.join(store_path, GATE)
+        self._descriptor = -1
+
+    def look(self) -> GateState:
+        """The gate as it is now. A store without one, or with one that is no gate, hides nothing."""
+        if self._descriptor < 0:
+            try:
+                self._descriptor = disk.open_file(self._path)
+            except OSError:
+                return _NEVER_CLOSED
+        for _ in range(_LOOKS):
+            # A look may come between two bytes that are written.
+            state = _decode(disk.read_at(self._descriptor, _SIZE, 0))
+            if state is not None:
+                return state
+        return _NEVER_CLOSED
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            disk.close(self._descriptor)
+            self._descriptor = -1

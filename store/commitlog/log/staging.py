@@ -1,0 +1,231 @@
+"""The staging area: encoded messages of batches, on disk, before they are committed.
+
+::
+
+    <store>/staging/<application>/<version>/<any name>
+
+Anybody may stage, on any machine that sees the store's directory, as often as he likes; only ``MessageStore`` brings
+what was staged into the log. What is left behind here is of no use to anyone, and the next commit of the same
+application removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Iterator
+from types import TracebackType
+
+import numpy as np
+
+from commitlog.batch import BatchId, StagedFile
+from commitlog.errors import CorruptStaging, InvalidValue, StagingLost, StoreIOError
+from commitlog.files import disk
+from commitlog.format.message_encode import EncodedMessages, queues_of
+from commitlog.format.staged_block import (
+    BLOCK_HEAD_SIZE,
+    StagedBlock,
+    decode_block,
+    decode_block_head,
+    encode_block,
+)
+from commitlog.paths import STAGING
+
+__all__ = ["StagedWriter", "read_blocks", "remove_batch", "remove_up_to", "staged_size"]
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+_ADVICE = "Nothing was written to the store; let the batch be staged again."
+
+
+class StagedWriter:
+    """One staged file that is being written. Use it as a context manager: what is not finished is removed."""
+
+    def __init__(self, store_path: str, batch: BatchId, name: str = "") -> None:
+        """``name`` begins the file's name; what follows makes it unlike any other. ``StoreIOError``."""
+        self._store_path = store_path
+        directory = os.path.join(STAGING, _directory_name(batch.app_id), str(batch.version))
+        self.path = os.path.join(directory, f"{name}-{secrets.token_hex(8)}" if name else secrets.token_hex(8))
+        self._whole = os.path.join(store_path, self.path)
+        self._rows = self._size = self._crc = 0
+        self._finished = False
+        try:
+            _make_directories(store_path, directory)
+            self._descriptor = disk.create_file(self._whole)
+        except OSError as error:
+            raise StoreIOError("stage a batch at", path=self._whole, cause=error) from error
+
+    def append(self, encoded: EncodedMessages) -> None:
+        """Stage records whose queues are known. ``StoreIOError``."""
+        if not len(encoded.rows):
+            return
+        codes, queues = queues_of(encoded)
+        crc = zlib.crc32(encoded.records.data.data)
+        block = StagedBlock(encoded.records, encoded.host_flags, queues, codes, crc)
+        head, data = encode_block(block)
+        try:
+            disk.write_at(self._descriptor, head, self._size)
+            disk.write_at(self._descriptor, data, self._size + len(head))
+        except OSError as error:
+            raise StoreIOError("stage a batch at", path=self._whole, cause=error) from error
+        self._crc = zlib.crc32(head[:BLOCK_HEAD_SIZE], self._crc)
+        self._size += len(head) + len(data)
+        self._rows += len(block)
+
+    def finish(self) -> StagedFile:
+        """Close the file and say what is in it. A file without rows is removed."""
+        self._close()
+        self._finished = True
+        if not self._rows:
+            self._remove()
+        return StagedFile(self.path, self._rows, self._size, self._crc)
+
+    def discard(self) -> None:
+        """Close and remove the file. A second call does nothing."""
+        if not self._finished:
+            self._close()
+            self._finished = True
+            self._remove()
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            disk.close(self._descriptor)
+            self._descriptor = -1
+
+    def _remove(self) -> None:
+        with contextlib.suppress(OSError):  # the next commit of the application removes what is left
+            disk.unlink(self._whole)
+
+    def __enter__(self) -> StagedWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+
+def _make_directories(store_path: str, directory: str) -> None:
+    """Make what is missing of a path below the store. Nothing is written through a symbolic link (invariant 10)."""
+    at = store_path
+    for part in directory.split(os.sep):
+        at = os.path.join(at, part)
+        with contextlib.suppress(FileExistsError):
+            disk.make_directory(at)
+        if disk.is_symlink(at):
+            raise NotADirectoryError(errno.ENOTDIR, "is a symbolic link; staged files lie in the store", at)
+
+
+def staged_size(store_path: str, staged: StagedFile) -> int:
+    """The bytes of a staged file as it is now. ``StagingLost``."""
+    path = _path_of(store_path, staged)
+    try:
+        descriptor = disk.open_file(path)
+    except OSError as error:
+        raise _lost(path, error) from error
+    try:
+        return disk.size_of(descriptor)
+    finally:
+        disk.close(descriptor)
+
+
+def read_blocks(store_path: str, staged: StagedFile) -> Iterator[StagedBlock]:
+    """The blocks of a staged file, in memory of their own. ``StagingLost``, ``CorruptStaging``."""
+    path = _path_of(store_path, staged)
+    try:
+        descriptor = disk.open_file(path)
+    except OSError as error:
+        raise _lost(path, error) from error
+    try:
+        at = rows = crc = 0
+        while at < staged.size:
+            try:
+                encoded_head = disk.read_at(descriptor, BLOCK_HEAD_SIZE, at)
+                head = decode_block_head(encoded_head)
+                size = head.meta_size + head.records_size
+                if at + BLOCK_HEAD_SIZE + size > staged.size:
+                    raise InvalidValue(f"a block of {size} bytes")
+                meta = disk.read_at(descriptor, head.meta_size, at + BLOCK_HEAD_SIZE)
+                data = bytearray(head.records_size)
+                if disk.read_into(descriptor, data, at + BLOCK_HEAD_SIZE + head.meta_size) < len(data):
+                    raise InvalidValue("a file that ends before its block")
+                block = decode_block(head, meta, np.frombuffer(data, np.uint8))
+            except OSError as error:
+                raise _lost(path, error) from error
+            except (InvalidValue, ValueError) as error:
+                raise CorruptStaging(
+                    "Block", path=path, offset=at, expected="what was staged", found=str(error), advice=_ADVICE
+                ) from error
+            crc = zlib.crc32(encoded_head, crc)
+            at += BLOCK_HEAD_SIZE + size
+            rows += len(block)
+            yield block
+        if (rows, crc) != (staged.rows, staged.crc):
+            raise CorruptStaging(
+                "Blocks",
+                path=path,
+                offset=0,
+                expected=f"{staged.rows} rows with checksum {staged.crc:#010x}",
+                found=f"{rows} rows with {crc:#010x}",
+                advice=_ADVICE,
+            )
+    finally:
+        disk.close(descriptor)
+
+
+def _path_of(store_path: str, staged: StagedFile) -> str:
+    parts = staged.path.split(os.sep)
+    if len(parts) != 4 or parts[0] != STAGING or any(part in ("", ".", "..") for part in parts):
+        raise InvalidValue(f"{staged.path!r} is no path of a staged file.")
+    return os.path.join(store_path, staged.path)
+
+
+def _lost(path: str, error: OSError) -> StagingLost:
+    return StagingLost(
+        f"The staged file {path} cannot be opened ({error.strerror}): was it staged on another machine, which does not "
+        "share this directory, or removed because its batch was committed or given up? Nothing was written.",
+        path=path,
+    )
+
+
+def remove_batch(store_path: str, batch: BatchId) -> None:
+    """Remove what is staged for one version of an application, as far as that goes."""
+    directory = os.path.join(store_path, STAGING, _directory_name(batch.app_id))
+    _remove_version(os.path.join(directory, str(batch.version)))
+    _remove_empty(directory)
+
+
+def remove_up_to(store_path: str, batch: BatchId) -> None:
+    """Remove what is staged for an application's versions up to this one: all of it is committed or given up."""
+    directory = os.path.join(store_path, STAGING, _directory_name(batch.app_id))
+    try:
+        names = disk.list_names(directory)
+    except OSError:
+        return
+    for name in names:
+        if name.isdigit() and int(name) <= batch.version:
+            _remove_version(os.path.join(directory, name))
+    _remove_empty(directory)
+
+
+def _remove_version(directory: str) -> None:
+    with contextlib.suppress(OSError):
+        for name in disk.list_names(directory):
+            disk.unlink(os.path.join(directory, name))
+    _remove_empty(directory)
+
+
+def _remove_empty(directory: str) -> None:
+    with contextlib.suppress(OSError):
+        disk.remove_directory(directory)
+
+
+def _directory_name(app_id: str) -> str:
+    """A name for an application's directory: its own id where that can be one."""
+    if _PLAIN_NAME.fullmatch(app_id):
+        return app_id
+    return "." + hashlib.blake2b(app_id.encode(), digest_size=16).hexdigest()

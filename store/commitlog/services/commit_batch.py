@@ -1,0 +1,228 @@
+"""Commits of batches: staged messages, brought into the log as one frame, once.
+
+docs/decisions/0007-batches-as-frames.md says how, and what a crash at any point leaves.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from commitlog.batch import BatchId, CommittedBatch, StagedFile
+from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.errors import CommitLogError, CorruptStaging, PutRefused
+from commitlog.format.batch_frame import BatchFrame, encode_frame
+from commitlog.format.message_id import parse_host
+from commitlog.format.message_record import encode_message
+from commitlog.format.record import Record, decode_record
+from commitlog.format.staged_block import StagedBlock
+from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+from commitlog.log.batch_frames import FoundFrame, frame_of
+from commitlog.log.batch_ledger import BatchLedger, load_ledger
+from commitlog.log.commit_log_writer import AppendedFrame, LogFenced, QueueUnknown
+from commitlog.log.staging import read_blocks, remove_up_to, staged_size
+from commitlog.message import PutMessageStatus
+from commitlog.paths import BATCH_TOPIC
+from commitlog.services.opened_log import OpenedLog
+from commitlog.services.put_message import PutRefusal
+from commitlog.services.running_state import RunningState
+from commitlog.services.service_group import ServiceGroup
+
+__all__ = ["CommitBatchService"]
+
+_V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
+_FRAME_QUEUE = (BATCH_TOPIC, 0)
+# So many batches are committed before the ledger's file is written again, while the store is open.
+_SAVE_EVERY = 256
+
+
+class _FrameHead:
+    """The frame record of one batch, as ``CommitLogWriter.append_frame`` wants it."""
+
+    def __init__(self, batch: BatchId, previous: int, host: tuple[bytes, int]) -> None:
+        self._batch = batch
+        self._previous = previous
+        self._host = host
+        self._born = int(time.time() * 1000)
+        self.host_flags = _V6_FLAGS if len(host[0]) == 16 else 0
+        self.size = len(self.record(0, 0, 0))
+        # Whether all rows are written: from now on the frame may be in the log.
+        self.made = False
+
+    def record(self, length: int, rows: int, checksum: int, /) -> bytearray:
+        self.made = True
+        body = encode_frame(BatchFrame(self._batch, length, rows, checksum, self._previous))
+        return encode_message(
+            BATCH_TOPIC.encode(),
+            body,
+            b"",
+            queue_id=0,
+            flag=0,
+            sys_flag=0,
+            born_timestamp=self._born,
+            born_host=self._host,
+            store_host=self._host,
+        )
+
+
+class CommitBatchService:
+    """Commits batches, one at a time. Any number of threads may call it."""
+
+    def __init__(
+        self,
+        store_path: str,
+        config: MessageStoreConfig,
+        log: OpenedLog,
+        services: ServiceGroup,
+        state: RunningState,
+        refuse_when_unwritable: Callable[[], None],
+    ) -> None:
+        self._store_path = store_path
+        self._log = log
+        self._services = services
+        self._state = state
+        self._refuse_when_unwritable = refuse_when_unwritable
+        self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._host = parse_host(f"{config.broker_ip}:{config.listen_port}")
+        self._lock = threading.Lock()
+        self._ledger: BatchLedger | None = None
+        self._unsaved = 0
+
+    def check(self, batch: BatchId) -> CommittedBatch | None:
+        """The batch when it is in the store already; None when it is not. ``BatchConflict``."""
+        with self._lock:
+            return self._loaded().check(batch)
+
+    def commit(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
+        """Bring a batch into the log, and to the device under SYNC_FLUSH, unless it is there already.
+
+        ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``: nothing was written.
+        ``StoreIOError``: whether it is in the store is known when that is opened again, and the batch committed again.
+        """
+        with self._lock:
+            ledger = self._loaded()
+            committed = ledger.check(batch)
+            if committed is None:
+                self._refuse()
+                committed = self._write(batch, [one for one in staged if one.rows], ledger)
+            if batch.app_id:
+                remove_up_to(self._store_path, batch)
+            return committed
+
+    def _write(self, batch: BatchId, staged: list[StagedFile], ledger: BatchLedger) -> CommittedBatch:
+        if not staged:
+            return CommittedBatch(batch, -1, -1, 0, -1)
+        for one in staged:
+            found = staged_size(self._store_path, one)
+            if found != one.size:
+                raise CorruptStaging("Size", path=one.path, offset=0, expected=f"{one.size} bytes", found=found)
+        last = ledger.last(batch.app_id)
+        head = _FrameHead(batch, -1 if last is None else last.physical_offset, self._host)
+        try:
+            appended = self._append(head, staged)
+            committed = CommittedBatch(
+                batch, appended.physical_offset, appended.end, appended.rows, appended.store_timestamp
+            )
+            # It is in the log from here on: what fails now leaves it there, and the next owner finds it.
+            self._services.message_arrived()
+            if self._sync:
+                self._services.flush_log_to(appended.end)
+            ledger.add(committed)
+        except BaseException as error:
+            if head.made:
+                # An interrupt, say: the ledger does not know of it, and would let it be written once more.
+                self._state.fence(error)
+            raise
+        self._unsaved += 1
+        if self._unsaved >= _SAVE_EVERY:
+            self._services.flush_log_to(committed.end)
+            self._save(ledger)
+        return committed
+
+    def _refuse(self) -> None:
+        try:
+            self._refuse_when_unwritable()
+        except PutRefusal as refusal:
+            raise PutRefused(refusal.status.value, refusal.reason) from refusal
+
+    def _append(self, head: _FrameHead, staged: list[StagedFile]) -> AppendedFrame:
+        try:
+            return self._log.writer.append_frame(head, _FRAME_QUEUE, self._blocks(staged))
+        except (LogFenced, QueueUnknown) as error:
+            raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE.value, str(error)) from error
+        except TimeoutError as error:
+            raise PutRefused(PutMessageStatus.CREATE_MAPEDFILE_FAILED.value, str(error)) from error
+
+    def _blocks(self, staged: list[StagedFile]) -> Iterator[StagedBlock]:
+        """The blocks of all files. The next one is read and checked while this one is being written."""
+        blocks = (block for one in staged for block in read_blocks(self._store_path, one))
+        with ThreadPoolExecutor(1, "StagedBlocks") as reading:
+            following = reading.submit(next, blocks, None)
+            while (block := following.result()) is not None:
+                following = reading.submit(next, blocks, None)
+                yield block
+
+    def batches(self) -> list[CommittedBatch]:
+        """The last batch of every application."""
+        with self._lock:
+            return self._loaded().batches()
+
+    def forget(self, app_id: str) -> CommittedBatch | None:
+        """Take an application out of the ledger, on the device too; its last batch. ``StoreIOError``."""
+        with self._lock:
+            ledger = self._loaded()
+            forgotten = ledger.forget(app_id)
+            if forgotten is not None:
+                self._services.flush_log_to(self._log.files.max_wrote)
+                self._save(ledger)
+            return forgotten
+
+    def save(self) -> None:
+        """Write the ledger's file if it lacks anything. All of it is on the device already. ``StoreIOError``."""
+        with self._lock:
+            if self._ledger is not None and self._ledger.changed:
+                self._save(self._ledger)
+
+    def _save(self, ledger: BatchLedger) -> None:
+        try:
+            ledger.save()
+        except CommitLogError as error:
+            self._state.fence(error)
+            raise
+        self._unsaved = 0
+
+    def _loaded(self) -> BatchLedger:
+        """The ledger, read when it is asked for first: every frame of before is in the frame topic's queue then."""
+        if self._ledger is None:
+            self._ledger = load_ledger(self._store_path, _OwnersLog(self._log))
+        return self._ledger
+
+
+class _OwnersLog:
+    """The open store as a ``LedgerSource``."""
+
+    def __init__(self, log: OpenedLog) -> None:
+        self._files = log.files
+        self._queues = log.queues
+
+    def log_bounds(self) -> tuple[int, int]:
+        return self._files.min_offset, self._files.max_wrote
+
+    def queue_end(self) -> int:
+        return self._queues.next_offset(*_FRAME_QUEUE) if self._queues.highest_id(BATCH_TOPIC) >= 0 else 0
+
+    def place(self, queue_offset: int) -> int | None:
+        unit = self._queues.writer(*_FRAME_QUEUE).unit(queue_offset)
+        return None if unit is None else unit[0]
+
+    def frame_at(self, physical_offset: int) -> FoundFrame | None:
+        file = self._files.find(physical_offset)
+        if file is None:
+            return None
+        at = physical_offset - file.base
+        size = int.from_bytes(file.read(at, 4), "big", signed=True)
+        data = file.read(at, max(min(size, file.capacity - at), 0))
+        record = decode_record(data, physical_offset=physical_offset)
+        return frame_of(record) if isinstance(record, Record) else None

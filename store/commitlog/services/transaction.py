@@ -1,0 +1,76 @@
+"""A batch as a Python program makes it: put into it what belongs together, and leave the block to commit it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+
+from commitlog.batch import BatchId, CommittedBatch, StagedFile
+from commitlog.errors import InvalidValue
+from commitlog.format.message_columns import Rows
+from commitlog.format.message_encode import EncodedMessages
+from commitlog.log.staging import StagedWriter, remove_batch
+
+__all__ = ["Transaction"]
+
+
+class Transaction:
+    """Messages that will be in the store together or not at all. Use it as a context manager, from one thread.
+
+    Leaving the block commits; an exception in it gives everything up, and so does a process that dies. What was put is
+    staged on disk meanwhile, so a transaction may be larger than memory, and others put beside it.
+    """
+
+    def __init__(
+        self,
+        store_path: str,
+        batch: BatchId,
+        encode: Callable[[Rows, str | None], Iterator[EncodedMessages]],
+        commit: Callable[[BatchId, Sequence[StagedFile]], CommittedBatch],
+        committed: CommittedBatch | None,
+    ) -> None:
+        """Use ``MessageStore.transaction``."""
+        self.batch = batch
+        # What became of it, from the end of the block on; from the start when it was committed before.
+        self.result = committed
+        self._store_path = store_path
+        self._encode = encode
+        self._commit = commit
+        self._writer: StagedWriter | None = None
+        self._ended = False
+
+    @property
+    def already_there(self) -> bool:
+        """Whether this version was committed before: nothing that is put is written, and the block may be skipped."""
+        return self.result is not None and self.result.already_there
+
+    def put_messages(self, table: Rows, *, topic: str | None = None) -> None:
+        """Add the rows of an Arrow table or record batch; the columns are those of ``MessageStore.put_messages``.
+
+        ``InvalidValue`` for columns that cannot be, ``PutRefused`` for the first row that no store takes,
+        ``StoreIOError`` when staging fails.
+        """
+        if self._ended:
+            raise InvalidValue(f"The transaction of {self.batch} has ended; begin another one.")
+        if self.already_there:
+            return
+        if self._writer is None:
+            self._writer = StagedWriter(self._store_path, self.batch)
+        for encoded in self._encode(table, topic):
+            self._writer.append(encoded)
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended = True
+        writer, self._writer = self._writer, None
+        try:
+            if kind is None and not self.already_there:
+                self.result = self._commit(self.batch, [writer.finish()] if writer is not None else [])
+        finally:
+            if writer is not None:
+                writer.discard()
+                remove_batch(self._store_path, self.batch)
