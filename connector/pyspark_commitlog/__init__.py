@@ -1,4 +1,4 @@
-"""The Spark data source ``commitlog``: reads RocketMQ stores as batches and as streams.
+"""The Spark data source ``commitlog``: reads and writes RocketMQ stores, as batches and as streams.
 
 Spark imports this package to discover the source, on the driver and in every Python worker, and registers *no* Python
 source at all when one such import fails. So it holds the class Spark looks for and nothing else; all that can be
@@ -21,14 +21,19 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """``spark.read.format("commitlog")`` and ``spark.readStream.format("commitlog")``; see docs/connector.md."""
+    """``read``, ``readStream``, ``write`` and ``writeStream`` with ``.format("commitlog")``; see docs/connector.md."""
 
     @classmethod
     def name(cls) -> str:
@@ -54,6 +59,24 @@ class DefaultSource(DataSource):
         from pyspark_commitlog.stream_source import CommitLogStreamReader
 
         return CommitLogStreamReader(parse_stream_options(self.options), check_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pyspark_commitlog.sink import CommitLogBatchWriter, refuse_overwrite
+        from pyspark_commitlog.sink_columns import check_sink_schema
+        from pyspark_commitlog.write_options import parse_batch_write_options
+
+        refuse_overwrite(overwrite, streaming=False)
+        options = parse_batch_write_options(self.options)
+        return CommitLogBatchWriter(options, check_sink_schema(schema, topic=options.topic))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from pyspark_commitlog.sink import CommitLogStreamWriter, refuse_overwrite
+        from pyspark_commitlog.sink_columns import check_sink_schema
+        from pyspark_commitlog.write_options import parse_stream_write_options
+
+        refuse_overwrite(overwrite, streaming=True)
+        options = parse_stream_write_options(self.options)
+        return CommitLogStreamWriter(options, check_sink_schema(schema, topic=options.topic))
 
 
 use_this_python_in_workers()

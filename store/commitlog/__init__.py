@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from commitlog.batch import BatchId, CommittedBatch, StagedFile
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError
+from commitlog.format.body_compression import BodyCompression
 from commitlog.format.checkpoint import Checkpoint
 from commitlog.format.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
 from commitlog.format.consume_queue_unit import FILLER_SIZE
+from commitlog.format.sys_flag import CompressionType
 from commitlog.log.index_service import IndexFileInfo
 from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageResult, PutMessageStatus
 from commitlog.reader import Fence, QueueInfo, StoreReader
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from commitlog.log.verification import Finding, verify_store
     from commitlog.services.put_messages import PutMessagesResult
     from commitlog.services.transaction import Transaction
+    from commitlog.stager import BatchStager
     from commitlog.store import MessageStore
 
 __all__ = [
@@ -30,9 +33,12 @@ __all__ = [
     "DEFAULT_COLUMNS",
     "FILLER_SIZE",
     "BatchId",
+    "BatchStager",
+    "BodyCompression",
     "Checkpoint",
     "CommitLogError",
     "CommittedBatch",
+    "CompressionType",
     "Fence",
     "Finding",
     "FlushDiskType",
@@ -56,6 +62,7 @@ __all__ = [
 # The writing half needs POSIX record locks; who only reads does not need it, nor has to wait for its import.
 _LAZY = {
     "Finding": "commitlog.log.verification",
+    "BatchStager": "commitlog.stager",
     "MessageStore": "commitlog.store",
     "PutMessagesResult": "commitlog.services.put_messages",
     "Transaction": "commitlog.services.transaction",

@@ -202,6 +202,17 @@ class MessageStore:
         finally:
             self._state.leave()
 
+    def create_topic(self, topic: str, queues: int) -> None:
+        """Note in ``config/topics.json`` over how many queues a topic is spread; one that is listed stays as it is.
+
+        ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``.
+        """
+        self._enter_open()
+        try:
+            self._topics.create_topic(topic, queues)
+        finally:
+            self._state.leave()
+
     def batches(self) -> list[CommittedBatch]:
         """The last batch that every application committed, by application id."""
         self._enter_open()

@@ -23,6 +23,8 @@ class FrameSpace:
         self._new: list[WritableMappedFile] = []
         self._at = self._first.wrote_position
         self.start = self._first.base + self._at
+        # From now on it is a part of the log, wholly or (after an interrupt) in a way that only recovery can tell.
+        self.published = False
 
     @property
     def position(self) -> int:
@@ -56,6 +58,7 @@ class FrameSpace:
 
     def publish(self) -> None:
         """Count everything as written: from now on it is a part of the log. It cannot fail."""
+        self.published = True
         for file in self._new[:-1]:
             file.advance(file.capacity)
         if self._new:
@@ -67,8 +70,12 @@ class FrameSpace:
         self._files.appended()
 
     def discard(self) -> None:
-        """Zero what was written: it must never come back. ``StoreIOError``."""
-        for file in reversed(self._new):
-            file.zero_from(0)
-            file.close()
+        """Zero what was written: it must never come back. ``StoreIOError``.
+
+        New files are removed, so that what found no room on the disk does not keep the disk full.
+        """
+        while self._new:
+            file = self._new.pop()
+            file.zero_from(0)  # its name may come back when the machine stops
+            self._files.remove(file)
         self._first.zero_from(self.start - self._first.base)

@@ -167,13 +167,16 @@ class WritableMappedFileQueue:
     def cut(self, end: int) -> None:
         """Zero everything behind ``end`` and delete the files behind it (invariant 4). ``StoreIOError``."""
         while self.files and self.files[-1].base >= end and len(self.files) > 1:
-            file = self.files.pop()
-            file.destroy(0)
-            # One by one: a file that comes back after a crash must not leave a gap before it.
-            self._sync_directory()
+            self.remove(self.files.pop())
         if self.files:
             last = self.files[-1]
             last.zero_from(end - last.base)
+        self._sync_directory()
+
+    def remove(self, file: WritableMappedFile) -> None:
+        """Remove the last file, which is not one of the log (any more). ``StoreIOError``."""
+        file.destroy(0)
+        # One by one: a file that comes back after a crash must not leave a gap before it.
         self._sync_directory()
 
     def write_back(self, start: int, stop: int) -> None:

@@ -110,6 +110,13 @@ class BatchGate:
             if not self.state.is_open:
                 self._write(GateState(self.state.turn + 1, True, self.state.start, shown_to))
 
+    def settle(self, log_end: int) -> None:
+        """Recovery is done: hide nothing, and take no frame for shown that is yet to be written. ``StoreIOError``."""
+        self.open(log_end)
+        with self._lock:
+            if self.state.shown_to > log_end:  # the log has lost its end since
+                self._write(self.state._replace(shown_to=log_end))
+
     def _write(self, state: GateState) -> None:
         try:
             if self._descriptor < 0:

@@ -178,6 +178,8 @@ def load_ledger(store_path: str, source: LedgerSource) -> BatchLedger:
     next_offset, batches = _load(path)
     queue_end, bounds = source.queue_end(), source.log_bounds()
     kept = {app: batch for app, batch in batches.items() if _still_there(batch, bounds, source.frame_at)}
+    if len(kept) < len(batches):
+        next_offset = 0  # an earlier batch of the same application may be left
     ledger = BatchLedger(path, kept, min(next_offset, queue_end), source.frame_at, saved=batches)
     while ledger.next_offset < queue_end:
         place = source.place(ledger.next_offset)

@@ -304,7 +304,7 @@ class CommitLogWriter:
                 return self._append_frame(space, head, queue, blocks)
             except BaseException as error:
                 self._fence_unless_settled(error)
-                if space is not None and self.failure is None:
+                if space is not None and not space.published and self.failure is None:
                     self._discard(space)
                 raise
             finally:

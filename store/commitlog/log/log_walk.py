@@ -37,13 +37,14 @@ def walk(
     *,
     check_crc: bool,
     unsynced_from: int | None = None,
+    whole_to: int = 0,
     block_size: int = BLOCK_SIZE,
 ) -> Iterator[RecordScan]:
     """The records of ``[start, limit)``, in blocks that lie in one file each, up to the first that is not good.
 
     ``end`` says after each block how far the walk has come. A blank filler that reaches exactly to its file's end is
     passed over. A machine may have stopped before records at ``unsynced_from`` and behind were on the device: one that
-    lacks a sector is not good.
+    lacks a sector is not good. Those before ``whole_to`` are known to lack none.
     """
     at, size = start, block_size
     end.offset, end.stop = at, None
@@ -52,7 +53,7 @@ def walk(
         stop = min(at + size, file_end, limit)
         scan = scan_records(file.span(at - file.base, stop - file.base, populate=True), at, check_crc=check_crc)
         stopped: Stop = scan.stop
-        lacking = None if unsynced_from is None else _first_lacking(scan, at - file.base, unsynced_from)
+        lacking = None if unsynced_from is None else _first_lacking(scan, at - file.base, unsynced_from, whole_to)
         if lacking is not None:
             cut, stopped = lacking
             scan = scan_records(scan.data[:cut], at, check_crc=False)
@@ -76,26 +77,28 @@ def walk(
                 return
 
 
-def _first_lacking(scan: RecordScan, position: int, unsynced_from: int) -> tuple[int, Corrupt] | None:
+def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to: int) -> tuple[int, Corrupt] | None:
     """Where in the scan's data the first record starts that lacks a sector, and what is wrong with it.
 
     BODYCRC covers the body alone. Where a sector of topic or properties never reached the device there are zeros, and
     all lengths still agree. ``position`` is where in its file the data starts.
     """
     starts, ends = scan.positions + position, scan.positions + scan.sizes + position
+    places = scan.positions + scan.physical_offset
     # Not the sector in which a record starts: TOTALSIZE is there. Nor those with nothing but body.
     first = np.maximum(starts // _SECTOR + 1, (scan.body_starts + scan.body_lengths + position) // _SECTOR)
     counts = np.maximum((ends - 1) // _SECTOR - first + 1, 0)
-    counts[scan.positions + scan.physical_offset < unsynced_from] = 0
+    counts[places < max(unsynced_from, whole_to)] = 0
     owners = np.repeat(np.arange(len(scan)), counts)
     ranks = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
     lows = (first[owners] + ranks) * _SECTOR - position
     highs = np.minimum(lows + _SECTOR, ends[owners] - position)
     # A property ends with a separator, or with its value's last character. Of what was synced, only the log's last
     # record is doubted.
-    doubted = scan.positions + scan.physical_offset >= unsynced_from
+    doubted = places >= unsynced_from
     if len(scan) and isinstance(scan.stop, Unwritten):
         doubted[-1] = True
+    doubted &= places >= whole_to
     unended = doubted & (scan.properties_lengths > 0) & (scan.data[scan.positions + scan.sizes - 1] == 0)
     rows = np.flatnonzero(unended).tolist()[:1]
     suspects = np.flatnonzero((scan.data[lows] == 0) & (scan.data[highs - 1] == 0))

@@ -112,9 +112,9 @@ class Recovery:
         self._progress = progress
         self._gate = gate
         self._mark_in_use = mark_in_use
-        # The last frame that was met, and whether it is what the log ends before.
+        # The last frame that was met, and the one before which the log ends: a crash has left a part of it.
         self._frame: FoundFrame | None = None
-        self._frame_broken = False
+        self._broken: FoundFrame | None = None
         self._last_record = -1
         self._last_store_timestamp = 0
         self._records = 0
@@ -188,22 +188,42 @@ class Recovery:
         total = self._files.files[-1].base + self._files.file_size - start if self._files.files else 0
         end = LogEnd()
         self._last_record, self._last_store_timestamp, self._records = -1, 0, 0
-        self._frame, self._frame_broken = None, False
+        self._frame = self._broken = None
         # After a clean close all was synced, and what a program that knows nothing of sectors wrote is as it wrote it.
         unsynced_from = (self._policy.flushed_offset or 0) if self._policy.aborted else None
-        blocks = walk(
-            self._files, start, _UNKNOWN, end, check_crc=True, unsynced_from=unsynced_from, block_size=_BLOCK_SIZE
-        )
-        for scan in blocks:
-            sound = self._sound_part(scan)
-            if not self._dispatch(sound, from_start=from_start):
-                return None
-            if sound.stop is not None:
-                end.offset, end.stop = scan.physical_offset + sound.scan.end, sound.stop
-                break
-            if self._progress is not None:
-                self._progress(end.offset - start, total)
-        return end
+        end.offset, whole_to = start, 0
+        while True:
+            blocks = walk(
+                self._files,
+                end.offset,
+                _UNKNOWN,
+                end,
+                check_crc=True,
+                unsynced_from=unsynced_from,
+                whole_to=whole_to,
+                block_size=_BLOCK_SIZE,
+            )
+            for scan in blocks:
+                sound = self._sound_part(scan)
+                if not self._dispatch(sound, from_start=from_start):
+                    return None
+                if sound.stop is not None:
+                    end.offset, end.stop = scan.physical_offset + sound.scan.end, sound.stop
+                    break
+                if self._progress is not None:
+                    self._progress(end.offset - start, total)
+            frame = self._whole_frame_at(end.offset)
+            if frame is None or frame.end <= whole_to:
+                return end
+            # Its checksum tells that no sector is missing, also where properties look so.
+            whole_to = frame.end
+
+    def _whole_frame_at(self, offset: int) -> FoundFrame | None:
+        """The frame that holds a place, if it is whole."""
+        frame = self._frame
+        if frame is None or not frame.physical_offset <= offset < frame.end:
+            return None
+        return frame if is_whole(self._files, frame) else None
 
     def _truncate_index(self, index: IndexWriter, start: int) -> bool:
         """Whether the index holds what lies before ``start``.
@@ -239,12 +259,12 @@ class Recovery:
     def _broken_frame(self, scan: RecordScan, requests: DispatchRequests) -> tuple[int, Corrupt] | None:
         """The first frame of which a crash of the machine has left a part only. What was flushed whole is not asked."""
         for frame in frames_in(scan, requests):
-            self._frame = frame
             unsure = self._policy.aborted and frame.end > (self._policy.flushed_offset or 0)
             if unsure and not is_whole(self._files, frame):
-                self._frame_broken = True
+                self._broken = frame
                 rows = f"{frame.frame.rows} records with checksum {frame.frame.checksum:#010x} behind it"
                 return frame.physical_offset, Corrupt(f"Frame of {frame.frame.batch}", 0, rows, "others, or fewer")
+            self._frame = frame
         return None
 
     def _dispatch(self, sound: _Sound, *, from_start: bool) -> bool:
@@ -272,10 +292,10 @@ class Recovery:
         """A bad record, with a good one behind it that was flushed too, is damage: nobody is to lose it silently."""
         flushed = self._policy.flushed_offset
         start = end.offset + 1
-        if self._frame is not None and self._frame.physical_offset <= end.offset < self._frame.end:
-            if not self._frame_broken:
-                self._refuse(end, f"It belongs to {self._frame.frame.batch}, which was committed whole")
-            start = self._frame.end  # nobody was told that any of it is there
+        if self._broken is not None and self._broken.physical_offset == end.offset:
+            start = self._broken.end  # nobody was told that any of it is there
+        elif self._frame is not None and self._frame.physical_offset <= end.offset < self._frame.end:
+            self._refuse(end, f"It belongs to {self._frame.frame.batch}, which was committed whole")
         # A crash loses sectors; it does not make records of their own with another place in another queue.
         impossible = isinstance(end.stop, Corrupt) and end.stop.field in _IMPOSSIBLE
         if impossible or not self._policy.aborted:

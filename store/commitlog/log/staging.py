@@ -18,7 +18,7 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 
 import numpy as np
@@ -36,7 +36,7 @@ from commitlog.format.staged_block import (
 )
 from commitlog.paths import STAGING
 
-__all__ = ["StagedWriter", "read_blocks", "remove_batch", "remove_up_to", "staged_size"]
+__all__ = ["StagedWriter", "read_blocks", "remove_batch", "remove_files", "remove_up_to", "staged_size"]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 _ADVICE = "Nothing was written to the store; let the batch be staged again."
@@ -190,6 +190,16 @@ def _lost(path: str, error: OSError) -> StagingLost:
         "share this directory, or removed because its batch was committed or given up? Nothing was written.",
         path=path,
     )
+
+
+def remove_files(store_path: str, files: Iterable[StagedFile]) -> None:
+    """Remove these files, and directories that are empty then. What is not there (any more) is passed over."""
+    for staged in files:
+        path = _path_of(store_path, staged)
+        with contextlib.suppress(OSError):
+            disk.unlink(path)
+        _remove_empty(os.path.dirname(path))
+        _remove_empty(os.path.dirname(os.path.dirname(path)))
 
 
 def remove_batch(store_path: str, batch: BatchId) -> None:

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from commitlog.batch import BatchId, CommittedBatch, StagedFile
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import CommitLogError, CorruptStaging, PutRefused
+from commitlog.errors import CommitLogError, CorruptStaging, PutRefused, StoreIOError
+from commitlog.files.writable_mapped_file import NO_SPACE
 from commitlog.format.batch_frame import BatchFrame, encode_frame
 from commitlog.format.message_id import parse_host
 from commitlog.format.message_record import encode_message
@@ -138,7 +139,7 @@ class CommitBatchService:
         self._unsaved += 1
         if self._unsaved >= _SAVE_EVERY:
             self._services.flush_log_to(committed.end)
-            self._save(ledger)
+            self._save(ledger, or_later=True)
         return committed
 
     def _refuse(self) -> None:
@@ -183,12 +184,15 @@ class CommitBatchService:
         """Write the ledger's file if it lacks anything. All of it is on the device already. ``StoreIOError``."""
         with self._lock:
             if self._ledger is not None and self._ledger.changed:
-                self._save(self._ledger)
+                self._save(self._ledger, or_later=True)
 
-    def _save(self, ledger: BatchLedger) -> None:
+    def _save(self, ledger: BatchLedger, *, or_later: bool = False) -> None:
+        """``or_later``: without space it is left for the next time, since the log has all of it."""
         try:
             ledger.save()
         except CommitLogError as error:
+            if or_later and isinstance(error, StoreIOError) and error.errno in NO_SPACE:
+                return
             self._state.fence(error)
             raise
         self._unsaved = 0

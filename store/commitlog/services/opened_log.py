@@ -113,7 +113,7 @@ def open_log(
             directory, opened, config.delay_levels_ms, rebuild=rebuild, progress=progress
         )
         # Whatever was hidden is in its queues now.
-        gate.open(files.max_wrote)
+        gate.settle(files.max_wrote)
         if config.transient_store_pool_enable:
             # Its buffers are of the size that the files have, which need not be what the configuration says.
             files.pool = TransientStorePool(config.transient_store_pool_size, files.file_size)

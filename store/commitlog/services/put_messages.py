@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, InvalidValue, PutRefused
+from commitlog.format.message_chunks import message_chunks
 from commitlog.format.message_columns import Rows, check_message_schema, queue_columns
 from commitlog.format.message_encode import EncodedMessages, encode_messages, queues_of
 from commitlog.format.message_id import parse_host
@@ -30,10 +30,6 @@ from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
 
 __all__ = ["PutMessagesResult", "PutMessagesService"]
-
-# Rows and bytes of one chunk: its bytes stay in the processor's cache from one step to the next.
-_CHUNK_ROWS = 16_384
-_CHUNK_SIZE = 16 << 20
 
 _STATUSES = list(PutMessageStatus)
 _OK = _STATUSES.index(PutMessageStatus.PUT_OK)
@@ -135,7 +131,7 @@ class PutMessagesService:
         check_message_schema(table.schema, topic=topic)
         rows = _Rows(table.num_rows)
         try:
-            for first, chunk in _chunks(table):
+            for first, chunk in message_chunks(table):
                 self._single.refuse_when_unwritable()
                 started = time.perf_counter()
                 appended = self._put_chunk(chunk, topic, first, rows, started)
@@ -163,7 +159,7 @@ class PutMessagesService:
         ``InvalidValue`` for columns that cannot be.
         """
         check_message_schema(table.schema, topic=topic)
-        for first, chunk in _chunks(table):
+        for first, chunk in message_chunks(table):
             encoded = self._encode(chunk, topic, self._queue_ids(chunk, topic))
             if encoded.refusals:
                 refusal = encoded.refusals[0]
@@ -258,37 +254,6 @@ class PutMessagesService:
         status, reason = self._single.await_flush(rows.end)
         if status is not PutMessageStatus.PUT_OK:
             rows.refuse(np.flatnonzero(rows.statuses == _OK), status, reason)
-
-
-def _chunks(table: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Slices of at most so many rows and bytes of body (or of one row), each with its first row's number."""
-    ends = np.cumsum(_body_sizes(table))
-    first = done = 0
-    while first < table.num_rows:
-        stop = int(np.searchsorted(ends, done + _CHUNK_SIZE, side="right"))
-        stop = min(max(stop, first + 1), first + _CHUNK_ROWS, table.num_rows)
-        piece = table.slice(first, stop - first)
-        # A column of more than 2 GiB stays in several pieces, and so are the batches then.
-        for batch in piece.combine_chunks().to_batches() if isinstance(piece, pa.Table) else (piece,):
-            yield first, batch
-            first += batch.num_rows
-        done = int(ends[stop - 1])
-
-
-def _body_sizes(table: Rows) -> npt.NDArray[np.int64]:
-    """Bytes of every row's body, 0 for null."""
-    column = table.column("body" if "body" in table.schema.names else "value")
-    kind = column.type
-    if pa.types.is_fixed_size_binary(kind):
-        return np.full(len(column), kind.byte_width, np.int64)
-    sizes = [np.zeros(0, np.int64)]
-    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
-        if pa.types.is_dictionary(kind):
-            lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
-        else:
-            lengths = pc.binary_length(chunk)
-        sizes.append(lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
-    return np.concatenate(sizes)
 
 
 def _refuse_row(rows: _Rows, first: int, refusal: Refusal) -> None:

@@ -15,6 +15,7 @@ from commitlog import Message, MessageStore, PutMessageStatus
 from commitlog.errors import FileChanged
 from commitlog.files.writable_mapped_file import WritableMappedFile
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.format import message_chunks
 from commitlog.format.message_encode import encode_messages
 from commitlog.services import put_messages as bulk
 from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok
@@ -99,7 +100,7 @@ def test_rows_that_are_in_the_log_keep_their_result_when_the_rest_fails(
             raise pa.ArrowInvalid("nobody expects this")
         return encode_messages(*arguments, **named)
 
-    monkeypatch.setattr(bulk, "_CHUNK_ROWS", 2)
+    monkeypatch.setattr(message_chunks, "_CHUNK_ROWS", 2)
     monkeypatch.setattr(bulk, "encode_messages", failing)
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         result = store.put_messages(pa.table({"body": [b"a", b"b", b"c"], "queueId": [0] * 3}), topic="orders")

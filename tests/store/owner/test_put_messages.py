@@ -11,8 +11,8 @@ import pytest
 
 from commitlog import MessageStore, PutMessagesResult, PutMessageStatus
 from commitlog.errors import InvalidValue, PutRefused
+from commitlog.format import message_chunks
 from commitlog.format.java_hash import string_hash_code
-from commitlog.services import put_messages
 from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok, rows
 
 __all__: list[str] = []
@@ -278,11 +278,11 @@ def test_a_table_of_a_few_large_bodies_among_many_small_ones_loses_no_row(tmp_pa
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_binary(), pa.dictionary(pa.int8(), pa.string())])
 def test_chunks_are_cut_by_the_bytes_of_the_bodies(monkeypatch: pytest.MonkeyPatch, kind: pa.DataType) -> None:
-    monkeypatch.setattr(put_messages, "_CHUNK_SIZE", 10)
-    monkeypatch.setattr(put_messages, "_CHUNK_ROWS", 3)
+    monkeypatch.setattr(message_chunks, "_CHUNK_SIZE", 10)
+    monkeypatch.setattr(message_chunks, "_CHUNK_ROWS", 3)
     values = pa.array(["", "12345", "6789", "x" * 50, None, "1234567890", "1", "2", "3", "4"])
     column = values.dictionary_encode() if pa.types.is_dictionary(kind) else values.cast(kind)
     table = pa.table({"value": column})
     for rows_of in (table, table.to_batches()[0], pa.concat_tables([table.slice(0, 2), table.slice(2)])):
-        found = [(first, chunk.num_rows) for first, chunk in put_messages._chunks(rows_of)]
+        found = [(first, chunk.num_rows) for first, chunk in message_chunks.message_chunks(rows_of)]
         assert found == [(0, 3), (3, 1), (4, 2), (6, 3), (9, 1)]

@@ -1,0 +1,86 @@
+"""What a task of a write does in the executor: stage its rows, for the driver to commit or not.
+
+Attempts that are repeated, and twins that run at the same time, do no harm: each has a file of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from commitlog import BatchId, StagedFile
+from commitlog.errors import PutRefused, StoreIOError, StoreNotFound
+from commitlog.stager import BatchStager
+from pyspark_commitlog.sink_columns import SinkColumns
+from pyspark_commitlog.write_options import SinkOptions
+
+__all__ = ["StageTask", "StagedRows"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedRows(WriterCommitMessage):
+    """What a task tells the committer: its file, None when it had no rows.
+
+    ``new_topics``: the topics that were not there when the write began, and how many queues each is to get.
+    ``checkpoint_root`` is the session's setting, for queries that have no checkpoint location of their own.
+    """
+
+    partition: int
+    batch: BatchId
+    staged: StagedFile | None
+    new_topics: Mapping[str, int] = field(default_factory=dict)
+    checkpoint_root: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTask:
+    """Made on the driver, pickled to the executors: settings, and how many queues each topic has."""
+
+    options: SinkOptions
+    columns: SinkColumns
+    queue_counts: Mapping[str, int]
+
+    def stage(
+        self, batches: Iterable[pa.RecordBatch], batch: BatchId, partition: int, attempt: int
+    ) -> tuple[StagedFile | None, dict[str, int]]:
+        """Stage the rows of one partition; the file, and the new topics.
+
+        ``PutRefused``, ``StoreNotFound``, ``StoreIOError``. Whatever is raised, the file is gone.
+        """
+        stager = BatchStager(
+            self.options.path,
+            batch,
+            queue_counts=self.queue_counts,
+            topic=self.options.topic,
+            partition=partition,
+            name=f"{partition}-{attempt}",
+            config=self.options.store_config,
+            compression=self.options.compression,
+        )
+        try:
+            with stager:
+                for rows in batches:
+                    stager.put(self.columns.rename(rows))
+                return stager.finish(), stager.new_topics
+        except PutRefused as refusal:
+            raise PutRefused(refusal.status, _with_option(refusal.reason)) from refusal
+        except StoreIOError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            raise StoreNotFound(
+                f"There is no store at {self.options.path} on this executor ({socket.gethostname()}), though the "
+                "driver has one there. Driver and executors must see the same directory: mount it on all of them. "
+                "Nothing was written.",
+                path=self.options.path,
+            ) from error
+
+
+def _with_option(reason: str) -> str:
+    """The limit by the name of the option that sets it, and Spark's word for what is not there."""
+    reason = reason.replace("(max_message_size)", "(option maxMessageSize)", 1)
+    return reason.replace("Nothing of this batch is", "Nothing of this write is")

@@ -1,0 +1,57 @@
+"""How many queues each topic has, for those who stage messages: a look from outside, without owning the store.
+
+All tasks that stage for one batch choose queues by one such look, so that a sharding key goes to one queue in all of
+them.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+from commitlog.files import disk
+from commitlog.log.topic_config import parse_topic_config
+from commitlog.paths import CONFIG, CONSUME_QUEUE, TOPICS_CONFIG
+
+__all__ = ["queue_counts"]
+
+_LARGEST_CONFIG = 256 << 20
+
+
+def queue_counts(path: str, topic: str | None, default: int) -> dict[str, int]:
+    """The number of queues of ``topic``, or of all topics; those that are not there yet are left out.
+
+    A topic that ``topics.json`` does not list has as many queues as are there, and at least ``default``.
+    ``CorruptConfig``, ``StoreIOError``.
+    """
+    listed = _listed(path)
+    directory = os.path.join(path, CONSUME_QUEUE)
+    present = _names(directory) if topic is None else [topic]
+    wanted = {*listed, *present} if topic is None else {topic}
+    counts = {name: listed[name] for name in wanted if listed.get(name, 0) > 0}
+    for name in wanted - counts.keys():
+        highest = max((int(text) for text in _names(os.path.join(directory, name)) if text.isdigit()), default=-1)
+        if highest >= 0:
+            counts[name] = max(default, highest + 1)
+    return counts
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return list(disk.list_names(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _listed(path: str) -> dict[str, int]:
+    file = os.path.join(path, CONFIG, TOPICS_CONFIG)
+    try:
+        return _parsed(file, disk.file_signature(file))
+    except FileNotFoundError:
+        return {}
+
+
+@lru_cache(maxsize=8)
+def _parsed(file: str, signature: tuple[int, ...]) -> dict[str, int]:  # noqa: ARG001  # a changed file is another one
+    """Batches are planned one after the other, so the list is parsed when it changed and not each time."""
+    return parse_topic_config(disk.read_file(file, _LARGEST_CONFIG), file)

@@ -1,0 +1,120 @@
+"""Which columns messages can be written from, and what is said of the others."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from commitlog.format.message_columns import MESSAGE_COLUMNS
+from pyspark_commitlog.errors import SchemaError
+from pyspark_commitlog.sink_columns import SINK_COLUMNS, check_sink_schema
+
+__all__: list[str] = []
+
+
+def struct(ddl: str) -> StructType:
+    """Columns as "name type; name type": Spark's own parser of such texts needs a JVM."""
+    fields = [field.split(" ", 1) for field in ddl.split("; ")]
+    return StructType.fromJson(
+        {
+            "type": "struct",
+            "fields": [
+                {"name": name, "type": _JSON.get(kind, kind), "nullable": True, "metadata": {}} for name, kind in fields
+            ],
+        }
+    )
+
+
+def _array(element: str) -> dict[str, object]:
+    return {"type": "array", "elementType": element, "containsNull": True}
+
+
+def _map(key: str, value: str) -> dict[str, object]:
+    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+
+
+_JSON: dict[str, object] = {
+    "array<string>": _array("string"),
+    "array<void>": _array("void"),
+    "array<int>": _array("integer"),
+    "map<string,string>": _map("string", "string"),
+    "map<string,int>": _map("string", "integer"),
+}
+
+
+def refused(ddl: str, topic: str | None = "orders") -> str:
+    with pytest.raises(SchemaError) as caught:
+        check_sink_schema(struct(ddl), topic=topic)
+    return str(caught.value)
+
+
+def test_the_columns_are_the_stores() -> None:
+    assert SINK_COLUMNS == MESSAGE_COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("ddl", "names"),
+    [
+        ("body binary", ("body",)),
+        ("value string", ("body",)),
+        ("body varchar(10)", ("body",)),
+        ("key string; value binary", ("keys", "body")),
+        ("KEYS array<string>; Body binary; QUEUEID integer", ("keys", "body", "queueId")),
+        ("keys array<void>; body binary; tags void; queueId void", ("keys", "body", "tags", "queueId")),
+        ("body binary; queueId byte; flag short; delayLevel long", ("body", "queueId", "flag", "delayLevel")),
+        (
+            "body binary; topic string; shardingKey string; properties map<string,string>; bornTimestamp timestamp",
+            ("body", "topic", "shardingKey", "properties", "bornTimestamp"),
+        ),
+    ],
+)
+def test_what_can_be_written(ddl: str, names: tuple[str, ...]) -> None:
+    assert check_sink_schema(struct(ddl), topic="orders").names == names
+
+
+@pytest.mark.parametrize(
+    ("ddl", "column", "found", "expected"),
+    [
+        ("body integer", "body", "INT", "BINARY or STRING"),
+        ("body void", "body", "VOID", "BINARY or STRING"),
+        ("body binary; queueId string", "queueId", "STRING", "INT (or TINYINT, SMALLINT, BIGINT)"),
+        ("body binary; tags integer", "tags", "INT", "STRING"),
+        ("body binary; key array<int>", "key", "ARRAY<INT>", "STRING or ARRAY<STRING>"),
+        ("body binary; properties map<string,int>", "properties", "MAP<STRING,INT>", "MAP<STRING,STRING>"),
+        ("body binary; bornTimestamp timestamp_ntz", "bornTimestamp", "TIMESTAMP_NTZ", "TIMESTAMP"),
+        ("body binary; bornTimestamp long", "bornTimestamp", "BIGINT", "TIMESTAMP"),
+        ("body binary; topic binary", "topic", "BINARY", "STRING"),
+    ],
+)
+def test_a_wrong_type_is_named_with_what_was_expected(ddl: str, column: str, found: str, expected: str) -> None:
+    assert refused(ddl) == f"Column {column} is {found}; expected {expected}."
+
+
+def test_an_unknown_column_gets_the_nearest_known_one() -> None:
+    said = refused("body binary; queue_id integer")
+    assert said.startswith("Unknown column 'queue_id'. Did you mean queueId?")
+    assert "shardingKey" in said
+
+
+def test_columns_that_only_the_source_has_are_told_of_together() -> None:
+    said = refused("body binary; queueOffset long; storeTimestamp timestamp")
+    assert "queueOffset, storeTimestamp" in said
+    assert '.drop("queueOffset", "storeTimestamp")' in said
+
+
+def test_a_column_and_its_alias_are_one_too_many() -> None:
+    assert "columns body and value both say" in refused("body binary; value binary")
+    assert "columns key and KEYS both say" in refused("body binary; key string; KEYS string")
+
+
+def test_no_body_and_no_topic() -> None:
+    assert "no column body" in refused("tags string")
+    assert "no topic" in refused("body binary", topic=None)
+    assert check_sink_schema(struct("body binary; topic string"), topic=None).names == ("body", "topic")
+
+
+def test_batches_get_the_stores_names() -> None:
+    columns = check_sink_schema(struct("Value binary; key string"), topic="orders")
+    batch = pa.record_batch({"Value": [b"x"], "key": ["k"]})
+    assert columns.rename(batch).to_pydict() == {"body": [b"x"], "keys": ["k"]}

@@ -1,0 +1,75 @@
+"""Finding a query's checkpoint, and telling one plan of a batch from another."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from pyspark_commitlog.sink_fingerprint import checkpoint_fingerprint
+from pyspark_commitlog.write_options import SinkOptions, parse_stream_write_options
+
+__all__: list[str] = []
+
+QUERY = "0f3a"
+
+
+def options(**sparks: str) -> SinkOptions:
+    return parse_stream_write_options({"path": "/store"} | sparks)
+
+
+def checkpoint(path: Path, query_id: str = QUERY, plan: str = "v1\nplan") -> Path:
+    (path / "offsets").mkdir(parents=True)
+    (path / "metadata").write_text(json.dumps({"id": query_id}))
+    (path / "offsets" / "4").write_text(plan)
+    return path
+
+
+def test_the_same_plan_gives_the_same_fingerprint(tmp_path: Path) -> None:
+    one, same, other = (checkpoint(tmp_path / name, plan=name[0]) for name in ("a1", "a2", "b"))
+    first, second, third = (
+        checkpoint_fingerprint(options(checkpointlocation=str(path)), None, QUERY, 4) for path in (one, same, other)
+    )
+    assert len(first) == 32
+    assert first == second != third
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "with%20escape"])
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}"])
+def test_paths_and_uris_name_the_directory_as_it_is_written(tmp_path: Path, name: str, form: str) -> None:
+    """Spark makes a directory with '%20' in its name for such a URI."""
+    path = checkpoint(tmp_path / name)
+    assert checkpoint_fingerprint(options(checkpointlocation=form.format(path)), None, QUERY, 4)
+
+
+def test_an_escaped_uri_is_tried_too(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "with space")
+    assert checkpoint_fingerprint(options(checkpointlocation=path.as_uri()), None, QUERY, 4)
+
+
+def test_the_sessions_root_and_the_querys_name(tmp_path: Path) -> None:
+    checkpoint(tmp_path / "my query")
+    assert checkpoint_fingerprint(options(queryname="my query"), str(tmp_path), QUERY, 4)
+    assert checkpoint_fingerprint(options(queryname="my query"), tmp_path.as_uri(), QUERY, 4)
+
+
+def test_a_query_without_a_name_is_new_at_every_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert checkpoint_fingerprint(options(), str(tmp_path), QUERY, 4) == ""
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("location", ["hdfs://host/c", "s3a://bucket/c", "file://elsewhere/c", "/not/there"])
+def test_a_checkpoint_that_cannot_be_read_is_warned_about_once(location: str, caplog: pytest.LogCaptureFixture) -> None:
+    query_id = f"query {hash(location)}"
+    with caplog.at_level(logging.WARNING):
+        for batch_id in (4, 5):
+            assert checkpoint_fingerprint(options(checkpointlocation=location), None, query_id, batch_id) == ""
+    assert [record.getMessage().count(location) for record in caplog.records] == [1]
+
+
+def test_a_checkpoint_of_another_query_is_not_taken(tmp_path: Path) -> None:
+    """A local directory may have the path that the checkpoint has on another file system."""
+    path = checkpoint(tmp_path / "c", query_id="another")
+    assert checkpoint_fingerprint(options(checkpointlocation=str(path)), None, QUERY, 4) == ""

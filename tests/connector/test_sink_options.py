@@ -1,0 +1,152 @@
+"""What each option of a write takes, and what is said of the rest."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import Any
+
+import pytest
+
+from commitlog import FlushDiskType, MessageStoreConfig
+from commitlog.batch import BatchId
+from commitlog.format.body_compression import BodyCompression
+from commitlog.format.sys_flag import CompressionType
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.write_options import (
+    WRITE_OPTIONS,
+    SinkOptions,
+    parse_batch_write_options,
+    parse_stream_write_options,
+)
+
+__all__: list[str] = []
+
+GOOD = {"path": "/store"}
+
+
+def refused(parse: Any, **options: str) -> str:
+    with pytest.raises(OptionError) as caught:
+        parse(GOOD | options)
+    return str(caught.value)
+
+
+def test_the_least_one_can_say() -> None:
+    options = parse_batch_write_options(GOOD)
+    assert options.path == "/store"
+    assert options.topic is None
+    assert options.queues == 4
+    assert options.lock_timeout_s == 30.0
+    assert options.batch is None
+    assert options.compression is None
+    assert options.store_config == MessageStoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+
+
+def test_every_option_has_a_field_a_default_and_a_meaning() -> None:
+    """The options table in the docs is made of this list."""
+    assert len({option.name.lower() for option in WRITE_OPTIONS}) == len(WRITE_OPTIONS)
+    for option in WRITE_OPTIONS:
+        assert option.field in SinkOptions.__dataclass_fields__
+        assert option.meaning
+        if option.default is not None:
+            option.parse(option.name, option.default)
+
+
+def test_options_are_case_insensitive_and_reach_the_store() -> None:
+    options = parse_batch_write_options(
+        {
+            "PATH": "file:///a%20store",
+            "Flush": "ASYNC",
+            "QUEUES": "8",
+            "locktimeout": "0.5",
+            "bodycompression": "LZ4",
+            "compressover": "1k",
+            "txnappid": "loader",
+            "txnversion": "7",
+            "maxmessagesize": "1m",
+            "mappedfilesizecommitlog": "64k",
+            "mappedfilesizeconsumequeue": "4000",
+            "messageindexenable": "false",
+            "maxhashslotnum": "10",
+            "maxindexnum": "100",
+        }
+    )
+    assert options.path == "/a store"
+    assert options.lock_timeout_s == 0.5
+    assert options.batch == BatchId("loader", 7)
+    assert options.compression == BodyCompression(CompressionType.LZ4, 1024)
+    assert options.store_config == MessageStoreConfig(
+        flush_disk_type=FlushDiskType.ASYNC_FLUSH,
+        default_topic_queue_nums=8,
+        max_message_size=1 << 20,
+        mapped_file_size_commit_log=64 << 10,
+        mapped_file_size_consume_queue=4000,
+        message_index_enable=False,
+        max_hash_slot_num=10,
+        max_index_num=100,
+    )
+
+
+def test_a_relative_path_is_the_drivers() -> None:
+    assert parse_batch_write_options({"path": "store"}).path == os.path.abspath("store")
+
+
+def test_what_spark_says_of_the_query_is_kept() -> None:
+    options = parse_stream_write_options(GOOD | {"checkpointlocation": "/c", "queryname": "q"})
+    assert (options.checkpoint_location, options.query_name) == ("/c", "q")
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("topic", "no topic", "letters"),
+        ("queues", "0", "at least 1"),
+        ("queues", "70000", "65536"),
+        ("flush", "often", "sync, async"),
+        ("lockTimeout", "soon", "seconds"),
+        ("lockTimeout", "nan", "seconds"),
+        ("lockTimeout", "-1", "seconds"),
+        ("bodyCompression", "gzip", "none, zlib, lz4, zstd"),
+        ("compressOver", "-1", "64m"),
+        ("txnAppId", " ", "not empty"),
+        ("txnAppId", "x" * 1025, "1,024"),
+        ("txnVersion", "-1", "whole number"),
+        ("txnVersion", str(2**63), "whole number"),
+        ("maxMessageSize", "3g", "max_message_size"),
+        ("mappedFileSizeConsumeQueue", "4001", "multiple of 20"),
+        ("mappedFileSizeCommitLog", "1", "mapped_file_size_commit_log"),
+        ("messageIndexEnable", "yes", "true or false"),
+    ],
+)
+def test_bad_values_say_what_was_expected(name: str, value: str, expected: str) -> None:
+    said = refused(parse_batch_write_options, **{"txnAppId": "a", "txnVersion": "1"} | {name: value})
+    assert name in said
+    assert expected.replace("1,024", "1024") in said.replace("1,024", "1024")
+
+
+def test_a_missing_path() -> None:
+    with pytest.raises(OptionError, match="path is missing"):
+        parse_batch_write_options({})
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("topics", "topic"), ("txnVersoin", "txnVersion"), ("lock_timeout", "lockTimeout")]
+)
+def test_unknown_options_are_refused_with_the_nearest(typed: str, meant: str) -> None:
+    assert f"Did you mean {meant}?" in refused(parse_batch_write_options, **{typed: "1"})
+
+
+def test_options_of_the_source_are_not_options_of_the_sink() -> None:
+    assert "Unknown option 'subscribe'" in refused(parse_stream_write_options, subscribe="orders")
+
+
+@pytest.mark.parametrize(("given", "missing"), [("txnAppId", "txnVersion"), ("txnVersion", "txnAppId")])
+def test_half_a_transaction_is_refused(given: str, missing: str) -> None:
+    said = refused(parse_batch_write_options, **{given: "1"})
+    assert f"{given} is there without {missing}" in said
+
+
+@pytest.mark.parametrize("name", ["txnAppId", "txnVersion"])
+def test_a_stream_has_its_own_transactions(name: str) -> None:
+    assert f"{name} is for batch writes" in refused(parse_stream_write_options, **{name: "1"})

@@ -1,0 +1,199 @@
+"""What a task stages, without a Spark: records, queues and unique keys that are the same in every attempt."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from commitlog import MessageStore
+from commitlog.batch import BatchId, StagedFile
+from commitlog.errors import PutRefused, StoreNotFound
+from commitlog.format import message_chunks
+from commitlog.format.properties import decode_properties
+from commitlog.format.record import Record, decode_record
+from commitlog.log.staging import read_blocks
+from pyspark_commitlog.sink_columns import SinkColumns
+from pyspark_commitlog.sink_task import StageTask
+from pyspark_commitlog.write_options import parse_batch_write_options
+from tests.connector.sink_helpers import SMALL, staged_files
+
+__all__: list[str] = []
+
+BATCH = BatchId("query", 3)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    MessageStore.open(tmp_path / "store").close()
+    return tmp_path / "store"
+
+
+def task(store: Path, names: Sequence[str], counts: dict[str, int] | None = None, **options: str) -> StageTask:
+    parsed = parse_batch_write_options(SMALL | {"path": str(store)} | options)
+    return StageTask(options=parsed, columns=SinkColumns(tuple(names)), queue_counts=counts or {})
+
+
+def batch_of(**columns: Any) -> pa.RecordBatch:
+    return pa.record_batch(columns)
+
+
+def records(store: Path, staged: StagedFile | None) -> list[Record]:
+    found = []
+    for block in read_blocks(str(store), staged) if staged is not None else ():
+        data, at = block.records.data.tobytes(), 0
+        for size in block.records.sizes.tolist():
+            record = decode_record(data[at : at + size])
+            assert isinstance(record, Record)
+            found.append(record)
+            at += size
+    return found
+
+
+def properties(record: Record) -> dict[str, str]:
+    return decode_properties(record.properties)
+
+
+def stage(one: StageTask, batches: Sequence[pa.RecordBatch], partition: int = 0, attempt: int = 0) -> list[Record]:
+    staged, _ = pickle.loads(pickle.dumps(one)).stage(iter(batches), BATCH, partition, attempt)
+    return records(Path(one.options.path), staged)
+
+
+def test_rows_become_records(store: Path) -> None:
+    rows = batch_of(value=[b"a", b"b"], key=["k1", None], queueId=pa.array([2, 0], pa.int32()))
+    first, second = stage(task(store, ("body", "keys", "queueId")), [rows])
+    assert (bytes(first.body), first.topic, first.queue_id) == (b"a", b"orders", 2)
+    assert properties(first)["KEYS"] == "k1"
+    assert (bytes(second.body), second.queue_id) == (b"b", 0)
+
+
+def test_the_same_rows_get_the_same_queues_and_unique_keys_in_every_attempt(store: Path) -> None:
+    """However the rows come in batches: round-robin and unique keys go by the row's number in the partition."""
+    rows = batch_of(body=[b"%d" % i for i in range(10)])
+    whole = stage(task(store, ("body",)), [rows], partition=3)
+    pieces = stage(task(store, ("body",)), [rows.slice(0, 4), rows.slice(4, 1), rows.slice(5)], partition=3, attempt=1)
+    assert [record.queue_id for record in whole] == [(3 + i) % 4 for i in range(10)]
+    assert [record.queue_id for record in pieces] == [record.queue_id for record in whole]
+    keys = [properties(record)["UNIQ_KEY"] for record in whole]
+    assert len(set(keys)) == 10
+    assert [properties(record)["UNIQ_KEY"] for record in pieces] == keys
+
+
+def test_unique_keys_tell_batches_and_partitions_apart(store: Path) -> None:
+    rows, one = batch_of(body=[b"x"]), task(store, ("body",))
+    found = []
+    for batch, partition in ((BatchId("a", 1), 0), (BatchId("a", 2), 0), (BatchId("a", 1), 1), (BatchId("a1", 1), 0)):
+        staged, _ = one.stage([rows], batch, partition, 0)
+        found += [properties(record)["UNIQ_KEY"] for record in records(store, staged)]
+    assert len(set(found)) == 4
+
+
+def test_a_given_unique_key_stays(store: Path) -> None:
+    kind = pa.map_(pa.string(), pa.string())
+    rows = batch_of(body=[b"x", b"y"], properties=pa.array([[("UNIQ_KEY", "mine")], None], kind))
+    first, second = stage(task(store, ("body", "properties")), [rows])
+    assert properties(first)["UNIQ_KEY"] == "mine"
+    assert len(properties(second)["UNIQ_KEY"]) == 32
+
+
+def test_a_sharding_key_goes_to_one_queue(store: Path) -> None:
+    rows = batch_of(body=[b"x"] * 6, shardingKey=["a", "b", "a", None, "b", "a"])
+    found = stage(task(store, ("body", "shardingKey"), {"orders": 16}), [rows], partition=5)
+    queues = [record.queue_id for record in found]
+    assert queues[0] == queues[2] == queues[5] == 97 % 16  # Java's "a".hashCode()
+    assert queues[1] == queues[4] == 98 % 16
+    assert queues[3] == (5 + 0) % 16  # the first row that goes in turn
+
+
+def test_known_topics_keep_their_queues_and_new_ones_are_told(store: Path) -> None:
+    rows = batch_of(
+        body=[b"x"] * 5,
+        topic=["old", "new", "old", "far", None],
+        queueId=pa.array([None, None, None, 9, None], pa.int32()),
+    )
+    one = task(store, ("body", "topic", "queueId"), {"old": 2}, queues="3")
+    staged, new_topics = one.stage([rows], BATCH, 0, 0)
+    found = [(record.topic, record.queue_id) for record in records(store, staged)]
+    assert {queue for topic, queue in found if topic == b"old"} <= {0, 1}
+    assert new_topics == {"new": 3, "far": 10, "orders": 3}
+
+
+def test_no_rows_no_file(store: Path) -> None:
+    one = task(store, ("body",))
+    assert one.stage([], BATCH, 0, 0) == (None, {})
+    assert one.stage([batch_of(body=pa.array([], pa.binary()))], BATCH, 0, 0) == (None, {})
+    assert not staged_files(store)
+
+
+def test_large_batches_are_cut(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded by a chunk, whatever size of batch Spark hands over."""
+    monkeypatch.setattr(message_chunks, "_CHUNK_ROWS", 4)
+    monkeypatch.setattr(message_chunks, "_CHUNK_SIZE", 100)
+    sizes = [60, 60, 1, 1, 1, 1, 1, 500, 1]
+    staged, _ = task(store, ("body",)).stage([batch_of(body=[b"x" * size for size in sizes])], BATCH, 0, 0)
+    assert staged is not None
+    assert [len(block) for block in read_blocks(str(store), staged)] == [1, 4, 2, 1, 1]
+    assert [len(record.body) for record in records(store, staged)] == sizes
+
+
+@pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
+def test_large_bodies_are_compressed(store: Path, compression: str) -> None:
+    rows = batch_of(body=[b"x" * 5000, b"x" * 10])
+    large, small = stage(task(store, ("body",), bodyCompression=compression), [rows])
+    assert large.sys_flag & 1
+    assert len(large.body) < 500
+    assert (small.sys_flag, bytes(small.body)) == (0, b"x" * 10)
+
+
+KIND = pa.map_(pa.string(), pa.string())
+NOT_UTF8 = pa.array([b"\xff"]).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("column", "bad", "said"),
+    [
+        ("body", pa.array([None], pa.binary()), "its body is null"),
+        ("body", pa.array([b"x" * 1025]), "1025 bytes, the limit (option maxMessageSize) is 1024"),
+        ("topic", pa.array(["no topic"]), "'no topic'"),
+        ("queueId", pa.array([-1], pa.int32()), "queueId is -1"),
+        ("tags", NOT_UTF8, "TAGS is no UTF-8"),
+        ("properties", pa.array([[("REAL_TOPIC", "x")]], KIND), "REAL_TOPIC"),
+        ("properties", pa.array([[("a", "x" * 40_000)]], KIND), "the limit is 32767"),
+        ("delayLevel", pa.array([-5], pa.int32()), "delayLevel is -5"),
+    ],
+)
+def test_a_row_that_no_store_takes_fails_the_task_and_leaves_no_file(
+    store: Path, column: str, bad: pa.Array, said: str
+) -> None:
+    good = {"body": pa.array([b"good"]), column: pa.array([b"good"] if column == "body" else [None], bad.type)}
+    names = list(good)
+    one = task(store, names, maxMessageSize="1024")
+    first = pa.record_batch([pa.concat_arrays([array] * 3) for array in good.values()], names)
+    wrong = pa.record_batch(list((good | {column: bad}).values()), names)
+    with pytest.raises(PutRefused) as caught:
+        one.stage([first, wrong, first], BATCH, 7, 0)
+    assert "row 3 of partition 7" in str(caught.value)
+    assert said in str(caught.value)
+    assert "Nothing of this write is in the store" in str(caught.value)
+    assert not staged_files(store)
+
+
+def test_an_executor_that_does_not_see_the_store_says_so(store: Path, tmp_path: Path) -> None:
+    one = task(tmp_path / "elsewhere", ("body",))
+    with pytest.raises(StoreNotFound, match="must see the same directory"):
+        one.stage([batch_of(body=[b"x"])], BATCH, 0, 0)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_source_of_rows_that_fails_leaves_no_file(store: Path) -> None:
+    def rows() -> Any:
+        yield batch_of(body=[b"x"])
+        raise RuntimeError("the input fails")
+
+    with pytest.raises(RuntimeError):
+        task(store, ("body",)).stage(rows(), BATCH, 0, 0)
+    assert not staged_files(store)
