@@ -81,13 +81,12 @@ class Subscription:
 
     def bounds(self, reader: StoreReader) -> dict[QueueKey, QueueInfo]:
         """The bounds of the queues that are there now."""
-        keys = list(self.find_queues(reader))
         try:
-            return dict(zip(keys, reader.queue_infos(keys), strict=True))
+            return {(info.topic, info.queue_id): info for info in reader.queue_infos(lambda: self.find_queues(reader))}
         except (QueueNotFound, TopicNotFound):
             pass  # one was deleted since the directory was listed: ask for each by itself
         found: dict[QueueKey, QueueInfo] = {}
-        for key in keys:
+        for key in list(self.find_queues(reader)):
             try:
                 found[key] = reader.queue_info(*key)
             except (QueueNotFound, TopicNotFound):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, NamedTuple
@@ -114,21 +114,25 @@ class StoreReader:
 
     def queues(self, topic: str) -> list[QueueInfo]:
         """The bounds of all queues of a topic, by queue id. ``TopicNotFound``."""
-        return self.queue_infos((topic, queue_id) for queue_id in self.queue_ids(topic))
+        return self.queue_infos(lambda: [(topic, queue_id) for queue_id in self.queue_ids(topic)])
 
     def queue_info(self, topic: str, queue_id: int) -> QueueInfo:
         """The bounds of one queue as they are now. ``TopicNotFound``, ``QueueNotFound``."""
         return self.queue_infos([(topic, queue_id)])[0]
 
-    def queue_infos(self, queues: Iterable[tuple[str, int]]) -> list[QueueInfo]:
+    def queue_infos(
+        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
+    ) -> list[QueueInfo]:
         """The bounds of many queues, given as ``(topic, queue_id)``, in the order given. Raises as ``queue_info``.
 
         They are those of one moment as to batches (``MessageStore.transaction``): a batch is within the bounds of all
-        of them or of none.
+        of them or of none. Queues that a batch brings into being belong to that moment too: whoever looks which ones
+        there are gives a function that does.
         """
-        wanted = list(queues)
+        given = None if callable(queues) else list(queues)
         while True:
             before = self._gate.look()
+            wanted = list(queues()) if callable(queues) else given or []
             self._commit_log.refresh()
             infos = [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
             hidden = self._hidden_from(before)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -115,13 +116,19 @@ def join_checksums(first: int, second: int, second_size: int) -> int:
 
     The first one is multiplied by x to the power of eight times the size, modulo the polynomial.
     """
-    power, factor, bits = _ONE, 1 << 23, second_size  # 1 << 23 stands for x to the power of eight
-    while bits:
-        if bits & 1:
+    return _multiply(_power(second_size), first) ^ second
+
+
+@lru_cache(maxsize=64)  # pieces of one batch are often of one size
+def _power(size: int) -> int:
+    """x to the power of eight times ``size``."""
+    power, factor = _ONE, 1 << 23  # which stands for x to the power of eight
+    while size:
+        if size & 1:
             power = _multiply(factor, power)
         factor = _multiply(factor, factor)
-        bits >>= 1
-    return _multiply(power, first) ^ second
+        size >>= 1
+    return power
 
 
 def _multiply(one: int, other: int) -> int:

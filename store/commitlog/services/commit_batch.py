@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from commitlog.batch import BatchId, CommittedBatch, StagedFile
 from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -26,6 +25,7 @@ from commitlog.log.commit_log_writer import AppendedFrame, LogFenced, QueueUnkno
 from commitlog.log.staging import read_blocks, remove_up_to, staged_size
 from commitlog.message import PutMessageStatus
 from commitlog.paths import BATCH_TOPIC
+from commitlog.services.ahead import one_ahead
 from commitlog.services.opened_log import OpenedLog
 from commitlog.services.put_message import PutRefusal
 from commitlog.services.running_state import RunningState
@@ -159,11 +159,7 @@ class CommitBatchService:
     def _blocks(self, staged: list[StagedFile]) -> Iterator[StagedBlock]:
         """The blocks of all files. The next one is read and checked while this one is being written."""
         blocks = (block for one in staged for block in read_blocks(self._store_path, one))
-        with ThreadPoolExecutor(1, "StagedBlocks") as reading:
-            following = reading.submit(next, blocks, None)
-            while (block := following.result()) is not None:
-                following = reading.submit(next, blocks, None)
-                yield block
+        return one_ahead(blocks, "StagedBlocks")
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application."""

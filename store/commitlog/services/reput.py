@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from commitlog.errors import CorruptRecord, StoreIOError
 from commitlog.files.writable_mapped_file import NO_SPACE
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.format.arrays import Int64Array
 from commitlog.format.dispatch_request import DispatchRequests, dispatch_requests, index_entries, units_by_queue
 from commitlog.format.record_scan import RecordScan
-from commitlog.log.batch_frames import frames_in
+from commitlog.log.batch_frames import FoundFrame, frames_in
 from commitlog.log.batch_gate import BatchGate
 from commitlog.log.index_writer import IndexWriter
-from commitlog.log.log_walk import LogEnd, walk
+from commitlog.log.log_walk import BLOCK_SIZE, LogEnd, walk
 from commitlog.log.queue_writers import QueueWriters
+from commitlog.services.ahead import one_ahead
 
 __all__ = ["BuildConsumeQueue", "BuildIndex", "CommitLogDispatcher", "ReputMessageService"]
 
@@ -39,10 +44,15 @@ _LONGEST_REST_SECONDS = 0.02
 _BEHIND = 1 << 20
 
 
+Step: TypeAlias = Callable[[], None]
+
+
 class CommitLogDispatcher(Protocol):
     """One of those who get every record of the log, in order."""
 
-    def dispatch(self, scan: RecordScan, requests: DispatchRequests) -> None: ...
+    def prepare(self, scan: RecordScan, requests: DispatchRequests) -> Step:
+        """Work out what to write. The step that is returned writes it."""
+        ...
 
 
 class BuildConsumeQueue:
@@ -51,9 +61,10 @@ class BuildConsumeQueue:
     def __init__(self, queues: QueueWriters) -> None:
         self._queues = queues
 
-    def dispatch(self, scan: RecordScan, requests: DispatchRequests) -> None:
+    def prepare(self, scan: RecordScan, requests: DispatchRequests) -> Step:
         del scan
-        self._queues.append(units_by_queue(requests))
+        groups = list(units_by_queue(requests))
+        return lambda: self._queues.append(groups)
 
 
 class BuildIndex:
@@ -62,15 +73,29 @@ class BuildIndex:
     def __init__(self, index: IndexWriter) -> None:
         self._index = index
 
-    def dispatch(self, scan: RecordScan, requests: DispatchRequests) -> None:
+    def prepare(self, scan: RecordScan, requests: DispatchRequests) -> Step:
         entries = index_entries(scan, requests)
-        if len(entries.rows):
-            rows = entries.rows
-            try:
-                self._index.put(entries.key_hashes, requests.physical_offsets[rows], requests.store_timestamps[rows])
-            except OSError as error:
-                path = str(error.filename or self._index.path)
-                raise StoreIOError("index messages in", path=path, cause=error) from error
+        rows = entries.rows
+        offsets, times = requests.physical_offsets[rows], requests.store_timestamps[rows]
+        return lambda: self._put(entries.key_hashes, offsets, times)
+
+    def _put(self, hashes: npt.NDArray[np.int32], offsets: Int64Array, times: Int64Array) -> None:
+        if not len(hashes):
+            return
+        try:
+            self._index.put(hashes, offsets, times)
+        except OSError as error:
+            path = str(error.filename or self._index.path)
+            raise StoreIOError("index messages in", path=path, cause=error) from error
+
+
+class _Block(NamedTuple):
+    """A stretch of the log, ready to be written to queues and index."""
+
+    end: int
+    last_store_timestamp: int
+    frames: list[FoundFrame]
+    steps: list[Step]
 
 
 class ReputMessageService:
@@ -135,22 +160,30 @@ class ReputMessageService:
             limit = self._confirm()
             end = LogEnd()
             end.offset = self.reput_from
-            for scan in walk(self._files, self.reput_from, limit, end, check_crc=False):
-                requests = dispatch_requests(scan, self._delay_levels_ms)
-                for frame in frames_in(scan, requests):
+            blocks = self._blocks(limit, end)
+            if limit - self.reput_from > BLOCK_SIZE:
+                blocks = one_ahead(blocks, "ReputBlocks")
+            for block in blocks:
+                for frame in block.frames:
                     # Readers are to see all of it or nothing: it goes to many queues, one after the other.
                     self._gate.close_from(frame.physical_offset)
                     self._frame_end = frame.end
-                for dispatcher in self._dispatchers:
-                    dispatcher.dispatch(scan, requests)
-                self.last_store_timestamp = int(requests.store_timestamps[-1])
-                self.reput_from = end.offset
+                for write in block.steps:
+                    write()
+                self.last_store_timestamp = block.last_store_timestamp
+                self.reput_from = block.end
                 if self.reput_from >= self._frame_end:
                     self._gate.open(self._frame_end)
                 self._on_dispatched()
             self.reput_from = end.offset
             if end.offset < limit:
                 self._refuse(end)
+
+    def _blocks(self, limit: int, end: LogEnd) -> Iterator[_Block]:
+        for scan in walk(self._files, self.reput_from, limit, end, check_crc=False):
+            requests = dispatch_requests(scan, self._delay_levels_ms)
+            steps = [dispatcher.prepare(scan, requests) for dispatcher in self._dispatchers]
+            yield _Block(end.offset, int(requests.store_timestamps[-1]), frames_in(scan, requests), steps)
 
     def _refuse(self, end: LogEnd) -> None:
         file = self._files.find(end.offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,3 +193,31 @@ def test_a_gate_that_cannot_be_written_stops_the_dispatch(
     with open_store(tmp_path) as store:
         assert not commit(store, 0)
         assert ends(tmp_path) == {0: 10, 1: 10, 2: 10}
+
+
+def test_queues_that_a_batch_brings_into_being_come_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic's first batch: its queues are made one after the other, and the gate opens behind the last."""
+    with open_store(tmp_path) as store:
+        half_way, go_on = threading.Event(), threading.Event()
+        real = QueueWriters.append
+
+        def append(self: QueueWriters, groups: object) -> None:
+            for number, group in enumerate(groups):  # type: ignore[arg-type, var-annotated]
+                if number == 2:
+                    half_way.set()
+                    assert go_on.wait(10)
+                real(self, [group])
+
+        monkeypatch.setattr(QueueWriters, "append", append)
+        assert commit(store, 0)
+        assert half_way.wait(10)
+        with StoreReader.open(tmp_path) as reader:
+            look = reader._gate.look
+
+            def late_look() -> GateState:
+                go_on.set()
+                store.dispatch()
+                return look()
+
+            monkeypatch.setattr(reader._gate, "look", late_look)
+            assert [queue.max_offset for queue in reader.queues("orders")] == [10, 10, 10]

@@ -1,0 +1,241 @@
+"""Every file operation of a commit, and of the close behind it, fails once in its turn; and anything is interrupted.
+
+After each run the store is opened twice: as the kernel has it, and as a machine leaves it that stops then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import itertools
+import linecache
+import random
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog.errors import CommitLogError, DiskFull, PutRefused, StoreIOError
+from commitlog.files import writable_mapped_file
+from tests.crash.batch_workloads import commit, gate_is_open, stored_batches
+from tests.crash.simulated_disk import CrashImages, RecordingDisk
+from tests.crash.stored_messages import check_store, log_records
+from tests.crash.test_failing_calls import CHANGING, FAILING, Fault
+from tests.crash.workloads import kill, small_config
+from tests.support.clean_store import assert_clean
+
+__all__: list[str] = []
+
+SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
+BEFORE = [("app", 1), ("loader", 1)]
+# The batches of a run, and of how many rows: the first lies in several files.
+BATCHES = [("app", 2, 110), ("loader", 2, 4)]
+# Of the operations that are many, the default run lets one of so many fail.
+_SOME = 5
+
+
+class Outcome:
+    """What a run was told."""
+
+    def __init__(self) -> None:
+        self.there: list[tuple[str, int]] = []
+        self.absent: list[tuple[str, int]] = []
+        self.puts: dict[int, bytes] = {}
+        self.errors: list[CommitLogError] = []
+        self.fenced_by_full_disk = False
+
+
+def try_commit(store: MessageStore, app: str, version: int, rows: int, outcome: Outcome) -> None:
+    """Commit, and once more when nothing was written and the store goes on: there is space again."""
+    for turn in range(2):
+        try:
+            commit(store, app, version, rows)
+        except CommitLogError as error:
+            outcome.errors.append(error)
+            outcome.fenced_by_full_disk |= isinstance(error, DiskFull) and not store.writable
+            no_room = isinstance(error, StoreIOError) and error.errno == errno.ENOSPC
+            nothing = isinstance(error, DiskFull | PutRefused) or "stage" in str(error)
+            if not (store.writable and turn == 0 and (no_room or nothing)):
+                if nothing:
+                    outcome.absent.append((app, version))
+                return
+        else:
+            outcome.there.append((app, version))
+            return
+
+
+def put_beside(store: MessageStore, outcome: Outcome, begun: threading.Event) -> None:
+    for number in range(12):
+        body = f"beside {number}".encode() * 20
+        result = store.put_message(Message(topic="beside", body=body, queue_id=number % 2))
+        if result.ok:
+            outcome.puts[result.physical_offset] = body
+        begun.set()
+
+
+def run(path: Path, config: MessageStoreConfig, fault: Fault) -> Outcome:
+    """Commit while another thread puts, and close: whatever fails, only errors of this package come out."""
+    outcome = Outcome()
+    store = MessageStore.open(path, config)
+    begun = threading.Event()
+    beside = threading.Thread(target=put_beside, args=(store, outcome, begun))
+    with fault.armed():
+        beside.start()
+        begun.wait()
+        for app, version, rows in BATCHES:
+            try_commit(store, app, version, rows, outcome)
+        beside.join()
+        try:
+            store.close()
+        except CommitLogError as error:
+            outcome.errors.append(error)
+    return outcome
+
+
+def check_reopened(path: Path, config: MessageStoreConfig, outcome: Outcome, *, safe: bool) -> None:
+    """Whole batches, those that were committed among them, each once; and the store takes what is missing."""
+    with MessageStore.open(path, config) as store:
+        there = log_records(path)
+        batches = stored_batches(there)
+        assert batches[: len(BEFORE)] == BEFORE
+        assert not set(outcome.absent) & set(batches), "it was said that nothing was written"
+        assert gate_is_open(path)
+        assert {one.batch.app_id: one.batch.version for one in store.batches()} == dict(batches)
+        if safe:
+            assert set(outcome.there) <= set(batches), "committed and lost"
+            bodies = {record.physical_offset: record.body for record in there}
+            assert all(bodies.get(place) == body for place, body in outcome.puts.items()), "acknowledged and lost"
+        for app, version, rows in BATCHES:
+            assert commit(store, app, version, rows).already_there == ((app, version) in batches)
+        assert store.put_message(Message(topic="beside", body=b"after", queue_id=1)).ok
+    after = log_records(path)
+    assert sorted(stored_batches(after)) == sorted([*BEFORE, *(batch[:2] for batch in BATCHES)])
+    check_store(path, after)
+    assert_clean(path)
+
+
+def begin(path: Path, config: MessageStoreConfig) -> None:
+    with MessageStore.open(path, config) as store:
+        for app, version in BEFORE:
+            commit(store, app, version, 15)
+
+
+def check_failing(flush: FlushDiskType, operation: str, code: int, step: int, memory: Path) -> None:
+    config = small_config(flush)
+    begin(memory / "begin", config)
+    for turn in itertools.count(1, step):
+        root = memory / f"run-{turn}"
+        path = root / "store"
+        shutil.copytree(memory / "begin", path)
+        recorder = RecordingDisk(root)
+        fault = Fault(operation, turn, code, recorder)
+        with recorder.recording(), pytest.MonkeyPatch.context() as patch:
+            # Every record by pwrite: what is stored through a mapping cannot fail, only its sync can.
+            patch.setattr(writable_mapped_file, "_SMALL", -1)
+            outcome = run(path, config, fault)
+        where = f"call {turn} of {operation}, at {fault.path}: {outcome.errors}"
+        crashes = CrashImages(recorder)
+        crashes.advance(recorder.now)
+        crashes.write(memory / "stopped", random.Random(where))
+        try:
+            assert fault.happened or not outcome.errors
+            assert not outcome.fenced_by_full_disk
+            assert len(outcome.there) == len(BATCHES) or outcome.errors
+            check_reopened(path, config, outcome, safe=True)
+            check_reopened(memory / "stopped" / "store", config, outcome, safe=flush is SYNC)
+        except Exception as error:
+            raise AssertionError(where) from error
+        shutil.rmtree(root)
+        if not fault.happened:
+            return
+
+
+@pytest.mark.parametrize(("operation", "code"), FAILING, ids=lambda value: errno.errorcode.get(value, value))
+def test_a_failing_call_leaves_whole_batches(operation: str, code: int, memory: Path) -> None:
+    many = operation in CHANGING[:2]
+    check_failing(SYNC if code == errno.EIO else ASYNC, operation, code, _SOME if many else 1, memory)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("operation", "code"), FAILING, ids=lambda value: errno.errorcode.get(value, value))
+@pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
+def test_each_failing_call_leaves_whole_batches(flush: FlushDiskType, operation: str, code: int, memory: Path) -> None:
+    check_failing(flush, operation, code, 1, memory)
+
+
+class Interrupter:
+    """Ctrl-C at the k-th line that a commit runs in the modules that know of batches."""
+
+    MODULES = ("commit_batch.py", "commit_log_writer.py", "frame_space.py", "batch_ledger.py", "transaction.py")
+
+    def __init__(self, turn: int) -> None:
+        self.turn = turn
+        self.lines = 0
+        self.where = ""
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
+        if not frame.f_code.co_filename.endswith(self.MODULES):
+            return None
+        # No signal comes between a block and the lock that it gives back, or at a bare "try"; tracing would stop there.
+        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
+        if event == "line" and not source.startswith(("with ", "try:")):
+            self.lines += 1
+            if self.lines == self.turn:
+                self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                raise KeyboardInterrupt
+        return self
+
+    def run(self, call: Callable[[], object]) -> None:
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            call()
+        finally:
+            sys.settrace(before)
+
+
+def check_interrupts(flush: FlushDiskType, step: int, memory: Path) -> None:
+    config = small_config(flush)
+    begin(memory / "begin", config)
+    app, version, rows = BATCHES[0]
+    for turn in itertools.count(1, step):
+        path = memory / f"store-{turn}"
+        shutil.copytree(memory / "begin", path)
+        store = MessageStore.open(path, config)
+        interrupter = Interrupter(turn)
+        outcome = Outcome()
+        with contextlib.suppress(KeyboardInterrupt):
+            interrupter.run(functools.partial(commit, store, app, version, rows))
+        try_commit(store, app, version, rows, outcome)
+        outcome.absent.clear()  # what the second call did not write, the first one may have written
+        store.put_message(Message(topic="beside", body=b"behind", queue_id=0))
+        try:
+            kill(store)
+            check_reopened(path, config, outcome, safe=True)
+        except Exception as error:
+            raise AssertionError(f"interrupted at {interrupter.where}, {outcome.errors}") from error
+        shutil.rmtree(path)
+        if not interrupter.where:
+            assert outcome.there
+            return
+
+
+@pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
+def test_a_commit_that_is_interrupted_anywhere_is_there_once(flush: FlushDiskType, memory: Path) -> None:
+    """The program may go on, and commit again in the same store."""
+    check_interrupts(flush, 17, memory)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
+def test_a_commit_that_is_interrupted_at_any_line_is_there_once(flush: FlushDiskType, memory: Path) -> None:
+    check_interrupts(flush, 1, memory)

@@ -1,0 +1,168 @@
+"""A machine may stop at any moment of a commit: each batch is there wholly or not at all, and the ledger knows which.
+
+A failure names the workload, the point of its recording, and the seed of the image.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from commitlog import MessageStore, MessageStoreConfig
+from tests.crash.batch_workloads import (
+    BATCH_WORKLOADS,
+    Batch,
+    BatchRecording,
+    BatchRun,
+    BatchWorkload,
+    commit,
+    frame_places,
+    gate_is_open,
+    last_of_each,
+    spoil_ledger,
+    whole_batches,
+)
+from tests.crash.simulated_disk import CrashImages
+from tests.crash.stored_messages import check_store, log_records
+from tests.crash.workloads import slow_clock
+from tests.support.clean_store import assert_clean
+
+__all__: list[str] = []
+
+IMAGES, RECOVERY_IMAGES = 27, 10
+STRESS_CHUNKS, STRESS_IMAGES = 4, 100
+STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = 10, 25
+
+
+@pytest.fixture(scope="module")
+def recordings() -> dict[str, BatchRecording]:
+    """One recording of each workload that was asked for so far."""
+    return {}
+
+
+def recording_of(name: str, recordings: dict[str, BatchRecording], root: Path) -> BatchRecording:
+    if name not in recordings:
+        root.mkdir()
+        recordings[name] = BATCH_WORKLOADS[name].record(root)
+    return recordings[name]
+
+
+def check_image(store: Path, config: MessageStoreConfig, recording: BatchRecording, point: int) -> None:
+    """Open what a crash left, look at all of it, commit what is there and what is not, and find that again."""
+    with MessageStore.open(store, config) as opened:
+        there = log_records(store)
+        assert there == recording.history[: len(there)], "not a prefix of what was appended (invariant 4)"
+        safe = recording.safe_at(point)
+        missing = [record for record in recording.history[len(there) :] if record.physical_offset < safe]
+        assert not missing, f"{len(missing)} safe messages are lost, from {missing[0].physical_offset} on (invariant 2)"
+        inside = whole_batches(there, recording.batches)
+        assert inside == recording.batches[: len(inside)], "a prefix of the batches"
+        assert frame_places(there) == [batch.committed.physical_offset for batch in inside]
+        assert gate_is_open(store), "nothing is hidden any more"
+        assert opened.batches() == last_of_each(inside), "the ledger says what the log has"
+        again(opened, inside)
+        assert log_records(store) == there, "what is there is not written again"
+        written = first_absent(opened, recording.batches[len(inside) :])
+        opened.dispatch()
+    after = log_records(store)
+    assert after[: len(there)] == there
+    assert len(after) == len(there) + sum(1 + len(batch.bodies) for batch in written)
+    check_store(store, after)
+    assert_clean(store)
+    with MessageStore.open(store, config) as opened:
+        assert opened.recovered is None, "a clean close leaves nothing to recover"
+        assert opened.batches() == last_of_each([*inside, *written])
+
+
+def again(store: MessageStore, inside: list[Batch]) -> None:
+    """Commit once more every batch that is there: the last of an application, and those before it."""
+    for batch in inside:
+        result = commit(store, batch.app, batch.version, len(batch.bodies))
+        assert result.already_there, batch.committed
+        assert (result.physical_offset, result.end) == (batch.committed.physical_offset, batch.committed.end)
+
+
+def first_absent(store: MessageStore, absent: list[Batch]) -> list[Batch]:
+    """Commit the first two of the batches that the crash has taken."""
+    written = []
+    for batch in absent[:2]:
+        result = commit(store, batch.app, batch.version, len(batch.bodies))
+        assert not result.already_there
+        written.append(Batch(result, batch.bodies))
+    return written
+
+
+def check_images(workload: BatchWorkload, recording: BatchRecording, seed: str, images: int, memory: Path) -> None:
+    chance = random.Random(seed)
+    points = sorted(chance.randrange(recording.recorder.now + 1) for _ in range(images))
+    crashes = CrashImages(recording.recorder)
+    image = memory / "image"
+    for number, point in enumerate(points):
+        crashes.advance(point)
+        name = f"{seed}/{number}"
+        crashes.write(image, random.Random(name))
+        ledger = spoil_ledger(image / "store", random.Random(name))
+        try:
+            with slow_clock():
+                check_image(image / "store", workload.config, recording, point)
+        except Exception as error:
+            where = f"{workload.name}, crash after {point} operations, seed {name}, ledger {ledger}"
+            raise AssertionError(where) from error
+
+
+@pytest.mark.parametrize("name", BATCH_WORKLOADS)
+def test_a_crash_at_any_point_leaves_whole_batches(
+    name: str, recordings: dict[str, BatchRecording], memory: Path
+) -> None:
+    recording = recording_of(name, recordings, memory / "run")
+    check_images(BATCH_WORKLOADS[name], recording, name, IMAGES, memory)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("chunk", range(STRESS_CHUNKS))
+@pytest.mark.parametrize("name", BATCH_WORKLOADS)
+def test_a_crash_at_any_point_leaves_whole_batches_many_times(name: str, chunk: int, memory: Path) -> None:
+    recording = recording_of(name, {}, memory / "run")
+    check_images(BATCH_WORKLOADS[name], recording, f"{name}/{chunk}", STRESS_IMAGES, memory)
+
+
+def check_crashed_recovery(name: str, seed: str, images: int, recording: BatchRecording, memory: Path) -> None:
+    """Crash, recover, commit more, and crash again at points of that: of the recovery too."""
+    chance = random.Random(seed)
+    crashes = CrashImages(recording.recorder)
+    crashes.advance(chance.randrange(recording.recorder.now + 1))
+    crashes.write(memory / "crashed", chance)
+    spoil_ledger(memory / "crashed" / "store", chance)
+
+    def steps(run: BatchRun) -> None:
+        run.commit("loader", 45)
+        run.put(2)
+        run.commit("app", 6)
+
+    again = BatchWorkload(f"{name}, recovered", BATCH_WORKLOADS[name].config, steps)
+    second = again.record(memory / "crashed", first=1000)
+    _, end = second.floors[0]
+    before = [record for record in second.history if record.physical_offset < end]
+    assert before == recording.history[: len(before)], f"{seed}: recovery kept what was not a prefix"
+    batches = [*whole_batches(before, recording.batches), *second.batches]
+    # What the first crash has kept, the second one keeps: recovery finds the same end whenever it is interrupted.
+    floors = [(0, end), *second.floors]
+    check_images(again, BatchRecording(second.recorder, second.history, floors, batches), seed, images, memory)
+
+
+@pytest.mark.parametrize("name", ["sync-large", "async-kills", "pool-large"])
+def test_a_crash_while_recovering_from_a_crash(name: str, recordings: dict[str, BatchRecording], memory: Path) -> None:
+    recording = recording_of(name, recordings, memory / "run")
+    check_crashed_recovery(name, f"{name}/recovery", RECOVERY_IMAGES, recording, memory)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", BATCH_WORKLOADS)
+def test_a_crash_while_recovering_from_a_crash_many_times(name: str, memory: Path) -> None:
+    recording = recording_of(name, {}, memory / "run")
+    for recovery in range(STRESS_RECOVERIES):
+        check_crashed_recovery(name, f"{name}/recovery-{recovery}", STRESS_RECOVERY_IMAGES, recording, memory)
