@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from commitlog import BatchId
-from commitlog.stager import queue_counts, remove_batch
+from commitlog.stager import largest_record_of, queue_counts, remove_batch
 from pyspark_commitlog.errors import ConnectorError, OptionError
 from pyspark_commitlog.sink_columns import SinkColumns
 from pyspark_commitlog.sink_commit import commit_staged, prepare_store, remove_staged, staged_rows
@@ -54,7 +54,8 @@ def _stage_task(options: SinkOptions, columns: SinkColumns) -> StageTask:
     prepare_store(options)
     only_topic = None if "topic" in columns.names else options.topic
     counts = queue_counts(options.path, only_topic, options.queues)
-    return StageTask(options=options, columns=columns, queue_counts=counts)
+    largest = largest_record_of(options.path, options.store_config)
+    return StageTask(options=options, columns=columns, queue_counts=counts, largest_record=largest)
 
 
 def _context() -> TaskContext:
@@ -83,10 +84,13 @@ class CommitLogBatchWriter(DataSourceArrowWriter):
         committed = commit_staged(self._options, self._options.batch or BatchId(""), staged_rows(messages))
         if committed is not None and committed.already_there:
             _logger.warning("%s was in %s already; nothing was written.", self._options.batch, self._options.path)
-        remove_batch(self._options.path, self._staged_as)
+        if self._options.batch is None:
+            remove_batch(self._options.path, self._staged_as)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         remove_staged(self._options.path, staged_rows(messages))
+        if self._options.batch is None:  # a name that nobody else has: what failed tasks left goes too
+            remove_batch(self._options.path, self._staged_as)
 
 
 class CommitLogStreamWriter(DataSourceStreamArrowWriter):

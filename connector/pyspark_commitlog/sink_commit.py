@@ -50,7 +50,7 @@ def commit_staged(options: SinkOptions, batch: BatchId, messages: Sequence[Stage
     with _open(options) as store:
         # Before the messages that were spread over so many queues: the number must not be another one afterwards.
         for topic, queues in sorted(new_topics.items()):
-            store.create_topic(topic, queues)
+            store.create_topic(topic, options.queues, read_queues=queues)
         return store.commit_batch(batch, files)
 
 

@@ -26,7 +26,7 @@ __all__ = ["StageTask", "StagedRows"]
 class StagedRows(WriterCommitMessage):
     """What a task tells the committer: its file, None when it had no rows.
 
-    ``new_topics``: the topics that were not there when the write began, and how many queues each is to get.
+    ``new_topics``: the topics that were not there when the write began, and how many queues of each are used.
     ``checkpoint_root`` is the session's setting, for queries that have no checkpoint location of their own.
     """
 
@@ -44,6 +44,7 @@ class StageTask:
     options: SinkOptions
     columns: SinkColumns
     queue_counts: Mapping[str, int]
+    largest_record: int | None = None
 
     def stage(
         self, batches: Iterable[pa.RecordBatch], batch: BatchId, partition: int, attempt: int
@@ -61,6 +62,7 @@ class StageTask:
             name=f"{partition}-{attempt}",
             config=self.options.store_config,
             compression=self.options.compression,
+            largest_record=self.largest_record,
         )
         try:
             with stager:

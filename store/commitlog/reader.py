@@ -28,7 +28,7 @@ from commitlog.errors import (
 )
 from commitlog.files import disk
 from commitlog.format import message_id
-from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, CheckpointMark, decode_checkpoint, decode_mark
+from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from commitlog.format.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.format.message_ext import message_of
 from commitlog.log.batch_gate import NOTHING_HIDDEN, GateReader, GateState, hidden_from
@@ -38,6 +38,7 @@ from commitlog.log.commit_log import CommitLog
 from commitlog.log.consume_queue import Units
 from commitlog.log.index_service import IndexFileInfo, IndexService
 from commitlog.log.queue_catalog import QueueCatalog
+from commitlog.log.store_checkpoint import read_mark
 from commitlog.log.store_directory import check_store_directory
 from commitlog.log.stored_frames import StoredFrames
 from commitlog.message import MessageExt
@@ -130,8 +131,8 @@ class StoreReader:
         there are gives a function that does.
         """
         given = None if callable(queues) else list(queues)
+        before = self._gate.look()
         while True:
-            before = self._gate.look()
             wanted = list(queues()) if callable(queues) else given or []
             self._commit_log.refresh()
             infos = [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
@@ -140,18 +141,13 @@ class StoreReader:
                 return infos
             if hidden is not None:
                 return [self._without(info, hidden) for info in infos]
+            before = self._gate.look_closed()
 
     def _hidden_from(self, before: GateState) -> int | None:
         """From which physical offset on what was seen since that look at the gate may be a part of a batch."""
-        if not before.is_open and self._mark() is None:
+        if not before.is_open and read_mark(os.path.join(self.path, CHECKPOINT)) is None:
             return NOTHING_HIDDEN  # a broker took the store over from an owner that was killed, and knows no gate
         return hidden_from(before, self._gate.look())
-
-    def _mark(self) -> CheckpointMark | None:
-        try:
-            return decode_mark(disk.read_file(os.path.join(self.path, CHECKPOINT), CHECKPOINT_SIZE))
-        except OSError:
-            return None
 
     def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
         """The queue as if the log ended there."""
@@ -327,8 +323,8 @@ class StoreReader:
         if not key or " " in key:
             raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
         _positive("limit", limit)
+        before = self._gate.look()
         while True:
-            before = self._gate.look()
             found = self._query(topic, key, begin, end, limit)
             hidden = self._hidden_from(before)
             if hidden is not None and (not found or found[-1].physical_offset < hidden):
@@ -336,6 +332,7 @@ class StoreReader:
             if hidden is not None:
                 # Parts of a batch may have taken the places of older messages.
                 return self._query(topic, key, begin, end, limit, below=hidden)
+            before = self._gate.look_closed()
 
     def _query(
         self, topic: str, key: str, begin: int, end: int, limit: int, *, below: int = NOTHING_HIDDEN

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from types import TracebackType
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,19 +25,27 @@ from commitlog.format.message_columns import Rows, check_message_schema
 from commitlog.format.message_encode import EncodedMessages, encode_messages
 from commitlog.format.message_id import parse_host
 from commitlog.format.message_queues import resolve_queue_ids
-from commitlog.format.message_rules import MessageLimits, Refusal
+from commitlog.format.message_rules import SCHEDULE_TOPIC, MessageLimits, Refusal, RefusalKind
+from commitlog.format.record import FILLER_SIZE
 from commitlog.format.unique_key import unique_keys
-from commitlog.log.queue_counts import queue_counts
+from commitlog.log.queue_counts import file_size_of, queue_counts
 from commitlog.log.staging import StagedWriter, remove_batch, remove_files
 
-__all__ = ["BatchStager", "queue_counts", "remove_batch", "remove_files"]
+__all__ = ["BatchStager", "largest_record_of", "queue_counts", "remove_batch", "remove_files"]
+
+
+def largest_record_of(store_path: str | os.PathLike[str], config: MessageStoreConfig | None = None) -> int:
+    """The bytes of the largest record that the store's files have room for; without files, by ``config``."""
+    config = config or MessageStoreConfig()
+    return (file_size_of(os.fspath(store_path)) or config.mapped_file_size_commit_log) - FILLER_SIZE
 
 
 class BatchStager:
     """Stages the messages of one part of a batch. Use it as a context manager: what is not finished is removed.
 
     The same rows get the same queues and unique keys whenever they are staged for the same batch and partition, however
-    they come in pieces. ``new_topics``: the topics that ``queue_counts`` does not name, and how many queues each needs.
+    they come in pieces. ``new_topics``: the topics that ``queue_counts`` does not name, and how many queues of each
+    are used.
     """
 
     def __init__(
@@ -52,10 +59,12 @@ class BatchStager:
         name: str = "",
         config: MessageStoreConfig | None = None,
         compression: BodyCompression | None = None,
+        largest_record: int | None = None,
     ) -> None:
         """``topic`` is that of rows without one, ``partition`` numbers the parts, ``name`` begins the file's name.
 
         ``config`` is what the store is opened with: its limits, hosts, and number of queues of a new topic.
+        ``largest_record`` is how many bytes of a record the store's files have room for (``largest_record_of``).
         """
         config = config or MessageStoreConfig()
         self.new_topics: dict[str, int] = {}
@@ -67,6 +76,7 @@ class BatchStager:
         self._name = name
         self._config = config
         self._compression = compression
+        self._largest_record = largest_record or config.mapped_file_size_commit_log - FILLER_SIZE
         self._key_prefix = f"{batch.app_id}\0{batch.version}".encode()
         self._host = parse_host(f"{config.broker_ip}:{config.listen_port}")
         self._limits = MessageLimits(
@@ -102,7 +112,7 @@ class BatchStager:
         self._stack.close()
 
     def _encode(self, chunk: pa.RecordBatch) -> EncodedMessages:
-        names, codes = _topics_of(chunk, self._topic)
+        names = _topics_of(chunk, self._topic)
         default = self._config.default_topic_queue_nums
         queue_ids = resolve_queue_ids(
             chunk,
@@ -125,24 +135,41 @@ class BatchStager:
         )
         if encoded.refusals:
             raise self._refused(encoded.refusals[0])
-        for code, name in enumerate(names):
-            if name not in self._known:
-                used = int(queue_ids.max() if codes is None else queue_ids[codes == code].max()) + 1
-                self.new_topics[name] = max(default, used, self.new_topics.get(name, 0))
+        self._refuse_too_long(encoded)
+        self._note_new_topics(encoded)
         self._rows += chunk.num_rows
         return encoded
+
+    def _note_new_topics(self, encoded: EncodedMessages) -> None:
+        for code, name in enumerate(encoded.topics):
+            if name not in self._known and name != SCHEDULE_TOPIC:
+                used = int(encoded.queue_ids[encoded.topic_codes == code].max()) + 1
+                self.new_topics[name] = max(used, self.new_topics.get(name, 0))
+
+    def _refuse_too_long(self, encoded: EncodedMessages) -> None:
+        too_long = np.flatnonzero(encoded.records.sizes > self._largest_record)
+        if len(too_long):
+            row = int(too_long[0])
+            topic, queue_id = encoded.topics[encoded.topic_codes[row]], int(encoded.queue_ids[row])
+            raise PutRefused(
+                RefusalKind.MESSAGE_ILLEGAL.value,
+                f"Message in row {self._rows + row} of partition {self._partition} (topic {topic!r}, queue "
+                f"{queue_id}): its record takes {int(encoded.records.sizes[row])} bytes, a CommitLog file of the store "
+                f"has room for {self._largest_record}. Nothing of this batch is in the store.",
+            )
 
     def _refused(self, refusal: Refusal) -> PutRefused:
         place = f"row {self._rows + refusal.row} of partition {self._partition}"
         return PutRefused(refusal.kind.value, f"{refusal.told(place)} Nothing of this batch is in the store.")
 
 
-def _topics_of(chunk: pa.RecordBatch, default: str | None) -> tuple[list[str], npt.NDArray[np.int32] | None]:
-    """The distinct topics of a chunk, and each row's place among them; None for the places when there is but one."""
+def _topics_of(chunk: pa.RecordBatch, default: str | None) -> list[str]:
+    """The distinct topics of a chunk."""
     column = chunk.column("topic") if "topic" in chunk.schema.names else None
     if column is None or pa.types.is_null(column.type):
-        return ([] if default is None else [default]), None
-    coded = pc.fill_null(column, default).dictionary_encode() if default is not None else column.dictionary_encode()
+        return [] if default is None else [default]
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    distinct = pc.unique(pc.fill_null(column, default) if default is not None else column.drop_null())
     # What is no UTF-8 is refused by the encoder, which says in which row.
-    names = [name.decode("utf-8", "surrogateescape") for name in coded.dictionary.cast(pa.binary()).to_pylist()]
-    return names, coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return [name.decode("utf-8", "surrogateescape") for name in distinct.cast(pa.binary()).to_pylist()]

@@ -202,14 +202,16 @@ class MessageStore:
         finally:
             self._state.leave()
 
-    def create_topic(self, topic: str, queues: int) -> None:
+    def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
         """Note in ``config/topics.json`` over how many queues a topic is spread; one that is listed stays as it is.
+
+        ``read_queues``: consumers are to look at so many, when messages name queues beyond the others.
 
         ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``.
         """
         self._enter_open()
         try:
-            self._topics.create_topic(topic, queues)
+            self._topics.create_topic(topic, queues, read_queue_nums=read_queues)
         finally:
             self._state.leave()
 
@@ -243,8 +245,7 @@ class MessageStore:
             raise InvalidValue(f"A queue id is 0 to {MAX_QUEUE_ID}, not {queue_id}.")
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._arrived:
-            # Units of a batch that is being dispatched are there, and not for readers yet.
-            while not self._log.gate.state.is_open or self._next_offset(topic, queue_id) <= offset:
+            while not self._readable_at(topic, queue_id, offset):
                 self._refuse_failed()
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
@@ -338,6 +339,17 @@ class MessageStore:
             return self._log.queues.next_offset(topic, queue_id)
         finally:
             self._state.leave()
+
+    def _readable_at(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a queue holds a message there, and readers are shown it."""
+        if self._next_offset(topic, queue_id) <= offset:
+            return False
+        gate = self._log.gate.state
+        if gate.is_open:
+            return True
+        # Units of a batch that is being dispatched are there, and not for readers yet.
+        with self.reader() as reader:
+            return reader.queue_info(topic, queue_id).max_offset > offset
 
     def _enter(self) -> None:
         """A call begins; until it is over, ``close`` waits for it."""

@@ -182,3 +182,37 @@ def test_a_gate_that_spoke_of_more_than_the_log_has_hides_the_next_batch(memory:
     reader = GateReader(str(store))
     assert reader.look()[1:] == (True, 0, end)
     reader.close()
+
+
+@pytest.mark.parametrize("kind", ["batch", "message"])
+@pytest.mark.parametrize("over", [1, 2, 3])
+def test_a_record_without_properties_may_end_just_behind_a_sector(kind: str, over: int, memory: Path) -> None:
+    """The next sector then holds nothing of it but the length of no properties: two zeros, which nobody has to miss."""
+    store = memory / "store"
+    opened = MessageStore.open(store, CONFIG_SYNC)
+
+    def put(*sizes: int) -> int:
+        rows = pa.table({"body": [bytes(size) for size in sizes], "queueId": [0] * len(sizes)})
+        opened.put_messages(rows, topic="plain").raise_for_status()
+        return opened.physical_bounds()[1]
+
+    head = put(0)  # what a record takes beside its body
+    if kind == "batch":
+        before = opened.physical_bounds()[1]
+        frame = commit(opened, "app", 1, 5)
+        size = next(one.size for one in log_records(store) if one.physical_offset == before)
+        assert frame.physical_offset == before
+    else:
+        size = head + 40
+    at = opened.physical_bounds()[1]
+    end = put((over - at - head - size) % 512)
+    assert (end + size) % 512 == over
+    if kind == "batch":
+        commit(opened, "app", 2, 5)
+    else:
+        put(40)
+    there = log_records(store)
+    assert next(one.end for one in there if one.physical_offset == end) % 512 == over
+    kill(opened)
+    with MessageStore.open(store, CONFIG_SYNC):
+        assert log_records(store) == there

@@ -18,7 +18,9 @@ import pytest
 
 from commitlog import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
 from commitlog.errors import CommitLogError, TopicNotFound
-from commitlog.paths import BATCH_TOPIC
+from commitlog.files import disk
+from commitlog.log.batch_gate import BatchGate
+from commitlog.paths import BATCH_TOPIC, CHECKPOINT
 from tests.crash.batch_workloads import (
     BATCH_QUEUES,
     Batch,
@@ -193,3 +195,30 @@ def test_a_process_that_dies_within_a_commit_leaves_whole_batches(name: str, mem
 def test_a_process_that_dies_at_any_operation_of_a_commit_leaves_whole_batches(name: str, memory: Path) -> None:
     death = record(CONFIGS[name], memory / "run")
     check_deaths(death, CONFIGS[name], range(death.recording.recorder.now + 1), 1, memory)
+
+
+def test_a_checkpoint_that_is_just_being_written_is_no_brokers(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader may see half of what the owner writes there; only a broker leaves no mark, and knows no gate."""
+    store = memory / "store"
+    with MessageStore.open(store, CONFIGS["sync"]) as opened:
+        commit(opened, "app", 1, 20)
+        second = commit(opened, "app", 2, 20)
+        opened.dispatch()
+        gate = BatchGate(str(store))
+        gate.close_from(second.physical_offset)
+        real, torn = disk.read_file, [1]
+
+        def read_file(path: str, limit: int) -> bytes:
+            data = real(path, limit)
+            if path.endswith(CHECKPOINT) and torn:
+                torn.pop()
+                return data[:512] + bytes(len(data) - 512)
+            return data
+
+        with monkeypatch.context() as patch, StoreReader.open(store) as reader:
+            patch.setattr(disk, "read_file", read_file)
+            ends = [info.max_offset for info in reader.queue_infos(BATCH_QUEUES)]
+        assert not torn
+        assert sum(ends) == 20
+        gate.open(second.end)
+        gate.release()

@@ -239,25 +239,33 @@ class WritableMappedFileQueue:
                 self._allocator.prepare(self._path_of(last.base + step * self.file_size), self.file_size)
 
     def commit(self) -> int:
-        """Commit what gathered in buffers, file by file; how many bytes. ``StoreIOError``."""
-        done = 0
+        """Commit what gathered in buffers, file by file; how many bytes. ``StoreIOError``.
+
+        The position moves when all of it is done: not to within a frame, which may lie in several files.
+        """
+        done, end = 0, self.committed_where
         for file in self._from(self.committed_where):
             done += file.commit()
-            self.committed_where = file.base + file.committed_position
+            end = file.base + file.committed_position
             buffer = file.give_back_buffer()
             if buffer is not None and self.pool is not None:
                 self.pool.give_back(buffer)
             if file.committed_position < file.capacity:
                 break
+        self.committed_where = end
         return done
 
     def flush(self) -> None:
-        """Sync everything that is committed, older files first. ``StoreIOError``: the positions stay (invariant 2)."""
+        """Sync everything that is committed, older files first. ``StoreIOError``: the position stays (invariant 2).
+
+        It moves when all of it is done: not to within a frame, which may lie in several files.
+        """
+        end = self.committed_where
         for file in self._from(self.flushed_where):
-            file.flush()
-            self.flushed_where = max(self.flushed_where, file.base + file.flushed_position)
-            if file.flushed_position < file.capacity:
+            if file.base >= end:
                 break
+            file.flush()
+        self.flushed_where = max(self.flushed_where, end)
 
     def _from(self, offset: int) -> list[WritableMappedFile]:
         """The files from the one that holds ``offset`` on."""

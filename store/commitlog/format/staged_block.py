@@ -111,7 +111,10 @@ def decode_block(head: BlockHead, meta: bytes, records: ByteArray) -> StagedBloc
     """A block of its parts. ``InvalidValue`` for parts that disagree, with each other or with their checksums."""
     if zlib.crc32(meta) != head.meta_crc or len(meta) != head.meta_size:
         raise InvalidValue("another checksum of names and sizes")
-    queues = [(str(topic), int(queue_id)) for topic, queue_id in json.loads(meta[: head.names_size])]
+    try:
+        queues = [(str(topic), int(queue_id)) for topic, queue_id in json.loads(meta[: head.names_size])]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValue(f"names of queues that cannot be read ({error})") from error
     numbers = np.frombuffer(meta, _NUMBER, offset=head.names_size).astype(np.int64)
     starts = np.zeros(head.rows + 1, np.int64)
     np.cumsum(numbers[: head.rows], out=starts[1:])
@@ -120,4 +123,6 @@ def decode_block(head: BlockHead, meta: bytes, records: ByteArray) -> StagedBloc
     if zlib.crc32(records.data) != head.records_crc:
         raise InvalidValue("records with another checksum")
     codes = numbers[head.rows :]
+    if len(codes) and int(codes.max()) >= len(queues):
+        raise InvalidValue(f"a record of queue number {int(codes.max())}, where {len(queues)} are named")
     return StagedBlock(EncodedRecords(records, starts), head.host_flags, queues, codes, head.records_crc)

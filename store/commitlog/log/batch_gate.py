@@ -19,9 +19,11 @@ after the machine has stopped: recovery opens it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import threading
+import time
 import zlib
 from typing import NamedTuple
 
@@ -35,6 +37,8 @@ _MAGIC = b"PYGT"
 _FIELDS = struct.Struct(">4siqqq")
 _CRC = struct.Struct(">I")
 _SIZE = _FIELDS.size + _CRC.size
+_LONGEST_WAIT_SECONDS = 0.05
+_LOOK_EVERY_SECONDS = 0.0002
 # How often a reader looks again at a gate that is being written.
 _LOOKS = 1000
 
@@ -90,6 +94,7 @@ class BatchGate:
         self.path = os.path.join(store_path, GATE)
         self._descriptor = -1
         self._lock = threading.Lock()
+        self._unsynced = True
         self.state = _NEVER_CLOSED
         try:
             if disk.exists(self.path):
@@ -125,16 +130,24 @@ class BatchGate:
         except OSError as error:
             raise StoreIOError("write", path=self.path, cause=error) from error
         self.state = state
+        self._unsynced = True
 
     def sync(self) -> None:
-        """Bring the gate to the device, before the store is closed: nobody opens it afterwards. ``StoreIOError``."""
+        """Bring the gate to the device: a machine that stops would leave an old one. ``StoreIOError``."""
         with self._lock:
-            if self._descriptor < 0:
+            if self._descriptor < 0 or not self._unsynced:
                 return
             try:
                 disk.sync(self._descriptor)
             except OSError as error:
                 raise StoreIOError("sync", path=self.path, cause=error) from error
+            self._unsynced = False
+
+    def put_back(self, state: GateState) -> None:
+        """Make the gate as it was found: opening the store has failed. What cannot be written stays."""
+        with self._lock, contextlib.suppress(StoreIOError):
+            if self.state != state:
+                self._write(GateState(self.state.turn + 1, state.is_open, state.start, state.shown_to))
 
     def release(self) -> None:
         """Let go of the file, as it is."""
@@ -164,6 +177,17 @@ class GateReader:
             if state is not None:
                 return state
         return _NEVER_CLOSED
+
+    def look_closed(self) -> GateState:
+        """The gate when it is closed next, or after a short wait as it is.
+
+        Beside an owner that commits one batch after the other, what is seen behind a closed gate can always be told
+        from what is hidden; behind an open one it may have moved too often meanwhile.
+        """
+        until = time.monotonic() + _LONGEST_WAIT_SECONDS
+        while (state := self.look()).is_open and time.monotonic() < until:
+            time.sleep(_LOOK_EVERY_SECONDS)
+        return state
 
     def close(self) -> None:
         if self._descriptor >= 0:

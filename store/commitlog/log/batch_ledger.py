@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from commitlog.batch import BatchId, CommittedBatch
 from commitlog.errors import BatchConflict, CorruptConfig, InvalidValue, StoreIOError
 from commitlog.files import disk
+from commitlog.format.checkpoint import MAX_TIMESTAMP_MS
 from commitlog.log.batch_frames import FoundFrame
 from commitlog.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG
 
@@ -29,6 +30,8 @@ __all__ = ["BatchLedger", "LedgerSource", "load_ledger"]
 _FORMAT = 1
 _LARGEST = 256 << 20
 _SUFFIX = ".tmp"
+# So many frames are read when a store is opened, rather than that the file is written when it is closed.
+_MOST_UNSAVED = 64
 
 
 class BatchLedger:
@@ -52,6 +55,7 @@ class BatchLedger:
         self._batches = batches
         self._find = find
         self._saved = saved
+        self._saved_offset = next_offset
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application, by its id."""
@@ -103,7 +107,10 @@ class BatchLedger:
         while at.batch.version > version:
             frame = self._find(at.physical_offset)
             before = None if frame is None or frame.frame.previous < 0 else self._find(frame.frame.previous)
-            if before is None or before.frame.batch.app_id != last.batch.app_id:
+            # Each leads back (invariant 9), or following them would not end.
+            if before is None or before.physical_offset >= at.physical_offset:
+                return None
+            if before.frame.batch.app_id != last.batch.app_id:
                 return None
             at = before.committed()
         return at if at.batch.version == version else None
@@ -122,8 +129,8 @@ class BatchLedger:
 
     @property
     def changed(self) -> bool:
-        """Whether the file does not know everything yet."""
-        return self._saved != self._batches
+        """Whether the file does not know everything yet, or leaves many frames to be read."""
+        return self._saved != self._batches or self.next_offset - self._saved_offset >= _MOST_UNSAVED
 
     def save(self) -> None:
         """Write the file. Everything it speaks of must be on the device. ``StoreIOError``."""
@@ -145,7 +152,7 @@ class BatchLedger:
             disk.sync_directory(os.path.dirname(self.path))
         except OSError as error:
             raise StoreIOError("write", path=self.path, cause=error) from error
-        self._saved = dict(self._batches)
+        self._saved, self._saved_offset = dict(self._batches), self.next_offset
 
 
 class LedgerSource(Protocol):
@@ -171,8 +178,8 @@ class LedgerSource(Protocol):
 def load_ledger(store_path: str, source: LedgerSource) -> BatchLedger:
     """What the file says, and all frames behind it.
 
-    What the file says of a log that has lost its end (it was restored from a copy) is left out. ``CorruptConfig`` when
-    neither the file nor the one before it can be read, ``StoreIOError``.
+    What the file says of a log that has lost its end (it was restored from a copy) is left out. ``CorruptConfig`` for
+    a damaged file, ``StoreIOError``.
     """
     path = os.path.join(store_path, CONFIG, BATCH_LEDGER)
     next_offset, batches = _load(path)
@@ -195,19 +202,17 @@ def _still_there(batch: CommittedBatch, log_bounds: tuple[int, int], find: Calla
 
 
 def _load(path: str) -> tuple[int, dict[str, CommittedBatch]]:
-    """Next queue offset and batches, of the file or of the one before it; nothing where neither is there."""
-    failure: CorruptConfig | None = None
+    """Next queue offset and batches; nothing where there is no file.
+
+    The one before it counts only where a crash has left no other: what it does not know may be gone from the log too.
+    """
     for name in (path, path + BACKUP_SUFFIX):
         try:
             return _parse(disk.read_file(name, _LARGEST), name)
         except FileNotFoundError:
             continue
-        except CorruptConfig as error:
-            failure = failure or error
         except OSError as error:
             raise StoreIOError("read", path=name, cause=error) from error
-    if failure is not None:
-        raise failure
     return 0, {}
 
 
@@ -218,7 +223,7 @@ def _parse(data: bytes, path: str) -> tuple[int, dict[str, CommittedBatch]]:
             raise ValueError(f"version {root['version']!r}")
         batches = {app: _batch(app, entry) for app, entry in root["batches"].items()}
         return int(root["queueOffset"]), batches
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidValue) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError, InvalidValue) as error:
         raise CorruptConfig(
             "The ledger of batches",
             path=path,
@@ -233,6 +238,8 @@ def _parse(data: bytes, path: str) -> tuple[int, dict[str, CommittedBatch]]:
 def _batch(app: str, entry: dict[str, Any]) -> CommittedBatch:
     batch = BatchId(app, int(entry["version"]), str(entry["fingerprint"]))
     place, end, rows, stored = (int(entry[name]) for name in ("physicalOffset", "end", "rows", "storeTimestamp"))
+    if not 0 <= stored <= MAX_TIMESTAMP_MS:
+        raise ValueError(f"the time {stored}")
     return CommittedBatch(batch, place, end, rows, stored)
 
 

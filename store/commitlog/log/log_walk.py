@@ -17,6 +17,7 @@ __all__ = ["BLOCK_SIZE", "LogEnd", "find_by_time", "find_record", "walk"]
 BLOCK_SIZE = 4 << 20
 # What a device writes wholly or not at all.
 _SECTOR = 512
+_PROPERTIES_LENGTH_SIZE = 2
 # The longest first record of a file of which the store time is read.
 _LONGEST_FIRST = 4 << 20
 
@@ -83,7 +84,9 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
     BODYCRC covers the body alone. Where a sector of topic or properties never reached the device there are zeros, and
     all lengths still agree. ``position`` is where in its file the data starts.
     """
-    starts, ends = scan.positions + position, scan.positions + scan.sizes + position
+    # The length of no properties is zeros itself: nothing tells whether they reached the device, and nothing has to.
+    unmarked = np.where(scan.properties_lengths > 0, 0, _PROPERTIES_LENGTH_SIZE)
+    starts, ends = scan.positions + position, scan.positions + scan.sizes + position - unmarked
     places = scan.positions + scan.physical_offset
     # Not the sector in which a record starts: TOTALSIZE is there. Nor those with nothing but body.
     first = np.maximum(starts // _SECTOR + 1, (scan.body_starts + scan.body_lengths + position) // _SECTOR)

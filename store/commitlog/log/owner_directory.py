@@ -53,7 +53,8 @@ class OwnerDirectory:
             missing.append(at)
             at = os.path.dirname(at)
         for directory in reversed(missing):
-            disk.make_directory(directory)
+            with contextlib.suppress(FileExistsError):  # somebody else is about to make the same store
+                disk.make_directory(directory)
             disk.sync_directory(os.path.dirname(directory))
         if missing or not disk.list_names(path):
             return

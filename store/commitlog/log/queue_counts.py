@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
+from commitlog.errors import StoreIOError
 from commitlog.files import disk
 from commitlog.log.topic_config import parse_topic_config
-from commitlog.paths import CONFIG, CONSUME_QUEUE, TOPICS_CONFIG
+from commitlog.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, TOPICS_CONFIG, parse_file_name
 
-__all__ = ["queue_counts"]
+__all__ = ["file_size_of", "queue_counts"]
 
 _LARGEST_CONFIG = 256 << 20
 
@@ -30,10 +31,20 @@ def queue_counts(path: str, topic: str | None, default: int) -> dict[str, int]:
     wanted = {*listed, *present} if topic is None else {topic}
     counts = {name: listed[name] for name in wanted if listed.get(name, 0) > 0}
     for name in wanted - counts.keys():
-        highest = max((int(text) for text in _names(os.path.join(directory, name)) if text.isdigit()), default=-1)
+        highest = max(
+            (int(text) for text in _names(os.path.join(directory, name)) if text.isascii() and text.isdigit()),
+            default=-1,
+        )
         if highest >= 0:
             counts[name] = max(default, highest + 1)
     return counts
+
+
+def file_size_of(store_path: str) -> int:
+    """The bytes of a CommitLog file of the store; 0 while it has none."""
+    directory = os.path.join(store_path, COMMIT_LOG)
+    names = sorted(name for name in _names(directory) if parse_file_name(name) is not None)
+    return disk.file_size(os.path.join(directory, names[0])) if names else 0
 
 
 def _names(directory: str) -> list[str]:
@@ -49,6 +60,8 @@ def _listed(path: str) -> dict[str, int]:
         return _parsed(file, disk.file_signature(file))
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise StoreIOError("read", path=file, cause=error) from error
 
 
 @lru_cache(maxsize=8)

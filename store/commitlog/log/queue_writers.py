@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from commitlog.errors import NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
 from commitlog.files import disk
@@ -148,6 +148,11 @@ class QueueWriters:
         writer.has_own = True
         return writer.rewrite(group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
 
+    def holds(self, group: QueueUnits) -> bool:
+        """Whether the last of a group's units, and so all of them, is in its queue already."""
+        unit = self.writer(group.topic, group.queue_id).unit(int(group.queue_offsets[-1]))
+        return unit is not None and unit[0] == int(group.units["physical_offset"][-1])
+
     def forget(self) -> None:
         """Look at every queue anew. ``StoreIOError``."""
         self.flush_all()
@@ -209,12 +214,14 @@ class QueueWriters:
 
 def _sync_files(paths: list[str]) -> None:
     """Sync files side by side: a file system that journals brings many of them to the device in one go."""
-    if len(paths) < 2:
-        for path in paths:
+    running: list[Future[None]] = []
+    with ThreadPoolExecutor(_MOST_SYNCS, "QueueSync") as threads:
+        # The last one is for this thread; and all of them, when the interpreter is being shut down and begins no more.
+        with contextlib.suppress(RuntimeError):
+            running.extend(threads.submit(_sync_file, path) for path in paths[:-1])
+        for path in paths[len(running) :]:
             _sync_file(path)
-        return
-    with ThreadPoolExecutor(min(len(paths), _MOST_SYNCS), "QueueSync") as threads:
-        for done in [threads.submit(_sync_file, path) for path in paths]:
+        for done in running:
             done.result()
 
 

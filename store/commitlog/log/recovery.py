@@ -272,7 +272,8 @@ class Recovery:
         if not len(scan):
             return True
         for frame in frames_in(scan, requests):
-            if frame.end > self._gate.state.shown_to:
+            known = frame.end <= scan.physical_offset + scan.end and all(map(self._queues.holds, groups))
+            if frame.end > self._gate.state.shown_to and not known:
                 # Readers of other processes have seen nothing of it yet, and are to see all of it at once.
                 self._gate.close_from(frame.physical_offset)
         self._records += len(scan)
@@ -293,6 +294,7 @@ class Recovery:
         flushed = self._policy.flushed_offset
         start = end.offset + 1
         if self._broken is not None and self._broken.physical_offset == end.offset:
+            self._refuse_what_others_appended(end, self._broken)
             start = self._broken.end  # nobody was told that any of it is there
         elif self._frame is not None and self._frame.physical_offset <= end.offset < self._frame.end:
             self._refuse(end, f"It belongs to {self._frame.frame.batch}, which was committed whole")
@@ -309,6 +311,13 @@ class Recovery:
         # Of the messages of the checkpoint's very millisecond, some may have come after the flush.
         if behind is not None and 0 < behind.store_timestamp < self._claimed.physic_msg_timestamp:
             self._refuse(end, _flushed_behind(behind.physical_offset))
+
+    def _refuse_what_others_appended(self, end: LogEnd, frame: FoundFrame) -> None:
+        """A broker that owned the store in between knows no frames, and appends right behind what it finds of one."""
+        for scan in walk(self._files, frame.physical_offset, frame.end, LogEnd(), check_crc=True):
+            # All records of a frame have its own store time.
+            if (scan.field("store_timestamp") != frame.store_timestamp).any():
+                self._refuse(end, "Another program has appended messages behind a part of a batch")
 
     def _refuse(self, end: LogEnd, why: str) -> NoReturn:
         file = self._files.find(end.offset)

@@ -24,7 +24,7 @@ from types import TracebackType
 import numpy as np
 
 from commitlog.batch import BatchId, StagedFile
-from commitlog.errors import CorruptStaging, InvalidValue, StagingLost, StoreIOError
+from commitlog.errors import CorruptStaging, InvalidValue, StagingLost, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
 from commitlog.format.message_encode import EncodedMessages, queues_of
 from commitlog.format.staged_block import (
@@ -39,6 +39,7 @@ from commitlog.paths import STAGING
 __all__ = ["StagedWriter", "read_blocks", "remove_batch", "remove_files", "remove_up_to", "staged_size"]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+_TRIES = 5
 _ADVICE = "Nothing was written to the store; let the batch be staged again."
 
 
@@ -48,16 +49,27 @@ class StagedWriter:
     def __init__(self, store_path: str, batch: BatchId, name: str = "") -> None:
         """``name`` begins the file's name; what follows makes it unlike any other. ``StoreIOError``."""
         self._store_path = store_path
-        directory = os.path.join(STAGING, _directory_name(batch.app_id), str(batch.version))
-        self.path = os.path.join(directory, f"{name}-{secrets.token_hex(8)}" if name else secrets.token_hex(8))
+        self._directory = os.path.join(STAGING, _directory_name(batch.app_id), str(batch.version))
+        self.path = os.path.join(self._directory, f"{name}-{secrets.token_hex(8)}" if name else secrets.token_hex(8))
         self._whole = os.path.join(store_path, self.path)
         self._rows = self._size = self._crc = 0
         self._finished = False
         try:
-            _make_directories(store_path, directory)
-            self._descriptor = disk.create_file(self._whole)
+            self._descriptor = self._create()
         except OSError as error:
             raise StoreIOError("stage a batch at", path=self._whole, cause=error) from error
+
+    def _create(self) -> int:
+        for _ in range(_TRIES):
+            try:
+                _make_directories(self._store_path, self._directory)
+                return disk.create_file(self._whole)
+            except FileNotFoundError:
+                # Somebody has just removed a directory that was empty then; but where there is no store, none is made.
+                if not disk.is_directory(self._store_path):
+                    raise
+        _make_directories(self._store_path, self._directory)
+        return disk.create_file(self._whole)
 
     def append(self, encoded: EncodedMessages) -> None:
         """Stage records whose queues are known. ``StoreIOError``."""
@@ -155,7 +167,10 @@ def read_blocks(store_path: str, staged: StagedFile) -> Iterator[StagedBlock]:
                     raise InvalidValue("a file that ends before its block")
                 block = decode_block(head, meta, np.frombuffer(data, np.uint8))
             except OSError as error:
-                raise _lost(path, error) from error
+                # No ``StoreIOError``: the store itself is as well as it was.
+                raise StagingLost(
+                    f"Cannot read the staged file {path}: {error.strerror}. {_ADVICE}", path=path
+                ) from error
             except (InvalidValue, ValueError) as error:
                 raise CorruptStaging(
                     "Block", path=path, offset=at, expected="what was staged", found=str(error), advice=_ADVICE
@@ -196,34 +211,48 @@ def remove_files(store_path: str, files: Iterable[StagedFile]) -> None:
     """Remove these files, and directories that are empty then. What is not there (any more) is passed over."""
     for staged in files:
         path = _path_of(store_path, staged)
-        with contextlib.suppress(OSError):
-            disk.unlink(path)
-        _remove_empty(os.path.dirname(path))
-        _remove_empty(os.path.dirname(os.path.dirname(path)))
+        if _is_own(store_path, os.path.dirname(staged.path)):
+            with contextlib.suppress(OSError):
+                disk.unlink(path)
+            _remove_empty(os.path.dirname(path))
+            _remove_empty(os.path.dirname(os.path.dirname(path)))
 
 
 def remove_batch(store_path: str, batch: BatchId) -> None:
     """Remove what is staged for one version of an application, as far as that goes."""
-    directory = os.path.join(store_path, STAGING, _directory_name(batch.app_id))
-    _remove_version(os.path.join(directory, str(batch.version)))
-    _remove_empty(directory)
+    directory = os.path.join(STAGING, _directory_name(batch.app_id))
+    _remove_version(store_path, os.path.join(directory, str(batch.version)))
+    _remove_empty(os.path.join(store_path, directory))
 
 
 def remove_up_to(store_path: str, batch: BatchId) -> None:
     """Remove what is staged for an application's versions up to this one: all of it is committed or given up."""
-    directory = os.path.join(store_path, STAGING, _directory_name(batch.app_id))
+    directory = os.path.join(STAGING, _directory_name(batch.app_id))
     try:
-        names = disk.list_names(directory)
-    except OSError:
+        names = disk.list_names(os.path.join(store_path, directory))
+    except (OSError, StoreAccessDenied):
         return
     for name in names:
-        if name.isdigit() and int(name) <= batch.version:
-            _remove_version(os.path.join(directory, name))
-    _remove_empty(directory)
+        if name.isascii() and name.isdigit() and int(name) <= batch.version:
+            _remove_version(store_path, os.path.join(directory, name))
+    _remove_empty(os.path.join(store_path, directory))
 
 
-def _remove_version(directory: str) -> None:
-    with contextlib.suppress(OSError):
+def _is_own(store_path: str, directory: str) -> bool:
+    """Whether a directory below the store is reached without a symbolic link: else it is not touched (invariant 10)."""
+    at = store_path
+    for part in directory.split(os.sep):
+        at = os.path.join(at, part)
+        if disk.is_symlink(at):
+            return False
+    return True
+
+
+def _remove_version(store_path: str, own_directory: str) -> None:
+    if not _is_own(store_path, own_directory):
+        return
+    directory = os.path.join(store_path, own_directory)
+    with contextlib.suppress(OSError, StoreAccessDenied):
         for name in disk.list_names(directory):
             disk.unlink(os.path.join(directory, name))
     _remove_empty(directory)

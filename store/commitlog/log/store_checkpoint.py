@@ -5,8 +5,10 @@ Source: RocketMQ ``store/StoreCheckpoint.java``.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
+import time
 
 from commitlog.errors import InvalidValue, StoreIOError
 from commitlog.files import disk
@@ -20,9 +22,22 @@ from commitlog.format.checkpoint import (
     encode_checkpoint,
 )
 
-__all__ = ["StoreCheckpoint"]
+__all__ = ["StoreCheckpoint", "read_mark"]
 
 _NEVER = Checkpoint(0, 0, 0)
+# A read that comes while the owner writes sees a part of each: how often to look before no mark is no mark.
+_LOOK_AGAIN_SECONDS = (0.0, 0.0005, 0.001, 0.002, 0.005)
+
+
+def read_mark(path: str) -> CheckpointMark | None:
+    """The mark as it stands on disk, beside a living owner too; None when there is none, or a broker's in its place."""
+    for pause in _LOOK_AGAIN_SECONDS:
+        time.sleep(pause)
+        with contextlib.suppress(OSError):
+            mark = decode_mark(disk.read_file(path, CHECKPOINT_SIZE))
+            if mark is not None:
+                return mark
+    return None
 
 
 class StoreCheckpoint:

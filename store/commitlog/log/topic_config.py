@@ -76,9 +76,10 @@ class TopicConfig:
                 self._kept[topic] = max(self._default, self._highest_id(topic) + 1)
             return self._kept[topic]
 
-    def create_topic(self, topic: str, queue_nums: int) -> None:
+    def create_topic(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0) -> None:
         """Add the topic to the list with so many queues, to read and to write; one that is listed is left alone.
 
+        ``read_queue_nums``, when it is more, is for queues that messages name themselves: nothing is spread over them.
         ``InvalidValue`` for a topic that RocketMQ would not create and for a number that is not 1 to 65,536;
         ``CorruptConfig``, ``NotAStore`` for a symbolic link where the list should be (invariant 10),
         ``StoreAccessDenied``; ``StoreIOError``, and then the list is as it was, or whole with the topic in it.
@@ -86,6 +87,7 @@ class TopicConfig:
         validate_new_topic(topic)
         if not 1 <= queue_nums <= _MOST_QUEUE_NUMS:
             raise InvalidValue(f"A topic has 1 to {_MOST_QUEUE_NUMS} queues, not {queue_nums}: {topic!r}.")
+        readable = min(max(queue_nums, read_queue_nums), _MOST_QUEUE_NUMS)
         with self._lock:
             _refuse_links(self.path)
             try:
@@ -96,7 +98,7 @@ class TopicConfig:
             if topic in _queue_nums(root, self.path):
                 return
             version = _next_version(root.get("dataVersion", {}), self.path)
-            table = {**root.get("topicConfigTable", {}), topic: _new_entry(topic, queue_nums)}
+            table = {**root.get("topicConfigTable", {}), topic: _new_entry(topic, queue_nums, readable)}
             data = _encode({**root, "dataVersion": version, "topicConfigTable": table}, self.path)
             # Whatever becomes of it, it is read again.
             self._signature = None
@@ -165,13 +167,13 @@ def _write_queue_nums(topic: str, entry: Any, path: str) -> int:
     return number
 
 
-def _new_entry(topic: str, queue_nums: int) -> dict[str, Any]:
+def _new_entry(topic: str, queue_nums: int, read_queue_nums: int) -> dict[str, Any]:
     """What a broker writes of a topic that was created with nothing but a name and a number."""
     return {
         "attributes": {},
         "order": False,
         "perm": _READ_AND_WRITE,
-        "readQueueNums": queue_nums,
+        "readQueueNums": read_queue_nums,
         "topicFilterType": "SINGLE_TAG",
         "topicName": topic,
         "topicSysFlag": 0,

@@ -5,9 +5,10 @@ docs/decisions/0007-batches-as-frames.md says how, and what a crash at any point
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from commitlog.batch import BatchId, CommittedBatch, StagedFile
 from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -150,13 +151,14 @@ class CommitBatchService:
 
     def _append(self, head: _FrameHead, staged: list[StagedFile]) -> AppendedFrame:
         try:
-            return self._log.writer.append_frame(head, _FRAME_QUEUE, self._blocks(staged))
+            with contextlib.closing(self._blocks(staged)) as blocks:
+                return self._log.writer.append_frame(head, _FRAME_QUEUE, blocks)
         except (LogFenced, QueueUnknown) as error:
             raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE.value, str(error)) from error
         except TimeoutError as error:
             raise PutRefused(PutMessageStatus.CREATE_MAPEDFILE_FAILED.value, str(error)) from error
 
-    def _blocks(self, staged: list[StagedFile]) -> Iterator[StagedBlock]:
+    def _blocks(self, staged: list[StagedFile]) -> Generator[StagedBlock, None, None]:
         """The blocks of all files. The next one is read and checked while this one is being written."""
         blocks = (block for one in staged for block in read_blocks(self._store_path, one))
         return one_ahead(blocks, "StagedBlocks")

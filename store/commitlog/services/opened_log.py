@@ -106,6 +106,7 @@ def open_log(
     checkpoint = StoreCheckpoint.load(directory.of(CHECKPOINT))
     writer = CommitLogWriter(files, queues.next_offset, last_store_timestamp=0)
     gate = BatchGate(directory.path)
+    found = gate.state
     opened = OpenedLog(files, writer, queues, index, checkpoint, gate, allocator, None, reading)
     try:
         files.load(aborted=directory.aborted)
@@ -122,9 +123,11 @@ def open_log(
         checkpoint.flush(opened.mark(closed=False))
         directory.mark_in_use()
     except OSError as error:
+        gate.put_back(found)
         opened.close()
         raise StoreIOError("open", path=str(error.filename or directory.path), cause=error) from error
     except BaseException:
+        gate.put_back(found)  # readers see what they saw before
         opened.close()
         raise
     return opened

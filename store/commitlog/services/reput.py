@@ -8,9 +8,10 @@ Source: RocketMQ ``store/DefaultMessageStore.java`` (``ReputMessageService``).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -163,23 +164,27 @@ class ReputMessageService:
             blocks = self._blocks(limit, end)
             if limit - self.reput_from > BLOCK_SIZE:
                 blocks = one_ahead(blocks, "ReputBlocks")
-            for block in blocks:
-                for frame in block.frames:
-                    # Readers are to see all of it or nothing: it goes to many queues, one after the other.
-                    self._gate.close_from(frame.physical_offset)
-                    self._frame_end = frame.end
-                for write in block.steps:
-                    write()
-                self.last_store_timestamp = block.last_store_timestamp
-                self.reput_from = block.end
-                if self.reput_from >= self._frame_end:
-                    self._gate.open(self._frame_end)
-                self._on_dispatched()
+            with contextlib.closing(blocks):
+                for block in blocks:
+                    self._write(block)
             self.reput_from = end.offset
             if end.offset < limit:
                 self._refuse(end)
 
-    def _blocks(self, limit: int, end: LogEnd) -> Iterator[_Block]:
+    def _write(self, block: _Block) -> None:
+        for frame in block.frames:
+            # Readers are to see all of it or nothing: it goes to many queues, one after the other.
+            self._gate.close_from(frame.physical_offset)
+            self._frame_end = frame.end
+        for write in block.steps:
+            write()
+        self.last_store_timestamp = block.last_store_timestamp
+        self.reput_from = block.end
+        if self.reput_from >= self._frame_end:
+            self._gate.open(self._frame_end)
+        self._on_dispatched()
+
+    def _blocks(self, limit: int, end: LogEnd) -> Generator[_Block, None, None]:
         for scan in walk(self._files, self.reput_from, limit, end, check_crc=False):
             requests = dispatch_requests(scan, self._delay_levels_ms)
             steps = [dispatcher.prepare(scan, requests) for dispatcher in self._dispatchers]

@@ -154,6 +154,7 @@ class ServiceGroup:
             # that arrived since the first flush are dispatched too, unless that waits for the device.
             dispatched = self.reput.last_store_timestamp
             self.group_commit.flush()
+            self._log.gate.sync()  # before the units that it hides can be on the device for good
             self._log.queues.flush_all()
             if self._log.index is not None:
                 self._flush_index()
@@ -186,7 +187,6 @@ class ServiceGroup:
         self._flush_all()
         try:
             save_batches()
-            self._log.gate.sync()
             self._close_index()
             self._log.checkpoint.flush(self._log.mark(closed=True))
         except StoreIOError as error:

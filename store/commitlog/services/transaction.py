@@ -9,7 +9,7 @@ from commitlog.batch import BatchId, CommittedBatch, StagedFile
 from commitlog.errors import InvalidValue
 from commitlog.format.message_columns import Rows
 from commitlog.format.message_encode import EncodedMessages
-from commitlog.log.staging import StagedWriter, remove_batch
+from commitlog.log.staging import StagedWriter, remove_files
 
 __all__ = ["Transaction"]
 
@@ -38,6 +38,8 @@ class Transaction:
         self._commit = commit
         self._writer: StagedWriter | None = None
         self._ended = False
+        # What kept a part of the messages out.
+        self._failure: BaseException | None = None
 
     @property
     def already_there(self) -> bool:
@@ -52,12 +54,25 @@ class Transaction:
         """
         if self._ended:
             raise InvalidValue(f"The transaction of {self.batch} has ended; begin another one.")
+        self._refuse_failed()
         if self.already_there:
             return
-        if self._writer is None:
-            self._writer = StagedWriter(self._store_path, self.batch)
-        for encoded in self._encode(table, topic):
-            self._writer.append(encoded)
+        try:
+            if self._writer is None:
+                self._writer = StagedWriter(self._store_path, self.batch)
+            for encoded in self._encode(table, topic):
+                self._writer.append(encoded)
+        except BaseException as error:
+            # A part of the table may be staged.
+            self._failure = error
+            raise
+
+    def _refuse_failed(self) -> None:
+        if self._failure is not None:
+            raise InvalidValue(
+                f"A put into the transaction of {self.batch} failed ({self._failure}), so a part of it is missing. "
+                "Nothing was written; begin another one."
+            ) from self._failure
 
     def __enter__(self) -> Transaction:
         return self
@@ -69,8 +84,9 @@ class Transaction:
         writer, self._writer = self._writer, None
         try:
             if kind is None and not self.already_there:
+                self._refuse_failed()
                 self.result = self._commit(self.batch, [writer.finish()] if writer is not None else [])
         finally:
             if writer is not None:
                 writer.discard()
-                remove_batch(self._store_path, self.batch)
+                remove_files(self._store_path, [StagedFile(writer.path, 0, 0, 0)])

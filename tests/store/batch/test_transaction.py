@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from commitlog.errors import (
     PutRefused,
     StagingLost,
     StoreClosed,
+    StoreIOError,
 )
 from commitlog.log.staging import StagedWriter
 from commitlog.paths import BATCH_TOPIC
@@ -360,3 +363,82 @@ def test_hosts_of_ipv6_do(tmp_path: Path) -> None:
         assert not commit(store, 1)
     assert bodies(tmp_path) == expected("loader1")
     assert_clean(tmp_path)
+
+
+def test_nothing_is_removed_through_a_symbolic_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "3").mkdir(parents=True)
+    kept = [outside / "file", outside / "3" / "file"]
+    for path in kept:
+        path.write_bytes(b"keep me")
+    with open_store(tmp_path / "store") as store:
+        staging = tmp_path / "store" / "staging"
+        (staging / "loader").mkdir(parents=True)
+        (staging / "loader" / "3").symlink_to(outside)
+        (staging / "another").symlink_to(outside)
+        assert commit(store, 4)
+        with pytest.raises(StoreIOError, match="symbolic link"):
+            commit(store, 3, app="another")
+        store.commit_batch(BatchId("another", 5), [])
+    assert all(path.exists() for path in kept)
+
+
+def test_a_transaction_of_which_a_put_failed_is_not_committed(tmp_path: Path) -> None:
+    """A part of the refused table may have been staged."""
+
+    def catch(store: MessageStore) -> None:
+        with store.transaction("loader", 1) as batch:
+            with pytest.raises(PutRefused):
+                batch.put_messages(pa.table({"body": [b"x"] * 20_000 + [None]}), topic="orders")
+            with pytest.raises(InvalidValue, match="begin another one"):
+                batch.put_messages(table("more"), topic="orders")
+
+    with open_store(tmp_path, mapped_file_size_commit_log=16 << 20) as store:
+        with pytest.raises(InvalidValue, match="begin another one"):
+            catch(store)
+        assert store.physical_bounds() == (0, 0)
+        assert commit(store, 1)
+    assert bodies(tmp_path) == expected("loader1")
+
+
+def test_a_transaction_that_is_given_up_leaves_what_others_staged(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        mine = store.transaction("loader", 1)
+        mine.put_messages(table("mine"), topic="orders")
+        other = store.transaction("loader", 1)
+        other.put_messages(table("other"), topic="orders")
+        other.__exit__(KeyError, KeyError(), None)
+        mine.__exit__(None, None, None)
+    assert bodies(tmp_path) == expected("mine")
+
+
+def test_batches_of_no_application_leave_no_more_to_read_than_others(tmp_path: Path) -> None:
+    for _ in range(3):
+        with open_store(tmp_path) as store:
+            for _ in range(30):
+                with StagedWriter(str(tmp_path), BatchId("")) as writer:
+                    for one in store._bulk.encoded(table("a", 3), "orders"):
+                        writer.append(one)
+                    store.commit_batch(BatchId(""), [writer.finish()])
+            assert store.batches() == []
+    content = json.loads((tmp_path / "config" / "batchLedger.json").read_text())
+    assert content["queueOffset"] == 90
+
+
+def test_a_store_is_closed_while_the_interpreter_shuts_down(tmp_path: Path) -> None:
+    program = f"""
+import atexit
+import pyarrow as pa
+from commitlog import MessageStore
+store = MessageStore.open({str(tmp_path)!r})
+
+@atexit.register
+def end():
+    with store.transaction("late", 1) as batch:
+        batch.put_messages(pa.table({{"body": ["a", "b", "c"], "queueId": [0, 1, 2]}}), topic="orders")
+    store.close()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert not (tmp_path / "abort").exists()
+    assert bodies(tmp_path) == [b"a", b"b", b"c"]
