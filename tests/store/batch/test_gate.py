@@ -14,6 +14,7 @@ from commitlog.errors import StoreIOError
 from commitlog.files import disk
 from commitlog.log.batch_gate import NOTHING_HIDDEN, BatchGate, GateReader, GateState, hidden_from
 from commitlog.log.queue_writers import QueueWriters
+from tests.crash.workloads import kill
 from tests.store.batch.test_transaction import commit
 from tests.store.owner.owned_store import open_store, put_ok
 
@@ -107,8 +108,8 @@ def test_an_owner_that_dies_while_it_dispatches_leaves_the_batch_hidden_until_th
     with pytest.raises((MemoryError, StoreIOError)):  # or the service's thread has met it first
         store.dispatch()
     assert ends(tmp_path) == {0: 10, 1: 10, 2: 10}
+    kill(store)
     monkeypatch.undo()
-    store.close()
     assert ends(tmp_path) == {0: 10, 1: 10, 2: 10}
     with open_store(tmp_path) as store:
         assert not commit(store, 1)
