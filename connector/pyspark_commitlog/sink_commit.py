@@ -51,7 +51,10 @@ def commit_staged(options: SinkOptions, batch: BatchId, messages: Sequence[Stage
         # Before the messages that were spread over so many queues: the number must not be another one afterwards.
         for topic, queues in sorted(new_topics.items()):
             store.create_topic(topic, options.queues, read_queues=queues)
-        return store.commit_batch(batch, files)
+        committed = store.commit_batch(batch, files)
+        # Closing does this too, but says nothing of a queue that cannot be written: readers would not get the batch.
+        store.dispatch()
+        return committed
 
 
 def _open(options: SinkOptions) -> MessageStore:

@@ -335,7 +335,7 @@ class StoreReader:
             before = self._gate.look_closed()
 
     def _query(
-        self, topic: str, key: str, begin: int, end: int, limit: int, *, below: int = NOTHING_HIDDEN
+        self, topic: str, key: str, begin: int, end: int, limit: int, *, below: int | None = None
     ) -> list[MessageExt]:
         self._commit_log.refresh()
         found: dict[int, MessageExt] = {}
@@ -344,7 +344,7 @@ class StoreReader:
             offset = hit.physical_offset
             if len(found) >= limit:
                 break
-            if offset in found or offset >= below or 0 <= offset < self._commit_log.min_offset:
+            if offset in found or (below is not None and offset >= below) or 0 <= offset < self._commit_log.min_offset:
                 continue
             try:
                 record = self._commit_log.read_record(offset)

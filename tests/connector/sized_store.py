@@ -37,7 +37,9 @@ class CountingReader(StoreReader):
         super().__init__(path)
         self.calls: Counter[str] = Counter()
 
-    def queue_infos(self, queues: Iterable[tuple[str, int]]) -> list[QueueInfo]:
+    def queue_infos(
+        self, queues: Iterable[tuple[str, int]] | Callable[[], Iterable[tuple[str, int]]]
+    ) -> list[QueueInfo]:
         self.calls["queue_infos"] += 1
         return super().queue_infos(queues)
 

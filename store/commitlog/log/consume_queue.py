@@ -211,7 +211,7 @@ class ConsumeQueue:
             self._last_unit = (self._end - 1, last[0])
 
     def _never_logged(self, offset: int, low: int) -> bool:
-        """True for a unit whose message is not in the log, False for one that has changed in the meantime.
+        """True for a unit whose message is not in the log, or which is not whole yet; False for one that has changed.
 
         ``CorruptConsumeQueue`` when the message is there and the unit does not lead to it.
         """
@@ -221,17 +221,24 @@ class ConsumeQueue:
         if not known or (found is not None and not self._is_own(found, offset)):
             found = self._search(offset, low)
             self._searched = (offset, data, found)
+        if found is not None and self._half_written(offset, data):
+            return True
         if found is not None and not self._being_written(offset, data):
             place, size = unit_place(data) or (0, 0)
             expected = f"{found} and the size of this queue's message there"
             self._refuse(offset, self._base_of(offset) or 0, place, size, expected)
         return found is None
 
-    def _being_written(self, offset: int, data: bytes) -> bool:
-        """Whether a unit is half there because its owner is about to write the rest, or was killed before."""
+    def _half_written(self, offset: int, data: bytes) -> bool:
+        """Whether a unit's rest is still to come: from its owner, or, when that was killed, from the next one.
+
+        The kernel copies page by page, and stops between two of them for a kill.
+        """
         boundary = -self.place_of(offset)[1] % _PAGE
-        if 0 < boundary < UNIT_SIZE and not any(data[boundary:]):
-            return True  # the kernel copies page by page, and stops between two of them for a kill
+        return 0 < boundary < UNIT_SIZE and not any(data[boundary:])
+
+    def _being_written(self, offset: int, data: bytes) -> bool:
+        """Whether a unit changes within a moment, because its owner is at it."""
         for pause in _LOOK_AGAIN_SECONDS:
             if self._unit_bytes(offset) != data:
                 return True

@@ -1,0 +1,33 @@
+"""A Spark driver for the tests to kill: writes the batches of ``BASE/input`` to ``BASE/store`` as they come.
+
+python -m tests.connector.sink_failure_driver BASE SCRATCH
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.connector.sink_failure_output import Input
+from tests.connector.sink_failure_query import Query, register
+from tests.support.local_spark import start_spark
+
+__all__ = ["QUICK_JVM"]
+
+# A JVM that lives for seconds spends them compiling unless told not to.
+QUICK_JVM = {
+    "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark__sql__codegen__wholeStage": "false",
+    "spark__sql__adaptive__enabled": "false",
+}
+
+
+def main(base: str, scratch: str) -> None:
+    spark = start_spark(Path(scratch), **QUICK_JVM)
+    register(spark)
+    query = Query(spark, Path(base), Input(Path(base, "input")))
+    query.start(processingTime="10 milliseconds").awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,110 @@
+"""A disk that is full, or fails, within a commit: the query fails, nothing is half there, and it goes on afterwards."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.connector.sink_failure_output import Input, Watcher, check_output
+from tests.connector.sink_failure_query import Query, register
+from tests.connector.sink_helpers import staged_files
+from tests.support.local_spark import PROJECT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__: list[str] = []
+
+ENOSPC, EIO = errno.ENOSPC, errno.EIO
+# What fails, and the path it is for; the others are the same for the sink.
+FAILURES = [
+    ("write_at", "/commitlog/", ENOSPC),
+    ("allocate", "/commitlog/", ENOSPC),
+    ("sync", "/commitlog/", EIO),
+    ("open_for_writing", "/commitlog/", EIO),
+]
+OPERATIONS = ("create_file", "allocate", "write_at", "sync", "rename", "unlink", "open_for_writing", "sync_directory")
+STRESS_FAILURES = [
+    (operation, path, code)
+    for operation in OPERATIONS
+    for path in ("", "/commitlog/", "/consumequeue/", "/config/", "/checkpoint")
+    for code in (ENOSPC, EIO)
+]
+
+
+@pytest.fixture
+def query(spark: SparkSession, tmp_path: Path) -> Query:
+    register(spark)
+    return Query(spark, tmp_path, Input(tmp_path / "input", queues=range(6)))
+
+
+def fail_each(query: Query, failures: list[tuple[str, str, int]], turns: int) -> int:
+    """Let each happen in the commit of a batch of its own; how many of them failed the query."""
+    source = query.source
+    source.add()
+    failed = 0
+    with Watcher(query.store, source):
+        query.run_well()
+        for operation, path, code in failures:
+            for turn in range(1, turns + 1):
+                # A file of 16 KiB is seldom enough for two of these batches, so the log grows at once.
+                source.add()
+                query.fail("error", batch=source.count - 1, operation=operation, path=path, turn=turn, code=code)
+                error = query.run()
+                query.plan.unlink(missing_ok=True)
+                assert not error or "as the test wants" in error or "Error" in error
+                failed += bool(error)
+                assert not error or not staged_files(query.store), "Spark aborted it"
+        query.run_well()
+    check_output(query.store, source)
+    return failed
+
+
+def test_a_full_or_failing_disk_in_a_commit(query: Query) -> None:
+    query.source.extra_rows = 60
+    assert fail_each(query, FAILURES, 1) == len(FAILURES)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+def test_each_operation_of_a_commit_on_a_full_or_failing_disk(query: Query) -> None:
+    query.source.extra_rows = 60
+    assert fail_each(query, STRESS_FAILURES, 2) > len(STRESS_FAILURES) // 2
+
+
+OWN_MOUNTS = ["unshare", "--mount", "--propagation", "private"]
+
+
+def may_mount(mount: Path) -> bool:
+    if shutil.which("unshare") is None or shutil.which("mount") is None:
+        return False
+    command = [*OWN_MOUNTS, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.spark
+@pytest.mark.stress
+@pytest.mark.timeout(400)
+def test_a_real_file_system_that_fills_up(tmp_path: Path) -> None:
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    if not may_mount(mount):
+        pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
+    module = "tests.connector.sink_failure_full_disk"
+    ran = subprocess.run(
+        [*OWN_MOUNTS, sys.executable, "-m", module, str(tmp_path), str(mount)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        timeout=300,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "fine\n"), ran.stderr[-3000:]

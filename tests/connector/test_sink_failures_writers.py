@@ -1,0 +1,158 @@
+"""Several who write to one store, and a query that reads it all the time: each row once, no part of a batch seen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from commitlog import StoreReader
+from tests.connector.sink_failure_output import TOPIC, Input, Watcher, check_output, has_whole_batches
+from tests.connector.sink_failure_owner import OWNERS_QUEUES
+from tests.connector.sink_failure_query import Query, ended, register, wait_for
+from tests.connector.sink_helpers import staged_files
+from tests.connector.spark_helpers import Batches, stream
+from tests.connector.test_sink_stream import replay_last
+from tests.support.local_spark import PROJECT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__: list[str] = []
+
+BATCHES = 5
+STRESS_BATCHES = 50
+
+
+@pytest.fixture
+def query(spark: SparkSession, tmp_path: Path) -> Query:
+    register(spark)
+    return Query(spark, tmp_path, Input(tmp_path / "input"))
+
+
+@contextmanager
+def helper(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Another Python process."""
+    with subprocess.Popen(
+        [sys.executable, "-m", *arguments],
+        cwd=PROJECT,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
+
+
+def write_together(spark: SparkSession, base: Path, count: int) -> None:
+    """Two queries, a Python program, and a query that reads what they write."""
+    register(spark)
+    first = Query(spark, base, Input(base / "a", "a", (0, 1, 2, 3)), lockTimeout="100", queues=10)
+    second = Query(spark, base, Input(base / "b", "b", (4, 5, 6, 7)), lockTimeout="100", queues=10)
+    third = Input(base / "c", "c", OWNERS_QUEUES)
+    inputs = first.source, second.source, third
+    with Watcher(first.store, *inputs):
+        for one in inputs:
+            one.add()
+        first.run_well()
+        second.run_well()
+        with helper("tests.connector.sink_failure_owner", str(base), "c", str(count)) as owner:
+            wait_for(lambda: has_queues(first.store, 10) or owner.poll())
+            output = stream(spark, first.store, subscribe=TOPIC, startingOffsets="earliest")
+            read = Batches(base / "checkpoint-of-the-reader")
+            reading = read.start(output.select("body", "queueId"), processingTime="10 milliseconds")
+            wait_for(lambda: read.by_id)
+            for one in inputs:
+                one.add(count - 1)
+            running = [first.start(), second.start()]
+            assert [ended(one) for one in running] == ["", ""]
+            assert owner.wait(200) == 0
+        reading.processAllAvailable()
+        reading.stop()
+    check_output(first.store, *inputs)
+    check_read(read, *inputs)
+
+
+def has_queues(store: Path, count: int) -> bool:
+    with StoreReader.open(store) as reader:
+        return len(reader.queue_ids(TOPIC)) >= count
+
+
+def check_read(read: Batches, *inputs: Input) -> None:
+    """The reading query took whole batches only, and each once."""
+    taken = [[(bytes(row.body).decode(), row.queueId) for row in rows] for rows in read.by_id.values()]
+    for rows in taken:
+        for one in inputs:
+            assert has_whole_batches(rows, one), f"the query read part of a batch of {one.name}: {rows}"
+    found = sorted(row for rows in taken for row in rows)
+    assert found == sorted(row for one in inputs for batch in range(one.count) for row in one.rows(batch))
+    assert len(taken) > 1
+
+
+def test_two_queries_and_a_program_take_turns_while_a_query_reads(spark: SparkSession, tmp_path: Path) -> None:
+    write_together(spark, tmp_path, BATCHES)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+def test_two_queries_and_a_program_take_many_turns(spark: SparkSession, tmp_path: Path) -> None:
+    write_together(spark, tmp_path, STRESS_BATCHES)
+
+
+def test_a_broker_that_owns_the_store_is_told_of_and_nothing_is_written(query: Query) -> None:
+    source = query.source
+    source.add()
+    query.run_well()
+    source.add()
+    before = sorted(path.name for path in query.store.rglob("*"))
+    query.options["lockTimeout"] = "0.3"
+    with Watcher(query.store, source):
+        with helper("tests.store.owner.lock_holder", "lock", str(query.store / "lock")) as broker:
+            assert broker.stdout is not None
+            assert broker.stdout.readline() == "ready\n"
+            error = query.run()
+            assert broker.stdin is not None
+            broker.stdin.close()
+        assert "StoreLocked" in error
+        assert f"process {broker.pid}" in error
+        assert "Waited 0.3 s for it (option lockTimeout); nothing was written." in error
+        assert sorted(path.name for path in query.store.rglob("*")) == before
+        query.run_well()
+    check_output(query.store, source)
+
+
+def test_an_idle_query_whose_frames_retention_has_taken_goes_on(query: Query, tmp_path: Path) -> None:
+    source = query.source
+    source.add(2)
+    query.run_well()
+    busy = Input(tmp_path / "busy", "b", (4, 5, 6, 7))
+    busy.extra_rows = 100
+    busy.add(3)
+    Query(query.spark, tmp_path, busy).run_well()
+    files = sorted((query.store / "commitlog").iterdir())
+    full = [file for file in files if file.read_bytes()[:4] != bytes(4)]
+    assert len(full) > 3
+    for file in full[:-1]:
+        file.unlink()
+    with StoreReader.open(query.store) as reader:
+        idle = reader.batches()
+        assert min(one.physical_offset for one in idle) < reader.physical_bounds()[0]
+    replay_last(query.checkpoint)
+    query.run_well()
+    assert [said["commit"] for said in query.told if "commit" in said] == [0, 1, 1], "the last one again"
+    source.add()
+    query.run_well()
+    with StoreReader.open(query.store) as reader:
+        for queue in source.queues:
+            info = reader.queue_info(TOPIC, queue)
+            rows = pa.Table.from_batches(reader.read(TOPIC, queue, info.min_offset, info.max_offset, columns=["body"]))
+            found = [body.decode() for body in rows["body"].to_pylist()]
+            assert found == [body for body, its in source.rows(2) if its == queue]
+    assert not staged_files(query.store)
