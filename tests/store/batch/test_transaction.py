@@ -75,8 +75,8 @@ def test_a_version_is_written_once(tmp_path: Path, settings: dict[str, object], 
 def test_the_result_says_where_the_batch_is(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         with store.transaction("loader", 7, "f1") as batch:
-            assert not batch.already_there
-            assert batch.result is None
+            before: object = batch.result
+            assert (batch.already_there, before) == (False, None)
             batch.put_messages(table("a"), topic="orders")
             batch.put_messages(table("b"), topic="orders")
         first = batch.result
