@@ -11,6 +11,7 @@ import json
 import os
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -76,14 +77,19 @@ class Input:
         return list(range(self.count)) if self._order is None else self._order
 
     def take_order(self, checkpoint: Path) -> None:
-        """As a query's checkpoint has it: who lists a directory may find a new name and miss an older one."""
-        batches: dict[int, int] = {}
+        """As a query's checkpoint has it: a query that was killed as it planned a batch takes that one and the next
+        one together when it starts again, and Spark reads the larger files of a batch first.
+        """
+        found: dict[int, int] = {}
         for log in (checkpoint / "sources" / "0").glob("[0-9]*"):
             for line in log.read_text().splitlines()[1:]:
                 entry = json.loads(line)
-                batches[int(Path(entry["path"]).parent.name)] = entry["batchId"]
-        assert len(batches) == self.count, "the query took other files"
-        self._order = sorted(batches, key=batches.__getitem__)
+                found[int(Path(entry["path"]).parent.name)] = entry["batchId"]
+        assert len(found) == self.count, "the query took other files"
+        offsets = (checkpoint / "offsets").glob("[0-9]*")
+        ends = sorted(json.loads(file.read_text().splitlines()[-1])["logOffset"] for file in offsets)
+        batch_of = {batch: bisect_left(ends, place) for batch, place in found.items()}
+        self._order = sorted(found, key=lambda batch: (batch_of[batch], -len(self.rows(batch))))
 
     def ends(self, batches: Iterable[int]) -> tuple[int, ...]:
         """How many rows of these batches each queue has."""
