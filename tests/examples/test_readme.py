@@ -58,7 +58,8 @@ def test_quick_start_for_writing(tmp_path: Path) -> None:
     printed = run(program.replace("/tmp/shop-store", str(tmp_path / "shop")), tmp_path, tmp_path)
     assert printed.startswith("PutMessageStatus.PUT_OK")
     with StoreReader.open(tmp_path / "shop") as reader:
-        assert sum(queue.max_offset for queue in reader.queues("orders")) == 4
+        assert sum(queue.max_offset for queue in reader.queues("orders")) == 5
+        assert sum(queue.max_offset for queue in reader.queues("audit")) == 1
 
 
 @pytest.mark.spark
