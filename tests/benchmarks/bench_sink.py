@@ -163,7 +163,7 @@ def _growth() -> None:
 
 def _batch_writes(spark: SparkSession, work: Path) -> None:
     for body_size, count in ((1024, 1_000_000), (100, 4_000_000)):
-        frame = _cached(spark, body_size, count)
+        frame = _made(spark, body_size, count)
 
         def drop(frame: DataFrame = frame) -> None:
             frame.write.format("dropping").mode("append").save()
@@ -189,15 +189,13 @@ def _batch_writes(spark: SparkSession, work: Path) -> None:
             f"{count / mine / 1e3:.0f} k rows/s",
             f"{ceiling / mine:.0%} (goal 35 %)",
         )
-        frame.unpersist()
 
 
-def _cached(spark: SparkSession, body_size: int, count: int) -> DataFrame:
-    """Rows in Spark's memory, so that neither side pays for making them."""
-    text = f"rpad(cast(id as string), {body_size}, 'abcdefghij')"
-    frame = spark.range(0, count, 1, 2).selectExpr(f"cast({text} as binary) as body").cache()
-    frame.count()
-    return frame
+def _made(spark: SparkSession, body_size: int, count: int) -> DataFrame:
+    """Rows that Spark makes as they are asked for: cheap, and the same for both sides."""
+    filler = "".join(chr(33 + place % 90) for place in range(body_size))
+    text = f"concat(cast(id + 100000000 as string), '{filler[9:].replace(chr(39), '-').replace(chr(92), '-')}')"
+    return spark.range(0, count, 1, 2).selectExpr(f"cast({text} as binary) as body")
 
 
 def _trigger_ms(frame: DataFrame, sink: str, options: dict[str, str]) -> float:

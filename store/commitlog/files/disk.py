@@ -135,10 +135,10 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
     return b"".join(parts)
 
 
-def read_into(descriptor: int, buffer: bytearray, offset: int) -> int:
+def read_into(descriptor: int, buffer: memoryview, offset: int) -> int:
     """Fill ``buffer`` with the bytes from ``offset``; how many there were, fewer only at the end of the file."""
-    view, done = memoryview(buffer), 0
-    while done < len(buffer) and (count := os.preadv(descriptor, [view[done:]], offset + done)):
+    done = 0
+    while done < len(buffer) and (count := os.preadv(descriptor, [buffer[done:]], offset + done)):
         done += count
     return done
 

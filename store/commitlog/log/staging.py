@@ -36,7 +36,7 @@ from commitlog.format.staged_block import (
 )
 from commitlog.paths import STAGING
 
-__all__ = ["StagedWriter", "read_blocks", "remove_batch", "remove_files", "remove_up_to", "staged_size"]
+__all__ = ["BlockBuffers", "StagedWriter", "read_blocks", "remove_batch", "remove_files", "remove_up_to", "staged_size"]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 _TRIES = 5
@@ -145,8 +145,29 @@ def staged_size(store_path: str, staged: StagedFile) -> int:
         disk.close(descriptor)
 
 
-def read_blocks(store_path: str, staged: StagedFile) -> Iterator[StagedBlock]:
-    """The blocks of a staged file, in memory of their own. ``StagingLost``, ``CorruptStaging``."""
+class BlockBuffers:
+    """Memory for blocks that are read one after the other: a block's is used again for the one after the next.
+
+    Memory that is touched for the first time costs several times what reading into it does.
+    """
+
+    def __init__(self) -> None:
+        self._buffers = [bytearray(), bytearray()]
+
+    def take(self, size: int) -> memoryview:
+        """A writable view of that many bytes."""
+        buffer = self._buffers.pop(0)
+        if len(buffer) < size:
+            buffer = bytearray(size)
+        self._buffers.append(buffer)
+        return memoryview(buffer)[:size]
+
+
+def read_blocks(store_path: str, staged: StagedFile, buffers: BlockBuffers | None = None) -> Iterator[StagedBlock]:
+    """The blocks of a staged file, each in memory of its own, or in that of ``buffers``.
+
+    ``StagingLost``, ``CorruptStaging``.
+    """
     path = _path_of(store_path, staged)
     try:
         descriptor = disk.open_file(path)
@@ -162,7 +183,7 @@ def read_blocks(store_path: str, staged: StagedFile) -> Iterator[StagedBlock]:
                 if at + BLOCK_HEAD_SIZE + size > staged.size:
                     raise InvalidValue(f"a block of {size} bytes")
                 meta = disk.read_at(descriptor, head.meta_size, at + BLOCK_HEAD_SIZE)
-                data = bytearray(head.records_size)
+                data = memoryview(bytearray(head.records_size)) if buffers is None else buffers.take(head.records_size)
                 if disk.read_into(descriptor, data, at + BLOCK_HEAD_SIZE + head.meta_size) < len(data):
                     raise InvalidValue("a file that ends before its block")
                 block = decode_block(head, meta, np.frombuffer(data, np.uint8))

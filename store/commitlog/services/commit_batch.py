@@ -23,7 +23,7 @@ from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 from commitlog.log.batch_frames import FoundFrame, frame_of
 from commitlog.log.batch_ledger import BatchLedger, load_ledger
 from commitlog.log.commit_log_writer import AppendedFrame, LogFenced, QueueUnknown
-from commitlog.log.staging import read_blocks, remove_up_to, staged_size
+from commitlog.log.staging import BlockBuffers, read_blocks, remove_up_to, staged_size
 from commitlog.message import PutMessageStatus
 from commitlog.paths import BATCH_TOPIC
 from commitlog.services.ahead import one_ahead
@@ -160,7 +160,8 @@ class CommitBatchService:
 
     def _blocks(self, staged: list[StagedFile]) -> Generator[StagedBlock, None, None]:
         """The blocks of all files. The next one is read and checked while this one is being written."""
-        blocks = (block for one in staged for block in read_blocks(self._store_path, one))
+        buffers = BlockBuffers()
+        blocks = (block for one in staged for block in read_blocks(self._store_path, one, buffers))
         return one_ahead(blocks, "StagedBlocks")
 
     def batches(self) -> list[CommittedBatch]:
