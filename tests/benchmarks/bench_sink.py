@@ -135,6 +135,7 @@ def _one_commit_ms(path: Path, versions: range) -> float:
 
 def _growth() -> None:
     with _directory("growing") as path:
+        MessageStore.open(path, _SYNC).close()
         rows = _rows(1024)
         done = 0
         first = 0.0
@@ -148,6 +149,7 @@ def _growth() -> None:
             first = first or taken
             show(f"open, commit of 1,000 rows, close; store of {size} GiB", f"{taken:.1f} ms", f"{taken / first:.2f}")
     with _directory("batches") as path:
+        MessageStore.open(path, _SYNC).close()
         rows = _rows(100, 10)
         first = 0.0
         done = 0
