@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 from commitlog import MessageStore, MessageStoreConfig, StoreReader
+from commitlog.errors import CorruptConsumeQueue
 from commitlog.reader import QueueInfo
 from pyspark_commitlog.options import parse_batch_options
 from tests.connector.sink_failure_output import TOPIC, Input
@@ -99,3 +101,8 @@ def test_a_unit_that_a_killed_owner_left_torn_hides_its_batch(tmp_path: Path) ->
         stream.write(bytes(12))
     with StoreReader.open(tmp_path.with_name("killed")) as reader:
         assert reader.queue_info(TOPIC, 0).max_offset == 614
+    with file.open("r+b") as stream:
+        stream.seek(614 * 20)
+        stream.write(b"\x01")
+    with StoreReader.open(tmp_path.with_name("killed")) as reader, pytest.raises(CorruptConsumeQueue):
+        reader.queue_info(TOPIC, 0)  # no kill does that: its row is not to be left out in silence

@@ -221,7 +221,7 @@ class ConsumeQueue:
         if not known or (found is not None and not self._is_own(found, offset)):
             found = self._search(offset, low)
             self._searched = (offset, data, found)
-        if found is not None and self._half_written(offset, data):
+        if found is not None and self._half_written(offset, data, found):
             return True
         if found is not None and not self._being_written(offset, data):
             place, size = unit_place(data) or (0, 0)
@@ -229,13 +229,18 @@ class ConsumeQueue:
             self._refuse(offset, self._base_of(offset) or 0, place, size, expected)
         return found is None
 
-    def _half_written(self, offset: int, data: bytes) -> bool:
+    def _half_written(self, offset: int, data: bytes, found: int) -> bool:
         """Whether a unit's rest is still to come: from its owner, or, when that was killed, from the next one.
 
-        The kernel copies page by page, and stops between two of them for a kill.
+        The kernel copies page by page, and stops between two of them for a kill. What stands before that must be right,
+        for the message at ``found``: many units end in zeros, and a damaged one is not to lose its row.
         """
         boundary = -self.place_of(offset)[1] % _PAGE
-        return 0 < boundary < UNIT_SIZE and not any(data[boundary:])
+        if not 0 < boundary < UNIT_SIZE or any(data[boundary:]):
+            return False
+        size = self._commit_log.read_record(found, check_crc=False).total_size
+        whole = found.to_bytes(8, "big") + size.to_bytes(4, "big")
+        return data[:boundary].startswith(whole[:boundary])
 
     def _being_written(self, offset: int, data: bytes) -> bool:
         """Whether a unit changes within a moment, because its owner is at it."""

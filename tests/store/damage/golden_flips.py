@@ -84,8 +84,10 @@ class GoldenStore:
             for within in range(message.size) if places is None else places:
                 for value in values(data[start + within]):
                     undo = damage_byte(path, start + within, value)
-                    found = outcome(lambda: _row(reader, message))
-                    undo()
+                    try:
+                        found = outcome(lambda: _row(reader, message))
+                    finally:
+                        undo()
                     assert isinstance(found, CommitLogError) or found == whole, (message, within, value)
 
     def flip_queue(self, topic: str, queue_id: int, *, last: int | None = None) -> None:
@@ -98,8 +100,10 @@ class GoldenStore:
         for at in range(first * UNIT_SIZE, (len(whole) + 2) * UNIT_SIZE):
             for value in flips(data[at]):
                 undo = damage_byte(path, at, value)
-                found = outcome(lambda: _queue(self.path, topic, queue_id))
-                undo()
+                try:
+                    found = outcome(lambda: _queue(self.path, topic, queue_id))
+                finally:
+                    undo()
                 assert isinstance(found, CommitLogError) or found == whole, (topic, queue_id, at, value)
 
     def index_keys(self) -> list[tuple[int, str, str]]:
