@@ -7,7 +7,6 @@ process. What the owner adds shows at the next call; what retention removes show
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -29,6 +28,7 @@ from commitlog.errors import (
 from commitlog.files import disk
 from commitlog.format import message_id
 from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
+from commitlog.format.checksum import crc32
 from commitlog.format.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.format.message_ext import message_of
 from commitlog.log.batch_gate import NOTHING_HIDDEN, GateReader, GateState, hidden_from
@@ -256,7 +256,7 @@ class StoreReader:
             unit = queue.unit(offset)
             place = None if unit is None else unit[0]
         head = None if place is None else self._commit_log.header(place)
-        return None if place is None or head is None else Fence(place, zlib.crc32(head))
+        return None if place is None or head is None else Fence(place, crc32(head))
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message at a queue offset was stored, in milliseconds since the epoch. ``OffsetOutOfRange``."""

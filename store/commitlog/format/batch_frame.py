@@ -18,7 +18,6 @@ its frame record before this one.
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,6 +25,7 @@ import numpy as np
 
 from commitlog.batch import BatchId
 from commitlog.errors import InvalidValue
+from commitlog.format.checksum import crc32
 from commitlog.format.record import HOST_FLAGS
 from commitlog.format.record_encode import EncodedRecords, patch_late_fields
 from commitlog.format.record_scan import RecordScan
@@ -108,7 +108,7 @@ def staged_checksum(scan: RecordScan, checksum: int, first: int = 0, stop: int |
             physical_offsets=nothing,
             store_timestamps=nothing,
         )
-    return zlib.crc32(data.data, checksum)
+    return crc32(data.data, checksum)
 
 
 def join_checksums(first: int, second: int, second_size: int) -> int:

@@ -35,10 +35,10 @@ Source: RocketMQ ``store/StoreCheckpoint.java``; the mark is this package's own.
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import astuple, dataclass, fields
 
 from commitlog.errors import InvalidValue
+from commitlog.format.checksum import crc32
 
 __all__ = [
     "CHECKPOINT_SIZE",
@@ -134,7 +134,7 @@ def encode_checkpoint(checkpoint: Checkpoint, mark: CheckpointMark | None = None
             mark.queue_file_count,
             mark.index_file_count,
         )
-        data += packed + _MARK_CRC.pack(zlib.crc32(packed))
+        data += packed + _MARK_CRC.pack(crc32(packed))
     return data.ljust(CHECKPOINT_SIZE, b"\0")
 
 
@@ -145,7 +145,7 @@ def decode_mark(data: bytes) -> CheckpointMark | None:
     packed = data[_MARK_AT : _MARK_AT + _MARK.size]
     (crc,) = _MARK_CRC.unpack_from(data, _MARK_AT + _MARK.size)
     magic, state, flushed, end, last, *times, queue_files, index_files = _MARK.unpack(packed)
-    if magic != _MARK_MAGIC or crc != zlib.crc32(packed) or tuple(times) != _FIELDS.unpack_from(data)[:3]:
+    if magic != _MARK_MAGIC or crc != crc32(packed) or tuple(times) != _FIELDS.unpack_from(data)[:3]:
         return None
     return CheckpointMark(
         closed=state == 1,

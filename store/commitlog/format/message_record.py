@@ -7,12 +7,12 @@ lock. The layout is that of ``record.py``: offsets are taken from its table.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from commitlog.errors import InvalidValue
 from commitlog.format import sys_flag as sys_flags_of
+from commitlog.format.checksum import crc32
 from commitlog.format.message_rules import (
     OWN_PROPERTIES,
     SCHEDULE_TOPIC,
@@ -114,7 +114,7 @@ def encode_message(
             header.pack(
                 header.size + body_size + topic_size + properties_size + (_TAIL_V1 if short else _TAIL_V2),
                 MAGIC_V1 if short else MAGIC_V2,
-                zlib.crc32(body) & CRC_MASK,
+                crc32(body) & CRC_MASK,
                 queue_id,
                 flag,
                 0,

@@ -35,7 +35,6 @@ Source: RocketMQ ``store/CommitLog.java`` (``checkMessageAndReturnSize``), ``com
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -43,6 +42,7 @@ import numpy as np
 
 from commitlog.errors import InvalidValue
 from commitlog.format import sys_flag
+from commitlog.format.checksum import crc32
 from commitlog.format.properties import MAX_PROPERTIES_SIZE
 
 __all__ = [
@@ -180,7 +180,7 @@ def header_size(flags: int) -> int:
 
 def body_crc(body: bytes | memoryview) -> int:
     """The CRC as records hold it: CRC-32 without its top bit."""
-    return zlib.crc32(body) & CRC_MASK
+    return crc32(body) & CRC_MASK
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

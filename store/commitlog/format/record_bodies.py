@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog.errors import InvalidValue
 from commitlog.format import compression, sys_flag
+from commitlog.format.checksum import crc32
 from commitlog.format.record import CRC_MASK, header_size
 from commitlog.format.record_block import RecordBlock, RecordProblem
 
@@ -36,11 +35,11 @@ def verify_crc(block: RecordBlock) -> None:
 
     Also for the first that is compressed although its SYSFLAG, which no CRC covers, does not say so.
 
-    This is the one place that goes record by record: ``zlib.crc32`` takes one buffer a call. Arrow makes ``bytes`` of
+    This is the one place that goes record by record: ``crc32`` takes one buffer a call. Arrow makes ``bytes`` of
     the bodies faster than Python makes slices of a view, which is most of the cost for small ones.
     """
     bodies = block.stored_bodies.to_numpy(zero_copy_only=False)
-    computed = np.fromiter(map(zlib.crc32, bodies), np.uint32, len(bodies))
+    computed = np.fromiter(map(crc32, bodies), np.uint32, len(bodies))
     stored = block.headers["body_crc"]
     bad = (computed & CRC_MASK) != stored
     if bad.any():

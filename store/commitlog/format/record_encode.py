@@ -8,7 +8,6 @@ Only the CRC takes a call per record: there is no kernel for it.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import ByteArray, Int64Array
 from commitlog.format.binary_gather import strided_view
+from commitlog.format.checksum import crc32
 from commitlog.format.properties import MAX_PROPERTIES_SIZE
 from commitlog.format.record import (
     CRC_MASK,
@@ -175,12 +175,12 @@ def _crcs(bodies: pa.LargeBinaryArray) -> npt.NDArray[np.uint32]:
     if mean > _LARGE_BODY_SIZE:
         view, edges = data.data, bounds.tolist()
         pieces = map(view.__getitem__, map(slice, edges, edges[1:]))
-        crcs[:] = np.fromiter(map(zlib.crc32, pieces), np.uint32, count)
+        crcs[:] = np.fromiter(map(crc32, pieces), np.uint32, count)
     else:
         stretch = min(max(_CRC_STRETCH_SIZE // mean, 1), 1 << 12)
         for first in range(0, count, stretch):
             objects = bodies.slice(first, stretch).to_numpy(zero_copy_only=False)
-            crcs[first : first + stretch] = np.fromiter(map(zlib.crc32, objects), np.uint32, len(objects))
+            crcs[first : first + stretch] = np.fromiter(map(crc32, objects), np.uint32, len(objects))
     crcs &= CRC_MASK
     return crcs
 

@@ -13,7 +13,6 @@ Source: RocketMQ ``store/CommitLog.java`` (``checkMessageAndReturnSize``, ``reco
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from commitlog.format.arrays import ByteArray, Int64Array
 from commitlog.format.binary_gather import gather_binary
+from commitlog.format.checksum import crc32
 from commitlog.format.property_groups import PropertyGroups
 from commitlog.format.record import (
     CRC_MASK,
@@ -155,7 +155,7 @@ def _check_bodies(data: ByteArray, headers: npt.NDArray[np.void], parts: RecordP
     for first in range(0, len(headers), _CRC_ROWS):
         rows = slice(first, first + _CRC_ROWS)
         bodies = gather_binary(data, parts.body_starts[rows], parts.body_lengths[rows])
-        values = map(zlib.crc32, bodies.to_numpy(zero_copy_only=False))
+        values = map(crc32, bodies.to_numpy(zero_copy_only=False))
         computed[rows] = np.fromiter(values, np.int64, len(bodies))
     computed &= CRC_MASK
     stored = headers["body_crc"]

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import json
 import struct
-import zlib
 from dataclasses import dataclass
 
 import numpy as np
 
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import ByteArray, Int64Array
+from commitlog.format.checksum import crc32
 from commitlog.format.record_encode import EncodedRecords
 
 __all__ = ["BLOCK_HEAD_SIZE", "BlockHead", "StagedBlock", "decode_block", "decode_block_head", "encode_block"]
@@ -89,7 +89,7 @@ def encode_block(block: StagedBlock) -> tuple[bytes, ByteArray]:
         len(block.queues),
         len(data),
         len(names),
-        zlib.crc32(meta),
+        crc32(meta),
         block.crc,
     )
     return head + meta, data
@@ -109,7 +109,7 @@ def decode_block_head(data: bytes) -> BlockHead:
 
 def decode_block(head: BlockHead, meta: bytes, records: ByteArray) -> StagedBlock:
     """A block of its parts. ``InvalidValue`` for parts that disagree, with each other or with their checksums."""
-    if zlib.crc32(meta) != head.meta_crc or len(meta) != head.meta_size:
+    if crc32(meta) != head.meta_crc or len(meta) != head.meta_size:
         raise InvalidValue("another checksum of names and sizes")
     try:
         queues = [(str(topic), int(queue_id)) for topic, queue_id in json.loads(meta[: head.names_size])]
@@ -120,7 +120,7 @@ def decode_block(head: BlockHead, meta: bytes, records: ByteArray) -> StagedBloc
     np.cumsum(numbers[: head.rows], out=starts[1:])
     if int(starts[-1]) != len(records) or len(queues) != head.queues:
         raise InvalidValue(f"records of {int(starts[-1])} bytes, where {len(records)} are there")
-    if zlib.crc32(records.data) != head.records_crc:
+    if crc32(records.data) != head.records_crc:
         raise InvalidValue("records with another checksum")
     codes = numbers[head.rows :]
     if len(codes) and int(codes.max()) >= len(queues):

@@ -24,11 +24,11 @@ import os
 import struct
 import threading
 import time
-import zlib
 from typing import NamedTuple
 
 from commitlog.errors import StoreIOError
 from commitlog.files import disk
+from commitlog.format.checksum import crc32
 from commitlog.paths import GATE
 
 __all__ = ["NOTHING_HIDDEN", "BatchGate", "GateReader", "GateState", "hidden_from"]
@@ -74,14 +74,14 @@ _ONE_FRAME = 2
 
 def _encode(state: GateState) -> bytes:
     packed = _FIELDS.pack(_MAGIC, state.is_open, state.turn, state.start, state.shown_to)
-    return packed + _CRC.pack(zlib.crc32(packed))
+    return packed + _CRC.pack(crc32(packed))
 
 
 def _decode(data: bytes) -> GateState | None:
     if len(data) != _SIZE:
         return None
     magic, is_open, turn, start, shown_to = _FIELDS.unpack_from(data)
-    if magic != _MAGIC or _CRC.unpack_from(data, _FIELDS.size)[0] != zlib.crc32(data[: _FIELDS.size]):
+    if magic != _MAGIC or _CRC.unpack_from(data, _FIELDS.size)[0] != crc32(data[: _FIELDS.size]):
         return None
     return GateState(turn, bool(is_open), start, shown_to)
 

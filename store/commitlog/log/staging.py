@@ -17,7 +17,6 @@ import hashlib
 import os
 import re
 import secrets
-import zlib
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 
@@ -26,6 +25,7 @@ import numpy as np
 from commitlog.batch import BatchId, StagedFile
 from commitlog.errors import CorruptStaging, InvalidValue, StagingLost, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
+from commitlog.format.checksum import crc32
 from commitlog.format.message_encode import EncodedMessages, queues_of
 from commitlog.format.staged_block import (
     BLOCK_HEAD_SIZE,
@@ -76,7 +76,7 @@ class StagedWriter:
         if not len(encoded.rows):
             return
         codes, queues = queues_of(encoded)
-        crc = zlib.crc32(encoded.records.data.data)
+        crc = crc32(encoded.records.data.data)
         block = StagedBlock(encoded.records, encoded.host_flags, queues, codes, crc)
         head, data = encode_block(block)
         try:
@@ -84,7 +84,7 @@ class StagedWriter:
             disk.write_at(self._descriptor, data, self._size + len(head))
         except OSError as error:
             raise StoreIOError("stage a batch at", path=self._whole, cause=error) from error
-        self._crc = zlib.crc32(head[:BLOCK_HEAD_SIZE], self._crc)
+        self._crc = crc32(head[:BLOCK_HEAD_SIZE], self._crc)
         self._size += len(head) + len(data)
         self._rows += len(block)
 
@@ -196,7 +196,7 @@ def read_blocks(store_path: str, staged: StagedFile, buffers: BlockBuffers | Non
                 raise CorruptStaging(
                     "Block", path=path, offset=at, expected="what was staged", found=str(error), advice=_ADVICE
                 ) from error
-            crc = zlib.crc32(encoded_head, crc)
+            crc = crc32(encoded_head, crc)
             at += BLOCK_HEAD_SIZE + size
             rows += len(block)
             yield block

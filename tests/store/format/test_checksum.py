@@ -1,0 +1,38 @@
+"""CRC-32: one number, whoever computes it."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import zlib
+
+import crcmod.predefined
+import pytest
+
+from commitlog.format.checksum import crc32
+
+_BY_DEFINITION = crcmod.predefined.mkCrcFun("crc-32")
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 15, 16, 17, 63, 64, 65, 100, 1024, 4095, 4097, (1 << 20) + 3])
+def test_all_implementations_agree(size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    assert crc32(data) == zlib.crc32(data) == _BY_DEFINITION(data)
+    assert crc32(memoryview(data)[1:]) == zlib.crc32(data[1:])
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, 64, 1000, 4096])
+def test_a_checksum_goes_on_where_it_stopped(cut: int) -> None:
+    data = random.Random(cut).randbytes(5000)
+    assert crc32(data[cut:], crc32(data[:cut])) == zlib.crc32(data)
+
+
+def test_the_check_value_of_the_catalogue() -> None:
+    assert crc32(b"123456789") == 0xCBF43926
+
+
+def test_without_wheels_the_interpreters_own_is_used() -> None:
+    program = "import sys; sys.modules['zlib_ng'] = None; import zlib; from commitlog.format import checksum; "
+    program += "assert checksum.crc32 is zlib.crc32"
+    subprocess.run([sys.executable, "-c", program], check=True)
