@@ -11,6 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from commitlog import BatchId
+from commitlog.paths import UNNAMED_WRITE_PREFIX
 from commitlog.stager import largest_record_of, queue_counts, remove_batch
 from pyspark_commitlog.errors import ConnectorError, OptionError
 from pyspark_commitlog.sink_columns import SinkColumns
@@ -72,7 +73,7 @@ class CommitLogBatchWriter(DataSourceArrowWriter):
         self._options = options
         self._task = _stage_task(options, columns)
         # A write that nobody named has a name of its own while it is staged, so that others keep off its files.
-        self._staged_as = options.batch or BatchId(f"write-{uuid.uuid4().hex}")
+        self._staged_as = options.batch or BatchId(UNNAMED_WRITE_PREFIX + uuid.uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _context()

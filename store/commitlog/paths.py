@@ -47,6 +47,7 @@ __all__ = [
     "SYSTEM_TOPICS",
     "SYSTEM_TOPIC_PREFIXES",
     "TOPICS_CONFIG",
+    "UNNAMED_WRITE_PREFIX",
     "file_name_for_offset",
     "is_system_topic",
     "parse_file_name",
@@ -64,6 +65,9 @@ COMPACTION_CONSUME_QUEUE = "compaction/compactionCq"
 INDEX = "index"
 CONFIG = "config"
 STAGING = "staging"
+
+# What a batch write that nobody named is called while it is staged: this, and 32 hexadecimal digits.
+UNNAMED_WRITE_PREFIX = "write-"
 
 # Files of the store directory.
 CHECKPOINT = "checkpoint"

@@ -6,7 +6,6 @@ what a put promises under which flush mode, and what a crash leaves.
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import time
@@ -15,10 +14,11 @@ from types import TracebackType
 
 from commitlog.batch import BatchId, CommittedBatch, StagedFile
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import CommitLogError, InvalidValue, StoreClosed, StoreIOError
+from commitlog.errors import InvalidValue, StoreClosed
 from commitlog.format.message_columns import Rows
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.recovery import Progress, Recovered
+from commitlog.log.staging_leftovers import remove_leftovers
 from commitlog.log.topic_config import TopicConfig
 from commitlog.message import Message, PutMessageResult
 from commitlog.paths import MAX_QUEUE_ID, validate_topic
@@ -93,6 +93,7 @@ class MessageStore:
         try:
             log = open_log(directory, config, accept_lost_log=accept_lost_log, rebuild=rebuild, progress=progress)
             try:
+                remove_leftovers(directory.path, now=time.time())
                 return cls(directory, log, config)
             except BaseException:
                 log.close()
@@ -246,7 +247,7 @@ class MessageStore:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._arrived:
             while not self._readable_at(topic, queue_id, offset):
-                self._refuse_failed()
+                self._state.refuse_failed(self.path)
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False
@@ -321,14 +322,6 @@ class MessageStore:
     def _queue_count(self, topic: str) -> int:
         """Over how many queues messages without one are spread."""
         return self._topics.queue_count(topic)
-
-    def _refuse_failed(self) -> None:
-        failure = self._state.failure
-        if isinstance(failure, CommitLogError):
-            raise failure
-        if failure is not None:
-            cause = OSError(errno.EIO, str(failure) or repr(failure))
-            raise StoreIOError("go on with", path=self.path, cause=cause) from failure
 
     def _next_offset(self, topic: str, queue_id: int) -> int:
         self._enter_open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from commitlog import MessageStore
 from commitlog.batch import BatchId
 from commitlog.errors import NotAStore, StagingLost, StoreLocked
 from commitlog.log.staging import StagedWriter
+from commitlog.log.staging_leftovers import LEFT_OVER_AFTER_SECONDS, remove_leftovers
+from pyspark_commitlog.sink import CommitLogBatchWriter
 from pyspark_commitlog.sink_columns import SinkColumns
 from pyspark_commitlog.sink_commit import commit_staged, prepare_store, remove_staged, staged_rows
 from pyspark_commitlog.sink_task import StagedRows, StageTask
@@ -135,3 +138,13 @@ def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
     prepare_store(options)
     prepare_store(options)
     assert (tmp_path / "commitlog").is_dir()
+
+
+def test_an_unnamed_write_whose_driver_died_goes_by_its_age(options: SinkOptions) -> None:
+    write = CommitLogBatchWriter(options, SinkColumns(("body",)))
+    stage(options, 0, "a", batch=write._staged_as)
+    soon = time.time() + LEFT_OVER_AFTER_SECONDS
+    remove_leftovers(options.path, now=soon - 60)
+    assert len(staged_files(Path(options.path))) == 1
+    remove_leftovers(options.path, now=soon + 60)
+    assert not staged_files(Path(options.path))

@@ -112,7 +112,7 @@ def test_an_older_checkpoint_that_plans_anew_is_refused_until_the_ledger_is_rese
     error = query.run()
     assert "BatchConflict" in error
     query_id = json.loads((query.checkpoint / "metadata").read_text())["id"]
-    assert f"commitlog txn reset STORE {query_id}" in error
+    assert f"commitlog txn reset {query.store} {query_id}" in error
     check_output(query.store, source)
     command = [str(Path(sys.executable).with_name("commitlog")), "txn", "reset", str(query.store), query_id]
     assert "whose last batch was 1" in subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +14,7 @@ import pytest
 from tests.connector.sink_failure_driver import KEEP_ALL_PLANS
 from tests.connector.sink_failure_output import Input, Watcher, check_output
 from tests.connector.sink_failure_query import Query, ended, register, wait_for
-from tests.support.local_spark import PROJECT
+from tests.support.killed_driver import Drivers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,39 +30,22 @@ STRESS_KINDS = ("moment", "before", "moment", "inside", "moment", "behind") * 6
 pytestmark = pytest.mark.timeout(300)
 
 
-@contextmanager
-def driver(base: Path, number: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A driver that is killed on leaving, with its JVM: they share a session of their own."""
-    scratch = base / f"scratch-{number}"
-    with (base / f"driver-{number}.log").open("wb") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.connector.sink_failure_driver", str(base), str(scratch)],
-            cwd=PROJECT,
-            env=os.environ | {"PYTHONPATH": str(PROJECT)},
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
-
-
 class Campaign:
     """Driver after driver, each killed in its own way; the tests' own session is the last one."""
 
-    def __init__(self, query: Query, base: Path) -> None:
+    def __init__(self, query: Query, base: Path, drivers: Drivers) -> None:
         self.query = query
         self.base = base
+        self.drivers = drivers
         self.chance = random.Random(20240807)
 
     def run(self, kinds: Sequence[str]) -> None:
         before = ""
         with Watcher(self.query.store, self.query.source):
             for number, kind in enumerate(kinds):
-                with driver(self.base, number) as process:
+                arguments = str(self.base), str(self.base / f"scratch-{number}")
+                log = self.base / f"driver-{number}.log"
+                with self.drivers.run("tests.connector.sink_failure_driver", *arguments, log=log) as process:
                     self.feed_until_it_commits(process, before)
                     self.kill(process, kind)
                 before = kind
@@ -125,7 +104,8 @@ class Campaign:
 def campaign(spark: SparkSession, tmp_path: Path) -> Iterator[Campaign]:
     register(spark)
     spark.conf.set(*KEEP_ALL_PLANS)
-    yield Campaign(Query(spark, tmp_path, Input(tmp_path / "input")), tmp_path)
+    with Drivers() as drivers:
+        yield Campaign(Query(spark, tmp_path, Input(tmp_path / "input")), tmp_path, drivers)
     spark.conf.unset(KEEP_ALL_PLANS[0])
 
 

@@ -5,46 +5,33 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.killed_driver import Drivers
 from tests.support.local_spark import PROJECT
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
 
 KILLS = 3
+DRIVER = "tests.connector.crash_driver"
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-@contextmanager
-def driver(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A driver that is killed on leaving, with the JVM and Python's workers: they share a session of their own."""
-    with log.open("wb") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.connector.crash_driver", *arguments],
-            cwd=PROJECT,
-            env=os.environ | {"PYTHONPATH": str(PROJECT)},
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
+@pytest.fixture
+def drivers() -> Iterator[Drivers]:
+    with Drivers() as drivers:
+        yield drivers
 
 
-def test_killed_at_any_moment_every_message_is_read_once(tmp_path: Path) -> None:
+def test_killed_at_any_moment_every_message_is_read_once(tmp_path: Path, drivers: Drivers) -> None:
     """The driver dies between any two of: offset written, batch run, output renamed, commit written."""
     chance = random.Random(20240807)
     store = StoreBuilder(tmp_path / "store", log_file_size=32 << 10)
@@ -62,7 +49,7 @@ def test_killed_at_any_moment_every_message_is_read_once(tmp_path: Path) -> None
     for attempt in range(KILLS):
         done = len(list(output.glob("*.json")))
         log = tmp_path / f"driver-{attempt}.log"
-        with driver(*fixed, str(tmp_path / f"scratch-{attempt}"), "forever", log=log) as process:
+        with drivers.run(DRIVER, *fixed, str(tmp_path / f"scratch-{attempt}"), "forever", log=log) as process:
             deadline = time.monotonic() + 60
             until = None
             while until is None or time.monotonic() < until:
@@ -73,7 +60,7 @@ def test_killed_at_any_moment_every_message_is_read_once(tmp_path: Path) -> None
                 if until is None and len(list(output.glob("*.json"))) > done:
                     until = time.monotonic() + chance.uniform(0, 1.5)
     log = tmp_path / "driver.log"
-    with driver(*fixed, str(tmp_path / "scratch"), "once", log=log) as process:
+    with drivers.run(DRIVER, *fixed, str(tmp_path / "scratch"), "once", log=log) as process:
         assert process.wait(90) == 0, log.read_text()
 
     batches = [json.loads((output / f"{i}.json").read_text()) for i in range(len(list(output.glob("*.json"))))]

@@ -16,7 +16,7 @@ from commitlog.log.batch_gate import GateReader
 from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CONFIG
 from tests.crash.simulated_disk import RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
-from tests.crash.workloads import Run, kill, slow_clock, small_config
+from tests.crash.workloads import Recording, Run, kill, slow_clock, small_config
 
 __all__ = [
     "BATCH_QUEUES",
@@ -111,17 +111,10 @@ class BatchRun(Run):
 
 
 @dataclass(frozen=True)
-class BatchRecording:
+class BatchRecording(Recording):
     """A run that is over: every record that was ever appended, and the batches among them, in the log's order."""
 
-    recorder: RecordingDisk
-    history: list[Stored]
-    floors: list[tuple[int, int]]
     batches: list[Batch]
-
-    def safe_at(self, point: int) -> int:
-        """How many bytes of the log have to be there after a crash at a point."""
-        return max((end for noted, end in self.floors if noted <= point), default=0)
 
 
 @dataclass(frozen=True)

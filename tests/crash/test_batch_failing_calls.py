@@ -174,7 +174,10 @@ def test_each_failing_call_leaves_whole_batches(flush: FlushDiskType, operation:
 class Interrupter:
     """Ctrl-C at the k-th line that a commit runs in the modules that know of batches."""
 
-    MODULES = ("commit_batch.py", "commit_log_writer.py", "frame_space.py", "batch_ledger.py", "transaction.py")
+    MODULES = (
+        *("commit_batch.py", "commit_log_writer.py", "frame_space.py", "batch_ledger.py", "transaction.py"),
+        "whole_file.py",
+    )
 
     def __init__(self, turn: int) -> None:
         self.turn = turn

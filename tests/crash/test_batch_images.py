@@ -1,7 +1,4 @@
-"""A machine may stop at any moment of a commit: each batch is there wholly or not at all, and the ledger knows which.
-
-A failure names the workload, the point of its recording, and the seed of the image.
-"""
+"""A machine may stop at any moment of a commit: a batch is there wholly or not at all, and the ledger knows which."""
 
 from __future__ import annotations
 
@@ -24,9 +21,8 @@ from tests.crash.batch_workloads import (
     spoil_ledger,
     whole_batches,
 )
-from tests.crash.simulated_disk import CrashImages
+from tests.crash.crash_images import check_images, check_prefix, crash_anywhere, kept_by_recovery, recording_of
 from tests.crash.stored_messages import check_store, log_records
-from tests.crash.workloads import slow_clock
 from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
@@ -42,21 +38,11 @@ def recordings() -> dict[str, BatchRecording]:
     return {}
 
 
-def recording_of(name: str, recordings: dict[str, BatchRecording], root: Path) -> BatchRecording:
-    if name not in recordings:
-        root.mkdir()
-        recordings[name] = BATCH_WORKLOADS[name].record(root)
-    return recordings[name]
-
-
 def check_image(store: Path, config: MessageStoreConfig, recording: BatchRecording, point: int) -> None:
     """Open what a crash left, look at all of it, commit what is there and what is not, and find that again."""
     with MessageStore.open(store, config) as opened:
         there = log_records(store)
-        assert there == recording.history[: len(there)], "not a prefix of what was appended (invariant 4)"
-        safe = recording.safe_at(point)
-        missing = [record for record in recording.history[len(there) :] if record.physical_offset < safe]
-        assert not missing, f"{len(missing)} safe messages are lost, from {missing[0].physical_offset} on (invariant 2)"
+        check_prefix(there, recording, point)
         inside = whole_batches(there, recording.batches)
         assert inside == recording.batches[: len(inside)], "a prefix of the batches"
         assert frame_places(there) == [batch.committed.physical_offset for batch in inside]
@@ -94,30 +80,22 @@ def first_absent(store: MessageStore, absent: list[Batch]) -> list[Batch]:
     return written
 
 
-def check_images(workload: BatchWorkload, recording: BatchRecording, seed: str, images: int, memory: Path) -> None:
-    chance = random.Random(seed)
-    points = sorted(chance.randrange(recording.recorder.now + 1) for _ in range(images))
-    crashes = CrashImages(recording.recorder)
-    image = memory / "image"
-    for number, point in enumerate(points):
-        crashes.advance(point)
-        name = f"{seed}/{number}"
-        crashes.write(image, random.Random(name))
-        ledger = spoil_ledger(image / "store", random.Random(name))
-        try:
-            with slow_clock():
-                check_image(image / "store", workload.config, recording, point)
-        except Exception as error:
-            where = f"{workload.name}, crash after {point} operations, seed {name}, ledger {ledger}"
-            raise AssertionError(where) from error
+def check_workload(workload: BatchWorkload, recording: BatchRecording, seed: str, images: int, memory: Path) -> None:
+    def check(store: Path, point: int) -> None:
+        check_image(store, workload.config, recording, point)
+
+    def spoil(store: Path, chance: random.Random) -> str:
+        return f"ledger {spoil_ledger(store, chance)}"
+
+    check_images(workload.name, recording.recorder, seed, images, memory, check, spoil)
 
 
 @pytest.mark.parametrize("name", BATCH_WORKLOADS)
 def test_a_crash_at_any_point_leaves_whole_batches(
     name: str, recordings: dict[str, BatchRecording], memory: Path
 ) -> None:
-    recording = recording_of(name, recordings, memory / "run")
-    check_images(BATCH_WORKLOADS[name], recording, name, IMAGES, memory)
+    recording = recording_of(name, BATCH_WORKLOADS[name].record, recordings, memory / "run")
+    check_workload(BATCH_WORKLOADS[name], recording, name, IMAGES, memory)
 
 
 @pytest.mark.stress
@@ -125,17 +103,15 @@ def test_a_crash_at_any_point_leaves_whole_batches(
 @pytest.mark.parametrize("chunk", range(STRESS_CHUNKS))
 @pytest.mark.parametrize("name", BATCH_WORKLOADS)
 def test_a_crash_at_any_point_leaves_whole_batches_many_times(name: str, chunk: int, memory: Path) -> None:
-    recording = recording_of(name, {}, memory / "run")
-    check_images(BATCH_WORKLOADS[name], recording, f"{name}/{chunk}", STRESS_IMAGES, memory)
+    recording = recording_of(name, BATCH_WORKLOADS[name].record, {}, memory / "run")
+    check_workload(BATCH_WORKLOADS[name], recording, f"{name}/{chunk}", STRESS_IMAGES, memory)
 
 
 def check_crashed_recovery(name: str, seed: str, images: int, recording: BatchRecording, memory: Path) -> None:
     """Crash, recover, commit more, and crash again at points of that: of the recovery too."""
     chance = random.Random(seed)
-    crashes = CrashImages(recording.recorder)
-    crashes.advance(chance.randrange(recording.recorder.now + 1))
-    crashes.write(memory / "crashed", chance)
-    spoil_ledger(memory / "crashed" / "store", chance)
+    root = crash_anywhere(recording.recorder, chance, memory)
+    spoil_ledger(root / "store", chance)
 
     def steps(run: BatchRun) -> None:
         run.commit("loader", 45)
@@ -143,19 +119,15 @@ def check_crashed_recovery(name: str, seed: str, images: int, recording: BatchRe
         run.commit("app", 6)
 
     again = BatchWorkload(f"{name}, recovered", BATCH_WORKLOADS[name].config, steps)
-    second = again.record(memory / "crashed", first=1000)
-    _, end = second.floors[0]
-    before = [record for record in second.history if record.physical_offset < end]
-    assert before == recording.history[: len(before)], f"{seed}: recovery kept what was not a prefix"
+    second = again.record(root, first=1000)
+    before, floors = kept_by_recovery(recording, second, seed)
     batches = [*whole_batches(before, recording.batches), *second.batches]
-    # What the first crash has kept, the second one keeps: recovery finds the same end whenever it is interrupted.
-    floors = [(0, end), *second.floors]
-    check_images(again, BatchRecording(second.recorder, second.history, floors, batches), seed, images, memory)
+    check_workload(again, BatchRecording(second.recorder, second.history, floors, batches), seed, images, memory)
 
 
 @pytest.mark.parametrize("name", ["sync-large", "async-kills", "pool-large"])
 def test_a_crash_while_recovering_from_a_crash(name: str, recordings: dict[str, BatchRecording], memory: Path) -> None:
-    recording = recording_of(name, recordings, memory / "run")
+    recording = recording_of(name, BATCH_WORKLOADS[name].record, recordings, memory / "run")
     check_crashed_recovery(name, f"{name}/recovery", RECOVERY_IMAGES, recording, memory)
 
 
@@ -163,6 +135,6 @@ def test_a_crash_while_recovering_from_a_crash(name: str, recordings: dict[str, 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", BATCH_WORKLOADS)
 def test_a_crash_while_recovering_from_a_crash_many_times(name: str, memory: Path) -> None:
-    recording = recording_of(name, {}, memory / "run")
+    recording = recording_of(name, BATCH_WORKLOADS[name].record, {}, memory / "run")
     for recovery in range(STRESS_RECOVERIES):
         check_crashed_recovery(name, f"{name}/recovery-{recovery}", STRESS_RECOVERY_IMAGES, recording, memory)

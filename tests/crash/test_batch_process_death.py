@@ -194,7 +194,7 @@ def test_a_process_that_dies_within_a_commit_leaves_whole_batches(name: str, mem
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_process_that_dies_at_any_operation_of_a_commit_leaves_whole_batches(name: str, memory: Path) -> None:
     death = record(CONFIGS[name], memory / "run")
-    check_deaths(death, CONFIGS[name], range(death.recording.recorder.now + 1), 1, memory)
+    check_deaths(death, CONFIGS[name], range(death.begin, death.recording.recorder.now + 1), 1, memory)
 
 
 def test_a_checkpoint_that_is_just_being_written_is_no_brokers(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """A machine may stop at any moment and keep any sectors of what was not synced: the store keeps its promise.
 
-Each image is one such moment. A failure names the workload, the point of its recording, and the seed of the image.
+Each image is one such moment.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from commitlog import Message, MessageStore, MessageStoreConfig
+from tests.crash.crash_images import check_images, check_prefix, crash_anywhere, kept_by_recovery, recording_of
 from tests.crash.simulated_disk import CrashImages
 from tests.crash.stored_messages import Stored, check_store, log_records
-from tests.crash.workloads import WORKLOADS, Recording, Run, Workload, slow_clock
+from tests.crash.workloads import WORKLOADS, Recording, Run, Workload
 from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
@@ -25,27 +26,17 @@ STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = 32, 30
 
 
 @pytest.fixture(scope="module")
-def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recording]:
+def recordings() -> dict[str, Recording]:
     """One recording of each workload that was asked for so far."""
     return {}
 
 
-def recording_of(workload: Workload, recordings: dict[str, Recording], root: Path) -> Recording:
-    if workload.name not in recordings:
-        root.mkdir()
-        recordings[workload.name] = workload.record(root)
-    return recordings[workload.name]
-
-
 def check_image(store: Path, config: MessageStoreConfig, recording: Recording, point: int) -> None:
     """Open what a crash left, look at all of it, go on from there, and find the same again."""
-    safe = recording.safe_at(point)
     with MessageStore.open(store, config) as opened:
         there = log_records(store)
-        assert there == recording.history[: len(there)], "not a prefix of what was appended (invariant 4)"
+        check_prefix(there, recording, point)
         assert opened.physical_bounds()[1] >= (there[-1].end if there else 0)
-        missing = [record for record in recording.history[len(there) :] if record.physical_offset < safe]
-        assert not missing, f"{len(missing)} safe messages are lost, from {missing[0].physical_offset} on (invariant 2)"
         check_store(store, there)
     with MessageStore.open(store, config) as opened:
         assert opened.recovered is None, "a clean close leaves nothing to recover"
@@ -68,20 +59,11 @@ def go_on(store: MessageStore, there: list[Stored]) -> None:
             assert result.queue_offset == count
 
 
-def check_images(workload: Workload, recording: Recording, seed: str, images: int, memory: Path) -> None:
-    chance = random.Random(seed)
-    points = sorted(chance.randrange(recording.recorder.now + 1) for _ in range(images))
-    crashes = CrashImages(recording.recorder)
-    image = memory / "image"
-    for number, point in enumerate(points):
-        crashes.advance(point)
-        name = f"{seed}/{number}"
-        crashes.write(image, random.Random(name))
-        try:
-            with slow_clock():
-                check_image(image / "store", workload.config, recording, point)
-        except Exception as error:
-            raise AssertionError(f"workload {workload.name}, crash after {point} operations, seed {name}") from error
+def check_workload(workload: Workload, recording: Recording, seed: str, images: int, memory: Path) -> None:
+    def check(store: Path, point: int) -> None:
+        check_image(store, workload.config, recording, point)
+
+    check_images(workload.name, recording.recorder, seed, images, memory, check)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -89,8 +71,8 @@ def check_images(workload: Workload, recording: Recording, seed: str, images: in
 def test_a_crash_at_any_point_keeps_the_promise(
     name: str, chunk: int, recordings: dict[str, Recording], memory: Path
 ) -> None:
-    recording = recording_of(WORKLOADS[name], recordings, memory / "run")
-    check_images(WORKLOADS[name], recording, f"{name}/{chunk}", IMAGES, memory)
+    recording = recording_of(name, WORKLOADS[name].record, recordings, memory / "run")
+    check_workload(WORKLOADS[name], recording, f"{name}/{chunk}", IMAGES, memory)
 
 
 @pytest.mark.stress
@@ -98,18 +80,14 @@ def test_a_crash_at_any_point_keeps_the_promise(
 @pytest.mark.parametrize("chunk", range(100, 100 + STRESS_CHUNKS))
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_crash_at_any_point_keeps_the_promise_many_times(name: str, chunk: int, memory: Path) -> None:
-    recording = recording_of(WORKLOADS[name], {}, memory / "run")
-    check_images(WORKLOADS[name], recording, f"{name}/{chunk}", STRESS_IMAGES, memory)
+    recording = recording_of(name, WORKLOADS[name].record, {}, memory / "run")
+    check_workload(WORKLOADS[name], recording, f"{name}/{chunk}", STRESS_IMAGES, memory)
 
 
 def check_crashed_recovery(name: str, seed: str, images: int, recording: Recording, memory: Path) -> None:
     """Crash, recover, go on, and crash again at points of that: of the recovery too."""
     workload = WORKLOADS[name]
-    chance = random.Random(seed)
-    point = chance.randrange(recording.recorder.now + 1)
-    crashes = CrashImages(recording.recorder)
-    crashes.advance(point)
-    crashes.write(memory / "crashed", chance)
+    root = crash_anywhere(recording.recorder, random.Random(seed), memory)
 
     def steps(run: Run) -> None:
         run.put(4)
@@ -117,13 +95,9 @@ def check_crashed_recovery(name: str, seed: str, images: int, recording: Recordi
         run.put(3)
 
     again = Workload(f"{name}, recovered", workload.config, steps)
-    second = again.record(memory / "crashed", first=1000)
-    # What the first crash has kept, the second one keeps: recovery finds the same end whenever it is interrupted.
-    _, end = second.floors[0]
-    before = [record for record in second.history if record.physical_offset < end]
-    assert before == recording.history[: len(before)], f"{seed}: recovery kept what was not a prefix"
-    floors = [(0, end), *second.floors]
-    check_images(again, Recording(second.recorder, second.history, floors), seed, images, memory)
+    second = again.record(root, first=1000)
+    _, floors = kept_by_recovery(recording, second, seed)
+    check_workload(again, Recording(second.recorder, second.history, floors), seed, images, memory)
 
 
 @pytest.mark.parametrize("recovery", range(RECOVERIES))
@@ -131,7 +105,7 @@ def check_crashed_recovery(name: str, seed: str, images: int, recording: Recordi
 def test_a_crash_while_recovering_from_a_crash(
     name: str, recovery: int, recordings: dict[str, Recording], memory: Path
 ) -> None:
-    recording = recording_of(WORKLOADS[name], recordings, memory / "run")
+    recording = recording_of(name, WORKLOADS[name].record, recordings, memory / "run")
     check_crashed_recovery(name, f"{name}/recovery-{recovery}", RECOVERY_IMAGES, recording, memory)
 
 
@@ -139,7 +113,7 @@ def test_a_crash_while_recovering_from_a_crash(
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_crash_while_recovering_from_a_crash_many_times(name: str, memory: Path) -> None:
-    recording = recording_of(WORKLOADS[name], {}, memory / "run")
+    recording = recording_of(name, WORKLOADS[name].record, {}, memory / "run")
     for recovery in range(100, 100 + STRESS_RECOVERIES):
         check_crashed_recovery(name, f"{name}/recovery-{recovery}", STRESS_RECOVERY_IMAGES, recording, memory)
 

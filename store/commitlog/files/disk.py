@@ -40,6 +40,7 @@ __all__ = [
     "file_size",
     "free_ratio",
     "identity",
+    "identity_of",
     "is_allocated",
     "is_directory",
     "is_symlink",
@@ -48,6 +49,7 @@ __all__ = [
     "map_file",
     "map_for_writing",
     "mapped_bytes",
+    "modified_at",
     "open_file",
     "open_for_writing",
     "read_at",
@@ -161,6 +163,14 @@ def size_of(descriptor: int) -> int:
 
 def identity(descriptor: int) -> FileIdentity:
     found = os.fstat(descriptor)
+    return FileIdentity(found.st_dev, found.st_ino, found.st_size)
+
+
+def identity_of(path: str) -> FileIdentity:
+    """``identity`` of a file that is to be opened for writing later. ``NotAStore`` for what is none, or a link."""
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise _no_file(path)
     return FileIdentity(found.st_dev, found.st_ino, found.st_size)
 
 
@@ -367,6 +377,11 @@ def file_signature(path: str) -> tuple[int, ...]:
     """Changes when the file is written, or another takes its place. ``FileNotFoundError``."""
     found = os.stat(path)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def modified_at(path: str) -> float:
+    """When a file or a directory's names changed last, in seconds since the epoch; a link's own time."""
+    return os.lstat(path).st_mtime
 
 
 def file_key(path: str) -> tuple[int, int] | None:

@@ -18,22 +18,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import mmap
-import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from commitlog.errors import DiskFull, StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.memory import drop_pages, lock_memory, will_need
 from commitlog.files.transient_store_pool import PooledBuffer
+from commitlog.files.whole_file import new_file
 
-__all__ = ["FENCED", "NO_SPACE", "TEMPORARY_SUFFIX", "WritableMappedFile", "make_file", "new_file"]
+__all__ = ["FENCED", "NO_SPACE", "WritableMappedFile", "make_file"]
 
-# What a file is called until it is whole.
-TEMPORARY_SUFFIX = ".tmp"
 # What to do after a write or a sync that failed.
 FENCED = "Whether its bytes are on the device is unknown; the store takes no more writes until it is opened again."
 
@@ -44,6 +42,8 @@ _ZEROS = bytes(1 << 20)
 _SMALL = 64 << 10
 # How much of what was written through the mapping stays in the process's memory.
 _RESIDENT = 8 << 20
+# In place of a descriptor.
+_UNOPENED, _CLOSED = -2, -1
 
 
 def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False) -> None:
@@ -70,34 +70,6 @@ def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False)
         raise StoreIOError("make the file", path=path, cause=error) from error
 
 
-def new_file(path: str, prepare: Callable[[int], None]) -> int:
-    """Make a file that is whole or not there at all, whenever the machine stops; its descriptor, open for writing.
-
-    ``prepare`` gets the descriptor and gives the file its size. ``OSError``; then nothing is left.
-    """
-    temporary = made = path + TEMPORARY_SUFFIX
-    if disk.exists(temporary):
-        disk.unlink(temporary)
-    descriptor = disk.create_file(temporary)
-    try:
-        prepare(descriptor)
-        disk.sync(descriptor)
-        disk.rename(temporary, path)
-        made = path
-        disk.sync_directory(os.path.dirname(path))
-    except OSError:
-        disk.close(descriptor)
-        # Also under its own name: with that not on the device, the file is not to be used.
-        _remove_quietly(made)
-        raise
-    return descriptor
-
-
-def _remove_quietly(path: str) -> None:
-    with contextlib.suppress(OSError):  # the next one who makes the file removes it first
-        disk.unlink(path)
-
-
 def _write_zeros(descriptor: int, start: int, stop: int) -> None:
     for at in range(start, stop, len(_ZEROS)):
         disk.write_at(descriptor, memoryview(_ZEROS)[: stop - at], at)
@@ -106,8 +78,8 @@ def _write_zeros(descriptor: int, start: int, stop: int) -> None:
 class WritableMappedFile(MappedFile):
     """One file of the log. One thread appends at a time, another may commit or flush beside it."""
 
-    def __init__(self, path: str, base: int, descriptor: int) -> None:
-        super().__init__(path, base, descriptor)
+    def __init__(self, path: str, base: int, descriptor: int, identity: disk.FileIdentity | None = None) -> None:
+        super().__init__(path, base, descriptor, identity)
         self.capacity = self.identity.size
         self.wrote_position = 0
         self.committed_position = 0
@@ -119,11 +91,34 @@ class WritableMappedFile(MappedFile):
         self._dropped = 0
         self._holders = 0
         self._reference_lock = threading.Lock()
+        self._opening = threading.Lock()
         self._shutdown_at: float | None = None
 
     @classmethod
     def open(cls, path: str, base: int) -> WritableMappedFile:
         return cls(path, base, disk.open_for_writing(path))
+
+    @classmethod
+    def unopened(cls, path: str, base: int, identity: disk.FileIdentity) -> WritableMappedFile:
+        """A file that is opened when it is used first: of a long log, hardly any is."""
+        return cls(path, base, _UNOPENED, identity)
+
+    def _opened(self) -> int:
+        """The descriptor. ``StoreIOError``, ``StoreAccessDenied``, ``NotAStore`` when the file cannot be opened."""
+        if self._descriptor == _UNOPENED:
+            with self._opening:
+                if self._descriptor == _UNOPENED:
+                    try:
+                        self._descriptor = disk.open_for_writing(self.path)
+                    except OSError as error:
+                        raise StoreIOError("open", path=self.path, cause=error) from error
+        return self._descriptor
+
+    def close(self) -> None:
+        with self._opening:
+            if self._descriptor != _UNOPENED:
+                super().close()
+            self._descriptor = _CLOSED
 
     @property
     def is_full(self) -> bool:
@@ -174,9 +169,9 @@ class WritableMappedFile(MappedFile):
             if not self._maps:
                 return False
             try:
-                if not disk.is_allocated(self._descriptor):  # another program made it, with holes
-                    disk.allocate(self._descriptor, 0, self.capacity)
-                self._window = disk.map_for_writing(self._descriptor, self.capacity)
+                if not disk.is_allocated(self._opened()):  # another program made it, with holes
+                    disk.allocate(self._opened(), 0, self.capacity)
+                self._window = disk.map_for_writing(self._opened(), self.capacity)
             except OSError as error:
                 if error.errno not in (*NO_SPACE, errno.ENOMEM, errno.EOPNOTSUPP):
                     raise StoreIOError("allocate", path=self.path, cause=error, advice=FENCED) from error
@@ -218,7 +213,7 @@ class WritableMappedFile(MappedFile):
         if position == self.flushed_position:
             return
         try:
-            disk.sync(self._descriptor)
+            disk.sync(self._opened())
         except OSError as error:
             raise StoreIOError("sync", path=self.path, cause=error, advice=FENCED) from error
         self.flushed_position = position
@@ -226,7 +221,7 @@ class WritableMappedFile(MappedFile):
     def sync_all(self) -> None:
         """Sync the file whatever its positions say. ``StoreIOError``."""
         try:
-            disk.sync(self._descriptor)
+            disk.sync(self._opened())
         except OSError as error:
             raise StoreIOError("sync", path=self.path, cause=error, advice=FENCED) from error
 
@@ -240,21 +235,21 @@ class WritableMappedFile(MappedFile):
     def zero_from(self, position: int) -> None:
         """Zero everything behind ``position`` that may not be zero, and sync. ``StoreIOError``."""
         try:
-            for start, stop in disk.data_extents(self._descriptor, position, self.capacity):
+            for start, stop in disk.data_extents(self._opened(), position, self.capacity):
                 self._zero(start, stop)
-            disk.sync(self._descriptor)
+            disk.sync(self._opened())
         except OSError as error:
             raise StoreIOError("zero the end of", path=self.path, cause=error) from error
 
     def is_zero_from(self, position: int) -> bool:
         """Whether nothing but zeros stands behind ``position``."""
-        extents = disk.data_extents(self._descriptor, position, self.capacity)
+        extents = disk.data_extents(self._opened(), position, self.capacity)
         return not any(True for start, stop in extents for _ in self._written(start, stop))
 
     def _zero(self, start: int, stop: int) -> None:
         """Write zeros over the pieces of a stretch that hold anything else."""
         for at, length in self._written(start, stop):
-            disk.write_at(self._descriptor, _ZEROS[:length], at)
+            disk.write_at(self._opened(), _ZEROS[:length], at)
 
     def _written(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Position and length of the pieces of a stretch that hold anything but zeros."""
@@ -265,7 +260,7 @@ class WritableMappedFile(MappedFile):
 
     def _write(self, data: disk.Bytes, position: int) -> None:
         try:
-            disk.write_at(self._descriptor, data, position)
+            disk.write_at(self._opened(), data, position)
         except OSError as error:
             raise StoreIOError("write", path=self.path, cause=error, advice=FENCED) from error
 

@@ -14,7 +14,8 @@ from typing import Protocol
 from commitlog.errors import CorruptRecord, StoreIOError
 from commitlog.files import disk
 from commitlog.files.transient_store_pool import TransientStorePool
-from commitlog.files.writable_mapped_file import FENCED, TEMPORARY_SUFFIX, WritableMappedFile, make_file
+from commitlog.files.whole_file import TEMPORARY_SUFFIX
+from commitlog.files.writable_mapped_file import FENCED, WritableMappedFile, make_file
 from commitlog.paths import file_name_for_offset, parse_file_name
 
 __all__ = ["AllocateNow", "FileAllocator", "WritableMappedFileQueue"]
@@ -70,7 +71,9 @@ class WritableMappedFileQueue:
         self._warm = warm
 
     def load(self, *, aborted: bool = True) -> None:
-        """Open all files. Their size becomes ``file_size``; what a crash left half made is removed.
+        """Find all files. Their size becomes ``file_size``; what a crash left half made is removed.
+
+        Each costs one look at its size here, and is opened when it is used first.
 
         After a crash (``aborted``) a last file that is too short gets its size back, for recovery to see what is in it.
         ``CorruptRecord`` for a file of another size than the others, or one that is missing between them.
@@ -91,8 +94,7 @@ class WritableMappedFileQueue:
         if aborted and len(bases) > 1:
             self._extend(self._path_of(bases[-1]))
         for base, following in zip_longest(bases, bases[1:]):
-            self._check(base, following)
-            self.files.append(WritableMappedFile.open(self._path_of(base), base))
+            self.files.append(self._checked(base, following))
 
     def _drop_made_ahead(self, bases: list[int]) -> None:
         """Remove files of zeros behind a gap: made ahead of need, when the one before them could not be made."""
@@ -116,8 +118,10 @@ class WritableMappedFileQueue:
         finally:
             file.close()
 
-    def _check(self, base: int, following: int | None) -> None:
-        path, size = self._path_of(base), disk.file_size(self._path_of(base))
+    def _checked(self, base: int, following: int | None) -> WritableMappedFile:
+        path = self._path_of(base)
+        identity = disk.identity_of(path)
+        size = identity.size
         if size != self.file_size:
             raise CorruptRecord(
                 "Size of the CommitLog file",
@@ -136,6 +140,7 @@ class WritableMappedFileQueue:
                 found=file_name_for_offset(following),
                 advice="Restore the missing file; a store with a hole is only read, not written.",
             )
+        return WritableMappedFile.unopened(path, base, identity)
 
     def _path_of(self, base: int) -> str:
         return os.path.join(self.path, file_name_for_offset(base))
@@ -270,7 +275,7 @@ class WritableMappedFileQueue:
     def _from(self, offset: int) -> list[WritableMappedFile]:
         """The files from the one that holds ``offset`` on."""
         files = self.files
-        place = bisect_right([file.base for file in files], offset) - 1
+        place = bisect_right(files, offset, key=lambda file: file.base) - 1
         return files[max(place, 0) :]
 
     def find(self, offset: int) -> WritableMappedFile | None:

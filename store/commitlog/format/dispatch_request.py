@@ -42,16 +42,14 @@ from commitlog.format import sys_flag
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.binary_gather import all_equal, gather_binary
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
-from commitlog.format.java_hash import index_key_hashes, tags_codes
+from commitlog.format.dispatch_hints import IndexEntries, key_entries
+from commitlog.format.java_hash import tags_codes
 from commitlog.format.message_rules import SCHEDULE_TOPIC, parse_delay_level
 from commitlog.format.properties import (
     DELAY,
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
-    KEY_SEPARATOR,
-    KEYS,
     TAGS,
-    UNIQ_KEY,
     decode_utf8,
 )
 from commitlog.format.record_scan import RecordScan
@@ -59,7 +57,6 @@ from commitlog.format.record_scan import RecordScan
 __all__ = [
     "LIGHT_QUEUE_PREFIX",
     "DispatchRequests",
-    "IndexEntries",
     "LightUnits",
     "QueueUnits",
     "dispatch_requests",
@@ -128,13 +125,6 @@ class QueueUnits(NamedTuple):
     queue_offsets: Int64Array
     units: npt.NDArray[np.void]
     light: bool = False
-
-
-class IndexEntries(NamedTuple):
-    """The keys of records, in the order RocketMQ puts them into the index: hash, and index of the record."""
-
-    key_hashes: Int32Array
-    rows: Int64Array
 
 
 def dispatch_requests(scan: RecordScan, delay_levels_ms: Sequence[int]) -> DispatchRequests:
@@ -306,39 +296,7 @@ def index_entries(scan: RecordScan, requests: DispatchRequests) -> IndexEntries:
 
     Rolled-back messages are not indexed, prepared ones are.
     """
-    nothing = IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64))
     if not len(scan):
-        return nothing
+        return IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64))
     indexed = sys_flag.transaction_type(requests.sys_flags) != sys_flag.TRANSACTION_ROLLBACK_TYPE
-    unique, unique_rows = _present(scan.properties.text(UNIQ_KEY), indexed)
-    keys, key_rows = _split_keys(*_present(scan.properties.text(KEYS), indexed))
-    total = len(unique) + len(keys)
-    hashes = np.empty(total, np.int32)
-    rows = np.empty(total, np.int64)
-    # A record's unique key comes behind all keys of earlier records, its keys behind its unique key.
-    key_places = np.arange(len(keys)) + np.searchsorted(unique_rows, key_rows, side="right")
-    unique_places = np.arange(len(unique)) + np.searchsorted(key_rows, unique_rows, side="left")
-    for places, of_rows, texts in ((unique_places, unique_rows, unique), (key_places, key_rows, keys)):
-        hashes[places] = index_key_hashes(requests.topics, requests.topic_codes[of_rows], texts)
-        rows[places] = of_rows
-    return IndexEntries(hashes, rows)
-
-
-def _present(texts: pa.StringArray, wanted: npt.NDArray[np.bool_]) -> tuple[pa.StringArray, Int64Array]:
-    """The texts of ``wanted`` rows that are not null, and which rows these are."""
-    if not texts.null_count and wanted.all():
-        return texts, np.arange(len(texts))
-    keep = wanted & texts.is_valid().to_numpy(zero_copy_only=False)
-    return texts.filter(pa.array(keep)), np.flatnonzero(keep)
-
-
-def _split_keys(texts: pa.StringArray, rows: Int64Array) -> tuple[pa.StringArray, Int64Array]:
-    """Every key of every text, and the row it belongs to."""
-    data = texts.buffers()[2]
-    if data is None or KEY_SEPARATOR.encode() not in memoryview(data).tobytes():
-        return texts, rows
-    lists = pc.split_pattern(texts, KEY_SEPARATOR)
-    keys = lists.flatten()
-    owner = np.repeat(rows, pc.list_value_length(lists).to_numpy(zero_copy_only=False))
-    keep = pc.not_equal(keys, "")
-    return keys.filter(keep), owner[keep.to_numpy(zero_copy_only=False)]
+    return key_entries(scan.properties, requests.topics, requests.topic_codes, indexed)

@@ -3,15 +3,17 @@
 A staged file is one block after the other. Big-endian; the numbers of the records are in the order of the processor
 that wrote them, since the committer is of the same kind::
 
-    0          4          8          12         16         24         28         32         36
-    +----------+----------+----------+----------+----------+----------+----------+----------+- - - - -+- - - - -+
-    | MAGIC    | HOST     | ROWS     | QUEUES   | BYTES    | NAMES    | CRC-32   | CRC-32   | NAMES,  | the     |
-    | "PYSB"   | FLAGS    |          |          |          | SIZE     | of names | of the   | SIZES,  | records |
-    |          |          |          |          |          |          | to codes | records  | CODES   |         |
-    +----------+----------+----------+----------+----------+----------+----------+----------+- - - - -+- - - - -+
+    0       4       8       12       16      24      28      32       36       40
+    +-------+-------+-------+--------+-------+-------+-------+--------+--------+- - - - - +- - - - - - +- - - - -+
+    | MAGIC | HOST  | ROWS  | QUEUES | BYTES | NAMES | KEYS  | CRC-32 | CRC-32 | NAMES,   | TAGS,      | the     |
+    | "PYSC"| FLAGS |       |        |       | SIZE  |       | of     | of the | SIZES,   | HASHES,    | records |
+    |       |       |       |        |       |       |       | numbers| records| CODES    | ROWS OF    |         |
+    +-------+-------+-------+--------+-------+-------+-------+--------+--------+- - - - - +- - - - - - +- - - - -+
 
-NAMES is a JSON list of [topic, queue id]; SIZES is each record's size, and CODES its place among the names, four bytes
-each. The records' late fields (queue offset, physical offset, store time) are zero.
+NAMES is a JSON list of [topic, queue id]; SIZES is each record's size, and CODES its place among the names. Then follow
+the hints for dispatch: each record's tags code, and the hash of each of the KEYS index keys with the row that has it.
+Where KEYS is 2**32 - 1 there are none. All these numbers have four bytes. The records' late fields (queue offset,
+physical offset, store time) are zero.
 """
 
 from __future__ import annotations
@@ -21,41 +23,34 @@ import struct
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from commitlog.errors import InvalidValue
-from commitlog.format.arrays import ByteArray, Int64Array
+from commitlog.format.arrays import ByteArray
 from commitlog.format.checksum import crc32
+from commitlog.format.dispatch_hints import DispatchHints, IndexEntries
+from commitlog.format.queued_records import QueuedRecords
 from commitlog.format.record_encode import EncodedRecords
 
 __all__ = ["BLOCK_HEAD_SIZE", "BlockHead", "StagedBlock", "decode_block", "decode_block_head", "encode_block"]
 
-_MAGIC = b"PYSB"
-_HEAD = struct.Struct(">4sIIIQIII")
+_MAGIC = b"PYSC"
+_HEAD = struct.Struct(">4sIIIQIIII")
 BLOCK_HEAD_SIZE = _HEAD.size
-assert BLOCK_HEAD_SIZE == 36
+assert BLOCK_HEAD_SIZE == 40
 
 _NUMBER = np.dtype(np.uint32)
+_NO_HINTS = 2**32 - 1
 # Far above what a writer stages at once; a length that is read is believed up to here (invariant 9).
 _MOST_ROWS = 1 << 26
 _MOST_BYTES = 1 << 33
 
 
 @dataclass(frozen=True)
-class StagedBlock:
-    """Records without their place. ``queue_codes`` is each record's place in ``queues``, pairs of topic and queue id.
+class StagedBlock(QueuedRecords):
+    """Records of a batch. ``crc`` is the CRC-32 of their bytes."""
 
-    ``crc`` is the CRC-32 of the records' bytes.
-    """
-
-    records: EncodedRecords
-    host_flags: int
-    queues: list[tuple[str, int]]
-    queue_codes: Int64Array
     crc: int
-
-    def __len__(self) -> int:
-        """How many records there are."""
-        return len(self.queue_codes)
 
 
 @dataclass(frozen=True)
@@ -67,32 +62,29 @@ class BlockHead:
     queues: int
     records_size: int
     names_size: int
+    keys: int
     meta_crc: int
     records_crc: int
 
     @property
     def meta_size(self) -> int:
         """The bytes between the head and the records."""
-        return self.names_size + 2 * self.rows * _NUMBER.itemsize
+        hints = 0 if self.keys == _NO_HINTS else self.rows + 2 * self.keys
+        return self.names_size + (2 * self.rows + hints) * _NUMBER.itemsize
 
 
 def encode_block(block: StagedBlock) -> tuple[bytes, ByteArray]:
     """The bytes before the records, and the records."""
-    names = json.dumps(block.queues).encode()
-    sizes, codes = block.records.sizes.astype(_NUMBER), block.queue_codes.astype(_NUMBER)
-    meta = names + sizes.tobytes() + codes.tobytes()
+    names, keys = json.dumps(block.queues).encode(), _NO_HINTS
+    numbers = [block.records.sizes.astype(_NUMBER), block.queue_codes.astype(_NUMBER)]
+    if block.hints is not None:
+        codes, (hashes, rows) = block.hints.worked_out()
+        numbers += [codes.view(_NUMBER), hashes.view(_NUMBER), rows.astype(_NUMBER)]
+        keys = len(hashes)
+    meta = names + b"".join(array.tobytes() for array in numbers)
     data = block.records.data
-    head = _HEAD.pack(
-        _MAGIC,
-        block.host_flags,
-        len(block),
-        len(block.queues),
-        len(data),
-        len(names),
-        crc32(meta),
-        block.crc,
-    )
-    return head + meta, data
+    fields = (block.host_flags, len(block), len(block.queues), len(data), len(names), keys, crc32(meta), block.crc)
+    return _HEAD.pack(_MAGIC, *fields) + meta, data
 
 
 def decode_block_head(data: bytes) -> BlockHead:
@@ -100,8 +92,9 @@ def decode_block_head(data: bytes) -> BlockHead:
     if len(data) < BLOCK_HEAD_SIZE:
         raise InvalidValue(f"{len(data)} bytes where a block's head takes {BLOCK_HEAD_SIZE}")
     magic, *fields = _HEAD.unpack_from(data)
-    head = BlockHead(fields[0], fields[1], fields[2], fields[3], fields[4], fields[5], fields[6])
+    head = BlockHead(*fields)
     sane = head.rows <= _MOST_ROWS and head.records_size <= _MOST_BYTES and head.names_size <= _MOST_BYTES
+    sane &= head.keys <= _MOST_ROWS or head.keys == _NO_HINTS
     if magic != _MAGIC or not sane:
         raise InvalidValue(f"{data[:BLOCK_HEAD_SIZE].hex()}, which is no block's head")
     return head
@@ -115,14 +108,24 @@ def decode_block(head: BlockHead, meta: bytes, records: ByteArray) -> StagedBloc
         queues = [(str(topic), int(queue_id)) for topic, queue_id in json.loads(meta[: head.names_size])]
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(f"names of queues that cannot be read ({error})") from error
-    numbers = np.frombuffer(meta, _NUMBER, offset=head.names_size).astype(np.int64)
+    numbers = np.frombuffer(meta, _NUMBER, offset=head.names_size)
     starts = np.zeros(head.rows + 1, np.int64)
     np.cumsum(numbers[: head.rows], out=starts[1:])
     if int(starts[-1]) != len(records) or len(queues) != head.queues:
         raise InvalidValue(f"records of {int(starts[-1])} bytes, where {len(records)} are there")
     if crc32(records.data) != head.records_crc:
         raise InvalidValue("records with another checksum")
-    codes = numbers[head.rows :]
+    codes = numbers[head.rows : 2 * head.rows].astype(np.int64)
     if len(codes) and int(codes.max()) >= len(queues):
         raise InvalidValue(f"a record of queue number {int(codes.max())}, where {len(queues)} are named")
-    return StagedBlock(EncodedRecords(records, starts), head.host_flags, queues, codes, head.records_crc)
+    hints = None if head.keys == _NO_HINTS else _hints(head, numbers[2 * head.rows :])
+    encoded = EncodedRecords(records, starts)
+    return StagedBlock(encoded, head.host_flags, queues, codes, hints, head.records_crc)
+
+
+def _hints(head: BlockHead, numbers: npt.NDArray[np.uint32]) -> DispatchHints:
+    hashes = numbers[head.rows : head.rows + head.keys].view(np.int32)
+    rows = numbers[head.rows + head.keys :]
+    if head.keys and (int(hashes.min()) < 0 or int(rows[-1]) >= head.rows or (rows[1:] < rows[:-1]).any()):
+        raise InvalidValue("keys of records that are not there, or not in their order")
+    return DispatchHints(numbers[: head.rows].view(np.int32), IndexEntries(hashes, rows))

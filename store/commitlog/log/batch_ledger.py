@@ -12,15 +12,16 @@ The file before it stays beside it with ``.bak``, as RocketMQ keeps its own.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import shlex
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from commitlog.batch import BatchId, CommittedBatch
 from commitlog.errors import BatchConflict, CorruptConfig, InvalidValue, StoreIOError
 from commitlog.files import disk
+from commitlog.files.whole_file import replace_file
 from commitlog.format.checkpoint import MAX_TIMESTAMP_MS
 from commitlog.log.batch_frames import FoundFrame
 from commitlog.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG
@@ -29,7 +30,6 @@ __all__ = ["BatchLedger", "LedgerSource", "load_ledger"]
 
 _FORMAT = 1
 _LARGEST = 256 << 20
-_SUFFIX = ".tmp"
 # So many frames are read when a store is opened, rather than that the file is written when it is closed.
 _MOST_UNSAVED = 64
 
@@ -42,7 +42,7 @@ class BatchLedger:
 
     def __init__(
         self,
-        path: str,
+        store_path: str,
         batches: dict[str, CommittedBatch],
         next_offset: int,
         find: Callable[[int], FoundFrame | None],
@@ -50,8 +50,9 @@ class BatchLedger:
         saved: dict[str, CommittedBatch],
     ) -> None:
         """Use ``load_ledger``. ``saved`` is what the file says."""
-        self.path = path
+        self.path = os.path.join(store_path, CONFIG, BATCH_LEDGER)
         self.next_offset = next_offset
+        self._store_path = store_path
         self._batches = batches
         self._find = find
         self._saved = saved
@@ -119,9 +120,9 @@ class BatchLedger:
         return BatchConflict(
             f"Cannot commit {batch} (fingerprint {batch.fingerprint or 'none'}): its last batch in this store is "
             f"{last.batch.version}, and {why}. Was the query restarted from an older copy of its checkpoint? Nothing "
-            "was written. Go on with the checkpoint that belongs to the store, or start with a new one; "
-            f"'commitlog txn reset STORE {batch.app_id}' makes the store forget the query, and its batches are then "
-            "written again from where the checkpoint stands.",
+            "was written. Go on with the checkpoint that belongs to the store, or start with a new one. To "
+            "make the store forget the query, whose batches are then written again from where the checkpoint stands: "
+            f"commitlog txn reset {shlex.quote(self._store_path)} {shlex.quote(batch.app_id)}",
             app_id=batch.app_id,
             version=batch.version,
             committed=last.batch.version,
@@ -136,19 +137,8 @@ class BatchLedger:
         """Write the file. Everything it speaks of must be on the device. ``StoreIOError``."""
         entries = {app: _entry(batch) for app, batch in sorted(self._batches.items())}
         data = json.dumps({"version": _FORMAT, "queueOffset": self.next_offset, "batches": entries}, indent=1)
-        temporary = self.path + _SUFFIX
         try:
-            with contextlib.suppress(FileNotFoundError):
-                disk.unlink(temporary)
-            descriptor = disk.create_file(temporary)
-            try:
-                disk.write_at(descriptor, data.encode(), 0)
-                disk.sync(descriptor)
-            finally:
-                disk.close(descriptor)
-            if disk.exists(self.path):
-                disk.rename(self.path, self.path + BACKUP_SUFFIX)
-            disk.rename(temporary, self.path)
+            replace_file(self.path, data.encode(), keep_as=self.path + BACKUP_SUFFIX)
             disk.sync_directory(os.path.dirname(self.path))
         except OSError as error:
             raise StoreIOError("write", path=self.path, cause=error) from error
@@ -181,13 +171,12 @@ def load_ledger(store_path: str, source: LedgerSource) -> BatchLedger:
     What the file says of a log that has lost its end (it was restored from a copy) is left out. ``CorruptConfig`` for
     a damaged file, ``StoreIOError``.
     """
-    path = os.path.join(store_path, CONFIG, BATCH_LEDGER)
-    next_offset, batches = _load(path)
+    next_offset, batches = _load(os.path.join(store_path, CONFIG, BATCH_LEDGER))
     queue_end, bounds = source.queue_end(), source.log_bounds()
     kept = {app: batch for app, batch in batches.items() if _still_there(batch, bounds, source.frame_at)}
     if len(kept) < len(batches):
         next_offset = 0  # an earlier batch of the same application may be left
-    ledger = BatchLedger(path, kept, min(next_offset, queue_end), source.frame_at, saved=batches)
+    ledger = BatchLedger(store_path, kept, min(next_offset, queue_end), source.frame_at, saved=batches)
     while ledger.next_offset < queue_end:
         place = source.place(ledger.next_offset)
         ledger.read(None if place is None else source.frame_at(place))

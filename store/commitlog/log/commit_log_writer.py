@@ -11,84 +11,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from commitlog.errors import CommitLogError, DiskFull, InvalidValue, StoreIOError
 from commitlog.files.frame_space import FrameSpace
 from commitlog.files.writable_mapped_file import WritableMappedFile
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.format.arrays import ByteArray, Int64Array
 from commitlog.format.batch_frame import join_checksums
 from commitlog.format.message_record import patch_late
+from commitlog.format.queued_records import QueuedRecords
 from commitlog.format.record import FILLER_SIZE, encode_filler
 from commitlog.format.record_encode import EncodedRecords, patch_late_fields
 from commitlog.format.staged_block import StagedBlock
+from commitlog.log.append_results import Appended, AppendedFrame, AppendedRows, FrameHead, LogFenced, QueueUnknown
+from commitlog.log.hand_over import LEAST_ROWS, HandedRecords, HandOver
 
-__all__ = [
-    "Appended",
-    "AppendedFrame",
-    "AppendedRows",
-    "CommitLogWriter",
-    "FrameHead",
-    "LogFenced",
-    "QueueUnknown",
-]
-
-Int64Array = npt.NDArray[np.int64]
-
-
-class LogFenced(Exception):
-    """An append failed half way, so nothing more is appended. It never leaves the package."""
-
-
-class QueueUnknown(Exception):
-    """A queue's next offset cannot be told, so nothing was written. It never leaves the package."""
-
-
-class Appended(NamedTuple):
-    """Where one message went. Times are milliseconds."""
-
-    physical_offset: int
-    queue_offset: int
-    store_timestamp: int
-    end: int
-
-
-class AppendedFrame(NamedTuple):
-    """Where a frame went: its first record, the log's end behind it, how many records follow the first, and when."""
-
-    physical_offset: int
-    end: int
-    rows: int
-    store_timestamp: int
-
-
-class AppendedRows(NamedTuple):
-    """Where many messages went, one value a row; ``end`` is the log's end behind the last.
-
-    Rows from ``written`` on are not in the log, because of ``error``: there was no room for a new file, the disk
-    failed, or something that nobody expects.
-    """
-
-    physical_offsets: Int64Array
-    queue_offsets: Int64Array
-    store_timestamp: int
-    end: int
-    written: int
-    error: Exception | None
-
-
-class FrameHead(Protocol):
-    """What stands before the messages of a frame, and can be made only when they are written."""
-
-    size: int
-    host_flags: int
-
-    def record(self, length: int, rows: int, checksum: int, /) -> bytearray:
-        """The record, its late fields zero, for a frame of so many bytes and rows behind it."""
-        ...
+__all__ = ["CommitLogWriter"]
 
 
 class CommitLogWriter:
@@ -118,6 +59,8 @@ class CommitLogWriter:
         self.on_failure: Callable[[BaseException], None] = _nobody
         # Whether bytes may have been written that are not remembered yet.
         self._unsettled = False
+        # Dispatch takes from there what is appended in bulk.
+        self.hand_over = HandOver()
         self._clock = clock
         self._next_queue_offset = next_queue_offset
         self._queue_offsets: dict[tuple[str, int], int] = {}
@@ -216,34 +159,30 @@ class CommitLogWriter:
         self.files.appended()
         self._unsettled = False
 
-    def append_rows(
-        self, records: EncodedRecords, host_flags: int, queues: npt.NDArray[np.int64], names: list[tuple[str, int]]
-    ) -> AppendedRows:
-        """Append many records under one lock hold. ``queues`` says to which of ``names`` each row belongs."""
+    def append_rows(self, rows: QueuedRecords) -> AppendedRows:
+        """Append many records under one lock hold."""
         with self.lock:
             self._refuse_fenced()
             self.locked_at = time.monotonic()
             try:
-                return self._append_rows(records, host_flags, queues, names)
+                return self._append_rows(rows)
             except BaseException as error:
                 self._fence_unless_settled(error)
                 raise
             finally:
                 self.locked_at = 0.0
 
-    def _append_rows(
-        self, records: EncodedRecords, host_flags: int, queues: npt.NDArray[np.int64], names: list[tuple[str, int]]
-    ) -> AppendedRows:
-        bases = np.array([self._queue_offset(name) for name in names], np.int64)
-        queue_offsets = bases[queues] + _ranks(queues, len(names))
+    def _append_rows(self, rows: QueuedRecords) -> AppendedRows:
+        bases = np.array([self._queue_offset(queue) for queue in rows.queues], np.int64)
+        queue_offsets = bases[rows.queue_codes] + _ranks(rows.queue_codes, len(bases))
         now = self._now()
-        places = np.full(len(queues), -1, np.int64)
+        places = np.full(len(rows), -1, np.int64)
         row = 0
         error: Exception | None = None
         try:
-            while row < len(queues):
-                stop = self._append_piece(records, row, host_flags, queue_offsets, places, now)
-                self._settle(names, queues[row:stop], int(places[stop - 1]), now)
+            while row < len(rows):
+                stop = self._append_piece(rows, row, queue_offsets, places, now)
+                self._settle(rows.queues, rows.queue_codes[row:stop], int(places[stop - 1]), now)
                 row = stop
         except Exception as failure:  # noqa: BLE001 - told by the result, beside the rows that are in the log
             # The rows before have their places, and their put is told so; the rest has taken none (invariant 6).
@@ -261,32 +200,38 @@ class CommitLogWriter:
         self._unsettled = False
 
     def _append_piece(
-        self,
-        records: EncodedRecords,
-        row: int,
-        host_flags: int,
-        queue_offsets: Int64Array,
-        places: Int64Array,
-        now: int,
+        self, rows: QueuedRecords, row: int, queue_offsets: Int64Array, places: Int64Array, now: int
     ) -> int:
         """Append the records from ``row`` on that fit into one file, yet to be settled; the row behind them."""
-        starts = records.starts
-        begin = int(starts[row])
-        file = self._file_with_room(int(starts[row + 1]) - begin)
-        room = file.capacity - file.wrote_position - FILLER_SIZE
-        stop = int(np.searchsorted(starts, begin + room, side="right")) - 1
-        places[row:stop] = starts[row:stop] - begin + file.base + file.wrote_position
-        patched = patch_late_fields(
-            EncodedRecords(records.data, starts[row : stop + 1]),
-            host_flags=host_flags,
-            queue_offsets=queue_offsets[row:stop],
-            physical_offsets=places[row:stop],
-            store_timestamps=np.full(stop - row, now, np.int64),
-        )
+        starts = rows.records.starts
+        file = self._file_with_room(int(starts[row + 1] - starts[row]))
+        end = file.base + file.wrote_position
+        piece = _placed(rows, row, file.capacity - file.wrote_position, end, queue_offsets, now)
+        assert piece is not None, "the file has room for the first one"
+        places[row : piece.stop] = piece.places
         self._unsettled = True
-        file.append(patched.data[begin : int(starts[stop])])
+        file.append(piece.data)
+        self._hand_over(rows, row, piece, queue_offsets, now)
         self.files.appended()
-        return stop
+        return piece.stop
+
+    def _hand_over(self, rows: QueuedRecords, row: int, piece: _Piece, queue_offsets: Int64Array, now: int) -> None:
+        """Tell dispatch of a piece that was written, which it does not look at before the log's end has moved."""
+        if rows.hints is None or piece.stop - row < LEAST_ROWS:
+            return
+        own = slice(row, piece.stop)
+        self.hand_over.add(
+            HandedRecords(
+                piece.places,
+                int(piece.places[0]) + len(piece.data),
+                rows.queues,
+                rows.queue_codes[own].astype(np.int32),
+                queue_offsets[own],
+                now,
+                rows.host_flags,
+                rows.hints.part(row, piece.stop),
+            )
+        )
 
     def append_frame(self, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]) -> AppendedFrame:
         """Append a record to ``queue`` and all blocks behind it, so that all of it is in the log or nothing.
@@ -340,37 +285,30 @@ class CommitLogWriter:
 
     def _write_block(self, space: FrameSpace, block: StagedBlock, offsets: dict[tuple[str, int], int], now: int) -> int:
         """Write a block's records, each with its place and its queue offset; where the last one starts."""
-        starts, codes = block.records.starts, block.queue_codes
         largest = int(block.records.sizes.max())
         if largest > self.largest_record:
             raise InvalidValue(
                 f"A record takes {largest} bytes; with files of {self.files.file_size} bytes at most "
                 f"{self.largest_record} fit."
             )
+        codes = block.queue_codes
         bases = np.array([offsets.setdefault(name, self._queue_offset(name)) for name in block.queues], np.int64)
         queue_offsets = bases[codes] + _ranks(codes, len(bases))
         for name, count in zip(block.queues, np.bincount(codes, minlength=len(bases)).tolist(), strict=True):
             offsets[name] += count
-        row = place = 0
+        row = last = 0
         while row < len(block):
-            begin = int(starts[row])
-            stop = int(np.searchsorted(starts, begin + space.room - FILLER_SIZE, side="right")) - 1
-            if stop <= row:
+            piece = _placed(block, row, space.room, space.position, queue_offsets, now)
+            if piece is None:
                 space.end_file(encode_filler(space.room))
                 continue
-            places = starts[row:stop] - begin + space.position
-            patched = patch_late_fields(
-                EncodedRecords(block.records.data, starts[row : stop + 1]),
-                host_flags=block.host_flags,
-                queue_offsets=queue_offsets[row:stop],
-                physical_offsets=places,
-                store_timestamps=np.full(stop - row, now, np.int64),
-            )
-            space.write(patched.data[begin : int(starts[stop])])
-            row, place = stop, int(places[-1])
-        return place
+            space.write(piece.data)
+            self._hand_over(block, row, piece, queue_offsets, now)
+            row, last = piece.stop, int(piece.places[-1])
+        return last
 
     def _discard(self, space: FrameSpace) -> None:
+        self.hand_over.drop_from(space.start)
         try:
             space.discard()
         except BaseException as error:
@@ -393,3 +331,29 @@ def _ranks(queues: Int64Array, count: int) -> Int64Array:
     ranks = np.empty(len(queues), np.int64)
     ranks[order] = np.arange(len(queues)) - np.repeat(np.cumsum(counts) - counts, counts)
     return ranks
+
+
+class _Piece(NamedTuple):
+    """Records that are written in one go: the row behind them, where each belongs, and their bytes."""
+
+    stop: int
+    places: Int64Array
+    data: ByteArray
+
+
+def _placed(rows: QueuedRecords, row: int, room: int, begin: int, queue_offsets: Int64Array, now: int) -> _Piece | None:
+    """The records from ``row`` on that fit into a file's last ``room`` bytes, at ``begin``, with their late fields."""
+    starts = rows.records.starts
+    first = int(starts[row])
+    stop = int(np.searchsorted(starts, first + room - FILLER_SIZE, side="right")) - 1
+    if stop <= row:
+        return None
+    places = starts[row:stop] - first + begin
+    patched = patch_late_fields(
+        EncodedRecords(rows.records.data, starts[row : stop + 1]),
+        host_flags=rows.host_flags,
+        queue_offsets=queue_offsets[row:stop],
+        physical_offsets=places,
+        store_timestamps=np.full(stop - row, now, np.int64),
+    )
+    return _Piece(stop, places, patched.data[first : int(starts[stop])])

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from commitlog.errors import CorruptIndex, FileChanged, InvalidValue, UnsupportedStore
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
-from commitlog.files.writable_mapped_file import new_file
+from commitlog.files.whole_file import new_file
 from commitlog.format.index_file import (
     ENTRY_SIZE,
     HEADER_SIZE,

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from commitlog.errors import CorruptIndex, FileChanged, InvalidValue, StoreClosed, UnsupportedStore
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
-from commitlog.files.writable_mapped_file import TEMPORARY_SUFFIX
+from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.format.index_file import DEFAULT_ENTRY_CAPACITY, DEFAULT_SLOT_COUNT, IndexHeader, file_size
 from commitlog.log.index_file_writer import IndexFileWriter
 from commitlog.log.index_service import INDEX_NAME_DIGITS, IndexFile, is_index_file_name
@@ -29,6 +29,8 @@ __all__ = ["IndexWriter"]
 
 # What a file that cannot be right raises when it is opened or looked into.
 _DAMAGE = (CorruptIndex, FileChanged, UnsupportedStore)
+# So many of the newest files are asked for their number of slots when an index is opened that was closed cleanly.
+_TELLING = 2
 
 
 class IndexWriter:
@@ -90,7 +92,9 @@ class IndexWriter:
             names = self._prepare()
             end = -1
             for position, name in enumerate(names):
-                header = self._look_into(name)
+                # Of files that follow one another the newest tells their geometry, or the one before it while it has
+                # few entries itself.
+                header = self._look_into(name, slots=len(names) - position <= _TELLING)
                 if header is not None:
                     end = max(end, header.end_physical_offset)
                 elif position == len(names) - 1:
@@ -115,15 +119,21 @@ class IndexWriter:
     def _file_path(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def _look_into(self, name: str) -> IndexHeader | None:
-        """The header of a file in which slots lead to entries; None when it has none. One of ``_DAMAGE``."""
+    def _look_into(self, name: str, *, slots: bool = True, spread: bool = False) -> IndexHeader | None:
+        """The header of a file; None when it has no entries. One of ``_DAMAGE``.
+
+        ``slots``: look whether its slots lead to its entries, and learn how many there are. ``spread``: to entries of
+        all parts of the file.
+        """
         file = MappedFile.open(self._file_path(name), 0)
         if file.size == 0:
             file.close()  # RocketMQ makes a file first, and gives it its size then
             return None
         reader = IndexFile(file, self._slots_by_size)
         try:
-            return None if reader.slot_count() is None else reader.header()
+            if reader.header().index_count <= 1 or (slots and reader.slot_count(spread=spread) is None):
+                return None
+            return reader.header()
         finally:
             reader.close()
 
@@ -226,7 +236,7 @@ class IndexWriter:
         end = 0
         for position, name in enumerate(names):
             try:
-                header = self._look_into(name)
+                header = self._look_into(name, spread=True)
             except _DAMAGE:
                 self.damaged = True
                 return position

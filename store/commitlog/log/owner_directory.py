@@ -55,7 +55,10 @@ class OwnerDirectory:
         for directory in reversed(missing):
             with contextlib.suppress(FileExistsError):  # somebody else is about to make the same store
                 disk.make_directory(directory)
-            disk.sync_directory(os.path.dirname(directory))
+            # The store's own name is for ``prepare`` to sync: that takes its time, and until the lock is in the
+            # directory readers find no store there.
+            if directory != path:
+                disk.sync_directory(os.path.dirname(directory))
         if missing or not disk.list_names(path):
             return
         check_store_directory(path)

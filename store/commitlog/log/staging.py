@@ -26,7 +26,7 @@ from commitlog.batch import BatchId, StagedFile
 from commitlog.errors import CorruptStaging, InvalidValue, StagingLost, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
 from commitlog.format.checksum import crc32
-from commitlog.format.message_encode import EncodedMessages, queues_of
+from commitlog.format.message_encode import EncodedMessages
 from commitlog.format.staged_block import (
     BLOCK_HEAD_SIZE,
     StagedBlock,
@@ -75,9 +75,9 @@ class StagedWriter:
         """Stage records whose queues are known. ``StoreIOError``."""
         if not len(encoded.rows):
             return
-        codes, queues = queues_of(encoded)
-        crc = crc32(encoded.records.data.data)
-        block = StagedBlock(encoded.records, encoded.host_flags, queues, codes, crc)
+        queued = encoded.queued()
+        crc = crc32(queued.records.data.data)
+        block = StagedBlock(queued.records, queued.host_flags, queued.queues, queued.queue_codes, queued.hints, crc)
         head, data = encode_block(block)
         try:
             disk.write_at(self._descriptor, head, self._size)
@@ -235,15 +235,15 @@ def remove_files(store_path: str, files: Iterable[StagedFile]) -> None:
         if _is_own(store_path, os.path.dirname(staged.path)):
             with contextlib.suppress(OSError):
                 disk.unlink(path)
-            _remove_empty(os.path.dirname(path))
-            _remove_empty(os.path.dirname(os.path.dirname(path)))
+            _remove_empty(store_path, os.path.dirname(staged.path))
+            _remove_empty(store_path, os.path.dirname(os.path.dirname(staged.path)))
 
 
 def remove_batch(store_path: str, batch: BatchId) -> None:
     """Remove what is staged for one version of an application, as far as that goes."""
     directory = os.path.join(STAGING, _directory_name(batch.app_id))
     _remove_version(store_path, os.path.join(directory, str(batch.version)))
-    _remove_empty(os.path.join(store_path, directory))
+    _remove_empty(store_path, directory)
 
 
 def remove_up_to(store_path: str, batch: BatchId) -> None:
@@ -256,7 +256,7 @@ def remove_up_to(store_path: str, batch: BatchId) -> None:
     for name in names:
         if name.isascii() and name.isdigit() and int(name) <= batch.version:
             _remove_version(store_path, os.path.join(directory, name))
-    _remove_empty(os.path.join(store_path, directory))
+    _remove_empty(store_path, directory)
 
 
 def _is_own(store_path: str, directory: str) -> bool:
@@ -276,12 +276,13 @@ def _remove_version(store_path: str, own_directory: str) -> None:
     with contextlib.suppress(OSError, StoreAccessDenied):
         for name in disk.list_names(directory):
             disk.unlink(os.path.join(directory, name))
-    _remove_empty(directory)
+    _remove_empty(store_path, own_directory)
 
 
-def _remove_empty(directory: str) -> None:
-    with contextlib.suppress(OSError):
-        disk.remove_directory(directory)
+def _remove_empty(store_path: str, own_directory: str) -> None:
+    if _is_own(store_path, own_directory):
+        with contextlib.suppress(OSError):
+            disk.remove_directory(os.path.join(store_path, own_directory))
 
 
 def _directory_name(app_id: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from commitlog.errors import NotAStore, StoreNotFound, UnsupportedStore
 from commitlog.files import disk
@@ -22,12 +23,14 @@ __all__ = ["check_store_directory", "check_topic_kind"]
 _DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX)
 _FILES = (CHECKPOINT, ABORT, LOCK)
 _FILE_NAME_DIGITS = (20, 17)  # of the log and the queues, of the index
+# The first owner of a store makes its directory and then, at once, the lock in it: how often to look at an empty one.
+_LOOK_AGAIN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02)
 
 
 def check_store_directory(path: str) -> None:
     """Return for a store directory of the default kind; raise the ``StoreOpenError`` that fits for anything else."""
     try:
-        names = set(disk.list_names(path))
+        names = _listed(path)
     except FileNotFoundError:
         raise StoreNotFound(f"There is no store at {path}: no such directory.", path=path) from None
     except NotADirectoryError:
@@ -48,6 +51,14 @@ def check_store_directory(path: str) -> None:
             except FileNotFoundError:
                 continue  # removed since the listing, or a link to nowhere: the same as not being there
     _refuse_other_kinds(path, names)
+
+
+def _listed(path: str) -> set[str]:
+    for pause in _LOOK_AGAIN_SECONDS:
+        if names := disk.list_names(path):
+            return set(names)
+        time.sleep(pause)
+    return set(disk.list_names(path))
 
 
 def _known() -> str:

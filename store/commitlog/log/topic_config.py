@@ -15,7 +15,6 @@ Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -27,7 +26,7 @@ from typing import Any
 
 from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
-from commitlog.files.writable_mapped_file import TEMPORARY_SUFFIX
+from commitlog.files.whole_file import replace_file
 from commitlog.paths import CONFIG, TOPICS_CONFIG, validate_new_topic
 
 __all__ = ["TopicConfig", "parse_topic_config"]
@@ -223,8 +222,8 @@ def _write(path: str, data: bytes, old: bytes | None) -> None:
             disk.sync_directory(os.path.dirname(directory))
         if old is not None:
             # A copy, not the old file renamed: there is no moment without a list.
-            _replace(path + _BACKUP_SUFFIX, old)
-        _replace(path, data)
+            replace_file(path + _BACKUP_SUFFIX, old)
+        replace_file(path, data)
         disk.sync_directory(directory)
     except PermissionError as error:
         raise StoreAccessDenied(
@@ -232,25 +231,6 @@ def _write(path: str, data: bytes, old: bytes | None) -> None:
         ) from error
     except OSError as error:
         raise StoreIOError("write", path=path, cause=error) from error
-
-
-def _replace(path: str, data: bytes) -> None:
-    """Let the name stand for a new, synced file. ``OSError``; then the name stands for what it did before."""
-    temporary = path + TEMPORARY_SUFFIX
-    if disk.exists(temporary):
-        disk.unlink(temporary)  # left by a crash
-    descriptor = disk.create_file(temporary)
-    try:
-        try:
-            disk.write_at(descriptor, data, 0)
-            disk.sync(descriptor)
-        finally:
-            disk.close(descriptor)
-        disk.rename(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            disk.unlink(temporary)
-        raise
 
 
 def _corrupt(path: str, offset: int, expected: object, found: object) -> CorruptConfig:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from commitlog.files import disk
-from commitlog.files.writable_mapped_file import TEMPORARY_SUFFIX
+from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.dispatch_request import DispatchRequests, index_entries
 from commitlog.format.record_scan import RecordScan

@@ -10,7 +10,7 @@ from commitlog.errors import FileChanged
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import MappedFileQueue
-from commitlog.files.writable_mapped_file import TEMPORARY_SUFFIX
+from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, Torn, Unwritten
 from commitlog.format.record_scan import RecordScan, Stop, scan_records

@@ -20,9 +20,9 @@ from commitlog.format.message_record import encode_message
 from commitlog.format.record import Record, decode_record
 from commitlog.format.staged_block import StagedBlock
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+from commitlog.log.append_results import AppendedFrame, LogFenced, QueueUnknown
 from commitlog.log.batch_frames import FoundFrame, frame_of
 from commitlog.log.batch_ledger import BatchLedger, load_ledger
-from commitlog.log.commit_log_writer import AppendedFrame, LogFenced, QueueUnknown
 from commitlog.log.staging import BlockBuffers, read_blocks, remove_up_to, staged_size
 from commitlog.message import PutMessageStatus
 from commitlog.paths import BATCH_TOPIC

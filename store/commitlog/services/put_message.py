@@ -27,7 +27,8 @@ from commitlog.format.properties import (
     encode_properties,
 )
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, has_queue_unit
-from commitlog.log.commit_log_writer import Appended, CommitLogWriter, LogFenced, QueueUnknown
+from commitlog.log.append_results import Appended, LogFenced, QueueUnknown
+from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.message import Message, MessageExtBrokerInner, PutMessageResult, PutMessageStatus
 from commitlog.paths import MAX_QUEUE_ID, refuse_batch_topic, validate_new_topic, validate_topic
 from commitlog.services.flush import GroupCommitService

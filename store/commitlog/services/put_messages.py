@@ -18,11 +18,12 @@ from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, InvalidValue, PutRefused
 from commitlog.format.message_chunks import message_chunks
 from commitlog.format.message_columns import Rows, check_message_schema, queue_columns
-from commitlog.format.message_encode import EncodedMessages, encode_messages, queues_of
+from commitlog.format.message_encode import EncodedMessages, encode_messages
 from commitlog.format.message_id import parse_host
 from commitlog.format.message_queues import resolve_queue_ids
 from commitlog.format.message_rules import MessageLimits, Refusal
-from commitlog.log.commit_log_writer import AppendedRows, CommitLogWriter, LogFenced, QueueUnknown
+from commitlog.log.append_results import AppendedRows, LogFenced, QueueUnknown
+from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.message import PutMessageStatus
 from commitlog.paths import validate_new_topic
 from commitlog.services.put_message import PutMessageService, PutRefusal
@@ -189,8 +190,7 @@ class PutMessagesService:
             self._refuse_long(encoded, too_long, first, rows)
             taken = np.delete(encoded.rows, too_long)
             encoded = self._encode(chunk.take(pa.array(taken)), topic, queue_ids[taken])
-        queues, names = queues_of(encoded)
-        appended = self._log.append_rows(encoded.records, encoded.host_flags, queues, names)
+        appended = self._log.append_rows(encoded.queued())
         if appended.written:
             rows.end = appended.end
         done = taken[encoded.rows[: appended.written]] + first

@@ -1,7 +1,8 @@
 """ReputMessageService: what the log has and the queues and the index do not have yet, brought to them.
 
-It reads the log itself rather than being told by the puts, so that dispatch after a crash, of another owner's messages,
-and of one's own are the same (invariant 1). It never reads further than readers may (invariant 3).
+It reads the log, so that dispatch after a crash, of another owner's messages, and of one's own are the same
+(invariant 1); of what was appended in bulk a moment ago it is told what it would read (``HandOver``). It never goes
+further than readers may (invariant 3).
 
 Source: RocketMQ ``store/DefaultMessageStore.java`` (``ReputMessageService``).
 """
@@ -12,6 +13,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -21,10 +23,11 @@ from commitlog.errors import CorruptRecord, StoreIOError
 from commitlog.files.writable_mapped_file import NO_SPACE
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 from commitlog.format.arrays import Int64Array
+from commitlog.format.dispatch_hints import IndexEntries
 from commitlog.format.dispatch_request import DispatchRequests, dispatch_requests, index_entries, units_by_queue
-from commitlog.format.record_scan import RecordScan
 from commitlog.log.batch_frames import FoundFrame, frames_in
 from commitlog.log.batch_gate import BatchGate
+from commitlog.log.hand_over import HandedRecords, HandOver
 from commitlog.log.index_writer import IndexWriter
 from commitlog.log.log_walk import BLOCK_SIZE, LogEnd, walk
 from commitlog.log.queue_writers import QueueWriters
@@ -51,7 +54,7 @@ Step: TypeAlias = Callable[[], None]
 class CommitLogDispatcher(Protocol):
     """One of those who get every record of the log, in order."""
 
-    def prepare(self, scan: RecordScan, requests: DispatchRequests) -> Step:
+    def prepare(self, requests: DispatchRequests, entries: Callable[[], IndexEntries]) -> Step:
         """Work out what to write. The step that is returned writes it."""
         ...
 
@@ -62,8 +65,8 @@ class BuildConsumeQueue:
     def __init__(self, queues: QueueWriters) -> None:
         self._queues = queues
 
-    def prepare(self, scan: RecordScan, requests: DispatchRequests) -> Step:
-        del scan
+    def prepare(self, requests: DispatchRequests, entries: Callable[[], IndexEntries]) -> Step:
+        del entries
         groups = list(units_by_queue(requests))
         return lambda: self._queues.append(groups)
 
@@ -74,11 +77,10 @@ class BuildIndex:
     def __init__(self, index: IndexWriter) -> None:
         self._index = index
 
-    def prepare(self, scan: RecordScan, requests: DispatchRequests) -> Step:
-        entries = index_entries(scan, requests)
-        rows = entries.rows
+    def prepare(self, requests: DispatchRequests, entries: Callable[[], IndexEntries]) -> Step:
+        hashes, rows = entries()
         offsets, times = requests.physical_offsets[rows], requests.store_timestamps[rows]
-        return lambda: self._put(entries.key_hashes, offsets, times)
+        return lambda: self._put(hashes, offsets, times)
 
     def _put(self, hashes: npt.NDArray[np.int32], offsets: Int64Array, times: Int64Array) -> None:
         if not len(hashes):
@@ -112,6 +114,7 @@ class ReputMessageService:
         on_dispatched: Callable[[], None],
         on_disk_full: Callable[[StoreIOError | None], None],
         gate: BatchGate,
+        hand_over: HandOver,
     ) -> None:
         self.reput_from = reput_from
         self.last_store_timestamp = 0
@@ -124,6 +127,7 @@ class ReputMessageService:
         self._on_dispatched = on_dispatched
         self._on_disk_full = on_disk_full
         self._gate = gate
+        self._hand_over = hand_over
         # The end of the last frame that was begun.
         self._frame_end = 0
         self._lock = threading.Lock()
@@ -185,9 +189,28 @@ class ReputMessageService:
         self._on_dispatched()
 
     def _blocks(self, limit: int, end: LogEnd) -> Generator[_Block, None, None]:
-        for scan in walk(self._files, self.reput_from, limit, end, check_crc=False):
+        """What is handed over, and between that what the log has."""
+        while end.offset < limit:
+            handed = self._hand_over.take(end.offset, limit)
+            if handed is None:
+                stop = self._hand_over.next_start(end.offset, limit)
+                yield from self._read_blocks(stop, end)
+                if end.offset < stop:
+                    return
+            else:
+                end.offset = handed.end
+                yield self._handed_block(handed)
+
+    def _handed_block(self, handed: HandedRecords) -> _Block:
+        requests, entries = handed.requests()
+        steps = [dispatcher.prepare(requests, lambda: entries) for dispatcher in self._dispatchers]
+        return _Block(handed.end, handed.store_timestamp, [], steps)
+
+    def _read_blocks(self, limit: int, end: LogEnd) -> Generator[_Block, None, None]:
+        for scan in walk(self._files, end.offset, limit, end, check_crc=False):
             requests = dispatch_requests(scan, self._delay_levels_ms)
-            steps = [dispatcher.prepare(scan, requests) for dispatcher in self._dispatchers]
+            entries = partial(index_entries, scan, requests)
+            steps = [dispatcher.prepare(requests, entries) for dispatcher in self._dispatchers]
             yield _Block(end.offset, int(requests.store_timestamps[-1]), frames_in(scan, requests), steps)
 
     def _refuse(self, end: LogEnd) -> None:

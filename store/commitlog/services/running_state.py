@@ -6,8 +6,11 @@ Source: RocketMQ ``store/RunningFlags.java``.
 from __future__ import annotations
 
 import enum
+import errno
 import threading
 from collections.abc import Callable
+
+from commitlog.errors import CommitLogError, StoreIOError
 
 __all__ = ["RunningFlags", "RunningState"]
 
@@ -63,6 +66,14 @@ class RunningState:
         if self.on_fence is not None:
             self.on_fence()
 
+    def refuse_failed(self, path: str) -> None:
+        """Raise what fenced the store, if anything did; a ``StoreIOError`` of ``path`` for what is no error of ours."""
+        failure = self.failure
+        if isinstance(failure, CommitLogError):
+            raise failure
+        if failure is not None:
+            raise StoreIOError("go on with", path=path, cause=OSError(errno.EIO, _told(failure))) from failure
+
     def set_disk_full(self, why: str | None) -> None:
         """Take no puts because of a disk that is full, as ``why`` says; None when it is not (any more)."""
         with self._lock:
@@ -100,12 +111,15 @@ class RunningState:
         if self.closed:
             self.refusal = "The store is closed."
         elif self.failure is not None:
-            # An interrupt has no text of its own.
-            why = str(self.failure) or repr(self.failure)
-            self.refusal = f"The store takes no more messages until it is opened again: {why}"
+            self.refusal = f"The store takes no more messages until it is opened again: {_told(self.failure)}"
         elif self.flags & RunningFlags.DISK_FULL:
             self.refusal = f"The disk is full; messages are taken again once there is space. {self._disk_full}"
         elif self.flags & RunningFlags.NOT_WRITEABLE:
             self.refusal = "The store was set to take no messages."
         else:
             self.refusal = None
+
+
+def _told(failure: BaseException) -> str:
+    """What there is to say of a failure: an interrupt has no text of its own."""
+    return str(failure) or type(failure).__name__

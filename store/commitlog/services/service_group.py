@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -44,6 +43,7 @@ class ServiceGroup:
             on_dispatched,
             self.watermark.dispatch_full,
             log.gate,
+            log.writer.hand_over,
         )
         self.reput.last_store_timestamp = log.writer.last_store_timestamp
         self._committer: CommitRealTimeService | None = None
@@ -110,12 +110,7 @@ class ServiceGroup:
 
     def _refuse_failed(self) -> None:
         """Do nothing more for a store that is fenced: the next sync would say that all is well (invariants 2 and 7)."""
-        failure = self._state.failure
-        if isinstance(failure, CommitLogError):
-            raise failure
-        if failure is not None:
-            cause = OSError(errno.EIO, str(failure))
-            raise StoreIOError("go on with", path=self._log.files.path, cause=cause) from failure
+        self._state.refuse_failed(self._log.files.path)
 
     def flush_log_to(self, end: int) -> None:
         """Return when the log is on the device up to there. ``StoreIOError``; the store is fenced then."""

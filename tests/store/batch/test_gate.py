@@ -15,7 +15,7 @@ from commitlog.files import disk
 from commitlog.log.batch_gate import NOTHING_HIDDEN, BatchGate, GateReader, GateState, hidden_from
 from commitlog.log.queue_writers import QueueWriters
 from tests.crash.workloads import kill
-from tests.store.batch.test_transaction import commit
+from tests.store.batch.batches import commit
 from tests.store.owner.owned_store import open_store, put_ok
 
 __all__: list[str] = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 import threading
@@ -13,49 +11,13 @@ import pyarrow as pa
 import pytest
 
 from commitlog import BatchId, MessageStore, StoreReader
-from commitlog.errors import (
-    BatchConflict,
-    CorruptConfig,
-    CorruptStaging,
-    InvalidValue,
-    PutRefused,
-    StagingLost,
-    StoreClosed,
-    StoreIOError,
-)
-from commitlog.log.staging import StagedWriter
+from commitlog.errors import InvalidValue, PutRefused, StoreClosed
 from commitlog.paths import BATCH_TOPIC
+from tests.store.batch.batches import bodies, commit, expected, table
 from tests.store.owner.owned_store import SYNC, open_store, put_ok
 from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
-
-
-def table(name: str, count: int = 30) -> pa.Table:
-    """Rows for three queues; each body says which batch and row it is."""
-    bodies = pa.array([f"{name}-{row}".encode() * 20 for row in range(count)], pa.binary())
-    return pa.table({"body": bodies, "queueId": pa.array([row % 3 for row in range(count)], pa.int32())})
-
-
-def commit(store: MessageStore, version: int, *, app: str = "loader", fingerprint: str = "", count: int = 30) -> bool:
-    """Commit a batch; whether it was written now."""
-    with store.transaction(app, version, fingerprint) as batch:
-        batch.put_messages(table(f"{app}{version}{fingerprint}", count), topic="orders")
-    assert batch.result is not None
-    return not batch.result.already_there
-
-
-def bodies(path: Path) -> list[bytes]:
-    """Bodies of all queues, queue by queue."""
-    with StoreReader.open(path) as reader:
-        queues = [queue for queue in reader.queues("orders") if queue.max_offset]
-        batches = [one for queue in queues for one in reader.read("orders", queue.queue_id, 0, verify_crc=True)]
-        return [body for one in batches for body in one["body"].to_pylist()]
-
-
-def expected(*names: str, count: int = 30) -> list[bytes]:
-    rows = [(row % 3, f"{name}-{row}".encode() * 20) for name in names for row in range(count)]
-    return [body for queue in range(3) for at, body in rows if at == queue]
 
 
 @pytest.mark.parametrize("reopened", [False, True])
@@ -135,39 +97,6 @@ def test_a_row_that_no_store_takes_gives_up_the_batch(tmp_path: Path, rows: dict
     assert list((tmp_path / "staging").rglob("*")) == []
 
 
-def test_the_same_version_with_other_contents_is_a_conflict(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        for version in (1, 2, 3):
-            assert commit(store, version, fingerprint=f"f{version}")
-        for version in (1, 2, 3):
-            assert not commit(store, version, fingerprint=f"f{version}"), "replayed"
-            with pytest.raises(
-                BatchConflict, match=f"batch {version} of 'loader'.*last batch in this store is 3"
-            ) as error:
-                commit(store, version, fingerprint="other")
-            assert (error.value.app_id, error.value.version, error.value.committed) == ("loader", version, 3)
-            assert "commitlog txn reset" in str(error.value)
-        with pytest.raises(BatchConflict, match="not among the frames"):
-            commit(store, 0, fingerprint="f0")
-        assert not commit(store, 0), "without a fingerprint, what is below the last version counts as there"
-        assert commit(store, 1, app="another"), "versions belong to an application"
-    assert_clean(tmp_path)
-
-
-def test_a_forgotten_application_begins_anew(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        commit(store, 9)
-        assert store.forget_batches("nobody") is None
-        forgotten = store.forget_batches("loader")
-        assert forgotten is not None
-        assert forgotten.batch.version == 9
-    with open_store(tmp_path) as store:
-        assert store.batches() == []
-        assert commit(store, 1)
-        assert [one.batch.version for one in store.batches()] == [1]
-    assert bodies(tmp_path) == expected("loader9", "loader1")
-
-
 def test_an_empty_batch_writes_nothing(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         with store.transaction("loader", 1) as batch:
@@ -178,64 +107,6 @@ def test_an_empty_batch_writes_nothing(tmp_path: Path) -> None:
             pass
         assert store.physical_bounds() == (0, 0)
         assert commit(store, 1)
-
-
-def test_the_ledger_is_built_from_the_log_when_its_file_is_gone(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        for app, version in (("a", 1), ("b", 4), ("a", 2)):
-            commit(store, version, app=app)
-        known = store.batches()
-    ledger = tmp_path / "config" / "batchLedger.json"
-    whole = ledger.read_bytes()
-    for left in (b"", whole[: len(whole) // 2], b'{"version": 99}', b"\xff"):
-        ledger.write_bytes(left)
-        with pytest.raises(CorruptConfig, match=r"ledger of batches.*batchLedger.json"), open_store(tmp_path) as store:
-            store.batches()
-    ledger.unlink()
-    with open_store(tmp_path) as store:
-        assert store.batches() == known
-        assert not commit(store, 2, app="a")
-    with StoreReader.open(tmp_path) as reader:
-        assert reader.batches() == known
-
-
-def test_the_ledger_remembers_applications_whose_frames_are_gone(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        commit(store, 3, app="idle", fingerprint="f")
-        for version in range(20):
-            commit(store, version)
-    for path in sorted((tmp_path / "commitlog").iterdir())[:2]:
-        path.unlink()
-    with open_store(tmp_path) as store:
-        assert {one.batch.app_id for one in store.batches()} == {"idle", "loader"}
-        assert not commit(store, 3, app="idle", fingerprint="f")
-        with pytest.raises(BatchConflict):
-            commit(store, 3, app="idle", fingerprint="g")
-        assert commit(store, 4, app="idle")
-
-
-def test_a_ledger_that_is_ahead_of_its_log_does_not_hide_what_is_missing(tmp_path: Path) -> None:
-    """The log was restored from a copy, its config directory was not."""
-    with open_store(tmp_path) as store:
-        commit(store, 1)
-    copy = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.parent.name != "config"}
-    with open_store(tmp_path) as store:
-        commit(store, 2)
-    for path in tmp_path.rglob("*"):
-        if path.is_file() and path.parent.name != "config":
-            path.write_bytes(copy[path]) if path in copy else path.unlink()
-    with open_store(tmp_path) as store:
-        assert commit(store, 2), "it is not in the log"
-    assert bodies(tmp_path) == expected("loader1", "loader2")
-
-
-def test_the_file_says_up_to_which_frame_it_speaks(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        for version in range(3):
-            commit(store, version)
-    content = json.loads((tmp_path / "config" / "batchLedger.json").read_text())
-    assert (content["version"], content["queueOffset"]) == (1, 3)
-    assert content["batches"]["loader"]["version"] == 2
 
 
 def test_batches_and_single_puts_of_many_threads_stand_side_by_side(tmp_path: Path) -> None:
@@ -262,62 +133,6 @@ def test_batches_and_single_puts_of_many_threads_stand_side_by_side(tmp_path: Pa
         wanted = expected(*(f"{app}{version}" for version in range(10)), count=60)
         assert own == wanted
     assert_clean(tmp_path)
-
-
-def test_staged_files_that_are_gone_or_changed_commit_nothing(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        batch = BatchId("loader", 1)
-        encoded = list(store._bulk.encoded(table("a"), "orders"))
-
-        def stage() -> tuple[Path, object]:
-            with StagedWriter(str(tmp_path), batch) as writer:
-                for one in encoded:
-                    writer.append(one)
-                staged = writer.finish()
-            return tmp_path / staged.path, staged
-
-        path, gone = stage()
-        path.unlink()
-        with pytest.raises(StagingLost, match=str(path)):
-            store.commit_batch(batch, [gone])  # type: ignore[list-item]
-        path, changed = stage()
-        data = bytearray(path.read_bytes())
-        for at in range(0, len(data), 97):
-            data[at] ^= 0x40
-            path.write_bytes(data)
-            with pytest.raises(CorruptStaging, match="Block"):
-                store.commit_batch(batch, [changed])  # type: ignore[list-item]
-            data[at] ^= 0x40
-        path.write_bytes(data[:-1])
-        with pytest.raises(CorruptStaging, match="Size"):
-            store.commit_batch(batch, [changed])  # type: ignore[list-item]
-        assert store.physical_bounds()[1] == 0
-        path.write_bytes(data)
-        assert store.commit_batch(batch, [changed]).rows == 30  # type: ignore[list-item]
-        assert not path.exists(), "what was staged is removed"
-    assert bodies(tmp_path) == expected("a")
-
-
-def test_what_was_staged_by_a_program_that_died_is_removed_by_the_next_commit(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        for version in (1, 2, 3):
-            StagedWriter(str(tmp_path), BatchId("loader", version), "orphan")
-        StagedWriter(str(tmp_path), BatchId("another", 1), "alive")
-        commit(store, 2)
-    left = {str(path.relative_to(tmp_path / "staging").parent) for path in (tmp_path / "staging").rglob("*-*")}
-    assert left == {"loader/3", "another/1"}
-
-
-@pytest.mark.parametrize("app", ["", ".", "..", "../../etc", "a/b", "a b", "ä" * 100, "x" * 600])
-def test_an_application_may_have_any_name_and_stays_in_the_staging_area(tmp_path: Path, app: str) -> None:
-    with open_store(tmp_path / "store") as store:
-        if not app:
-            with pytest.raises(InvalidValue, match="application"):
-                store.transaction(app, 1)
-            return
-        assert commit(store, 1, app=app)
-        assert not commit(store, 1, app=app)
-    assert os.listdir(tmp_path) == ["store"]
 
 
 @pytest.mark.parametrize(
@@ -365,24 +180,6 @@ def test_hosts_of_ipv6_do(tmp_path: Path) -> None:
     assert_clean(tmp_path)
 
 
-def test_nothing_is_removed_through_a_symbolic_link(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    (outside / "3").mkdir(parents=True)
-    kept = [outside / "file", outside / "3" / "file"]
-    for path in kept:
-        path.write_bytes(b"keep me")
-    with open_store(tmp_path / "store") as store:
-        staging = tmp_path / "store" / "staging"
-        (staging / "loader").mkdir(parents=True)
-        (staging / "loader" / "3").symlink_to(outside)
-        (staging / "another").symlink_to(outside)
-        assert commit(store, 4)
-        with pytest.raises(StoreIOError, match="symbolic link"):
-            commit(store, 3, app="another")
-        store.commit_batch(BatchId("another", 5), [])
-    assert all(path.exists() for path in kept)
-
-
 def test_a_transaction_of_which_a_put_failed_is_not_committed(tmp_path: Path) -> None:
     """A part of the refused table may have been staged."""
 
@@ -410,19 +207,6 @@ def test_a_transaction_that_is_given_up_leaves_what_others_staged(tmp_path: Path
         other.__exit__(KeyError, KeyError(), None)
         mine.__exit__(None, None, None)
     assert bodies(tmp_path) == expected("mine")
-
-
-def test_batches_of_no_application_leave_no_more_to_read_than_others(tmp_path: Path) -> None:
-    for _ in range(3):
-        with open_store(tmp_path) as store:
-            for _ in range(30):
-                with StagedWriter(str(tmp_path), BatchId("")) as writer:
-                    for one in store._bulk.encoded(table("a", 3), "orders"):
-                        writer.append(one)
-                    store.commit_batch(BatchId(""), [writer.finish()])
-            assert store.batches() == []
-    content = json.loads((tmp_path / "config" / "batchLedger.json").read_text())
-    assert content["queueOffset"] == 90
 
 
 def test_a_store_is_closed_while_the_interpreter_shuts_down(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from commitlog import Message, MessageStore, PutMessageStatus
-from commitlog.errors import FileChanged
+from commitlog.errors import FileChanged, StoreIOError
 from commitlog.files.writable_mapped_file import WritableMappedFile
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 from commitlog.format import message_chunks
@@ -55,6 +55,9 @@ def test_after_an_interrupt_half_way_no_queue_offset_is_given_twice(
         result = store.put_message(Message(topic="orders", body=b"behind"))
         assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert "KeyboardInterrupt" in result.reason
+        for refused in (store.flush, store.dispatch, lambda: store.wait_for_messages("orders", 0, 9)):
+            with pytest.raises(StoreIOError, match=r"go on with .*KeyboardInterrupt"):
+                refused()
     with open_store(tmp_path) as store:
         put_ok(store, body=b"behind")
         found = bodies(store)

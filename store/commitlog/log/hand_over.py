@@ -1,0 +1,116 @@
+"""What bulk puts and commits hand over to dispatch, so that it need not read the log again.
+
+docs/decisions/0009-dispatch-from-memory.md says why, and why nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog.format.arrays import Int64Array
+from commitlog.format.dispatch_hints import Hints, IndexEntries
+from commitlog.format.dispatch_request import DispatchRequests
+
+__all__ = ["LEAST_ROWS", "HandOver", "HandedRecords"]
+
+# Fewer are read from the log: a block of its own costs dispatch more than they do.
+LEAST_ROWS = 1024
+# Three million messages of a batch.
+_MOST_BYTES = 96 << 20
+
+
+class HandedRecords(NamedTuple):
+    """Records that stand one behind the other in the log, ``physical_offsets`` ascending to ``end``. Times are ms."""
+
+    physical_offsets: Int64Array
+    end: int
+    queues: list[tuple[str, int]]
+    queue_codes: npt.NDArray[np.int32]
+    queue_offsets: Int64Array
+    store_timestamp: int
+    host_flags: int
+    hints: Hints
+
+    @property
+    def start(self) -> int:
+        """The physical offset of the first one."""
+        return int(self.physical_offsets[0])
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        arrays = (self.physical_offsets, self.queue_codes, self.queue_offsets)
+        return sum(array.nbytes for array in arrays) + self.hints.size
+
+    def requests(self) -> tuple[DispatchRequests, IndexEntries]:
+        """What reading them from the log would give."""
+        count = len(self.physical_offsets)
+        hints = self.hints.worked_out()
+        topics = list(dict.fromkeys(topic for topic, _ in self.queues))
+        topic_codes = np.array([topics.index(topic) for topic, _ in self.queues], np.int32)
+        queue_ids = np.array([queue_id for _, queue_id in self.queues], np.int32)
+        requests = DispatchRequests(
+            physical_offsets=self.physical_offsets,
+            sizes=np.diff(self.physical_offsets, append=self.end).astype(np.int32),
+            queue_ids=queue_ids[self.queue_codes],
+            queue_offsets=self.queue_offsets,
+            store_timestamps=np.full(count, self.store_timestamp, np.int64),
+            sys_flags=np.full(count, self.host_flags, np.int32),
+            topic_codes=topic_codes[self.queue_codes],
+            tags_codes=hints.tags_codes.astype(np.int64),
+            topics=topics,
+        )
+        hashes, rows = hints.entries
+        return requests, IndexEntries(hashes, rows.astype(np.int64))
+
+
+class HandOver:
+    """Records on their way from puts to dispatch, in log order, as many as a bounded memory holds.
+
+    Puts add under the put lock, before the log's end moves behind what they add; one thread takes.
+    """
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._held: deque[HandedRecords] = deque()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def add(self, records: HandedRecords) -> None:
+        """Keep them if there is room; dispatch reads from the log what is not kept."""
+        size = records.size
+        with self._lock:
+            if self._size + size <= self._most_bytes:
+                self._held.append(records)
+                self._size += size
+
+    def drop_from(self, offset: int) -> None:
+        """Forget what begins at or behind a physical offset: it will not be in the log."""
+        with self._lock:
+            while self._held and self._held[-1].start >= offset:
+                self._size -= self._held.pop().size
+
+    def take(self, offset: int, limit: int) -> HandedRecords | None:
+        """The records that begin at a physical offset and end by ``limit``. What lies before is let go."""
+        with self._lock:
+            while self._held and self._held[0].start < offset:
+                self._let_go()
+            if not self._held or self._held[0].start != offset or self._held[0].end > limit:
+                return None
+            return self._let_go()
+
+    def next_start(self, offset: int, limit: int) -> int:
+        """Where the first records behind a physical offset begin; ``limit`` when that is not before it."""
+        with self._lock:
+            starts = (records.start for records in self._held)
+            return min(next((start for start in starts if start > offset), limit), limit)
+
+    def _let_go(self) -> HandedRecords:
+        records = self._held.popleft()
+        self._size -= records.size
+        return records

@@ -1,0 +1,56 @@
+"""What batch writes that nobody named left in the staging area.
+
+What is staged for an application goes with its next commit. A write without a name is an application of its own, which
+commits once; when its driver dies before that, nobody comes who would know that it is over. So its age decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+
+from commitlog.batch import BatchId
+from commitlog.errors import CommitLogError
+from commitlog.files import disk
+from commitlog.log.staging import remove_batch
+from commitlog.paths import STAGING, UNNAMED_WRITE_PREFIX
+
+__all__ = ["LEFT_OVER_AFTER_SECONDS", "remove_leftovers"]
+
+# Far longer than the tasks of a write leave its directory alone: seven days.
+LEFT_OVER_AFTER_SECONDS = 7 * 24 * 3600
+_UNNAMED_WRITE = re.compile(re.escape(UNNAMED_WRITE_PREFIX) + "[0-9a-f]{32}")
+
+
+def remove_leftovers(store_path: str, *, now: float) -> None:
+    """Remove what unnamed writes have staged and left alone for seven days before ``now`` (seconds since the epoch).
+
+    For the owner of the store. Nothing is raised, and what cannot be removed stays; nothing is touched through a
+    symbolic link (invariant 10). Were such a write alive after all, its commit would find ``StagingLost`` and write
+    nothing.
+    """
+    staging = os.path.join(store_path, STAGING)
+    with contextlib.suppress(OSError, CommitLogError):
+        if disk.is_symlink(staging):
+            return
+        for name in disk.list_names(staging):
+            if _UNNAMED_WRITE.fullmatch(name):
+                _remove_if_left(store_path, name, before=now - LEFT_OVER_AFTER_SECONDS)
+
+
+def _remove_if_left(store_path: str, name: str, *, before: float) -> None:
+    directory = os.path.join(store_path, STAGING, name)
+    with contextlib.suppress(OSError, CommitLogError):  # of one write; the others are looked at all the same
+        if not disk.is_symlink(directory) and _last_change(directory) < before:
+            remove_batch(store_path, BatchId(name))
+
+
+def _last_change(directory: str) -> float:
+    """When anything in it was written last, links not followed; seconds since the epoch."""
+    found = disk.modified_at(directory)
+    for name in disk.list_names(directory):
+        inner = os.path.join(directory, name)
+        is_own = disk.is_directory(inner) and not disk.is_symlink(inner)
+        found = max(found, _last_change(inner) if is_own else disk.modified_at(inner))
+    return found

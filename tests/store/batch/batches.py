@@ -1,0 +1,38 @@
+"""Batches of rows for three queues, committed, and the bodies that have to be there afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from commitlog import MessageStore, StoreReader
+
+__all__ = ["bodies", "commit", "expected", "table"]
+
+
+def table(name: str, count: int = 30) -> pa.Table:
+    """Rows for three queues; each body says which batch and row it is."""
+    bodies = pa.array([f"{name}-{row}".encode() * 20 for row in range(count)], pa.binary())
+    return pa.table({"body": bodies, "queueId": pa.array([row % 3 for row in range(count)], pa.int32())})
+
+
+def commit(store: MessageStore, version: int, *, app: str = "loader", fingerprint: str = "", count: int = 30) -> bool:
+    """Commit a batch; whether it was written now."""
+    with store.transaction(app, version, fingerprint) as batch:
+        batch.put_messages(table(f"{app}{version}{fingerprint}", count), topic="orders")
+    assert batch.result is not None
+    return not batch.result.already_there
+
+
+def bodies(path: Path) -> list[bytes]:
+    """Bodies of all queues, queue by queue."""
+    with StoreReader.open(path) as reader:
+        queues = [queue for queue in reader.queues("orders") if queue.max_offset]
+        batches = [one for queue in queues for one in reader.read("orders", queue.queue_id, 0, verify_crc=True)]
+        return [body for one in batches for body in one["body"].to_pylist()]
+
+
+def expected(*names: str, count: int = 30) -> list[bytes]:
+    rows = [(row % 3, f"{name}-{row}".encode() * 20) for name in names for row in range(count)]
+    return [body for queue in range(3) for at, body in rows if at == queue]

@@ -1,0 +1,102 @@
+"""Staged files: what they must be to be committed, and who removes which."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from commitlog import BatchId, StagedFile
+from commitlog.errors import CorruptStaging, InvalidValue, StagingLost, StoreIOError
+from commitlog.log.staging import StagedWriter, remove_batch, remove_files, remove_up_to
+from tests.store.batch.batches import bodies, commit, expected, table
+from tests.store.owner.owned_store import open_store
+
+__all__: list[str] = []
+
+
+def test_staged_files_that_are_gone_or_changed_commit_nothing(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        batch = BatchId("loader", 1)
+        encoded = list(store._bulk.encoded(table("a"), "orders"))
+
+        def stage() -> tuple[Path, object]:
+            with StagedWriter(str(tmp_path), batch) as writer:
+                for one in encoded:
+                    writer.append(one)
+                staged = writer.finish()
+            return tmp_path / staged.path, staged
+
+        path, gone = stage()
+        path.unlink()
+        with pytest.raises(StagingLost, match=str(path)):
+            store.commit_batch(batch, [gone])  # type: ignore[list-item]
+        path, changed = stage()
+        data = bytearray(path.read_bytes())
+        for at in range(0, len(data), 97):
+            data[at] ^= 0x40
+            path.write_bytes(data)
+            with pytest.raises(CorruptStaging, match="Block"):
+                store.commit_batch(batch, [changed])  # type: ignore[list-item]
+            data[at] ^= 0x40
+        path.write_bytes(data[:-1])
+        with pytest.raises(CorruptStaging, match="Size"):
+            store.commit_batch(batch, [changed])  # type: ignore[list-item]
+        assert store.physical_bounds()[1] == 0
+        path.write_bytes(data)
+        assert store.commit_batch(batch, [changed]).rows == 30  # type: ignore[list-item]
+        assert not path.exists(), "what was staged is removed"
+    assert bodies(tmp_path) == expected("a")
+
+
+def test_what_was_staged_by_a_program_that_died_is_removed_by_the_next_commit(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        for version in (1, 2, 3):
+            StagedWriter(str(tmp_path), BatchId("loader", version), "orphan")
+        StagedWriter(str(tmp_path), BatchId("another", 1), "alive")
+        commit(store, 2)
+    left = {str(path.relative_to(tmp_path / "staging").parent) for path in (tmp_path / "staging").rglob("*-*")}
+    assert left == {"loader/3", "another/1"}
+
+
+@pytest.mark.parametrize("app", ["", ".", "..", "../../etc", "a/b", "a b", "ä" * 100, "x" * 600])
+def test_an_application_may_have_any_name_and_stays_in_the_staging_area(tmp_path: Path, app: str) -> None:
+    with open_store(tmp_path / "store") as store:
+        if not app:
+            with pytest.raises(InvalidValue, match="application"):
+                store.transaction(app, 1)
+            return
+        assert commit(store, 1, app=app)
+        assert not commit(store, 1, app=app)
+    assert os.listdir(tmp_path) == ["store"]
+
+
+def test_nothing_is_removed_through_a_symbolic_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "3").mkdir(parents=True)
+    kept = [outside / "file", outside / "3" / "file"]
+    for path in kept:
+        path.write_bytes(b"keep me")
+    with open_store(tmp_path / "store") as store:
+        staging = tmp_path / "store" / "staging"
+        (staging / "loader").mkdir(parents=True)
+        (staging / "loader" / "3").symlink_to(outside)
+        (staging / "another").symlink_to(outside)
+        assert commit(store, 4)
+        with pytest.raises(StoreIOError, match="symbolic link"):
+            commit(store, 3, app="another")
+        store.commit_batch(BatchId("another", 5), [])
+    assert all(path.exists() for path in kept)
+
+
+def test_empty_directories_behind_a_symbolic_link_stay(tmp_path: Path) -> None:
+    """Invariant 10."""
+    outside = tmp_path / "outside"
+    (outside / "loader" / "1").mkdir(parents=True)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "staging").symlink_to(outside)
+    remove_batch(str(tmp_path / "store"), BatchId("loader", 1))
+    remove_up_to(str(tmp_path / "store"), BatchId("loader", 2))
+    remove_files(str(tmp_path / "store"), [StagedFile("staging/loader/1/rows", 1, 1, 0)])
+    assert (outside / "loader" / "1").is_dir()

@@ -1,0 +1,109 @@
+"""Files that are made or replaced as a whole: at every moment the name stands for one that is whole, or for none."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commitlog.files import disk
+from commitlog.files.whole_file import new_file, replace_file
+
+__all__: list[str] = []
+
+CALLS = ["create_file", "write_at", "sync", "rename", "sync_directory"]
+
+
+def fill(descriptor: int) -> None:
+    disk.write_at(descriptor, b"new", 0)
+
+
+def fail_at(patch: pytest.MonkeyPatch, call: str, turn: int = 0, error: BaseException | None = None) -> Sequence[Any]:
+    """Let one call fail; the list has an entry for each that was made."""
+    real, made = getattr(disk, call), []
+
+    def failing(*arguments: Any) -> Any:
+        made.append(arguments)
+        if len(made) == turn + 1:
+            raise error or OSError(errno.EIO, "injected")
+        return real(*arguments)
+
+    patch.setattr(disk, call, failing)
+    return made
+
+
+def test_a_file_has_its_name_once_it_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def noting(name: str) -> Any:
+        real = getattr(disk, name)
+
+        def call(*arguments: Any) -> Any:
+            calls.append(name)
+            return real(*arguments)
+
+        return call
+
+    for name in (*CALLS, "unlink"):
+        monkeypatch.setattr(disk, name, noting(name))
+    disk.close(new_file(str(tmp_path / "made"), fill))
+    assert calls == ["create_file", "write_at", "sync", "rename", "sync_directory"]
+    calls.clear()
+    (tmp_path / "made.tmp").write_bytes(b"left by a crash, and longer")
+    replace_file(str(tmp_path / "made"), b"newer", keep_as=str(tmp_path / "kept"))
+    assert calls == ["unlink", "create_file", "write_at", "sync", "rename", "rename"]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"made": b"newer", "kept": b"new"}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_new_file_that_could_not_be_made_leaves_nothing(tmp_path: Path, call: str) -> None:
+    """Nor its name, when that may not be on the device."""
+    with pytest.MonkeyPatch.context() as patch:
+        fail_at(patch, call)
+        with pytest.raises(OSError, match="injected"):
+            new_file(str(tmp_path / "made"), fill)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("keep_as", ["", "kept"])
+@pytest.mark.parametrize(("call", "turn"), [(call, 0) for call in CALLS[:-1]] + [("rename", 1)])
+def test_a_file_that_could_not_be_replaced_is_still_there(tmp_path: Path, call: str, turn: int, keep_as: str) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.MonkeyPatch.context() as patch:
+        made = fail_at(patch, call, turn)
+        failed = None
+        try:
+            replace_file(str(tmp_path / "file"), b"new", keep_as=str(tmp_path / keep_as) if keep_as else "")
+        except OSError as error:
+            failed = error
+    assert (failed is not None) == (len(made) > turn)
+    left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    if failed is None:
+        assert left == {"file": b"new"}
+    else:
+        # The file of before, under a name that is known.
+        assert left == {keep_as if turn else "file": b"old"}
+
+
+def test_an_interrupt_leaves_no_file_open(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    with pytest.MonkeyPatch.context() as patch:
+        fail_at(patch, "sync", error=KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            replace_file(str(tmp_path / "file"), b"new")
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_link_under_the_other_name_is_not_followed(tmp_path: Path) -> None:
+    """Invariant 10."""
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"not ours")
+    (tmp_path / "file.tmp").symlink_to(outside)
+    replace_file(str(tmp_path / "file"), b"new")
+    assert outside.read_bytes() == b"not ours"
+    assert not (tmp_path / "file").is_symlink()
