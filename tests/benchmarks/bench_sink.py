@@ -67,7 +67,7 @@ def _stage(store: Path, batch: BatchId, rows: pa.Table, size: int) -> StagedFile
                 born_host=_HOST,
                 store_host=_HOST,
                 queue_ids=queues,
-                unique_keys=unique_keys(b"bench", 0, first, len(rows)),
+                unique_keys=unique_keys(b"bench", batch.version, first, len(rows)),
             )
             writer.append(encoded)
             first += len(rows)

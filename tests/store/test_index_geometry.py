@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from commitlog import StoreReader
 from commitlog.errors import CorruptIndex, UnsupportedStore
+from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.format.index_file import (
     ENTRY_SIZE,
@@ -181,6 +182,35 @@ def test_damage_that_leaves_most_entries_alone_leaves_their_keys_findable(tmp_pa
     with pytest.raises(CorruptIndex, match="entry 1"):
         found(service, "k0")
     service.close()
+
+
+def test_damage_at_the_newest_entries_leaves_the_other_keys_findable(tmp_path: Path) -> None:
+    path = written(tmp_path, 1000, 4000, [(f"k{number}", number) for number in range(100)])
+    damaged(path, entry_offset(99, 1000), b"\xff" * ENTRY_SIZE)
+    service = IndexService(str(tmp_path))
+    assert found(service, "k50") == [50]
+    service.close()
+
+
+def test_a_key_that_most_messages_carry_costs_no_more_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From an old entry's slot the way to it would lead over all of the newer ones."""
+    reads: list[int] = []
+    plain = disk.read_at
+
+    def noting(descriptor: int, length: int, offset: int) -> bytes:
+        reads.append(offset)
+        return plain(descriptor, length, offset)
+
+    monkeypatch.setattr(disk, "read_at", noting)
+    counts = []
+    for keys in (1, 100):
+        path = written(tmp_path / str(keys), 1000, 4000, [(f"k{number % keys}", number) for number in range(300)])
+        index = IndexFile(MappedFile.open(str(path), 0), {})
+        reads.clear()
+        assert index.slot_count() == 1000
+        counts.append(len(reads))
+        index.close()
+    assert max(counts) < 40
 
 
 def test_a_damaged_file_of_the_usual_ratio_is_corrupt_and_nobody_is_told_to_delete_it(tmp_path: Path) -> None:

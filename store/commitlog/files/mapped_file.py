@@ -29,7 +29,8 @@ _RESIDENT_SIZE = 64 << 20
 class MappedFile:
     """A file opened for reading. ``base`` is the offset of its first byte in the queue of files."""
 
-    def __init__(self, path: str, base: int, descriptor: int) -> None:
+    def __init__(self, path: str, base: int, descriptor: int, identity: disk.FileIdentity | None = None) -> None:
+        """Takes over the descriptor. ``identity`` is what is known of the file already."""
         self.path = path
         self.base = base
         self._descriptor = descriptor
@@ -37,20 +38,24 @@ class MappedFile:
         # The stretch of the mapping whose pages may be in this process's memory.
         self._resident = (0, 0)
         self._populates = sys.platform == "linux"
-        self.identity = disk.identity(descriptor)
+        self.identity = disk.identity(descriptor) if identity is None else identity
 
     @classmethod
     def open(cls, path: str, base: int) -> MappedFile:
         return cls(path, base, disk.open_file(path))
 
+    def _opened(self) -> int:
+        """The descriptor, for as long as the file is not closed."""
+        return self._descriptor
+
     @property
     def size(self) -> int:
         """Bytes the file holds now."""
-        return disk.size_of(self._descriptor)
+        return disk.size_of(self._opened())
 
     def read(self, position: int, length: int) -> bytes:
         """``length`` bytes from ``position`` of the file, fewer at its end."""
-        return disk.read_at(self._descriptor, length, position)
+        return disk.read_at(self._opened(), length, position)
 
     def reach(self, start: int, stop: int) -> int:
         """``stop``, or where the file ends before it. ``FileChanged`` when it reached further since it was opened."""
@@ -69,7 +74,7 @@ class MappedFile:
         if size < stop:
             raise self._truncated(f"holds {size} bytes, {stop} were expected")
         if self._mapping is None or len(self._mapping) < stop:
-            self._mapping = disk.map_file(self._descriptor, size)
+            self._mapping = disk.map_file(self._opened(), size)
         self._reside(self._mapping, start, stop, populate=populate)
         return disk.mapped_bytes(self._mapping, start, stop)
 

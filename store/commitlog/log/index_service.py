@@ -48,7 +48,8 @@ INDEX_NAME_DIGITS = 17
 _SECOND_MS = 1000
 
 _SMALLEST_FILE = file_size(1, 1)
-# So many entries are looked up to tell whether a slot count is right, and so far their slots' chains are followed.
+# So many entries are looked up to tell whether a slot count is right, and so far their slots' chains are followed where
+# they are spread over the file.
 _SAMPLE = 32
 _LONGEST_LOOK = 64
 # A wrong slot count leads from a slot to one of the slot's own entries once in as many cases as there are slots; to so
@@ -127,23 +128,28 @@ class IndexFile:
     def _capacity(self, slots: int) -> int:
         return entry_capacity(self._size, slots) or 0
 
-    def slot_count(self) -> int | None:
+    def slot_count(self, *, spread: bool = False) -> int | None:
         """How many slots the file has; None as long as it has no entries.
 
-        It is inferred once. ``CorruptIndex`` or ``UnsupportedStore`` when the entries agree with no number of slots.
+        It is inferred once. ``spread``: from entries of all parts of the file, to meet damage anywhere in it, rather
+        than from the newest alone where those agree. ``CorruptIndex`` or ``UnsupportedStore`` when the entries agree
+        with no number of slots.
         """
         if self._slots is None:
             header = self.header()
             if header.index_count > 1:
-                self._slots = self._slots_by_size[self._size] = self._infer_slots(header)
+                self._slots = self._slots_by_size[self._size] = self._infer_slots(header, spread=spread)
         return self._slots
 
-    def _infer_slots(self, header: IndexHeader) -> int:
+    def _infer_slots(self, header: IndexHeader, *, spread: bool) -> int:
         usual = infer_slot_count(self._size)
         fitting = fitting_slot_counts(self._size, header)
         # A range tells at once whether it holds a number; for None it would go through all of its own.
         known = (usual, self._slots_by_size.get(self._size))
         likely = [slots for slots in known if slots is not None and slots in fitting]
+        for slots in likely:
+            if not spread and self._newest_agree(header, slots):
+                return slots
         for slots in likely:
             agreeing, looked_at = self._agreement(header, slots)
             if agreeing == looked_at or (agreeing >= _CONVINCING and 2 * agreeing > looked_at):
@@ -178,6 +184,28 @@ class IndexFile:
             found=f"{header.begin_physical_offset}, with which no number of slots agrees",
             advice=f"The file is damaged. {_NOT_LOST}",
         )
+
+    def _newest_agree(self, header: IndexHeader, slots: int) -> bool:
+        """Whether the slots lead to all of the newest entries if there are so many slots.
+
+        Before them in their chains stands nothing but each other. So this takes no more reads however many entries
+        there are, and however many of them have one key; from an older entry's slot the way may be long.
+        """
+        first = max(header.index_count - _SAMPLE, 1)
+        data = self._read(entry_offset(first, slots), (header.index_count - first) * ENTRY_SIZE)
+        heads: dict[int, int] = {}
+        for number in range(header.index_count - 1, first - 1, -1):
+            at = (number - first) * ENTRY_SIZE
+            entry = decode_entry(data[at : at + ENTRY_SIZE])
+            if not entry_could_be(header, number, entry):
+                return False
+            slot = entry.key_hash % slots
+            if slot not in heads:
+                heads[slot] = int.from_bytes(self._read(slot_offset(slot), SLOT_SIZE), "big", signed=True)
+            if heads[slot] != number:
+                return False
+            heads[slot] = entry.previous
+        return True
 
     def _agreement(self, header: IndexHeader, slots: int) -> tuple[int, int]:
         """To how many of a sample of entries the slots lead if there are so many slots, and how many were looked at."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,43 @@ def test_a_hole_between_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / f"{2 * _SIZE:020d}").write_bytes(b"x" * _SIZE)
     with pytest.raises(CorruptRecord, match=f"{_SIZE:020d}"):
         WritableMappedFileQueue(str(tmp_path), _SIZE).load()
+
+
+def test_a_file_is_opened_when_it_is_used_first_and_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for base in (0, _SIZE, 2 * _SIZE):
+        make_file(str(tmp_path / f"{base:020d}"), _SIZE)
+    opened: list[str] = []
+    plain = disk.open_for_writing
+
+    def noting(path: str) -> int:
+        opened.append(path)
+        return plain(path)
+
+    monkeypatch.setattr(disk, "open_for_writing", noting)
+    files = WritableMappedFileQueue(str(tmp_path), _SIZE)
+    files.load(aborted=False)
+    assert opened == []
+    found = files.find(_SIZE + 5)
+    assert found is not None
+    threads = [threading.Thread(target=found.read, args=(0, 5)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert opened == [str(tmp_path / f"{_SIZE:020d}")]
+    files.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        found.read(0, 5)
+
+
+def test_a_file_that_is_gone_when_it_is_used_is_an_error_with_its_name(tmp_path: Path) -> None:
+    make_file(str(tmp_path / f"{0:020d}"), _SIZE)
+    files = WritableMappedFileQueue(str(tmp_path), _SIZE)
+    files.load(aborted=False)
+    (tmp_path / f"{0:020d}").unlink()
+    with pytest.raises(StoreIOError, match=f"Cannot open .*{0:020d}"):
+        files.files[0].read(0, 5)
+    files.close()
 
 
 def test_an_empty_file_behind_a_hole_is_a_leftover(tmp_path: Path) -> None:
