@@ -20,8 +20,8 @@ __all__ = ["LEAST_ROWS", "HandOver", "HandedRecords"]
 
 # Fewer are read from the log: a block of its own costs dispatch more than they do.
 LEAST_ROWS = 1024
-# Three million messages of a batch.
-_MOST_BYTES = 96 << 20
+# Four million messages of a batch.
+_MOST_BYTES = 128 << 20
 
 
 class HandedRecords(NamedTuple):
