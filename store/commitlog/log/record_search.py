@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from commitlog.files.mapped_file import MappedFile
 from commitlog.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, Record, Torn, decode_record
 
@@ -40,8 +42,15 @@ def first_good_record(file: MappedFile, start: int, stop: int, file_end: int) ->
 
 def _places(data: bytes) -> Iterator[int]:
     """Where records could begin: four bytes before each magic code."""
+    if _is_zero(data):
+        return  # as most of what lies behind a log's end
     for magic in _MAGICS:
         hit = data.find(magic, 4)
         while hit >= 0:
             yield hit - 4
             hit = data.find(magic, hit + 1)
+
+
+def _is_zero(data: bytes) -> bool:
+    words = len(data) // 8 * 8
+    return not np.frombuffer(data, np.uint64, words // 8).any() and not any(data[words:])
