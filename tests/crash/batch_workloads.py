@@ -132,7 +132,7 @@ class BatchWorkload:
             self.steps(run)
             if not run.store._state.closed:
                 kill(run.store)
-        history = log_records(path)
+        history = log_records(path, recovered=not self.config.transient_store_pool_enable)
         batches = run.batches
         if self.config.transient_store_pool_enable:
             end = history[-1].end if history else 0

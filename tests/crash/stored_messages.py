@@ -33,8 +33,12 @@ class Stored(NamedTuple):
         return self.physical_offset + self.size
 
 
-def log_records(store: Path) -> list[Stored]:
-    """Every record of the log, up to its end. What stands behind the end is zero (invariant 4)."""
+def log_records(store: Path, *, recovered: bool = True) -> list[Stored]:
+    """Every record of the log, up to its end. What stands behind the end is zero (invariant 4).
+
+    Not yet where the store was ``recovered`` by nobody: a process that is killed loses what lies in the transient pool,
+    the head of a batch whose end is in the next file already, say.
+    """
     found: list[Stored] = []
     ended = False
     files = sorted(path for path in (store / "commitlog").iterdir() if path.name.isdigit())
@@ -52,7 +56,7 @@ def log_records(store: Path) -> list[Stored]:
                     ended = True
                 case other:
                     raise AssertionError(f"at {base + at} stands {other}")
-        assert not ended or not any(data[at:]), f"old bytes behind the log's end at {base + at}"
+        assert not ended or not recovered or not any(data[at:]), f"old bytes behind the log's end at {base + at}"
     return found
 
 

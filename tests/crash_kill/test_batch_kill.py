@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytest
 from commitlog import MessageStore, MessageStoreConfig, StoreReader
 from tests.crash_kill.batch_writer import APP, QUEUES, SMALL, TOPIC, bodies_of, ends_after
 from tests.support.clean_store import assert_clean
+from tests.support.readable import readable
 
 __all__: list[str] = []
 
@@ -44,7 +44,7 @@ class Writers:
         assert self._process.stdout is not None
         until = time.monotonic() + timeout
         while b"\n" not in self._output:
-            if not select.select([self._process.stdout], [], [], max(until - time.monotonic(), 0))[0]:
+            if not readable(self._process.stdout, max(until - time.monotonic(), 0)):
                 return None
             data = os.read(self._process.stdout.fileno(), 1 << 16)
             assert data, "the process that starts writers is gone"

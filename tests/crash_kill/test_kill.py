@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from commitlog import MessageStore, StoreReader
 from tests.crash_kill.writer import QUEUES, TOPIC, body_of
 from tests.support.clean_store import assert_clean
+from tests.support.readable import readable
 
 __all__: list[str] = []
 
@@ -41,11 +41,11 @@ class Killer:
         assert process.stdout is not None
         assert process.stderr is not None
         after = self._chance.choice([0.0, 0.001, 0.01, 0.05, 0.1, 0.2]) * self._chance.random()
-        select.select([process.stdout], [], [], 30)  # it has said that it is open; some are killed before
+        readable(process.stdout, 30)  # it has said that it is open; some are killed before
         time_to_write = time.monotonic() + after
         lines = b""
         while (left := time_to_write - time.monotonic()) > 0:
-            if select.select([process.stdout], [], [], left)[0]:
+            if readable(process.stdout, left):
                 lines += os.read(process.stdout.fileno(), 1 << 16)
         process.send_signal(signal.SIGKILL)
         with process:

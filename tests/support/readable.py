@@ -1,0 +1,17 @@
+"""Waiting for a pipe."""
+
+from __future__ import annotations
+
+import selectors
+from typing import IO, Any
+
+__all__ = ["readable"]
+
+
+def readable(stream: IO[Any] | None, timeout: float) -> bool:
+    """Whether there is something to read, or the end, within so many seconds. Any descriptor will do: ``select`` takes
+    none above 1,023, which a long run of tests may reach."""
+    assert stream is not None
+    with selectors.PollSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        return bool(selector.select(timeout))
