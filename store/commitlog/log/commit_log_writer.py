@@ -326,7 +326,8 @@ def _ranks(queues: Int64Array, count: int) -> Int64Array:
     """How many rows of the same queue stand before each row."""
     if count == 1:
         return np.arange(len(queues))
-    order = np.argsort(queues, kind="stable")
+    # Of two bytes numpy's stable sort is a radix sort: several times faster than that of eight.
+    order = np.argsort(queues.astype(np.uint16) if count <= 1 << 16 else queues, kind="stable")
     counts = np.bincount(queues, minlength=count)
     ranks = np.empty(len(queues), np.int64)
     ranks[order] = np.arange(len(queues)) - np.repeat(np.cumsum(counts) - counts, counts)
