@@ -29,7 +29,7 @@ def new_file(path: str, prepare: Callable[[int], None]) -> int:
         disk.rename(made, path)
         made = path
         disk.sync_directory(os.path.dirname(path))
-    except OSError:
+    except BaseException:
         disk.close(descriptor)
         # Also under its own name: with that not on the device, the file is not to be used.
         _remove_quietly(made)

@@ -109,14 +109,19 @@ class WritableMappedFile(MappedFile):
             with self._opening:
                 if self._descriptor == _UNOPENED:
                     try:
-                        self._descriptor = disk.open_for_writing(self.path)
+                        descriptor = disk.open_for_writing(self.path)
                     except OSError as error:
                         raise StoreIOError("open", path=self.path, cause=error) from error
+                    if disk.identity(descriptor) != self.identity:
+                        disk.close(descriptor)
+                        cause = OSError(errno.ESTALE, "another file has taken its place, or it has another size")
+                        raise StoreIOError("open", path=self.path, cause=cause)
+                    self._descriptor = descriptor
         return self._descriptor
 
     def close(self) -> None:
         with self._opening:
-            if self._descriptor != _UNOPENED:
+            if self._descriptor not in (_UNOPENED, _CLOSED):
                 super().close()
             self._descriptor = _CLOSED
 

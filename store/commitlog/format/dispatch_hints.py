@@ -6,6 +6,8 @@ The properties may come from the log (``dispatch_request``), or straight from wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -13,14 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog.format.arrays import BoolArray, Int64Array
+from commitlog.format.arrays import BoolArray, Int32Array, Int64Array
 from commitlog.format.java_hash import index_key_hashes, tags_codes
 from commitlog.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 from commitlog.format.property_groups import PropertyGroups
 
 __all__ = ["DispatchHints", "Hints", "IndexEntries", "PropertyHints", "key_entries"]
-
-Int32Array = npt.NDArray[np.int32]
 
 
 class IndexEntries(NamedTuple):
@@ -50,13 +50,10 @@ class DispatchHints(NamedTuple):
         entries = IndexEntries(hashes[lowest:highest], rows[lowest:highest] - first)
         return DispatchHints(self.tags_codes[first:stop], entries)
 
-    def worked_out(self) -> DispatchHints:
-        """These."""
-        return self
 
-
-class PropertyHints(NamedTuple):
-    """Hints that are yet to be worked out, of records with these property strings, in log order.
+@dataclass(frozen=True)
+class PropertyHints:
+    """Hints that are worked out when they are asked for, of records with these property strings, in log order.
 
     All of them are dispatched, and none is delayed.
     """
@@ -74,13 +71,24 @@ class PropertyHints(NamedTuple):
         """Those of the records ``[first, stop)``."""
         return PropertyHints(self.properties[first:stop], self.topics, self.topic_codes[first:stop])
 
-    def worked_out(self) -> DispatchHints:
-        """The hints."""
+    @cached_property
+    def _groups(self) -> PropertyGroups:
+        return PropertyGroups(self.properties.cast(pa.binary()))
+
+    @cached_property
+    def tags_codes(self) -> Int32Array:
+        """A tags code of each record."""
         if not len(self.properties):
-            return DispatchHints(np.zeros(0, np.int32), IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64)))
-        groups = PropertyGroups(self.properties.cast(pa.binary()))
-        entries = key_entries(groups, self.topics, self.topic_codes, np.ones(len(self.properties), np.bool_))
-        return DispatchHints(tags_codes(groups.text(TAGS)).astype(np.int32), entries)
+            return np.zeros(0, np.int32)
+        return tags_codes(self._groups.text(TAGS)).astype(np.int32)
+
+    @cached_property
+    def entries(self) -> IndexEntries:
+        """The entries of all their keys."""
+        if not len(self.properties):
+            return IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64))
+        everyone = np.ones(len(self.properties), np.bool_)
+        return key_entries(self._groups, self.topics, self.topic_codes, everyone)
 
 
 Hints: TypeAlias = DispatchHints | PropertyHints

@@ -39,7 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog.format import sys_flag
-from commitlog.format.arrays import BoolArray, Int64Array
+from commitlog.format.arrays import BoolArray, Int32Array, Int64Array
 from commitlog.format.binary_gather import all_equal, gather_binary
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
 from commitlog.format.dispatch_hints import IndexEntries, key_entries
@@ -68,8 +68,6 @@ LIGHT_QUEUE_PREFIX = "%LMQ%"
 _LIGHT_QUEUE_SEPARATOR = ","
 # Messages of topics that begin so get no units in light queues, nor do those of SCHEDULE_TOPIC_XXXX.
 _NOT_SHARED_PREFIXES = ("%RETRY%", "rmq_sys_")
-
-Int32Array = npt.NDArray[np.int32]
 
 # The longest name of a directory.
 _LONGEST_NAME_BYTES = 255

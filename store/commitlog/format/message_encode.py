@@ -50,7 +50,7 @@ class EncodedMessages:
 
     ``rows``: each record's row in the input. ``topics`` and ``topic_codes``: the distinct topics, and each record's
     place among them. ``queue_ids``: -1 where none was given or chosen; the record holds the same. These are the
-    record's own topic and queue: those of the schedule for a delayed message.
+    record's own topic and queue: those of the schedule for a delayed message. ``properties``: as the records hold them.
     ``sharding_hashes``: see ``message_queues.sharding_hashes``. ``refusals`` are in the rows' order.
     """
 
@@ -62,7 +62,6 @@ class EncodedMessages:
     queue_ids: npt.NDArray[np.int32]
     sharding_hashes: Int64Array
     refusals: list[Refusal]
-    # The records' property strings.
     properties: pa.LargeBinaryArray
 
     def queued(self) -> QueuedRecords:

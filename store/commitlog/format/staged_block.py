@@ -26,11 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog.errors import InvalidValue
-from commitlog.format.arrays import ByteArray
+from commitlog.format.arrays import ByteArray, Int64Array
+from commitlog.format.binary_gather import strided_view
 from commitlog.format.checksum import crc32
 from commitlog.format.dispatch_hints import DispatchHints, IndexEntries
 from commitlog.format.queued_records import QueuedRecords
+from commitlog.format.record import HOST_FLAGS, MIN_RECORD_SIZE, field_offset
 from commitlog.format.record_encode import EncodedRecords
+from commitlog.paths import MAX_QUEUE_ID
 
 __all__ = ["BLOCK_HEAD_SIZE", "BlockHead", "StagedBlock", "decode_block", "decode_block_head", "encode_block"]
 
@@ -78,7 +81,7 @@ def encode_block(block: StagedBlock) -> tuple[bytes, ByteArray]:
     names, keys = json.dumps(block.queues).encode(), _NO_HINTS
     numbers = [block.records.sizes.astype(_NUMBER), block.queue_codes.astype(_NUMBER)]
     if block.hints is not None:
-        codes, (hashes, rows) = block.hints.worked_out()
+        codes, (hashes, rows) = block.hints.tags_codes, block.hints.entries
         numbers += [codes.view(_NUMBER), hashes.view(_NUMBER), rows.astype(_NUMBER)]
         keys = len(hashes)
     meta = names + b"".join(array.tobytes() for array in numbers)
@@ -95,6 +98,7 @@ def decode_block_head(data: bytes) -> BlockHead:
     head = BlockHead(*fields)
     sane = head.rows <= _MOST_ROWS and head.records_size <= _MOST_BYTES and head.names_size <= _MOST_BYTES
     sane &= head.keys <= _MOST_ROWS or head.keys == _NO_HINTS
+    sane &= not head.host_flags & ~HOST_FLAGS
     if magic != _MAGIC or not sane:
         raise InvalidValue(f"{data[:BLOCK_HEAD_SIZE].hex()}, which is no block's head")
     return head
@@ -106,7 +110,7 @@ def decode_block(head: BlockHead, meta: bytes, records: ByteArray) -> StagedBloc
         raise InvalidValue("another checksum of names and sizes")
     try:
         queues = [(str(topic), int(queue_id)) for topic, queue_id in json.loads(meta[: head.names_size])]
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidValue(f"names of queues that cannot be read ({error})") from error
     numbers = np.frombuffer(meta, _NUMBER, offset=head.names_size)
     starts = np.zeros(head.rows + 1, np.int64)
@@ -118,9 +122,32 @@ def decode_block(head: BlockHead, meta: bytes, records: ByteArray) -> StagedBloc
     codes = numbers[head.rows : 2 * head.rows].astype(np.int64)
     if len(codes) and int(codes.max()) >= len(queues):
         raise InvalidValue(f"a record of queue number {int(codes.max())}, where {len(queues)} are named")
+    _check_records(records, starts[:-1], numbers[: head.rows], codes, queues)
     hints = None if head.keys == _NO_HINTS else _hints(head, numbers[2 * head.rows :])
     encoded = EncodedRecords(records, starts)
     return StagedBlock(encoded, head.host_flags, queues, codes, hints, head.records_crc)
+
+
+def _check_records(
+    records: ByteArray,
+    starts: Int64Array,
+    sizes: npt.NDArray[np.uint32],
+    codes: Int64Array,
+    queues: list[tuple[str, int]],
+) -> None:
+    """The records begin where the sizes say, and are of their queues: the log's own fields are what counts later."""
+    ids = np.array([queue_id for _, queue_id in queues], object)
+    if not all(0 <= queue_id <= MAX_QUEUE_ID for queue_id in ids.tolist()):
+        raise InvalidValue(f"queues {ids.tolist()}, where a queue is 0 to {MAX_QUEUE_ID}")
+    if not len(starts):
+        return
+    if int(sizes.min()) < MIN_RECORD_SIZE:
+        raise InvalidValue(f"a record of {int(sizes.min())} bytes")
+    words = strided_view(records, 4)
+    if (words[starts].view(">u4") != sizes).any():
+        raise InvalidValue("records that are not where they should be")
+    if (words[starts + field_offset("queue_id")].view(">i4") != ids.astype(np.int64)[codes]).any():
+        raise InvalidValue("records of other queues")
 
 
 def _hints(head: BlockHead, numbers: npt.NDArray[np.uint32]) -> DispatchHints:

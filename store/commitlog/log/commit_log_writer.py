@@ -8,6 +8,7 @@ Source: RocketMQ ``store/CommitLog.java`` (``asyncPutMessage``, ``DefaultAppendM
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -84,21 +85,35 @@ class CommitLogWriter:
             try:
                 return self._append(records, sys_flags, topic, queue_id, has_unit)
             except BaseException as error:
-                self._fence_unless_settled(error)
+                self._fence_unless(error, settled=not self._unsettled)
                 raise
             finally:
                 self.locked_at = 0.0
 
     def _refuse_fenced(self) -> None:
+        self._fence_if_unsettled()
         if self.failure is not None:
             raise LogFenced(f"The store takes no more messages until it is opened again: {self.failure!r}")
 
-    def _fence_unless_settled(self, error: BaseException) -> None:
-        """Refuse everything from now on, unless nothing was written and no sync or write failed."""
+    def fence_if_unsettled(self) -> None:
+        """Before the store is closed: should nobody know what became of an append, that is to be found out."""
+        with self.lock:
+            self._fence_if_unsettled()
+
+    def _fence_if_unsettled(self) -> None:
+        """Who was interrupted once more, while he settled an interrupted append, has left that to the next one."""
+        if self._unsettled and self.failure is None:
+            self._fence(RuntimeError("An append was interrupted, and so was what had to follow."))
+
+    def _fence_unless(self, error: BaseException, *, settled: bool) -> None:
+        """Refuse everything from now on, unless it is known what was written and no sync or write failed."""
         no_room = isinstance(error, DiskFull | TimeoutError)
-        if self._unsettled or (isinstance(error, StoreIOError | OSError) and not no_room):
-            self.failure = error
-            self.on_failure(error)
+        if not settled or (isinstance(error, StoreIOError | OSError) and not no_room):
+            self._fence(error)
+
+    def _fence(self, error: BaseException) -> None:
+        self.failure = error
+        self.on_failure(error)
 
     def _append(self, records: list[bytearray], sys_flags: int, topic: str, queue_id: int, has_unit: bool) -> Appended:
         length = len(records[0]) if len(records) == 1 else sum(map(len, records))
@@ -167,7 +182,7 @@ class CommitLogWriter:
             try:
                 return self._append_rows(rows)
             except BaseException as error:
-                self._fence_unless_settled(error)
+                self._fence_unless(error, settled=not self._unsettled)
                 raise
             finally:
                 self.locked_at = 0.0
@@ -186,7 +201,7 @@ class CommitLogWriter:
                 row = stop
         except Exception as failure:  # noqa: BLE001 - told by the result, beside the rows that are in the log
             # The rows before have their places, and their put is told so; the rest has taken none (invariant 6).
-            self._fence_unless_settled(failure)
+            self._fence_unless(failure, settled=not self._unsettled)
             error = failure
         places[row:] = -1
         return AppendedRows(places, queue_offsets, now, self.files.max_wrote, row, error)
@@ -219,19 +234,20 @@ class CommitLogWriter:
         """Tell dispatch of a piece that was written, which it does not look at before the log's end has moved."""
         if rows.hints is None or piece.stop - row < LEAST_ROWS:
             return
-        own = slice(row, piece.stop)
-        self.hand_over.add(
-            HandedRecords(
-                piece.places,
-                int(piece.places[0]) + len(piece.data),
-                rows.queues,
-                rows.queue_codes[own].astype(np.int32),
-                queue_offsets[own],
-                now,
-                rows.host_flags,
-                rows.hints.part(row, piece.stop),
+        piece_rows = slice(row, piece.stop)
+        with contextlib.suppress(MemoryError):  # dispatch reads it then
+            self.hand_over.add(
+                HandedRecords(
+                    piece.places,
+                    int(piece.places[0]) + len(piece.data),
+                    rows.queues,
+                    rows.queue_codes[piece_rows].astype(np.int32),
+                    queue_offsets[piece_rows],
+                    now,
+                    rows.host_flags,
+                    rows.hints.part(row, piece.stop),
+                )
             )
-        )
 
     def append_frame(self, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]) -> AppendedFrame:
         """Append a record to ``queue`` and all blocks behind it, so that all of it is in the log or nothing.
@@ -246,10 +262,13 @@ class CommitLogWriter:
             try:
                 self._file_with_room(head.size)
                 space = FrameSpace(self.files)
+                # Until it is published, or zeroed: what stands behind the log's end may come back.
+                self._unsettled = True
                 return self._append_frame(space, head, queue, blocks)
             except BaseException as error:
-                self._fence_unless_settled(error)
-                if space is not None and not space.published and self.failure is None:
+                can_go = space is not None and not space.published
+                self._fence_unless(error, settled=can_go or not self._unsettled)
+                if space is not None and can_go and self.failure is None:
                     self._discard(space)
                 raise
             finally:
@@ -275,7 +294,6 @@ class CommitLogWriter:
         record = head.record(end - first, rows, checksum)
         patch_late(record, head.host_flags, offsets[queue] - 1, space.start, now)
         space.write_at_start(record)
-        self._unsettled = True
         space.publish()
         self._queue_offsets.update(offsets)
         self.last_store_timestamp = now
@@ -308,14 +326,13 @@ class CommitLogWriter:
         return last
 
     def _discard(self, space: FrameSpace) -> None:
-        self.hand_over.drop_from(space.start)
         try:
+            self.hand_over.drop_from(space.start)
             space.discard()
         except BaseException as error:
-            # What was written behind the log's end may come back.
-            self.failure = error
-            self.on_failure(error)
+            self._fence(error)
             raise
+        self._unsettled = False
 
 
 def _nobody(error: BaseException) -> None:

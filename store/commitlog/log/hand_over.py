@@ -47,14 +47,19 @@ class HandedRecords(NamedTuple):
         arrays = (self.physical_offsets, self.queue_codes, self.queue_offsets)
         return sum(array.nbytes for array in arrays) + self.hints.size
 
-    def requests(self) -> tuple[DispatchRequests, IndexEntries]:
-        """What reading them from the log would give."""
+    def entries(self) -> IndexEntries:
+        """The index entries that reading them from the log would give."""
+        hashes, rows = self.hints.entries
+        return IndexEntries(hashes, rows.astype(np.int64))
+
+    def requests(self) -> DispatchRequests:
+        """What reading them from the log would give, but for bits of the system flag that dispatch does not ask for."""
         count = len(self.physical_offsets)
-        hints = self.hints.worked_out()
         topics = list(dict.fromkeys(topic for topic, _ in self.queues))
-        topic_codes = np.array([topics.index(topic) for topic, _ in self.queues], np.int32)
+        code_of = {topic: code for code, topic in enumerate(topics)}
+        topic_codes = np.array([code_of[topic] for topic, _ in self.queues], np.int32)
         queue_ids = np.array([queue_id for _, queue_id in self.queues], np.int32)
-        requests = DispatchRequests(
+        return DispatchRequests(
             physical_offsets=self.physical_offsets,
             sizes=np.diff(self.physical_offsets, append=self.end).astype(np.int32),
             queue_ids=queue_ids[self.queue_codes],
@@ -62,17 +67,15 @@ class HandedRecords(NamedTuple):
             store_timestamps=np.full(count, self.store_timestamp, np.int64),
             sys_flags=np.full(count, self.host_flags, np.int32),
             topic_codes=topic_codes[self.queue_codes],
-            tags_codes=hints.tags_codes.astype(np.int64),
+            tags_codes=self.hints.tags_codes.astype(np.int64),
             topics=topics,
         )
-        hashes, rows = hints.entries
-        return requests, IndexEntries(hashes, rows.astype(np.int64))
 
 
 class HandOver:
     """Records on their way from puts to dispatch, in log order, as many as a bounded memory holds.
 
-    Puts add under the put lock, before the log's end moves behind what they add; one thread takes.
+    Puts add under the put lock, mostly before readers may see what they add; one thread takes.
     """
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:

@@ -6,7 +6,7 @@
 
 Anybody may stage, on any machine that sees the store's directory, as often as he likes; only ``MessageStore`` brings
 what was staged into the log. What is left behind here is of no use to anyone, and the next commit of the same
-application removes it.
+application removes it; what a write without a name left goes by its age (``staging_leftovers``).
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ __all__ = ["LEFT_OVER_AFTER_SECONDS", "remove_leftovers"]
 
 # Far longer than the tasks of a write leave its directory alone: seven days.
 LEFT_OVER_AFTER_SECONDS = 7 * 24 * 3600
+# The version's directory, and the files in it; what lies deeper, nobody staged.
+_DEPTH = 2
 _UNNAMED_WRITE = re.compile(re.escape(UNNAMED_WRITE_PREFIX) + "[0-9a-f]{32}")
 
 
@@ -42,15 +44,15 @@ def remove_leftovers(store_path: str, *, now: float) -> None:
 def _remove_if_left(store_path: str, name: str, *, before: float) -> None:
     directory = os.path.join(store_path, STAGING, name)
     with contextlib.suppress(OSError, CommitLogError):  # of one write; the others are looked at all the same
-        if not disk.is_symlink(directory) and _last_change(directory) < before:
+        if not disk.is_symlink(directory) and _last_change(directory, _DEPTH) < before:
             remove_batch(store_path, BatchId(name))
 
 
-def _last_change(directory: str) -> float:
-    """When anything in it was written last, links not followed; seconds since the epoch."""
+def _last_change(directory: str, depth: int) -> float:
+    """When anything so deep in it was written last, links not followed; seconds since the epoch."""
     found = disk.modified_at(directory)
     for name in disk.list_names(directory):
         inner = os.path.join(directory, name)
-        is_own = disk.is_directory(inner) and not disk.is_symlink(inner)
-        found = max(found, _last_change(inner) if is_own else disk.modified_at(inner))
+        is_own = depth > 1 and disk.is_directory(inner) and not disk.is_symlink(inner)
+        found = max(found, _last_change(inner, depth - 1) if is_own else disk.modified_at(inner))
     return found

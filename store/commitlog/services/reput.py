@@ -1,8 +1,8 @@
 """ReputMessageService: what the log has and the queues and the index do not have yet, brought to them.
 
-It reads the log, so that dispatch after a crash, of another owner's messages, and of one's own are the same
-(invariant 1); of what was appended in bulk a moment ago it is told what it would read (``HandOver``). It never goes
-further than readers may (invariant 3).
+It reads the log (invariant 1): after a crash, and for what another owner or single puts appended. Of what was appended
+in bulk a moment ago it is told what it would read there (``HandOver``). It never goes further than readers may
+(invariant 3).
 
 Source: RocketMQ ``store/DefaultMessageStore.java`` (``ReputMessageService``).
 """
@@ -202,8 +202,8 @@ class ReputMessageService:
                 yield self._handed_block(handed)
 
     def _handed_block(self, handed: HandedRecords) -> _Block:
-        requests, entries = handed.requests()
-        steps = [dispatcher.prepare(requests, lambda: entries) for dispatcher in self._dispatchers]
+        requests = handed.requests()
+        steps = [dispatcher.prepare(requests, handed.entries) for dispatcher in self._dispatchers]
         return _Block(handed.end, handed.store_timestamp, [], steps)
 
     def _read_blocks(self, limit: int, end: LogEnd) -> Generator[_Block, None, None]:

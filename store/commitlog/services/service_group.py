@@ -177,6 +177,7 @@ class ServiceGroup:
 
     def close_cleanly(self, save_batches: Callable[[], None]) -> None:
         """Flush everything and leave the mark that lets the next open go without a scan. ``StoreIOError``."""
+        self._log.writer.fence_if_unsettled()
         if self._state.failure is not None:
             return
         self._flush_all()

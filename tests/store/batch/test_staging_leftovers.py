@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -153,11 +155,25 @@ def test_one_write_that_cannot_be_looked_at_leaves_the_others(tmp_path: Path, mo
     stage(tmp_path, OTHER)
     real = staging_leftovers._last_change
 
-    def failing(directory: str) -> float:
+    def failing(directory: str, depth: int) -> float:
         if directory.endswith(UNNAMED):
             raise FileNotFoundError(2, "gone meanwhile", directory)
-        return real(directory)
+        return real(directory, depth)
 
     monkeypatch.setattr(staging_leftovers, "_last_change", failing)
     remove_leftovers(str(tmp_path), now=NOW)
     assert left(tmp_path) == [UNNAMED]
+
+
+def test_directories_that_go_on_for_ever_keep_nobody_from_opening(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    at = os.open(tmp_path, os.O_RDONLY)
+    for name in ("staging", UNNAMED, "0", *["d"] * 1500):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=at)
+        at, before = os.open(name, os.O_RDONLY, dir_fd=at), at
+        os.close(before)
+    os.close(at)
+    with open_store(tmp_path) as store:
+        put_ok(store)
+    subprocess.run(["rm", "-rf", str(tmp_path / "staging")], check=True)  # Python's own way recurses too
