@@ -137,14 +137,17 @@ class WritableMappedFile(MappedFile):
         """Gather writes in a buffer of the transient pool from now on."""
         self._buffer = buffer
 
-    def append(self, data: disk.Bytes) -> None:
-        """Write ``data`` at the wrote position. ``StoreIOError``: then part of it may be there, and nothing moved."""
+    def append(self, data: disk.Bytes, *, through_map: bool = True) -> None:
+        """Write ``data`` at the wrote position. ``StoreIOError``: then part of it may be there, and nothing moved.
+
+        ``through_map``: small writes go through the mapping where there is one.
+        """
         length = len(data)
         if self._buffer is not None:
             self._buffer.view[self.wrote_position : self.wrote_position + length] = data
             self.wrote_position += length
             return
-        if length <= _SMALL and self._mapped():
+        if through_map and length <= _SMALL and self._mapped():
             assert self._window is not None
             disk.write_mapped(self._window, data, self.wrote_position, descriptor=self._descriptor)
         else:

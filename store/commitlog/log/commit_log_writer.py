@@ -58,6 +58,8 @@ class CommitLogWriter:
         # What made the log end here until it is opened again, and who is told of it, under the put lock.
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] = _nobody
+        # Whether the next small write had better go through the mapping.
+        self.through_map: Callable[[], bool] = lambda: True
         # Whether bytes may have been written that are not remembered yet.
         self._unsettled = False
         # Dispatch takes from there what is appended in bulk.
@@ -128,7 +130,7 @@ class CommitLogWriter:
             queue_offset += has_unit
         data = records[0] if len(records) == 1 else b"".join(records)
         self._unsettled = True
-        file.append(data)
+        file.append(data, through_map=self.through_map())
         self.files.appended()
         # Nothing was taken before the bytes were written: a refused put eats no offset (invariant 6).
         if has_unit:

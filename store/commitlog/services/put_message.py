@@ -88,6 +88,10 @@ class PutMessageService:
         self._stats = stats
         self._on_appended = on_appended
         log.on_failure = state.fence
+        if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            # A page that was synced is protected again, and to write into its mapping costs a fault. A call that gives
+            # up the interpreter's lock costs more only where others wait for that.
+            log.through_map = lambda: state.crowded
         self._store_host = parse_host(f"{config.broker_ip}:{config.listen_port}")
         self._levels = len(config.delay_levels_ms)
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH

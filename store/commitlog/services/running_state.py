@@ -45,6 +45,11 @@ class RunningState:
         self._inside: set[int] = set()
         self._left = threading.Condition()
 
+    @property
+    def crowded(self) -> bool:
+        """Whether several threads are within a call."""
+        return len(self._inside) > 1
+
     def enter(self) -> None:
         """A call that uses the store's files begins; whether the store is closed is to be asked after this."""
         self._inside.add(threading.get_ident())
