@@ -42,8 +42,8 @@ def test_after_an_interrupt_half_way_no_queue_offset_is_given_twice(
     target: type = WritableMappedFile if place == "append" else WritableMappedFileQueue
     original = getattr(target, place)
 
-    def interrupted(*arguments: Any) -> None:
-        original(*arguments)
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        original(*arguments, **options)
         raise KeyboardInterrupt
 
     with open_store(tmp_path) as store:
