@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.connector.sink_failure_output import Input
+from tests.connector.sink_failure_query import Query, register
 from tests.connector.sized_store import NewStore, SizedStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__: list[str] = []
 
@@ -27,3 +32,10 @@ def new_store(tmp_path: Path) -> Iterator[NewStore]:
     yield make
     if made:
         made[-1].close()
+
+
+@pytest.fixture
+def query(spark: SparkSession, tmp_path: Path) -> Query:
+    """A query into a new store, whose input the test decides."""
+    register(spark)
+    return Query(spark, tmp_path, Input(tmp_path / "input"))

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +11,7 @@ import pytest
 from tests.connector.sink_failure_output import Input, Watcher, check_output
 from tests.connector.sink_failure_query import Query, register
 from tests.connector.sink_helpers import staged_files
-from tests.support.local_spark import PROJECT
+from tests.support.programs import OWN_MOUNTS, may_mount, run_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,16 +75,6 @@ def test_each_operation_of_a_commit_on_a_full_or_failing_disk(query: Query) -> N
     assert fail_each(query, STRESS_FAILURES, 2) > len(STRESS_FAILURES) // 2
 
 
-OWN_MOUNTS = ["unshare", "--mount", "--propagation", "private"]
-
-
-def may_mount(mount: Path) -> bool:
-    if shutil.which("unshare") is None or shutil.which("mount") is None:
-        return False
-    command = [*OWN_MOUNTS, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)]
-    return subprocess.run(command, check=False, capture_output=True).returncode == 0
-
-
 @pytest.mark.spark
 @pytest.mark.stress
 @pytest.mark.timeout(400)
@@ -98,13 +84,5 @@ def test_a_real_file_system_that_fills_up(tmp_path: Path) -> None:
     if not may_mount(mount):
         pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
     module = "tests.connector.sink_failure_full_disk"
-    ran = subprocess.run(
-        [*OWN_MOUNTS, sys.executable, "-m", module, str(tmp_path), str(mount)],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=PROJECT,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        timeout=300,
-    )
+    ran = run_program("-m", module, tmp_path, mount, timeout=300, within=OWN_MOUNTS)
     assert (ran.returncode, ran.stdout) == (0, "fine\n"), ran.stderr[-3000:]

@@ -8,18 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from commitlog import StoreReader
-from tests.connector.sink_failure_output import Input, Watcher, check_output
-from tests.connector.sink_failure_query import Query, ended, register, wait_for
+from tests.connector.sink_failure_output import Watcher, check_output
+from tests.connector.sink_failure_query import Query, ended, wait_for
 from tests.connector.sink_helpers import bodies, staged_files
 from tests.connector.test_sink_stream import replay_last
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__: list[str] = []
 
@@ -28,12 +24,6 @@ OPERATIONS = 58
 OPERATIONS_BEHIND_A_CRASH = 76
 # Of these, the default run takes one in so many.
 STEP = 8
-
-
-@pytest.fixture
-def query(spark: SparkSession, tmp_path: Path) -> Query:
-    register(spark)
-    return Query(spark, tmp_path, Input(tmp_path / "input"))
 
 
 def die_at_points(query: Query, step: int, kind: str) -> None:

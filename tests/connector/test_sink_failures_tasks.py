@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +12,7 @@ from tests.connector.sink_failure_output import Input, Watcher, check_output
 from tests.connector.sink_failure_query import Query, register, wait_for
 from tests.connector.sink_helpers import bodies, staged_files
 from tests.support.clean_store import assert_clean
-from tests.support.local_spark import PROJECT
+from tests.support.programs import run_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,15 +61,7 @@ def test_what_a_late_twin_leaves_is_removed_by_the_next_commit(spark: SparkSessi
 @pytest.mark.stress
 @pytest.mark.timeout(400)
 def test_an_executor_that_is_killed_in_a_write_loses_no_row(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.connector.sink_failure_cluster_driver", str(tmp_path)],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=PROJECT,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        timeout=300,
-    )
+    ran = run_program("-m", "tests.connector.sink_failure_cluster_driver", tmp_path, timeout=300)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert (tmp_path / "killed").read_text() == "1", "it had staged rows"
     store = tmp_path / "lost"

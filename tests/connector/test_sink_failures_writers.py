@@ -31,12 +31,6 @@ BATCHES = 5
 STRESS_BATCHES = 50
 
 
-@pytest.fixture
-def query(spark: SparkSession, tmp_path: Path) -> Query:
-    register(spark)
-    return Query(spark, tmp_path, Input(tmp_path / "input"))
-
-
 @contextmanager
 def helper(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Another Python process."""

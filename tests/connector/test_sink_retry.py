@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,7 @@ from commitlog import StoreReader
 from tests.connector.sink_helpers import bodies, messages, staged_files
 from tests.connector.sink_retry_driver import ROWS
 from tests.support.clean_store import assert_clean
-from tests.support.local_spark import PROJECT
+from tests.support.programs import run_program
 
 __all__: list[str] = []
 
@@ -21,15 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
 def test_tasks_that_fail_midway_leave_nothing_and_each_row_is_there_once(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.connector.sink_retry_driver", str(tmp_path)],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=PROJECT,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        timeout=150,
-    )
+    ran = run_program("-m", "tests.connector.sink_retry_driver", tmp_path, timeout=150)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert "the task fails, as the test wants" in ran.stderr
     for name in ("batch", "stream"):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.killed_driver import Drivers
-from tests.support.local_spark import PROJECT
+from tests.support.programs import run_program
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -103,14 +100,6 @@ def test_a_task_that_is_tried_again_gives_the_same_rows(tmp_path: Path) -> None:
     store.append("orders", 0, [f"message {i}".encode() for i in range(600)])
     script = tmp_path / "retry_program.py"
     script.write_text(RETRY)
-    ran = subprocess.run(
-        [sys.executable, str(script), str(store.path)],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=PROJECT,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        timeout=90,
-    )
+    ran = run_program(script, store.path, timeout=90)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert "the task fails, as the test wants" in ran.stderr

@@ -1,0 +1,39 @@
+"""Programs of the tests, run as processes of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.local_spark import PROJECT
+
+__all__ = ["OWN_MOUNTS", "may_mount", "run_program"]
+
+# What a command begins with that mounts file systems nobody else is to see.
+OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
+
+
+def run_program(
+    *arguments: str | Path, timeout: float, within: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run this Python with these arguments, the project importable, its output kept; ``within`` goes before it."""
+    return subprocess.run(
+        [*within, sys.executable, *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        timeout=timeout,
+    )
+
+
+def may_mount(mount: Path) -> bool:
+    """Whether a small file system can be mounted there."""
+    if shutil.which("unshare") is None or shutil.which("mount") is None:
+        return False
+    command = [*OWN_MOUNTS, "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
