@@ -34,15 +34,19 @@ _PAGE = 4096
 FOREVER = -1
 # How often GroupCommitService looks for messages that nobody waits for (WAIT=false).
 _GROUP_COMMIT_INTERVAL_MS = 10
+# A put cannot turn away from a sync that it leads. When the last one took more than this share of the time that the
+# put has, it waits, and leaves the sync to FlushRealTimeService.
+_SLOW_SHARE = 0.25
 
 
 class _Waiter:
-    """A put that waits while another one syncs: up to where, and whether it is to sync next itself."""
+    """A put that waits while another one syncs: up to where, how long, and whether it is to sync next itself."""
 
-    __slots__ = ("end", "leads", "woken")
+    __slots__ = ("end", "leads", "timeout", "woken")
 
-    def __init__(self, end: int) -> None:
+    def __init__(self, end: int, timeout: float) -> None:
         self.end = end
+        self.timeout = timeout
         self.leads = False
         self.woken = threading.Lock()
         self.woken.acquire()
@@ -51,9 +55,16 @@ class _Waiter:
 class GroupCommitService:
     """Syncs the log for all puts that wait: one of them at a time leads, the others are woken by it."""
 
-    def __init__(self, files: WritableMappedFileQueue, on_flushed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        files: WritableMappedFileQueue,
+        on_flushed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._files = files
         self._on_flushed = on_flushed
+        self._clock = clock
+        self._sync_seconds = 0.0
         self._lock = threading.Lock()
         self._leading = False
         self._waiting: list[_Waiter] = []
@@ -73,8 +84,8 @@ class GroupCommitService:
             with self._lock:
                 if self._files.flushed_where >= end:
                     return True
-                if self._leading:
-                    waiter = _Waiter(end)
+                if self._leading or not self._may_lead(timeout):
+                    waiter = _Waiter(end, timeout)
                     self._waiting.append(waiter)
                 else:
                     leads = self._leading = True
@@ -91,6 +102,10 @@ class GroupCommitService:
         if leads:
             self._on_flushed()
         return self._files.flushed_where >= end
+
+    def _may_lead(self, timeout: float) -> bool:
+        """Whether a sync like the last one leaves a put its time."""
+        return timeout == FOREVER or self._sync_seconds <= timeout * _SLOW_SHARE
 
     def _await(self, waiter: _Waiter, timeout: float) -> None:
         """Wait to be woken: the message is on the device, or this put is to lead, or a sync has failed."""
@@ -112,14 +127,20 @@ class GroupCommitService:
 
     def _sync(self) -> None:
         self._refuse_failed()
+        began = self._clock()
         try:
             self._files.flush()
         except StoreIOError as error:
             self._failure = error
             raise
+        finally:
+            self._sync_seconds = self._clock() - began
 
     def _hand_over(self) -> None:
-        """Wake everybody whose messages are on the device, and one of the others to go on."""
+        """Wake everybody whose messages are on the device, and one of the others to go on.
+
+        Where syncs are slow no put goes on: FlushRealTimeService does, a moment later.
+        """
         with self._lock:
             flushed = self._files.flushed_where
             if self._failure is not None:
@@ -127,9 +148,10 @@ class GroupCommitService:
             else:
                 done = [waiter for waiter in self._waiting if waiter.end <= flushed]
                 self._waiting = [waiter for waiter in self._waiting if waiter.end > flushed]
-            self._leading = bool(self._waiting)
-            if self._leading:
-                following = self._waiting.pop(0)
+            following = next((waiter for waiter in self._waiting if self._may_lead(waiter.timeout)), None)
+            self._leading = following is not None
+            if following is not None:
+                self._waiting.remove(following)
                 following.leads = True
                 # First of all: its sync can begin while the others are being woken.
                 following.woken.release()

@@ -188,6 +188,66 @@ def test_a_put_that_waits_too_long_goes_without(
     assert group_commit.flush_to(200, 10)
 
 
+class SlowSyncs:
+    """Every sync takes its time by the clock that the services ask."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: Clock, seconds: float) -> None:
+        self.seconds, self.count = seconds, 0
+        self._clock, self._real = clock, disk.sync
+        monkeypatch.setattr(disk, "sync", self._sync)
+
+    def _sync(self, descriptor: int) -> None:
+        self.count += 1
+        self._clock.now += self.seconds
+        self._real(descriptor)
+
+
+def test_where_syncs_are_slow_a_put_keeps_its_timeout_since_the_flush_service_syncs(
+    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put that led such a sync could not turn away from it, and would never see FLUSH_DISK_TIMEOUT."""
+    clock = Clock()
+    syncs = SlowSyncs(monkeypatch, clock, 3.0)
+    group_commit = GroupCommitService(files, nothing, clock)
+    config = MessageStoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    service = FlushRealTimeService(files, group_commit, config, clock)
+    append(files, 100)
+    assert group_commit.flush_to(100, 0.01)  # the first one leads: nobody knows yet
+    synced = syncs.count
+    append(files, 100)
+    assert not group_commit.flush_to(200, 0.01)
+    assert (syncs.count, files.flushed_where) == (synced, 100)
+    syncs.seconds = 0.0
+    service.run_once()
+    assert files.flushed_where == 200
+    append(files, 100)
+    assert group_commit.flush_to(300, 0.01)  # syncs are quick again, and puts lead them
+
+
+def test_a_slow_sync_is_not_handed_to_a_put_that_waits(
+    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    group_commit = GroupCommitService(files, nothing, clock)
+    append(files, 100)
+    held = HeldSyncs(monkeypatch)
+    leader = held.begin_in_a_thread(group_commit.flush_to, 100, 10)
+    append(files, 100)
+    results: list[bool] = []
+    second = threading.Thread(target=lambda: results.append(group_commit.flush_to(200, 10)))
+    second.start()
+    while not group_commit._waiting:
+        threading.Event().wait(0.001)
+    clock.now = 5.0
+    held.let_go()
+    leader.join(10)
+    assert files.flushed_where == 100
+    group_commit.flush()  # as FlushRealTimeService does
+    second.join(10)
+    assert results == [True]
+    assert held.count == 2
+
+
 def test_the_pool_commits_in_time_and_only_committed_bytes_are_flushed(tmp_path: Path) -> None:
     pool = TransientStorePool(2, _FILE_SIZE)
     files = WritableMappedFileQueue(str(tmp_path), _FILE_SIZE, pool=pool)
@@ -252,8 +312,8 @@ def test_a_put_that_is_interrupted_leaves_nobody_behind(
     interrupted = Interrupted(handed_over if chosen else threading.Event())
     real_waiter = flush._Waiter
 
-    def waiter(end: int) -> flush._Waiter:
-        made = real_waiter(end)
+    def waiter(end: int, timeout: float) -> flush._Waiter:
+        made = real_waiter(end, timeout)
         made.woken = interrupted  # type: ignore[assignment]
         if not chosen:
             interrupted._before.set()
