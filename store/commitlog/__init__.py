@@ -23,6 +23,7 @@ from commitlog.reader import Fence, QueueInfo, StoreReader
 
 if TYPE_CHECKING:
     from commitlog.log.verification import Finding, verify_store
+    from commitlog.repair import RepairReport, repair_store
     from commitlog.services.put_messages import PutMessagesResult
     from commitlog.services.transaction import Transaction
     from commitlog.stager import BatchStager
@@ -52,10 +53,12 @@ __all__ = [
     "PutMessageStatus",
     "PutMessagesResult",
     "QueueInfo",
+    "RepairReport",
     "StagedFile",
     "StoreReader",
     "Transaction",
     "column_type",
+    "repair_store",
     "verify_store",
 ]
 
@@ -65,7 +68,9 @@ _LAZY = {
     "BatchStager": "commitlog.stager",
     "MessageStore": "commitlog.store",
     "PutMessagesResult": "commitlog.services.put_messages",
+    "RepairReport": "commitlog.repair",
     "Transaction": "commitlog.services.transaction",
+    "repair_store": "commitlog.repair",
     "verify_store": "commitlog.log.verification",
 }
 

@@ -12,6 +12,7 @@
     │   └── UnsupportedStore        a store type this package does not cover (RocksDB, batch queues, ...)
     ├── CorruptStoreError           bytes on disk are not what the format says; path, offset, expected, found
     │   ├── CorruptRecord           a CommitLog record
+    │   │   └── DamagedLog          one that keeps the store from being opened: cutting there would lose messages
     │   ├── CorruptConsumeQueue     a consume-queue unit or file
     │   ├── CorruptIndex            an index file
     │   ├── CorruptCheckpoint       the checkpoint file
@@ -49,6 +50,7 @@ __all__ = [
     "CorruptRecord",
     "CorruptStaging",
     "CorruptStoreError",
+    "DamagedLog",
     "DiskFull",
     "FileChanged",
     "FileMissing",
@@ -145,6 +147,20 @@ class CorruptStoreError(CommitLogError):
 
 class CorruptRecord(CorruptStoreError):
     """A CommitLog record that is not what its consume-queue unit, its own fields or its CRC say."""
+
+
+class DamagedLog(CorruptRecord):
+    """A bad record with good ones behind it that were flushed: no crash leaves that, so opening refuses (invariant 5).
+
+    ``cut_at`` is the physical offset at which the log would end without it: the record's own, or where the batch begins
+    that it belongs to.
+    """
+
+    def __init__(
+        self, what: str, *, path: str, offset: int, expected: object, found: object, advice: str, cut_at: int
+    ) -> None:
+        super().__init__(what, path=path, offset=offset, expected=expected, found=found, advice=advice)
+        self.cut_at = cut_at
 
 
 class CorruptConsumeQueue(CorruptStoreError):

@@ -41,6 +41,7 @@ __all__ = [
     "INDEX",
     "LOCK",
     "MAX_QUEUE_ID",
+    "REPAIR",
     "RETRY_TOPIC_PREFIX",
     "STAGING",
     "SUBSCRIPTION_GROUP_CONFIG",
@@ -65,6 +66,8 @@ COMPACTION_CONSUME_QUEUE = "compaction/compactionCq"
 INDEX = "index"
 CONFIG = "config"
 STAGING = "staging"
+# What "commitlog repair" has cut off the log.
+REPAIR = "repair"
 
 # What a batch write that nobody named is called while it is staged: this, and 32 hexadecimal digits.
 UNNAMED_WRITE_PREFIX = "write-"

@@ -23,9 +23,10 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "reader": frozenset({"leaves", "format", "files", "log"}),
     "stager": frozenset({"leaves", "format", "files", "log"}),
     "store": frozenset({"leaves", "format", "files", "log", "services", "reader"}),
+    "repair": frozenset({"leaves", "log", "store"}),
     # The package's own __init__ gathers the public names.
-    "public": frozenset({"leaves", "format", "files", "log", "services", "reader", "stager", "store"}),
-    "cli": frozenset({"leaves", "format", "files", "log", "services", "reader", "store", "public"}),
+    "public": frozenset({"leaves", "format", "files", "log", "services", "reader", "stager", "store", "repair"}),
+    "cli": frozenset({"leaves", "format", "files", "log", "services", "reader", "store", "repair", "public"}),
 }
 
 # The modules of commitlog that the connector may import from.

@@ -39,7 +39,7 @@ class _Commands(TyperGroup):
 txn = typer.Typer(help="Batches that applications and streaming queries have committed.", no_args_is_help=True)
 app = typer.Typer(
     cls=_Commands,
-    help="Look into a RocketMQ store directory: no broker, no lock, only 'produce' and 'txn reset' write.",
+    help="Look into a RocketMQ store directory: no broker, no lock; only 'produce', 'repair' and 'txn reset' write.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -60,6 +60,7 @@ SizeOption = Annotated[
 CountOption = Annotated[
     int | None, typer.Option(min=1, help="Of index files that are made from now on.", show_default=False)
 ]
+LockTimeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for another owner.")]
 
 _POLL_SECONDS = 0.25
 _TIME_HELP = "ISO 8601, UTC unless it says otherwise, or milliseconds"
@@ -202,7 +203,7 @@ def produce(
     sync: Annotated[bool, typer.Option("--sync/--async", help="Wait for the device, or flush later.")] = True,
     batch_size: Annotated[int, typer.Option(min=1, help="At most so many messages are put at once.")] = 1000,
     create: Annotated[bool, typer.Option("--create/--no-create", help="Make a store that is not there.")] = False,
-    lock_timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for another owner.")] = 0.0,
+    lock_timeout: LockTimeout = 0.0,
     as_json: AsJson = False,
     mapped_file_size_commit_log: SizeOption = None,
     mapped_file_size_consume_queue: SizeOption = None,
@@ -240,6 +241,28 @@ def produce(
         raise typer.Exit(1) from error
 
 
+@app.command()
+def repair(
+    path: StorePath,
+    cut_at: Annotated[
+        int | None, typer.Option(min=0, metavar="OFFSET", help="End the log there; keep what is cut off in 'repair'.")
+    ] = None,
+    lock_timeout: LockTimeout = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Say what keeps a store from being opened, and which messages a cut would take; with --cut-at, cut.
+
+    Opens the store as an owner does, which after a crash recovers it. Exit code 1 when it does not open.
+    """
+    from commitlog.cli.repair import print_repair
+    from commitlog.cli.repair import repair as look_or_cut
+
+    report = look_or_cut(path, cut_at, lock_timeout)
+    print_repair(report, as_json=as_json)
+    if report.damage is not None and report.kept_in is None:
+        raise typer.Exit(1)
+
+
 @txn.command("ls")
 def txn_list(path: StorePath, as_json: AsJson = False) -> None:
     """The last batch of every application or streaming query. Takes no lock."""
@@ -253,7 +276,7 @@ def txn_list(path: StorePath, as_json: AsJson = False) -> None:
 def txn_reset(
     path: StorePath,
     application: Annotated[str, typer.Argument(metavar="QUERY", help="A query's id, or an application's.")],
-    lock_timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for another owner.")] = 0.0,
+    lock_timeout: LockTimeout = 0.0,
 ) -> None:
     """Forget what a query or application has committed: its next batch is written, whatever its number.
 

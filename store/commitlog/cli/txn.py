@@ -10,11 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from commitlog.batch import CommittedBatch
+from commitlog.cli.owner_config import owner_config
 from commitlog.cli.render import printable_text, uncut_console
-from commitlog.config import MessageStoreConfig
 from commitlog.errors import InvalidValue
 from commitlog.log.store_directory import check_store_directory
-from commitlog.reader import StoreReader
 from commitlog.store import MessageStore
 
 __all__ = ["forget", "print_batches"]
@@ -43,10 +42,7 @@ def print_batches(batches: Sequence[CommittedBatch], *, as_json: bool) -> None:
 def forget(path: str, application: str, lock_timeout: float) -> str:
     """Make the store forget an application, and say what it knew. ``InvalidValue`` when it knew nothing."""
     check_store_directory(path)  # or opening would make a store there
-    # A store that is kept without an index stays so: opening it with one would build it from the whole log.
-    with StoreReader.open(path) as reader:
-        config = MessageStoreConfig(message_index_enable=bool(reader.index_files()))
-    with MessageStore.open(path, config, lock_timeout=lock_timeout) as store:
+    with MessageStore.open(path, owner_config(path), lock_timeout=lock_timeout) as store:
         forgotten = store.forget_batches(application)
         known = ", ".join(repr(batch.batch.app_id) for batch in store.batches()) or "none"
     if forgotten is None:

@@ -9,13 +9,15 @@ Source of the starting point: RocketMQ ``store/CommitLog.java`` (``recoverAbnorm
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from commitlog.errors import CorruptRecord
+from commitlog.errors import DamagedLog
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 from commitlog.format.checkpoint import MAX_TIMESTAMP_MS, TRUST_MARGIN_MS, CheckpointMark
 from commitlog.format.consume_queue_unit import UNIT_SIZE
@@ -120,7 +122,7 @@ class Recovery:
         self._records = 0
 
     def run(self) -> Recovered:
-        """Scan, cut, rebuild. ``CorruptRecord`` for damage that no crash explains (invariant 5), ``StoreIOError``."""
+        """Scan, cut, rebuild. ``DamagedLog`` for damage that no crash explains (invariant 5), ``StoreIOError``."""
         start = self._files.min_offset if self._policy.from_start else self._start()
         from_start = start == self._files.min_offset
         end = self._scan(start, from_start=from_start)
@@ -297,7 +299,8 @@ class Recovery:
             self._refuse_what_others_appended(end, self._broken)
             start = self._broken.end  # nobody was told that any of it is there
         elif self._frame is not None and self._frame.physical_offset <= end.offset < self._frame.end:
-            self._refuse(end, f"It belongs to {self._frame.frame.batch}, which was committed whole")
+            batch = self._frame
+            self._refuse(end, f"It belongs to {batch.frame.batch}, which was committed whole", batch.physical_offset)
         # A crash loses sectors; it does not make records of their own with another place in another queue.
         impossible = isinstance(end.stop, Corrupt) and end.stop.field in _IMPOSSIBLE
         if impossible or not self._policy.aborted:
@@ -319,7 +322,7 @@ class Recovery:
             if (scan.field("store_timestamp") != frame.store_timestamp).any():
                 self._refuse(end, "Another program has appended messages behind a part of a batch")
 
-    def _refuse(self, end: LogEnd, why: str) -> NoReturn:
+    def _refuse(self, end: LogEnd, why: str, cut_at: int | None = None) -> NoReturn:
         file = self._files.find(end.offset)
         match end.stop:
             case Corrupt(field, offset, expected, found):
@@ -330,14 +333,17 @@ class Recovery:
                 what, at, wanted, value = "TOTALSIZE of the blank filler", 0, "all that is left of the file", str(size)
             case _:
                 what, at, wanted, value = "Record", 0, "a record", "nothing written"
-        raise CorruptRecord(
+        store = shlex.quote(os.path.dirname(self._files.path))
+        raise DamagedLog(
             f"{what} of the record at physical offset {end.offset}",
             path=file.path if file is not None else self._files.path,
             offset=end.offset - (file.base if file is not None else 0) + at,
             expected=wanted,
             found=value,
             advice=f"{why}: this is damage, and opening would lose what lies behind. Restore the file from a copy; "
-            "StoreReader reads the rest as it is.",
+            "StoreReader reads the rest as it is. To see what would be lost, and to go on without it: "
+            f"commitlog repair {store}",
+            cut_at=end.offset if cut_at is None else cut_at,
         )
 
     def _cut_queues(self, start: int) -> None:

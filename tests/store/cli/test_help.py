@@ -15,7 +15,7 @@ __all__: list[str] = []
 def test_help_is_there_for_every_command_and_for_none() -> None:
     for arguments in (
         ["--help"],
-        *([name, "--help"] for name in ("info", "cat", "tail", "get", "query", "verify", "produce")),
+        *([name, "--help"] for name in ("info", "cat", "tail", "get", "query", "verify", "repair", "produce")),
     ):
         done = script(*arguments)
         assert (done.returncode, done.stderr) == (0, "")
@@ -34,7 +34,7 @@ def test_shell_completion_is_offered(shell: str) -> None:
 def test_shell_completion_knows_the_commands() -> None:
     environment = {**os.environ, "_COMMITLOG_COMPLETE": "complete_bash", "COMP_WORDS": "commitlog ", "COMP_CWORD": "1"}
     done = script(env=environment)
-    assert {"info", "cat", "tail", "get", "query", "verify", "produce"} <= set(done.stdout.split())
+    assert {"info", "cat", "tail", "get", "query", "verify", "repair", "produce"} <= set(done.stdout.split())
 
 
 def test_colours_only_for_a_terminal(golden_533: Path) -> None:

@@ -23,7 +23,9 @@ def _every_error() -> list[CommitLogError]:
     made: list[CommitLogError] = []
     for name in errors.__all__:
         kind = getattr(errors, name)
-        if issubclass(kind, CorruptStoreError):
+        if kind is errors.DamagedLog:
+            made.append(kind("What", path="/p", offset=7, expected="this", found="that", advice="Do so.", cut_at=8))
+        elif issubclass(kind, CorruptStoreError):
             made.append(kind("What", path="/p", offset=7, expected="this", found="that", advice="Do so."))
         elif issubclass(kind, StoreOpenError | errors.FileChanged):
             made.append(kind("What happened", path="/p"))

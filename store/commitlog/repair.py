@@ -1,0 +1,74 @@
+"""``repair_store``: what keeps a store from being opened, and the log cut there by who decides so (invariant 5)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from commitlog.config import MessageStoreConfig
+from commitlog.errors import DamagedLog, InvalidValue
+from commitlog.log.log_cut import LostMessages, cut_log, messages_from
+from commitlog.log.owner_directory import OwnerDirectory
+from commitlog.log.recovery import Progress
+from commitlog.log.store_directory import check_store_directory
+from commitlog.store import MessageStore
+
+__all__ = ["LostMessages", "RepairReport", "repair_store"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairReport:
+    """What was found and done. ``damage`` is None when the store opens as it is.
+
+    ``lost`` are the messages that a cut takes, or took, out of the store; ``kept_in`` is where a cut has kept them,
+    None when nothing was cut.
+    """
+
+    path: str
+    damage: DamagedLog | None = None
+    lost: list[LostMessages] = field(default_factory=list)
+    kept_in: str | None = None
+
+
+def repair_store(
+    path: str | os.PathLike[str],
+    *,
+    cut_at: int | None = None,
+    config: MessageStoreConfig | None = None,
+    lock_timeout: float = 0.0,
+    progress: Progress | None = None,
+) -> RepairReport:
+    """Open a store as its owner would, and close it again; say what keeps it from being opened.
+
+    With ``cut_at``, end its log at that physical offset: only where the damage is that opening names now
+    (``DamagedLog.cut_at``), or ``InvalidValue``. What is cut off is kept in the store's directory ``repair``.
+
+    What ``MessageStore.open`` raises, other than ``DamagedLog``; after a cut that too, when there is more damage before
+    it. ``StoreNotFound`` and ``NotAStore`` where there is no store; ``DiskFull`` when there is no room to keep what is
+    cut off, and then nothing was cut.
+    """
+    where = os.path.abspath(os.fspath(path))
+    check_store_directory(where)  # or opening would make a store there
+
+    def open_and_close() -> None:
+        MessageStore.open(where, config, lock_timeout=lock_timeout, progress=progress).close()
+
+    try:
+        open_and_close()
+    except DamagedLog as error:
+        damage = error
+    else:
+        if cut_at is not None:
+            raise InvalidValue(f"The store of {where} opens as it is; nothing was cut.")
+        return RepairReport(path=where)
+    if cut_at is not None and cut_at != damage.cut_at:
+        raise InvalidValue(
+            f"The log of {where} is to be cut at physical offset {damage.cut_at}, not at {cut_at}; nothing was cut. "
+            f"What opening says: {damage}"
+        )
+    with OwnerDirectory.open(where, lock_timeout=lock_timeout) as directory:
+        lost = messages_from(directory, damage.cut_at)
+        kept_in = None if cut_at is None else cut_log(directory, cut_at)
+    if kept_in is not None:
+        open_and_close()
+    return RepairReport(path=where, damage=damage, lost=lost, kept_in=kept_in)

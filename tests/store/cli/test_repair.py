@@ -1,0 +1,40 @@
+"""``commitlog repair`` for people: it says what is wrong, what a cut would cost, and the command to paste."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from tests.crash.test_repair import damaged_store
+from tests.store.cli.commands import script
+
+__all__: list[str] = []
+
+
+def test_the_command_it_prints_repairs_the_store(tmp_path: Path) -> None:
+    store = tmp_path / "a store"
+    records, bad = damaged_store(store)
+    looked = script("repair", store)
+    assert (looked.returncode, looked.stderr) == (1, "")
+    assert f"BODYCRC of the record at physical offset {bad.physical_offset}" in looked.stdout
+    assert f"{sum(record.physical_offset > bad.physical_offset for record in records)} messages" in looked.stdout
+    command = shlex.split(looked.stdout.splitlines()[-1])
+    assert command == ["commitlog", "repair", str(store), "--cut-at", str(bad.physical_offset)]
+    cut = script(*command[1:])
+    assert (cut.returncode, cut.stderr) == (0, "")
+    assert f"The log ends at physical offset {bad.physical_offset} now, and the store opens." in cut.stdout
+    assert script("repair", store).stdout.splitlines() == [f"{store} opens: there is nothing to repair"]
+
+
+def test_a_place_that_is_not_damaged_is_not_cut(tmp_path: Path) -> None:
+    _, bad = damaged_store(tmp_path / "store")
+    done = script("repair", tmp_path / "store", "--cut-at", "0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"is to be cut at physical offset {bad.physical_offset}, not at 0; nothing was cut" in done.stderr
+
+
+def test_where_there_is_no_store_none_is_made(tmp_path: Path) -> None:
+    done = script("repair", tmp_path / "nowhere")
+    assert done.returncode == 1
+    assert "nowhere" in done.stderr
+    assert not list(tmp_path.iterdir())
