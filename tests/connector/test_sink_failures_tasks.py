@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.connector.sink_failure_cluster_driver import PADDING, ROWS
+from tests.connector import sink_failure_cluster_driver as killing
+from tests.connector import sink_failure_speculation_driver as speculating
 from tests.connector.sink_failure_output import Input, Watcher, check_output
 from tests.connector.sink_failure_query import Query, register, wait_for
 from tests.connector.sink_helpers import bodies, staged_files
@@ -21,7 +22,7 @@ __all__: list[str] = []
 
 
 def test_twins_that_both_finish_write_each_row_once(spark: SparkSession, tmp_path: Path) -> None:
-    """As under speculation, which Spark does between hosts only: each task stages twice, and Spark hears of one."""
+    """As under speculation, with both finishing: each task stages twice, and Spark hears of one."""
     register(spark)
     query = Query(spark, tmp_path, Input(tmp_path / "input"))
     query.plan.with_suffix(".twins").touch()
@@ -65,6 +66,26 @@ def test_an_executor_that_is_killed_in_a_write_loses_no_row(tmp_path: Path) -> N
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert (tmp_path / "killed").read_text() == "1", "it had staged rows"
     store = tmp_path / "lost"
-    assert bodies(store) == sorted(f"{number}{PADDING}" for number in range(ROWS))
+    assert bodies(store) == sorted(f"{number}{killing.PADDING}" for number in range(killing.ROWS))
+    assert not staged_files(store)
+    assert_clean(store)
+
+
+@pytest.mark.spark
+@pytest.mark.stress
+@pytest.mark.timeout(400)
+def test_a_task_and_the_twin_that_spark_speculates_write_each_row_once(tmp_path: Path) -> None:
+    lines = [[f"{file}-{number}" for number in range(speculating.ROWS)] for file in range(speculating.FILES)]
+    (tmp_path / "input").mkdir()
+    for file, rows in enumerate(lines):
+        (tmp_path / "input" / f"{file}.txt").write_text("".join(f"{row}\n" for row in rows))
+    ran = run_program("-m", "tests.connector.sink_failure_speculation_driver", tmp_path, timeout=300)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    store = tmp_path / "store"
+    attempts = {path.rpartition("/")[2].rpartition("-")[0] for path in (tmp_path / "twin").read_text().splitlines()}
+    twins = {attempt.partition("-")[0] for attempt in attempts if attempt.endswith("-1")}
+    assert twins, f"no second attempt had staged anything: {attempts}"
+    assert {f"{twin}-0" for twin in twins} <= attempts, "its first attempt had staged something too"
+    assert bodies(store) == sorted(f"{row}{speculating.PADDING}" for rows in lines for row in rows)
     assert not staged_files(store)
     assert_clean(store)

@@ -1,0 +1,117 @@
+"""A cluster of two workers, at addresses of their own, where Spark speculates; a stream in which it has reason to.
+
+    python -m tests.connector.sink_failure_speculation_driver BASE
+
+``BASE/store`` is written from the lines of ``BASE/input``. ``BASE/twin`` tells what lay in the staging area when the
+copy of the slow task had staged all but its last rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyspark
+from pyspark import TaskContext
+from pyspark.sql.functions import udf
+
+from tests.connector.sink_failure_driver import QUICK_JVM
+from tests.connector.sink_helpers import staged_files, stream_to
+from tests.support.local_spark import PROJECT, make_java_available, start_spark
+
+__all__ = ["FILES", "PADDING", "ROWS"]
+
+# Spark puts a copy on another host only, and a host is an address to it.
+MASTER, WORKERS = "127.0.0.1", ("127.0.0.2", "127.0.0.3")
+FILES = 4
+# Of each file. The slow task waits in the middle.
+ROWS = 600
+WAITS_AT = 300
+PADDING = "." * 2_000
+ROWS_OF_A_BATCH = 50
+LIMIT_SECONDS = 60
+
+
+@contextlib.contextmanager
+def cluster(scratch: Path) -> Iterator[str]:
+    """A master and its workers, as long as it lasts; the master's address."""
+    make_java_available()
+    with socket.socket() as free:
+        free.bind((MASTER, 0))
+        address = f"{MASTER}:{free.getsockname()[1]}"
+    java = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
+    host, port = address.split(":")
+    deploy = "org.apache.spark.deploy"
+    commands = [[*java, f"{deploy}.master.Master", "--host", host, "--port", port, "--webui-port", "0"]]
+    for worker in WORKERS:
+        options = ["--host", worker, "--cores", "2", "--memory", "1g", "--webui-port", "0"]
+        options += ["--work-dir", str(scratch / worker), f"spark://{address}"]
+        commands.append([*java, f"{deploy}.worker.Worker", *options])
+    environment = os.environ | {"SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    with contextlib.ExitStack() as running:
+        for number, command in enumerate(commands):
+            log = running.enter_context((scratch / f"daemon-{number}.log").open("wb"))
+            daemon = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            running.callback(daemon.wait)
+            running.callback(daemon.kill)
+        yield f"spark://{address}"
+
+
+def main(directory: str) -> None:
+    base = Path(directory)
+    scratch = base / "scratch"
+    scratch.mkdir()
+    with cluster(scratch) as master:
+        settings = {
+            "spark__master": master,
+            "spark__executor__cores": "2",
+            "spark__executor__memory": "512m",
+            "spark__executorEnv__PYTHONPATH": str(PROJECT),
+            "spark__executor__extraJavaOptions": QUICK_JVM["spark__driver__extraJavaOptions"],
+            "spark__sql__execution__arrow__maxRecordsPerBatch": str(ROWS_OF_A_BATCH),
+            "spark__speculation": "true",
+            "spark__speculation__interval": "100ms",
+            "spark__speculation__multiplier": "1.1",
+            "spark__speculation__quantile": "0.5",
+            "spark__speculation__minTaskRuntime": "100ms",
+        }
+        spark = start_spark(scratch, **(QUICK_JVM | settings))
+        lines = spark.readStream.option("wholetext", "false").text(str(base / "input"))
+        stream_to(lines.select(slow_where_told(base)("value").alias("body")), base / "store", base / "checkpoint")
+        spark.stop()
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not what() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def slow_where_told(base: Path):  # type: ignore[no-untyped-def]  # what udf returns, PySpark's stubs do not say
+    """A function that gives every line back, padded; of one file, the task's first attempt waits for its twin."""
+    store, twin = base / "store", base / "twin"
+
+    @udf("string")
+    def slow(line: str) -> str:
+        file, number = (int(part) for part in line.split("-"))
+        task = TaskContext.get()
+        if file == 1 and task is not None:
+            if task.attemptNumber() == 0 and number == WAITS_AT:
+                wait_for(twin.exists)
+            if task.attemptNumber() == 1 and number == ROWS - 1:
+                wait_for(lambda: any(f"/{task.partitionId()}-1-" in path for path in staged_files(store)))
+                twin.with_suffix(".tmp").write_text("\n".join(staged_files(store)))
+                twin.with_suffix(".tmp").rename(twin)
+        return f"{line}{PADDING}"
+
+    return slow
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
