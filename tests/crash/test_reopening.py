@@ -326,3 +326,52 @@ def test_queue_files_are_counted_as_they_come_and_go(tmp_path: Path) -> None:
     assert queues.file_count == 3
     queues.close()
     assert queues_below(tmp_path).count_files() == 3
+
+
+def test_the_sign_of_a_crash_is_there_at_every_moment_of_the_recovery(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recovery writes ``abort`` anew; a crash in between must not look like a clean close."""
+    crashed_store(memory / "crashed")
+    shutil.rmtree(memory / "crashed" / "index")
+    store = memory / "store"
+    shutil.copytree(memory / "crashed", store)
+    seen: list[bool] = []
+
+    def watched(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            try:
+                return real(*arguments, **named)
+            finally:
+                seen.append((store / "abort").exists())
+
+        return call
+
+    for name in ("write_at", "sync", "sync_directory", "rename", "unlink", "create_file"):
+        monkeypatch.setattr(disk, name, watched(getattr(disk, name)))
+    kill(MessageStore.open(store, CONFIG))
+    assert len(seen) > 10
+    assert all(seen)
+
+
+def test_a_store_that_was_not_closed_is_recovered_though_nothing_but_its_checkpoint_says_so(memory: Path) -> None:
+    """Of what was not flushed a crash may leave anything; after a clean close it would be damage."""
+    store = memory / "store"
+    never = 3_600_000
+    config = dataclasses.replace(QUIET, flush_disk_type=ASYNC, flush_interval_commit_log=never)
+    opened = MessageStore.open(store, config)
+    put(opened, 30)
+    opened.flush()
+    put(opened, 2)
+    kill(opened)
+    records = log_records(store)
+    log = files_of(store / "commitlog")[0]
+    with log.open("r+b") as file:
+        file.seek(records[-2].physical_offset)
+        file.write(bytes(records[-2].size))
+    (store / "abort").unlink()
+    with MessageStore.open(store, CONFIG) as opened:
+        assert opened.recovered is not None
+    assert log_records(store) == records[:-2]
+    check_store(store, records[:-2])
+    assert_clean(store)

@@ -13,6 +13,7 @@ from types import TracebackType
 from commitlog.errors import LogLost, NotAStore, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
 from commitlog.files.store_lock import StoreLock
+from commitlog.files.whole_file import replace_file
 from commitlog.log.store_directory import check_store_directory
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
 
@@ -109,17 +110,14 @@ class OwnerDirectory:
                 )
 
     def mark_in_use(self) -> None:
-        """Make ``abort``: from now on, a store that is not closed was interrupted. ``StoreIOError``."""
+        """Make ``abort``: from now on, a store that is not closed was interrupted. ``StoreIOError``.
+
+        One that is there, with another process in it, is there at every moment: without it a crash would look like a
+        clean close.
+        """
         path = self.of(ABORT)
         try:
-            if disk.exists(path):
-                disk.unlink(path)
-            descriptor = disk.create_file(path)
-            try:
-                disk.write_at(descriptor, str(os.getpid()).encode(), 0)
-                disk.sync(descriptor)
-            finally:
-                disk.close(descriptor)
+            replace_file(path, str(os.getpid()).encode())
             disk.sync_directory(self.path)
         except OSError as error:
             raise StoreIOError("write", path=path, cause=error) from error

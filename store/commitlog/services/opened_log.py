@@ -109,9 +109,10 @@ def open_log(
     found = gate.state
     opened = OpenedLog(files, writer, queues, index, checkpoint, gate, allocator, None, reading)
     try:
-        files.load(aborted=directory.aborted)
+        aborted = directory.aborted or _was_left_open(checkpoint.mark)
+        files.load(aborted=aborted)
         opened.recovered, writer.last_record, writer.last_store_timestamp = _recover(
-            directory, opened, config.delay_levels_ms, rebuild=rebuild, progress=progress
+            directory, opened, config.delay_levels_ms, aborted=aborted, rebuild=rebuild, progress=progress
         )
         # Whatever was hidden is in its queues now.
         gate.settle(files.max_wrote)
@@ -138,6 +139,7 @@ def _recover(
     opened: OpenedLog,
     delay_levels_ms: Sequence[int],
     *,
+    aborted: bool,
     rebuild: bool,
     progress: Progress | None,
 ) -> tuple[Recovered | None, int, int]:
@@ -146,9 +148,9 @@ def _recover(
     mark = checkpoint.mark
     anew = _parts_missing(queues, index, mark) or (index is not None and _index_behind(checkpoint))
     anew = rebuild or (anew and bool(files.files))
-    if not anew and not directory.aborted and index is not None:
+    if not anew and not aborted and index is not None:
         anew = not _opens(index)
-    if not anew and not directory.aborted and mark is not None and mark.closed and _mark_agrees(files, mark):
+    if not anew and not aborted and mark is not None and mark.closed and _mark_agrees(files, mark):
         files.set_end(mark.end_offset)
         if index is None:
             # What is put from now on will be missing in the index, also when it has the time of the last message.
@@ -156,7 +158,7 @@ def _recover(
             checkpoint.restart(physic=times.physic_msg_timestamp, logics=times.logics_msg_timestamp, index=0)
         return None, mark.last_record, checkpoint.values.physic_msg_timestamp
     policy = RecoveryPolicy(
-        aborted=directory.aborted,
+        aborted=aborted,
         from_start=anew,
         flushed_offset=mark.flushed_offset if mark is not None else None,
     )
@@ -184,6 +186,11 @@ def _recover(
     last = recovered.last_store_timestamp
     checkpoint.restart(physic=last, logics=last, index=last if index is not None else 0)
     return recovered, recovered.last_record, last
+
+
+def _was_left_open(mark: CheckpointMark | None) -> bool:
+    """Whether an owner has written that it opened the store, and not that it closed it: with ``abort`` or without."""
+    return mark is not None and not mark.closed
 
 
 def _flush_log(files: WritableMappedFileQueue) -> None:
