@@ -6,6 +6,7 @@ process. What the owner adds shows at the next call; what retention removes show
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from commitlog.errors import (
     CorruptCheckpoint,
     CorruptConsumeQueue,
     CorruptIndex,
+    CorruptStoreError,
+    FileMissing,
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
@@ -76,6 +79,7 @@ class StoreReader:
         self._catalog = QueueCatalog(path, self._commit_log)
         self._index = IndexService(os.path.join(path, INDEX))
         self._gate = GateReader(path)
+        self._frames = StoredFrames(self._commit_log, self._catalog)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> StoreReader:
@@ -131,8 +135,8 @@ class StoreReader:
         there are gives a function that does.
         """
         given = None if callable(queues) else list(queues)
-        before = self._gate.look()
         while True:
+            before = self._moment()
             wanted = list(queues()) if callable(queues) else given or []
             self._commit_log.refresh()
             infos = [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
@@ -141,13 +145,24 @@ class StoreReader:
                 return infos
             if hidden is not None:
                 return [self._without(info, hidden) for info in infos]
-            before = self._gate.look_closed()
 
-    def _hidden_from(self, before: GateState) -> int | None:
-        """From which physical offset on what was seen since that look at the gate may be a part of a batch."""
+    def _moment(self) -> tuple[int, GateState]:
+        """How many batches had begun to be dispatched, and the gate after that."""
+        batches = -1
+        with contextlib.suppress(CorruptStoreError, FileMissing):  # who asks for other queues has nothing to do with it
+            batches = self._frames.queue_end()
+        return batches, self._gate.look()
+
+    def _hidden_from(self, moment: tuple[int, GateState]) -> int | None:
+        """From which physical offset on what was seen since then may be a part of a batch; None: look again."""
+        batches, before = moment
         if not before.is_open and read_mark(os.path.join(self.path, CHECKPOINT)) is None:
             return NOTHING_HIDDEN  # a broker took the store over from an owner that was killed, and knows no gate
-        return hidden_from(before, self._gate.look())
+        hidden = hidden_from(before, self._gate.look())
+        if hidden is None and batches >= 0:
+            # Several since. The gate stood open, so those that had begun were there, and the next was the first hidden.
+            hidden = self._frames.place(batches)
+        return hidden
 
     def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
         """The queue as if the log ended there."""
@@ -323,8 +338,8 @@ class StoreReader:
         if not key or " " in key:
             raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
         _positive("limit", limit)
-        before = self._gate.look()
         while True:
+            before = self._moment()
             found = self._query(topic, key, begin, end, limit)
             hidden = self._hidden_from(before)
             if hidden is not None and (not found or found[-1].physical_offset < hidden):
@@ -332,7 +347,6 @@ class StoreReader:
             if hidden is not None:
                 # Parts of a batch may have taken the places of older messages.
                 return self._query(topic, key, begin, end, limit, below=hidden)
-            before = self._gate.look_closed()
 
     def _query(
         self, topic: str, key: str, begin: int, end: int, limit: int, *, below: int | None = None
@@ -369,7 +383,7 @@ class StoreReader:
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
         self._commit_log.refresh()
-        return load_ledger(self.path, StoredFrames(self._commit_log, self._catalog)).batches()
+        return load_ledger(self.path, self._frames).batches()
 
     def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
         info = self.queue_info(topic, queue_id)

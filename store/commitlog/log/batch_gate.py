@@ -9,7 +9,8 @@
     +----------+----------+-------------+-------------+-------------+----------+
 
 TURN counts how often it was closed or opened. The owner closes the gate at the first byte of a frame (START) before
-the first of its units is written, and opens it after the last; SHOWN TO is then the frame's end. A reader looks at the
+the first of its units is written, and opens it after the last; SHOWN TO is then the frame's end. Where it goes on with
+the next frame at once, the gate moves on to that one, which counts as opened and closed. A reader looks at the
 gate before and after it asks queues for their ends, and knows by the two what to leave out, so that the ends are those
 of one moment.
 
@@ -23,7 +24,6 @@ import contextlib
 import os
 import struct
 import threading
-import time
 from typing import NamedTuple
 
 from commitlog.errors import StoreIOError
@@ -37,8 +37,6 @@ _MAGIC = b"PYGT"
 _FIELDS = struct.Struct(">4siqqq")
 _CRC = struct.Struct(">I")
 _SIZE = _FIELDS.size + _CRC.size
-_LONGEST_WAIT_SECONDS = 0.05
-_LOOK_EVERY_SECONDS = 0.0002
 # How often a reader looks again at a gate that is being written.
 _LOOKS = 1000
 
@@ -59,6 +57,7 @@ def hidden_from(before: GateState, after: GateState) -> int | None:
     """From which physical offset on to leave out what was seen between two looks; None when that cannot be told.
 
     What lies before the first frame that was hidden at any time since the first look is all there, and was at its end.
+    None means that several frames were hidden since, one after the other.
     """
     if not before.is_open:
         return before.start
@@ -108,6 +107,12 @@ class BatchGate:
         with self._lock:
             if self.state.is_open:
                 self._write(GateState(self.state.turn + 1, False, start, self.state.shown_to))
+
+    def move_to(self, start: int) -> None:
+        """Hide only what begins at or behind the offset, if the gate is closed before it. ``StoreIOError``."""
+        with self._lock:
+            if not self.state.is_open and self.state.start < start:
+                self._write(GateState(self.state.turn + _ONE_FRAME, False, start, self.state.shown_to))
 
     def open(self, shown_to: int) -> None:
         """Hide nothing any more: frames are dispatched up to there. ``StoreIOError``."""
@@ -177,17 +182,6 @@ class GateReader:
             if state is not None:
                 return state
         return _NEVER_CLOSED
-
-    def look_closed(self) -> GateState:
-        """The gate when it is closed next, or after a short wait as it is.
-
-        Beside an owner that commits one batch after the other, what is seen behind a closed gate can always be told
-        from what is hidden; behind an open one it may have moved too often meanwhile.
-        """
-        until = time.monotonic() + _LONGEST_WAIT_SECONDS
-        while (state := self.look()).is_open and time.monotonic() < until:
-            time.sleep(_LOOK_EVERY_SECONDS)
-        return state
 
     def close(self) -> None:
         if self._descriptor >= 0:

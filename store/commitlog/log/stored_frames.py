@@ -28,7 +28,10 @@ class StoredFrames:
             return 0
 
     def place(self, queue_offset: int) -> int | None:
-        unit = self._catalog.queue(BATCH_TOPIC, 0).unit(queue_offset)
+        try:
+            unit = self._catalog.queue(BATCH_TOPIC, 0).unit(queue_offset)
+        except (TopicNotFound, QueueNotFound):
+            return None
         return None if unit is None else unit[0]
 
     def frame_at(self, physical_offset: int) -> FoundFrame | None:

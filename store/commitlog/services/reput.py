@@ -128,8 +128,8 @@ class ReputMessageService:
         self._on_disk_full = on_disk_full
         self._gate = gate
         self._hand_over = hand_over
-        # The end of the last frame that was begun.
-        self._frame_end = 0
+        # The last frame that was begun.
+        self._frame_start = self._frame_end = 0
         self._lock = threading.Lock()
 
     @property
@@ -179,13 +179,15 @@ class ReputMessageService:
         for frame in block.frames:
             # Readers are to see all of it or nothing: it goes to many queues, one after the other.
             self._gate.close_from(frame.physical_offset)
-            self._frame_end = frame.end
+            self._frame_start, self._frame_end = frame.physical_offset, frame.end
         for write in block.steps:
             write()
         self.last_store_timestamp = block.last_store_timestamp
         self.reput_from = block.end
         if self.reput_from >= self._frame_end:
             self._gate.open(self._frame_end)
+        else:
+            self._gate.move_to(self._frame_start)  # those before it are whole
         self._on_dispatched()
 
     def _blocks(self, limit: int, end: LogEnd) -> Generator[_Block, None, None]:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from commitlog import StoreReader
@@ -150,6 +151,64 @@ def test_what_two_looks_at_the_gate_tell() -> None:
     assert hidden_from(open_before, closed_again) is None, "of the first of two frames nobody knows the start any more"
     for after in (closed, open_again, closed_again):
         assert hidden_from(closed, after) == 300
+
+
+def test_batches_that_are_dispatched_while_queues_are_asked_are_left_out_and_keep_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: what had begun before the first look is shown, what came later is not."""
+    with open_store(tmp_path) as store:
+        assert commit(store, 0)
+        store.dispatch()
+        with StoreReader.open(tmp_path) as reader:
+            bounds, looks = reader._catalog.bounds, 0
+
+            def busy(topic: str, queue_id: int) -> tuple[int, int]:
+                nonlocal looks
+                found = bounds(topic, queue_id)
+                if topic == "orders":
+                    for _ in range(3):  # the owner never rests
+                        looks += 1
+                        assert commit(store, looks)
+                        store.dispatch()
+                return found
+
+            monkeypatch.setattr(reader._catalog, "bounds", busy)
+            for shown in (10, 100, 190):
+                assert [queue.max_offset for queue in reader.queues("orders")] == [shown] * 3
+            assert looks == 27
+
+
+def test_a_whole_batch_is_not_hidden_because_the_next_one_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dispatch that catches up reads blocks of the log that end within batches."""
+    with open_store(tmp_path, mapped_file_size_commit_log=32 << 20) as store:
+        seen: list[ENDS] = []
+        rows = pa.table({"body": [b"b" * 10_000] * 300, "queueId": pa.array([0, 1, 2] * 100, pa.int32())})
+        with store._services.reput._lock:  # nothing is dispatched meanwhile
+            for version in range(4):
+                with store.transaction("loader", version) as batch:
+                    batch.put_messages(rows, topic="orders")
+        monkeypatch.setattr(store._services.reput, "_on_dispatched", lambda: seen.append(ends(tmp_path)))
+        store.dispatch()
+        assert ends(tmp_path) == {0: 400, 1: 400, 2: 400}
+    assert seen[0] == {0: 100, 1: 100, 2: 100}, "the first block of 4 MiB ends in the second batch"
+    assert seen == sorted(seen, key=lambda shown: shown[0])
+    assert all(len(set(shown.values())) == 1 for shown in seen)
+
+
+def test_the_gate_moves_on_only_when_it_is_closed(tmp_path: Path) -> None:
+    gate = BatchGate(str(tmp_path))
+    gate.move_to(50)
+    assert gate.state.is_open
+    gate.close_from(100)
+    gate.move_to(90)
+    assert gate.state == GateState(1, False, 100, 0)
+    gate.move_to(200)
+    assert gate.state == GateState(3, False, 200, 0)
+    assert hidden_from(GateState(0, True, 0, 0), gate.state) is None, "the frame at 100 was hidden meanwhile"
+    gate.release()
 
 
 def test_the_gate_comes_back_as_it_was_left(tmp_path: Path) -> None:
