@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -136,6 +137,19 @@ class IndexWriter:
             return reader.header()
         finally:
             reader.close()
+
+    def borders(self) -> list[tuple[int, int]]:
+        """Between each file and the next: physical offsets of the last message of the one and the first of the other.
+
+        For an index that is not open. None are told when a file cannot be right. ``OSError``.
+        """
+        with self._lock:
+            try:
+                found = [self._look_into(name, slots=False) for name in self._prepare()]
+            except _DAMAGE:
+                return []
+            headers = [header for header in found if header is not None]
+            return [(one.end_physical_offset, other.begin_physical_offset) for one, other in pairwise(headers)]
 
     def _remove(self, names: list[str]) -> None:
         """Remove files, the newest first: a crash in between leaves the older ones."""

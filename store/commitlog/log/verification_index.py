@@ -50,6 +50,8 @@ class IndexCheck:
         self._safe = safe_timestamp
         self._must_be_whole = must_be_whole
         self._missing: tuple[int, int, int, Severity] | None = None
+        # Of the message whose keys were compared last.
+        self._last = _Keys(*(np.zeros(0, np.int64) for _ in _Keys._fields))
         self._unreadable = False
         names = self._names()
         slots_by_size: dict[int, int] = {}
@@ -144,8 +146,9 @@ class IndexCheck:
         wanted = _Keys(*(values[:count] for values in keys))
         wrong = (found.places != wanted.places) | (found.hashes != wanted.hashes)
         bad = np.flatnonzero(wrong)
-        # Behind a file's last entry nothing stands that could have moved up.
-        in_place = not wrong[-1] or (len(bad) == 1 and count == file.left)
+        # Behind a file's last entry nothing stands that could have moved up; unless a key stands there once more.
+        again = found.places[-1] in (wanted.places[-2:-1] if count > 1 else self._last.places)
+        in_place = not wrong[-1] or (len(bad) == 1 and count == file.left and not again)
         if len(bad) and not (in_place and len(bad) <= max(_FEW, count // 4)):
             return self._align(file, keys)
         if len(bad):
@@ -154,6 +157,7 @@ class IndexCheck:
             file.check_times(found, wanted.stored)
         self._end_missing()
         file.consume(found, wanted.hashes)
+        self._last = wanted.where(wanted.places == wanted.places[-1])
         self._advance()
         return _Keys(*(values[count:] for values in keys))
 
@@ -168,29 +172,38 @@ class IndexCheck:
             )
 
     def _align(self, file: IndexFileCheck, keys: _Keys) -> _Keys | None:
-        """Keys and entries do not go side by side: compare them as sets, message by message."""
+        """Keys and entries do not go side by side: compare them as sets, message by message.
+
+        RocketMQ's recovery indexes the last message that the index holds once more, in the same file or a new one.
+        """
         last = int(keys.places[-1])
         window = file.peek(2 * len(keys.places) + _CHUNK)
         behind = np.flatnonzero(window.places > last)
         count = int(behind[0]) if len(behind) else len(window.values)
         found = Entries(window.first, window.values[:count])
         # Of keys behind a file's last entry, the next file tells.
-        through = count == file.left
-        end = int(found.places[-1]) if through and count and self._current + 1 < len(self._files) else last
+        goes_on = count == file.left and bool(count) and self._current + 1 < len(self._files)
+        end = int(found.places[-1]) if goes_on else last
         here = keys.where(keys.places <= end)
         base = int(min(keys.places[0], found.places.min() if count else keys.places[0]))
         wanted_codes, found_codes = _codes(here.places - base, here.hashes), _codes(found.places - base, found.hashes)
-        extra = ~np.isin(found_codes, wanted_codes)
+        before = _codes(self._last.places - base, self._last.hashes)
+        extra = ~np.isin(found_codes, np.concatenate((before, wanted_codes)))
         lacking = ~np.isin(wanted_codes, found_codes)
-        if lacking.any():
-            self._lacking(here.where(lacking))
+        later = lacking & (here.places == end) & goes_on
+        if (lacking & ~later).any():
+            self._lacking(here.where(lacking & ~later))
         for row in np.flatnonzero(extra)[:FINDINGS_PER_FILE].tolist():
             self._extra(file, found, row)
         file.consume(found, found.hashes)
+        if len(here.places):
+            self._last = here.where(here.places == here.places[-1])
         self._advance()
         if not count and not len(here.places):
             return None
-        return keys.where(keys.places > end)
+        left = keys.places > end
+        left[: len(later)] |= later
+        return keys.where(left)
 
     def _extra(self, file: IndexFileCheck, entries: Entries, row: int) -> None:
         place = int(entries.places[row])

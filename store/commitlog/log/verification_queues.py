@@ -192,16 +192,17 @@ class QueueCheck:
         notes = (stored > self._safe) if self._aborted else np.zeros(len(rows), np.bool_)
         absent = np.asarray(found["size"] == 0)[rows] & np.asarray(found["physical_offset"] == 0)[rows]
         self._add_missing(queue, rows[absent] + first, notes[absent])
-        other, of_notes = rows[~absent], notes[~absent]
-        for row, note in zip(other[:FINDINGS_PER_FILE].tolist(), of_notes.tolist(), strict=False):
-            if same[row] and queue.topic == SCHEDULE_TOPIC:
-                why = " (with another messageDelayLevel than RocketMQ's default this is right)"
-                self._unit(queue, first + row, units[row], found[row], "note", why)
-            else:
-                self._unit(queue, first + row, units[row], found[row], "note" if note else "error", "")
+        other = rows[~absent]
+        delayed = same[other] & (queue.topic == SCHEDULE_TOPIC)
+        of_notes = notes[~absent] | delayed
+        for place, row in enumerate(other[:FINDINGS_PER_FILE].tolist()):
+            # RocketMQ 4.9 recovers its queues before it has read its delay levels.
+            why = " (another messageDelayLevel than RocketMQ's default, or its recovery)" if delayed[place] else ""
+            severity: Severity = "note" if of_notes[place] else "error"
+            self._unit(queue, first + row, units[row], found[row], severity, why)
         if len(other) > FINDINGS_PER_FILE:
             path, _ = queue.files.place_of(first + int(other[0]))
-            severity: Severity = "note" if of_notes.all() else "error"
+            severity = "note" if of_notes.all() else "error"
             self._findings.add_more("queue.unit", severity, path, len(other) - FINDINGS_PER_FILE)
 
     def _unit(

@@ -15,11 +15,13 @@ from commitlog.files import disk
 from commitlog.files.transient_store_pool import TransientStorePool
 from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 from commitlog.format.checkpoint import CheckpointMark
+from commitlog.format.dispatch_request import dispatch_requests, index_entries
 from commitlog.format.record import Record, Unwritten, decode_record
 from commitlog.log.batch_gate import BatchGate
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.log.index_writer import IndexWriter
+from commitlog.log.log_walk import LogEnd, walk
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.queue_catalog import QueueCatalog
 from commitlog.log.queue_writers import QueueWriters
@@ -147,6 +149,7 @@ def _recover(
     files, queues, index, checkpoint = opened.files, opened.queues, opened.index, opened.checkpoint
     mark = checkpoint.mark
     anew = _parts_missing(queues, index, mark) or (index is not None and _index_behind(checkpoint))
+    anew = anew or (mark is None and index is not None and _has_holes(index, files, delay_levels_ms))
     anew = rebuild or (anew and bool(files.files))
     if not anew and not aborted and index is not None:
         anew = not _opens(index)
@@ -230,6 +233,20 @@ def _index_behind(checkpoint: StoreCheckpoint) -> bool:
     times = checkpoint.values
     closed = checkpoint.mark is not None and checkpoint.mark.closed
     return closed and times.index_msg_timestamp < times.physic_msg_timestamp
+
+
+def _has_holes(index: IndexWriter, files: WritableMappedFileQueue, delay_levels_ms: Sequence[int]) -> bool:
+    """Whether messages with keys lie between two index files of a store that others wrote.
+
+    RocketMQ drops an index file that was not flushed when it crashed, and goes on with a new one behind it.
+    """
+    for last, first in index.borders():
+        # The first message of a file may have keys in the one before it, and stand in both.
+        for scan in walk(files, last, first, LogEnd(), check_crc=False):
+            requests = dispatch_requests(scan, delay_levels_ms)
+            if (requests.physical_offsets[index_entries(scan, requests).rows] > last).any():
+                return True
+    return False
 
 
 def _index_files(index: IndexWriter) -> int:
