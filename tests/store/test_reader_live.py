@@ -255,3 +255,17 @@ def test_a_store_that_vanishes_under_a_reader_is_a_named_error(store: Path, tmp_
         assert reader.checkpoint() is None
         (tmp_path / "elsewhere").rename(store)
         assert reader.queue_info("t", 0).max_offset == 2500
+
+
+def test_a_topic_is_told_once_it_has_a_queue(tmp_path: Path) -> None:
+    """RocketMQ makes the topic's directory first; who goes over all topics must not trip over it."""
+    StoreBuilder(tmp_path).append("orders", 0, [b"one"])
+    with StoreReader.open(tmp_path) as reader:
+        assert reader.topics() == ["orders"]
+        fresh = tmp_path / "consumequeue" / "fresh"
+        fresh.mkdir()
+        (tmp_path / "consumequeue" / "stray").write_text("")
+        assert reader.topics() == ["orders"]
+        (fresh / "0").mkdir()
+        assert reader.topics() == ["fresh", "orders"]
+        assert reader.queue_ids("fresh") == [0]

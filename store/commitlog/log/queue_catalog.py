@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from commitlog.errors import InvalidValue, QueueNotFound, TopicNotFound
+from commitlog.errors import InvalidValue, QueueNotFound, StoreAccessDenied, TopicNotFound
 from commitlog.files import disk
 from commitlog.files.numbered_files import DirectoryListing
 from commitlog.log.commit_log import CommitLog
@@ -24,12 +24,28 @@ class QueueCatalog:
         self._topics = DirectoryListing(os.path.join(path, CONSUME_QUEUE))
         self._queue_ids: dict[str, DirectoryListing] = {}
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        # Topics whose directory was seen to hold something.
+        self._filled: set[str] = set()
 
     def topics(self) -> list[str]:
         """All topics that have a directory, sorted. Other names in there are left alone."""
         if self._topics.refresh():
             self._queue_ids = {topic: ids for topic, ids in self._queue_ids.items() if topic in self._topics.names}
-        return sorted(name for name in self._topics.names if _is_topic(name))
+            self._filled.intersection_update(self._topics.names)
+        return sorted(name for name in self._topics.names if _is_topic(name) and self._is_filled(name))
+
+    def _is_filled(self, topic: str) -> bool:
+        """Whether a topic's directory holds anything yet. RocketMQ makes it a moment before the first queue's."""
+        if topic not in self._filled and topic not in self._queue_ids:
+            try:
+                if not disk.list_names(os.path.join(self._topics.path, topic)):
+                    return False
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            except StoreAccessDenied:
+                pass  # who asks for its queues is told
+            self._filled.add(topic)
+        return True
 
     def queue_ids(self, topic: str) -> list[int]:
         """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore``, ``InvalidValue``."""
