@@ -20,6 +20,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -40,14 +41,13 @@ _SLOW_SHARE = 0.25
 
 
 class _Waiter:
-    """A put that waits while another one syncs: up to where, how long, and whether it is to sync next itself."""
+    """A put that wants the log on the device up to a place: how long it waits, and what wakes it."""
 
-    __slots__ = ("end", "leads", "timeout", "woken")
+    __slots__ = ("end", "timeout", "woken")
 
     def __init__(self, end: int, timeout: float) -> None:
         self.end = end
         self.timeout = timeout
-        self.leads = False
         self.woken = threading.Lock()
         self.woken.acquire()
 
@@ -66,8 +66,10 @@ class GroupCommitService:
         self._clock = clock
         self._sync_seconds = 0.0
         self._lock = threading.Lock()
-        self._leading = False
+        # Who syncs; and who waits for that, or to be the next.
+        self._leader: _Waiter | None = None
         self._waiting: list[_Waiter] = []
+        self._to_wake: deque[_Waiter] = deque()
         # A sync that failed once has lost what it was for: the kernel drops the pages, and the next sync would say
         # that all is well. So none is tried again (invariant 2).
         self._failure: StoreIOError | None = None
@@ -77,28 +79,28 @@ class GroupCommitService:
 
         ``StoreIOError`` when the sync failed; then no position moved (invariant 2).
         """
-        waiter: _Waiter | None = None
+        me = _Waiter(end, timeout)
         leads = False
-        # Ctrl-C may come at any point: whoever leads hands over in any case, or nobody would sync ever again.
         try:
             with self._lock:
                 if self._files.flushed_where >= end:
                     return True
-                if self._leading or not self._may_lead(timeout):
-                    waiter = _Waiter(end, timeout)
-                    self._waiting.append(waiter)
+                if self._leader is None and self._may_lead(timeout):
+                    self._leader = me
                 else:
-                    leads = self._leading = True
-            if waiter is not None:
-                self._await(waiter, timeout)
-                leads = waiter.leads
+                    self._waiting.append(me)
+            if self._leader is not me:
+                self._await(me)
+            leads = self._leader is me
             if leads:
                 self._sync()
         finally:
-            if waiter is not None:
-                leads = self._withdraw(waiter)
-            if leads:
-                self._hand_over()
+            # Ctrl-C may come at any point, here too: whoever leads hands over, or nobody would sync ever again.
+            try:
+                self._settle(me)
+            except BaseException:
+                self._settle(me)
+                raise
         if leads:
             self._on_flushed()
         return self._files.flushed_where >= end
@@ -107,18 +109,11 @@ class GroupCommitService:
         """Whether a sync like the last one leaves a put its time."""
         return timeout == FOREVER or self._sync_seconds <= timeout * _SLOW_SHARE
 
-    def _await(self, waiter: _Waiter, timeout: float) -> None:
+    def _await(self, waiter: _Waiter) -> None:
         """Wait to be woken: the message is on the device, or this put is to lead, or a sync has failed."""
-        woken = waiter.woken.acquire(timeout=timeout)
-        if woken and not waiter.leads and self._files.flushed_where < waiter.end:
+        woken = waiter.woken.acquire(timeout=waiter.timeout)
+        if woken and self._leader is not waiter and self._files.flushed_where < waiter.end:
             self._refuse_failed()
-
-    def _withdraw(self, waiter: _Waiter) -> bool:
-        """Wait no more; whether the put was made the leader, perhaps in this very moment."""
-        with self._lock:
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
-            return waiter.leads
 
     def _refuse_failed(self) -> None:
         if self._failure is not None:
@@ -136,27 +131,32 @@ class GroupCommitService:
         finally:
             self._sync_seconds = self._clock() - began
 
-    def _hand_over(self) -> None:
-        """Wake everybody whose messages are on the device, and one of the others to go on.
+    def _settle(self, me: _Waiter) -> None:
+        """Wait no more. Who leads wakes everybody whose messages are on the device, and one of the others to go on.
 
-        Where syncs are slow no put goes on: FlushRealTimeService does, a moment later.
+        Where syncs are slow no put goes on: FlushRealTimeService does, a moment later. Once interrupted, it can be
+        called again.
         """
         with self._lock:
-            flushed = self._files.flushed_where
-            if self._failure is not None:
-                done, self._waiting = self._waiting, []
-            else:
-                done = [waiter for waiter in self._waiting if waiter.end <= flushed]
-                self._waiting = [waiter for waiter in self._waiting if waiter.end > flushed]
-            following = next((waiter for waiter in self._waiting if self._may_lead(waiter.timeout)), None)
-            self._leading = following is not None
-            if following is not None:
-                self._waiting.remove(following)
-                following.leads = True
-                # First of all: its sync can begin while the others are being woken.
-                following.woken.release()
-        for waiter in done:
-            waiter.woken.release()
+            if me in self._waiting:
+                self._waiting.remove(me)
+            if self._leader is me:
+                flushed = self._files.flushed_where
+                failed = self._failure is not None
+                done = [waiter for waiter in self._waiting if failed or waiter.end <= flushed]
+                left = [waiter for waiter in self._waiting if not failed and waiter.end > flushed]
+                following = next((waiter for waiter in left if self._may_lead(waiter.timeout)), None)
+                if following is not None:
+                    left.remove(following)
+                    self._to_wake.append(following)  # first of all: its sync can begin while the others are woken
+                self._to_wake.extend(done)
+                self._waiting = left
+                self._leader = following
+            while self._to_wake:
+                woken = self._to_wake[0].woken
+                if woken.locked():
+                    woken.release()
+                self._to_wake.popleft()
 
     def flush(self) -> None:
         """Sync everything that is committed. ``StoreIOError``."""

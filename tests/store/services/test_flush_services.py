@@ -294,6 +294,9 @@ class Interrupted:
         self._before.wait(10)
         raise KeyboardInterrupt
 
+    def locked(self) -> bool:
+        return True
+
     def release(self) -> None:
         """Nobody is left to be woken."""
 
@@ -340,5 +343,42 @@ def test_a_put_that_is_interrupted_leaves_nobody_behind(
     second.join(10)
     assert raised == [True]
     monkeypatch.setattr(flush, "_Waiter", real_waiter)
+    append(files, 100)
+    assert group_commit.flush_to(300, 10)
+
+
+def test_an_interrupt_while_the_leader_hands_over_leaves_somebody_to_sync(
+    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C may come right behind the sync: those that wait are woken all the same, and go on."""
+    group_commit = GroupCommitService(files, nothing)
+    append(files, 100)
+    held = HeldSyncs(monkeypatch)
+    raised: list[bool] = []
+
+    def lead() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            group_commit.flush_to(100, 10)
+        raised.append(True)
+
+    leader = held.begin_in_a_thread(lead)
+    results: list[bool] = []
+    append(files, 100)
+    second = threading.Thread(target=lambda: results.append(group_commit.flush_to(200, 10)))
+    second.start()
+    while not group_commit._waiting:
+        threading.Event().wait(0.001)
+
+    def may_lead(timeout: float) -> bool:
+        """Asked in the middle of handing over."""
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(group_commit, "_may_lead", may_lead)
+    held.let_go()
+    leader.join(10)
+    second.join(10)
+    assert raised == [True]
+    assert results == [True]
     append(files, 100)
     assert group_commit.flush_to(300, 10)
