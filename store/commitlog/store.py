@@ -9,19 +9,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import ParamSpec, SupportsFloat, TypeVar
 
 from commitlog.batch import BatchId, CommittedBatch, StagedFile
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import InvalidValue, StoreClosed
+from commitlog.errors import CommitLogError, InvalidValue, PutRefused, StoreClosed
 from commitlog.format.message_columns import Rows
+from commitlog.format.message_rules import check_queue_place
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.recovery import Progress, Recovered
 from commitlog.log.staging_leftovers import remove_leftovers
 from commitlog.log.topic_config import TopicConfig
-from commitlog.message import Message, PutMessageResult
-from commitlog.paths import MAX_QUEUE_ID, validate_topic
+from commitlog.message import Message, PutMessageResult, PutMessageStatus
 from commitlog.reader import StoreReader
 from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.opened_log import OpenedLog, open_log
@@ -34,11 +35,15 @@ from commitlog.services.transaction import Transaction
 
 __all__ = ["MessageStore"]
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 
 class MessageStore:
     """A store that this process owns: put messages, wait for messages, close. (Who only reads needs ``StoreReader``.)
 
-    Use it as a context manager. Any number of threads may put. A process that forks must not use it in the child.
+    Use it as a context manager. Any number of threads may put. A process that forks must not use it in the child. A
+    signal handler may close it at any time; what it asks of it while its own thread is within a call is refused.
     """
 
     def __init__(self, directory: OwnerDirectory, log: OpenedLog, config: MessageStoreConfig) -> None:
@@ -48,22 +53,25 @@ class MessageStore:
         self._directory = directory
         self._log = log
         self._state = RunningState()
-        self._arrived = threading.Condition()
+        # Locks that are let go to wake who waits for them; no lock is held for that, so a signal handler finds none.
+        self._waiters: dict[threading.Lock, bool] = {}
         self._state.on_fence = self._on_dispatched
         self._topics = TopicConfig(self.path, config.default_topic_queue_nums, log.queues.highest_id)
         self._process = os.getpid()
         self._closing = threading.RLock()
+        self._closer = 0  # the thread that is closing the store: its signal handlers leave that to it
         self._ended = False
+        self._close_failure: CommitLogError | None = None  # of a close that was put off, for the next one to tell
         self._services = ServiceGroup(log, config, self._state, self._on_dispatched)
         wake = self._services.message_arrived
         self._putter = PutMessageService(
             config, log.writer, self._services.group_commit, self._state, self._services.stats, wake
         )
         self._bulk = PutMessagesService(
-            config, log.writer, self._putter, self._state, self._services.stats, self._queue_count, wake
+            config, log.writer, self._putter, self._state, self._services.stats, self._topics.queue_count, wake
         )
         self._batches = CommitBatchService(
-            self.path, config, log, self._services, self._state, self._putter.refuse_when_unwritable
+            self.path, config, log, self._services, self._state, self._topics, self._putter.refuse_when_unwritable
         )
         self._services.start()
 
@@ -86,10 +94,10 @@ class MessageStore:
         queues are left of a log that is gone.
 
         ``StoreLocked``, ``LogLost``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``; ``CorruptStoreError``
-        for damage that no crash explains (invariant 5); ``StoreIOError``.
+        for damage that no crash explains (invariant 5); ``StoreIOError``; ``InvalidValue`` for what is no path.
         """
-        config = config or MessageStoreConfig()
-        directory = OwnerDirectory.open(os.path.abspath(os.fspath(path)), lock_timeout=lock_timeout)
+        config = _checked_config(config)
+        directory = OwnerDirectory.open(os.path.abspath(_checked_path(path)), lock_timeout=lock_timeout)
         try:
             log = open_log(directory, config, accept_lost_log=accept_lost_log, rebuild=rebuild, progress=progress)
             try:
@@ -137,22 +145,25 @@ class MessageStore:
     def set_readable(self, readable: bool) -> None:
         """Give readers, or refuse them. Readers that are open, and those of other processes, read on."""
         self._state.set_flag(RunningFlags.NOT_READABLE, on=not readable)
+        self._on_dispatched()
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result says how it ended; nothing is raised for what message or disk are like."""
-        self._enter()
         try:
-            return self._putter.put_message(message)
+            with self._call():  # as ``_within`` does, and faster
+                return self._putter.put_message(message)
+        except PutRefused as error:
+            return PutMessageResult(PutMessageStatus(error.status), reason=error.reason)
         finally:
-            self._state.leave()
+            if self._state.closed:
+                self._after_last_calls()
 
     def put_message_batch(self, messages: Sequence[Message]) -> PutMessageResult:
         """Append messages of one queue in one piece, as RocketMQ's MessageExtBatch: one status for all of them."""
-        self._enter()
         try:
-            return self._putter.put_batch(messages)
-        finally:
-            self._state.leave()
+            return self._within(self._putter.put_batch, messages)
+        except PutRefused as error:
+            return PutMessageResult(PutMessageStatus(error.status), reason=error.reason)
 
     def put_messages(self, table: Rows, *, topic: str | None = None) -> PutMessagesResult:
         """Append the rows of an Arrow table or record batch; status and offsets for each row.
@@ -162,11 +173,10 @@ class MessageStore:
         ``delayLevel``. Rows that no store takes get their status, the others are appended. ``InvalidValue`` for
         columns that cannot be, before anything is written.
         """
-        self._enter()
         try:
-            return self._bulk.put_messages(table, topic=topic)
-        finally:
-            self._state.leave()
+            return self._within(self._bulk.put_messages, table, topic=topic)
+        except PutRefused as error:
+            return self._bulk.refused(table, error, topic=topic)
 
     def transaction(self, app_id: str, version: int, fingerprint: str = "") -> Transaction:
         """Begin a batch: all that is put into it is in the store together, and at most once, or not at all.
@@ -182,12 +192,8 @@ class MessageStore:
         batch = BatchId(app_id, version, fingerprint)
         if not app_id:
             raise InvalidValue("A transaction belongs to an application: give it an id, which is not empty.")
-        self._enter_open()
-        try:
-            committed = self._batches.check(batch)
-        finally:
-            self._state.leave()
-        return Transaction(self.path, batch, self._bulk.encoded, self.commit_batch, committed)
+        committed = self._when_open(self._batches.check, batch)
+        return Transaction(self.path, batch, self._bulk.encoded, self._when_open, self.commit_batch, committed)
 
     def commit_batch(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
         """Commit what was staged for a batch, perhaps by other processes: ``transaction`` does both.
@@ -197,83 +203,63 @@ class MessageStore:
         removed. ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``: nothing was
         written. ``StoreIOError``: opening the store again decides, and the same batch may be committed again.
         """
-        self._enter_open()
-        try:
-            return self._batches.commit(batch, staged)
-        finally:
-            self._state.leave()
+        return self._when_open(self._batches.commit, batch, staged)
 
     def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
-        """Note in ``config/topics.json`` over how many queues a topic is spread; one that is listed stays as it is.
+        """Note in ``config/topics.json`` over how many queues a topic is spread; one that is listed keeps its number.
 
-        ``read_queues``: consumers are to look at so many, when messages name queues beyond the others.
+        ``read_queues``: consumers are to look at so many, when messages name queues beyond the others. It is raised for
+        a topic that is listed, too.
 
         ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``.
         """
-        self._enter_open()
-        try:
-            self._topics.create_topic(topic, queues, read_queue_nums=read_queues)
-        finally:
-            self._state.leave()
+        self._when_open(self._topics.create_topic, topic, queues, read_queue_nums=read_queues)
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch that every application committed, by application id."""
-        self._enter_open()
-        try:
-            return self._batches.batches()
-        finally:
-            self._state.leave()
+        return self._when_open(self._batches.batches)
 
     def forget_batches(self, app_id: str) -> CommittedBatch | None:
         """Forget what an application has committed: its next batch is written, whatever its version.
 
         Messages stay. Returns its last batch, None when the application is not known. ``StoreIOError``.
         """
-        self._enter_open()
-        try:
-            return self._batches.forget(app_id)
-        finally:
-            self._state.leave()
+        return self._when_open(self._batches.forget, app_id)
 
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout: float | None = None) -> bool:
         """Wait until the queue holds a message at ``offset`` or behind; False when ``timeout`` seconds have passed.
 
-        ``StoreClosed`` when the store is closed meanwhile; ``InvalidValue`` for what cannot be a queue. What fenced the
-        store, when the message is not there: no more messages come.
+        ``StoreClosed`` when the store is closed meanwhile, or set to be not readable; ``InvalidValue`` for what cannot
+        be a queue, an offset or a time. What fenced the store, when the message is not there: no more messages come.
         """
-        validate_topic(topic)
-        if not 0 <= queue_id <= MAX_QUEUE_ID:
-            raise InvalidValue(f"A queue id is 0 to {MAX_QUEUE_ID}, not {queue_id}.")
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._arrived:
-            while not self._readable_at(topic, queue_id, offset):
+        check_queue_place(topic, queue_id, offset)
+        deadline = time.monotonic() + _checked_timeout(timeout)
+        while True:
+            waiter = threading.Lock()
+            waiter.acquire()
+            self._waiters[waiter] = True  # before looking, so that no message comes between
+            try:
+                if self._readable_at(topic, queue_id, offset):
+                    return True
                 self._state.refuse_failed(self.path)
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
+                left = deadline - time.monotonic()
+                if left <= 0:
                     return False
-                self._arrived.wait(left)
-        return True
+                waiter.acquire(timeout=min(left, threading.TIMEOUT_MAX))
+            finally:
+                self._waiters.pop(waiter, None)
 
     def flush(self) -> None:
         """Bring everything that was put to the device, queues, index and checkpoint included. ``StoreIOError``."""
-        self._enter_open()
-        try:
-            self._services.flush_everything()
-        finally:
-            self._state.leave()
+        self._when_open(self._services.flush_everything)
 
     def dispatch(self) -> None:
         """Return when everything that was put before (and flushed, under SYNC_FLUSH) is in its queue and the index."""
-        self._enter_open()
-        try:
-            self._services.dispatch()
-        finally:
-            self._state.leave()
+        self._when_open(self._services.dispatch)
 
     def reader(self) -> StoreReader:
         """A new reader of this store, to be closed by the caller. ``StoreClosed`` when it was set to give none."""
-        if not self.readable:
-            raise StoreClosed(f"The store of {self.path} was set to be not readable.")
+        self._refuse_unreadable()
         return StoreReader.open(self.path)
 
     def stats(self) -> StoreStats:
@@ -291,51 +277,67 @@ class MessageStore:
     def close(self) -> None:
         """Flush, dispatch and close everything, so that the next open needs no scan. A second call does nothing.
 
-        Puts that are under way end first. ``StoreIOError`` when closing fails; the store is then as after a crash, and
-        opening it finds out what is there.
+        Calls under way end first. One of this very thread, which a signal handler has interrupted, closes the store
+        when it ends. ``StoreIOError`` when closing fails (of a close that was put off: at the next call); the store is
+        then as after a crash, and opening it finds out what is there.
         """
         if os.getpid() != self._process:
             self._state.abandon()  # a forked child has no threads, and the files are its parent's
             return
+        thread = threading.get_ident()
+        # Before the lock is waited for: who has it may wait for the call that this thread is within.
+        if self._state.close_later() or self._closer == thread:
+            return
         with self._closing:
-            if self._ended:
-                return
-            self._state.close()
-            with self._arrived:
-                self._arrived.notify_all()
-            # Up to here nothing was given up: who interrupts may close again. No file is closed under a thread, and
-            # the lock is kept as long as one could write.
-            self._services.stop()
-            self._ended = True
-            clean = False
+            self._closer = thread
             try:
-                self._services.close_cleanly(self._batches.save)
-                clean = self._state.failure is None
+                self._close()
             finally:
-                self._log.close()
-                self._directory.close(clean=clean)
+                self._closer = 0
+
+    def _close(self) -> None:
+        if self._ended:
+            failure, self._close_failure = self._close_failure, None
+            if failure is not None:
+                raise failure
+            return
+        self._state.close()
+        self._on_dispatched()
+        # Up to here nothing was given up: who interrupts may close again. No file is closed under a thread, and
+        # the lock is kept as long as one could write.
+        self._log.writer.close()
+        self._services.stop()
+        self._ended = True
+        clean = False
+        try:
+            self._services.close_cleanly(self._batches.save)
+            clean = self._state.failure is None
+        finally:
+            self._log.close()
+            self._directory.close(clean=clean)
+
+    def _after_last_calls(self) -> None:
+        """Close, if that was asked for within the call that has ended. The call has an answer of its own."""
+        if os.getpid() == self._process and self._state.call_ended():
+            try:
+                self.close()
+            except CommitLogError as error:
+                self._close_failure = error
 
     def _on_dispatched(self) -> None:
-        with self._arrived:
-            self._arrived.notify_all()
-
-    def _queue_count(self, topic: str) -> int:
-        """Over how many queues messages without one are spread."""
-        return self._topics.queue_count(topic)
+        for waiter in list(self._waiters):
+            if self._waiters.pop(waiter, False):
+                waiter.release()
 
     def _next_offset(self, topic: str, queue_id: int) -> int:
-        self._enter_open()
-        try:
-            # Asking a queue for its offset makes the store remember it, so only what is there is asked.
-            if queue_id > self._log.queues.highest_id(topic):
-                return 0
-            return self._log.queues.next_offset(topic, queue_id)
-        finally:
-            self._state.leave()
+        # Asking a queue for its offset makes the store remember it, so only what is there is asked.
+        is_there = queue_id <= self._log.queues.highest_id(topic)
+        return self._log.queues.next_offset(topic, queue_id) if is_there else 0
 
     def _readable_at(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a queue holds a message there, and readers are shown it."""
-        if self._next_offset(topic, queue_id) <= offset:
+        """Whether a queue has a message there, and readers see it."""
+        self._refuse_unreadable()
+        if self._when_open(self._next_offset, topic, queue_id) <= offset:
             return False
         gate = self._log.gate.state
         if gate.is_open:
@@ -344,17 +346,55 @@ class MessageStore:
         with self.reader() as reader:
             return reader.queue_info(topic, queue_id).max_offset > offset
 
-    def _enter(self) -> None:
-        """A call begins; until it is over, ``close`` waits for it."""
+    def _refuse_unreadable(self) -> None:
+        if not self.readable:
+            raise StoreClosed(f"The store of {self.path} was set to be not readable.")
+
+    def _call(self) -> threading.Lock:
+        """To be held during a call: as long as it is, ``close`` waits. See ``RunningState.call``."""
         if os.getpid() != self._process:
             raise StoreClosed(
                 f"The store of {self.path} was opened by process {self._process}; a process that was forked from it "
                 "cannot use it."
             )
-        self._state.enter()
+        return self._state.call()
 
-    def _enter_open(self) -> None:
-        self._enter()
+    def _within(self, call: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+        """Do what uses the store's files, and asks whether it is closed."""
+        try:
+            with self._call():
+                return call(*arguments, **named)
+        finally:
+            if self._state.closed:
+                self._after_last_calls()
+
+    def _when_open(self, call: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+        """Do what uses the store's files; ``StoreClosed`` when the store is closed."""
+        return self._within(self._checked, lambda: call(*arguments, **named))
+
+    def _checked(self, call: Callable[[], _T]) -> _T:
         if self._state.closed:
-            self._state.leave()
             raise StoreClosed(f"The store of {self.path} is closed; open it again.")
+        return call()
+
+
+def _checked_path(path: object) -> str:
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidValue(f"path is the directory of a store, a text or a pathlib.Path, not {path!r}.")
+    return text
+
+
+def _checked_config(config: object) -> MessageStoreConfig:
+    if config is not None and not isinstance(config, MessageStoreConfig):
+        raise InvalidValue(f"config is a MessageStoreConfig (or MessageStoreConfig.from_mapping(...)), not {config!r}.")
+    return config or MessageStoreConfig()
+
+
+def _checked_timeout(timeout: object) -> float:
+    """Seconds to wait: None for ever, which is as long as the platform can."""
+    if timeout is None:
+        return threading.TIMEOUT_MAX
+    if not isinstance(timeout, SupportsFloat) or timeout != timeout:
+        raise InvalidValue(f"timeout is a number of seconds, or None for no limit, not {timeout!r}.")
+    return threading.TIMEOUT_MAX if timeout > threading.TIMEOUT_MAX else float(timeout)  # type: ignore[operator]

@@ -50,6 +50,7 @@ __all__ = [
     "map_for_writing",
     "mapped_bytes",
     "modified_at",
+    "most_open_files",
     "open_file",
     "open_for_writing",
     "read_at",
@@ -67,7 +68,6 @@ __all__ = [
     "write_at",
     "write_mapped",
 ]
-
 
 # What can be written: anything that lays its bytes open. (numpy's arrays do; their type says so from Python 3.12 on.)
 Bytes: TypeAlias = Any
@@ -128,10 +128,7 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
         return data
     parts = [data]
     missing = length - len(data)
-    while missing:
-        data = os.pread(descriptor, missing, offset + length - missing)
-        if not data:
-            break
+    while missing and (data := os.pread(descriptor, missing, offset + length - missing)):
         parts.append(data)
         missing -= len(data)
     return b"".join(parts)
@@ -391,3 +388,11 @@ def file_key(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+def most_open_files() -> int:
+    """How many files this process may have open at once."""
+    import resource  # where there is none, no store is written either
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit

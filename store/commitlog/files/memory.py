@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import mmap
@@ -22,9 +23,10 @@ def lock_memory(view: memoryview) -> bool:
 
 
 def will_need(mapping: mmap.mmap) -> None:
-    """Tell the kernel that all of a mapping will be used soon."""
+    """Tell the kernel that all of a mapping will be used soon. It may refuse, and nothing is lost."""
     if hasattr(mmap, "MADV_WILLNEED"):
-        mapping.madvise(mmap.MADV_WILLNEED)
+        with contextlib.suppress(OSError):
+            mapping.madvise(mmap.MADV_WILLNEED)
 
 
 def populate_pages(mapping: mmap.mmap, start: int, stop: int) -> bool:
@@ -42,7 +44,11 @@ def populate_pages(mapping: mmap.mmap, start: int, stop: int) -> bool:
 
 
 def drop_pages(mapping: mmap.mmap, start: int, stop: int) -> None:
-    """Give back the pages of ``[start, stop)``: they stay in the page cache, but no longer count as this process's."""
+    """Give back the pages of ``[start, stop)``: they stay in the page cache, but no longer count as this process's.
+
+    The kernel may refuse, as it does for locked pages, and nothing is lost.
+    """
     first = start - start % mmap.PAGESIZE
     if hasattr(mmap, "MADV_DONTNEED"):
-        mapping.madvise(mmap.MADV_DONTNEED, first, stop - first)
+        with contextlib.suppress(OSError):
+            mapping.madvise(mmap.MADV_DONTNEED, first, stop - first)

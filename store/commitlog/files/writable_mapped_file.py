@@ -11,17 +11,24 @@ Without a buffer of the transient pool, what is written is committed at once. Si
 large pieces by ``pwrite``; the kernel keeps both, and what readers map, the same. A system call lets go of the
 interpreter's lock, and of many threads that put, each would queue for it again with the put lock in its hands. The
 space was allocated when the file was made, so that a full disk is an error there and no SIGBUS here.
+
+A log may have more files than a process may open. One that nobody appends to any more, and of which every byte is on
+the device, can ``rest``: its descriptor and mappings go, and come back when it is read again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import mmap
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
 
 from commitlog.errors import DiskFull, StoreIOError
 from commitlog.files import disk
@@ -88,10 +95,19 @@ class WritableMappedFile(MappedFile):
         # For small writes: None until the first one, and where there can be none.
         self._window: mmap.mmap | None = None
         self._maps = sys.platform == "linux"
-        self._dropped = 0
+        # Behind it the mapping's pages have not been given back; None when they are locked, and stay.
+        self._dropped: int | None = 0
+        # Writes to the file, and those of them that the last sync covered.
+        self._writes = self._synced_writes = 0
+        self._syncing = threading.Lock()
+        # A sync that failed has lost what it was for, and the next one would say that all is well (invariant 2).
+        self._failure: StoreIOError | None = None
+        # Called when the file was opened because it was used.
+        self.on_opened: Callable[[WritableMappedFile], None] | None = None
         self._holders = 0
         self._reference_lock = threading.Lock()
-        self._opening = threading.Lock()
+        # Held by who opens the file or reads it, so that it does not come to rest under a reader.
+        self._opening = threading.RLock()
         self._shutdown_at: float | None = None
 
     @classmethod
@@ -117,17 +133,60 @@ class WritableMappedFile(MappedFile):
                         cause = OSError(errno.ESTALE, "another file has taken its place, or it has another size")
                         raise StoreIOError("open", path=self.path, cause=cause)
                     self._descriptor = descriptor
+                    if self.on_opened is not None:
+                        self.on_opened(self)
         return self._descriptor
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file has a descriptor."""
+        return self._descriptor >= 0
+
+    @property
+    def size(self) -> int:
+        with self._opening:
+            return super().size
+
+    def read(self, position: int, length: int) -> bytes:
+        with self._opening:
+            return super().read(position, length)
+
+    def span(self, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:
+        with self._opening:
+            return super().span(start, stop, populate=populate)
+
+    def rest(self) -> bool:
+        """Close the file until it is used again; False when it has to stay open, or is being read at this moment.
+
+        For a file that nobody appends to any more. One with anything that is not on the device stays open: after a sync
+        that failed, only this descriptor tells. Arrays keep their mapping alive (invariant 8).
+        """
+        if self._buffer is not None or self._writes != self._synced_writes or not self._opening.acquire(blocking=False):
+            return False
+        try:
+            if self.is_open:
+                # Closed last: an interrupt in between must not leave the number of what may be another file's by then.
+                descriptor, self._descriptor = self._descriptor, _UNOPENED
+                self._mapping, self._window, self._resident = None, None, (0, 0)
+                disk.close(descriptor)
+            return self._descriptor == _UNOPENED
+        finally:
+            self._opening.release()
 
     def close(self) -> None:
         with self._opening:
-            if self._descriptor not in (_UNOPENED, _CLOSED):
+            if self.is_open:
                 super().close()
-            self._descriptor = _CLOSED
+            self._descriptor, self._window = _CLOSED, None
 
     @property
     def is_full(self) -> bool:
         return self.wrote_position >= self.capacity
+
+    @property
+    def has_buffer(self) -> bool:
+        """Whether writes gather in a buffer of the transient pool."""
+        return self._buffer is not None
 
     def set_positions(self, position: int) -> None:
         """All three positions at once, when the file is opened with that much in it."""
@@ -149,7 +208,10 @@ class WritableMappedFile(MappedFile):
             return
         if through_map and length <= _SMALL and self._mapped():
             assert self._window is not None
-            disk.write_mapped(self._window, data, self.wrote_position, descriptor=self._descriptor)
+            try:
+                disk.write_mapped(self._window, data, self.wrote_position, descriptor=self._descriptor)
+            finally:
+                self._writes += 1
         else:
             self._write(data, self.wrote_position)
         self.wrote_position += length
@@ -181,12 +243,12 @@ class WritableMappedFile(MappedFile):
                     disk.allocate(self._opened(), 0, self.capacity)
                 self._window = disk.map_for_writing(self._opened(), self.capacity)
             except OSError as error:
-                if error.errno not in (*NO_SPACE, errno.ENOMEM, errno.EOPNOTSUPP):
+                if error.errno not in (*NO_SPACE, errno.ENOMEM, errno.EMFILE, errno.EOPNOTSUPP):
                     raise StoreIOError("allocate", path=self.path, cause=error, advice=FENCED) from error
                 self._maps = False  # what finds no room by pwrite is an error then
                 return False
             self._dropped = self.wrote_position
-        if self.wrote_position - self._dropped >= _RESIDENT:
+        if self._dropped is not None and self.wrote_position - self._dropped >= _RESIDENT:
             drop_pages(self._window, self._dropped, self.wrote_position)
             self._dropped = self.wrote_position
         return True
@@ -197,7 +259,10 @@ class WritableMappedFile(MappedFile):
             return False
         assert self._window is not None
         will_need(self._window)
-        return lock_memory(memoryview(self._window))
+        locked = lock_memory(memoryview(self._window))
+        if locked:
+            self._dropped = None
+        return locked
 
     def skip_to_end(self) -> None:
         """Count the rest of the file as written: a blank filler stands there."""
@@ -220,18 +285,31 @@ class WritableMappedFile(MappedFile):
         position = self.committed_position
         if position == self.flushed_position:
             return
-        try:
-            disk.sync(self._opened())
-        except OSError as error:
-            raise StoreIOError("sync", path=self.path, cause=error, advice=FENCED) from error
+        self.sync_writes()
         self.flushed_position = position
 
+    def sync_writes(self) -> None:
+        """Sync the file if it was written since the last time. ``StoreIOError``, once and for all."""
+        with self._syncing:
+            if self._writes != self._synced_writes or self._failure is not None:
+                self._sync()
+
     def sync_all(self) -> None:
-        """Sync the file whatever its positions say. ``StoreIOError``."""
+        """Sync the file whoever wrote to it. ``StoreIOError``."""
+        with self._syncing:
+            self._sync()
+
+    def _sync(self) -> None:
+        if self._failure is not None:
+            # Not the same object again: each raise would add to its traceback.
+            raise copy.copy(self._failure) from self._failure
+        writes = self._writes
         try:
             disk.sync(self._opened())
         except OSError as error:
-            raise StoreIOError("sync", path=self.path, cause=error, advice=FENCED) from error
+            self._failure = StoreIOError("sync", path=self.path, cause=error, advice=FENCED)
+            raise self._failure from error
+        self._synced_writes = writes
 
     def give_back_buffer(self) -> PooledBuffer | None:
         """The buffer, when the file is full and committed, so that it can serve the next one."""
@@ -245,9 +323,9 @@ class WritableMappedFile(MappedFile):
         try:
             for start, stop in disk.data_extents(self._opened(), position, self.capacity):
                 self._zero(start, stop)
-            disk.sync(self._opened())
         except OSError as error:
             raise StoreIOError("zero the end of", path=self.path, cause=error) from error
+        self.sync_all()
 
     def is_zero_from(self, position: int) -> bool:
         """Whether nothing but zeros stands behind ``position``."""
@@ -257,7 +335,10 @@ class WritableMappedFile(MappedFile):
     def _zero(self, start: int, stop: int) -> None:
         """Write zeros over the pieces of a stretch that hold anything else."""
         for at, length in self._written(start, stop):
-            disk.write_at(self._opened(), _ZEROS[:length], at)
+            try:
+                disk.write_at(self._opened(), _ZEROS[:length], at)
+            finally:
+                self._writes += 1
 
     def _written(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Position and length of the pieces of a stretch that hold anything but zeros."""
@@ -271,6 +352,8 @@ class WritableMappedFile(MappedFile):
             disk.write_at(self._opened(), data, position)
         except OSError as error:
             raise StoreIOError("write", path=self.path, cause=error, advice=FENCED) from error
+        finally:
+            self._writes += 1
 
     def hold(self) -> bool:
         """Keep the file from being deleted until ``release``; False when it is being deleted already (invariant 8)."""

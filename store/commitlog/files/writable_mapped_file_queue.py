@@ -2,16 +2,20 @@
 
 Physical offsets count from the first byte ever written. ``flushed_where`` and ``committed_where`` are the ends of what
 is on the device and of what is in the kernel; each moves only after the work was done.
+
+Of a long log a few files are open at a time, those used last: a process may not open any number. Nobody closes a file
+before all that was written to it is on the device.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from bisect import bisect_right
 from itertools import zip_longest
 from typing import Protocol
 
-from commitlog.errors import CorruptRecord, StoreIOError
+from commitlog.errors import CorruptRecord, StoreClosed, StoreIOError
 from commitlog.files import disk
 from commitlog.files.transient_store_pool import TransientStorePool
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
@@ -23,6 +27,10 @@ __all__ = ["AllocateNow", "FileAllocator", "WritableMappedFileQueue"]
 _PAGE = 4096
 # So much is written back at a time.
 _PIECE = 1 << 20
+# How many files are kept open at most; and at least, and which part of those that the process may open.
+_MAX_OPEN = 64
+_MIN_OPEN = 4
+_OPEN_SHARE = 16
 
 
 class FileAllocator(Protocol):
@@ -58,7 +66,9 @@ class WritableMappedFileQueue:
         allocator: FileAllocator | None = None,
         pool: TransientStorePool | None = None,
         warm: bool = False,
+        max_open: int | None = None,
     ) -> None:
+        """``max_open`` files at a time are open, unless more have to be brought to the device; else as many as fit."""
         self.path = path
         self.file_size = file_size
         self.files: list[WritableMappedFile] = []
@@ -69,6 +79,13 @@ class WritableMappedFileQueue:
         self._prepared = -1
         self.pool = pool
         self._warm = warm
+        self._closed = False
+        self._max_open = max_open or max(min(disk.most_open_files() // _OPEN_SHARE, _MAX_OPEN), _MIN_OPEN)
+        # The files that are open, those opened last at the end.
+        self._open: list[WritableMappedFile] = []
+        self._open_lock = threading.Lock()
+        # Whether somebody may append by now; before that, every file may be closed.
+        self._appends = False
 
     def load(self, *, aborted: bool = True) -> None:
         """Find all files. Their size becomes ``file_size``; what a crash left half made is removed.
@@ -140,7 +157,9 @@ class WritableMappedFileQueue:
                 found=file_name_for_offset(following),
                 advice="Restore the missing file; a store with a hole is only read, not written.",
             )
-        return WritableMappedFile.unopened(path, base, identity)
+        file = WritableMappedFile.unopened(path, base, identity)
+        file.on_opened = self._note_opened
+        return file
 
     def _path_of(self, base: int) -> str:
         return os.path.join(self.path, file_name_for_offset(base))
@@ -168,6 +187,7 @@ class WritableMappedFileQueue:
             # Made ahead of need and still empty: found again when the log gets there.
             self.files.pop().close()
         self.flushed_where = self.committed_where = end
+        self._appends = True
 
     def cut(self, end: int) -> None:
         """Zero everything behind ``end`` and delete the files behind it (invariant 4). ``StoreIOError``."""
@@ -211,7 +231,10 @@ class WritableMappedFileQueue:
             raise StoreIOError("sync", path=self.path, cause=error, advice=FENCED) from error
 
     def writable(self) -> WritableMappedFile:
-        """The file that the next record goes to; a new one when the last is full. What ``FileAllocator`` raises."""
+        """The file that the next record goes to; a new one when the last is full.
+
+        What ``FileAllocator`` raises, and ``StoreClosed``.
+        """
         last = self.files[-1] if self.files else None
         if last is not None and not last.is_full:
             return last
@@ -225,12 +248,52 @@ class WritableMappedFileQueue:
         return file
 
     def made(self, base: int) -> WritableMappedFile:
-        """The file of that base, made if need be, and not yet one of the log. What ``FileAllocator`` raises."""
+        """The file of that base, made if need be, and not yet one of the log.
+
+        What ``FileAllocator`` raises, and ``StoreClosed``.
+        """
+        if self._closed:
+            # There are no files any more by which to tell where the log ends.
+            raise StoreClosed(f"The log of {self.path} is closed; open the store again.")
         path = self._path_of(base)
         self._allocator.make(path, self.file_size)
         # A file that was made ahead may have failed to get its name to the device, and nobody was told.
         self._sync_directory()
-        return WritableMappedFile.open(path, base)
+        self._appends = True
+        self._make_room()
+        file = WritableMappedFile.open(path, base)
+        file.on_opened = self._note_opened
+        self._note_opened(file)
+        return file
+
+    def _note_opened(self, file: WritableMappedFile) -> None:
+        """A file was opened, by whichever thread: others come to rest for it. Never waits, since a reader holds it."""
+        with self._open_lock:
+            kept = [one for one in self._open if one.is_open and one is not file]
+            excess = len(kept) + 1 - self._max_open
+            for one in kept[:] if excess > 0 else ():
+                if excess > 0 and (one.is_full or not self._appends) and one.rest():
+                    kept.remove(one)
+                    excess -= 1
+            self._open = [*kept, file]
+
+    def _make_room(self) -> None:
+        """Before one more is made: where flushing lags behind, sync what nobody appends to any more, and close it.
+
+        Called under the put lock, so that is every file but the log's last one: those before it are full, and those
+        behind it belong to a frame that has gone on to the next. ``StoreIOError``.
+        """
+        with self._open_lock:
+            opened = [one for one in self._open if one.is_open]
+        if len(opened) < self._max_open or any(one.is_full and one.rest() for one in opened):
+            return
+        last = self.files[-1] if self.files else None
+        # Half of them, so that not every new file waits for the device.
+        wanted = self._max_open // 2
+        for one in opened:
+            if wanted > 0 and one is not last and not one.has_buffer:
+                one.sync_writes()
+                wanted -= one.rest()
 
     def appended(self) -> None:
         """Called under the put lock after an append: without a pool, what was written is committed."""
@@ -284,6 +347,9 @@ class WritableMappedFileQueue:
         return files[0] if files and files[0].base <= offset < files[0].base + files[0].capacity else None
 
     def close(self) -> None:
+        """Close all files. Nothing is appended any more."""
+        self._closed = True
         for file in self.files:
             file.close()
         self.files = []
+        self._open = []

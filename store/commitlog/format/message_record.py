@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from operator import index
+from typing import NamedTuple, SupportsIndex
 
 from commitlog.errors import InvalidValue
 from commitlog.format import sys_flag as sys_flags_of
@@ -19,6 +21,7 @@ from commitlog.format.message_rules import (
     STORE_PROPERTIES,
     name_fault,
     parse_delay_level,
+    shown,
 )
 from commitlog.format.properties import (
     DELAY,
@@ -42,7 +45,7 @@ from commitlog.format.record import (
 )
 from commitlog.message import Message
 
-__all__ = ["StoredPlace", "encode_message", "message_properties", "patch_late", "stored_place"]
+__all__ = ["StoredPlace", "encode_message", "message_properties", "patch_late", "plain_message", "stored_place"]
 
 _CODES = {">i4": "i", ">u4": "I", ">i8": "q"}
 
@@ -97,7 +100,8 @@ def encode_message(
 
     ``body`` and ``properties`` are the bytes to be stored; the born time is in milliseconds; hosts are an ip of 4 or 16
     bytes and a port. The system flag's two IPv6 bits are set by the hosts, whatever they were.
-    ``InvalidValue`` for a topic, properties or a host of an impossible length, and for a number outside its field.
+    ``InvalidValue`` for a topic, properties or a host of an impossible length, for a number outside its field, and for
+    a buffer in place of bytes whose length is not counted in bytes.
     """
     (born_ip, born_port), (store_ip, store_port) = born_host, store_host
     sys_flag &= ~HOST_FLAGS
@@ -109,10 +113,11 @@ def encode_message(
     if not 0 < topic_size <= _LONG_TOPIC or properties_size > MAX_PROPERTIES_SIZE:
         raise _impossible_lengths(topic_size, properties_size)
     short = topic_size <= _SHORT_TOPIC
+    size = header.size + body_size + topic_size + properties_size + (_TAIL_V1 if short else _TAIL_V2)
     try:
         record = bytearray(
             header.pack(
-                header.size + body_size + topic_size + properties_size + (_TAIL_V1 if short else _TAIL_V2),
+                size,
                 MAGIC_V1 if short else MAGIC_V2,
                 crc32(body) & CRC_MASK,
                 queue_id,
@@ -138,6 +143,9 @@ def encode_message(
     record += topic
     record += _SHORT.pack(properties_size)
     record += properties
+    if len(record) != size:
+        # Whoever reads would look for the next record in the wrong place, and find none.
+        raise InvalidValue(f"The record's fields take {len(record)} bytes and count as {size}: give bytes, not a view.")
     return record
 
 
@@ -166,6 +174,22 @@ def patch_late(
     _TIMESTAMP.pack_into(record, _TIMESTAMP_AT[sys_flag & HOST_FLAGS], store_timestamp)
 
 
+def plain_message(message: Message) -> Message:
+    """The message with its body as ``bytes`` and its queue id as ``int``. ``InvalidValue`` for what is neither.
+
+    The body may be any buffer; its bytes are copied, so that nobody changes them once they are checksummed.
+    """
+    given, queue_id = message.body, message.queue_id
+    if type(given) is not bytes:
+        try:
+            given = memoryview(given).tobytes()
+        except (TypeError, ValueError, BufferError) as error:
+            raise InvalidValue(f"The field body is bytes or another buffer, not {shown(given)}.") from error
+    if isinstance(queue_id, bool) or not isinstance(queue_id, SupportsIndex):
+        raise InvalidValue(f"The field queue_id is an int, not {shown(queue_id)}.")
+    return replace(message, body=given, queue_id=index(queue_id))
+
+
 def message_properties(message: Message, *, from_broker: bool = False) -> dict[str, str]:
     """The properties to store, in their order (``message_rules``): the others, then KEYS, __SHARDINGKEY, TAGS, DELAY.
 
@@ -183,14 +207,18 @@ def message_properties(message: Message, *, from_broker: bool = False) -> dict[s
         if fault is not None:
             raise InvalidValue(f"The message has {fault}.")
         (own if name in OWN_PROPERTIES else found)[name] = value
-    for key in message.keys:
-        if KEY_SEPARATOR in key:
-            raise InvalidValue(f"The key {key!r} holds a space, which separates keys.")
-    keys = KEY_SEPARATOR.join(filter(None, message.keys))
+    keys = message.keys if type(message.keys) is tuple else tuple(message.keys)
     if keys:
-        own[KEYS] = keys
-    if message.tags:
-        own[TAGS] = message.tags
+        for key in keys:
+            if KEY_SEPARATOR in key:
+                raise InvalidValue(f"The key {key!r} holds a space, which separates keys.")
+        if joined := KEY_SEPARATOR.join(filter(None, keys)):
+            own[KEYS] = joined
+    tags = message.tags
+    if tags:
+        own[TAGS] = tags
+    elif tags is not None and tags != "":
+        raise InvalidValue(f"The field tags is a text or None, not {shown(tags)}.")
     for name in OWN_PROPERTIES:
         if name in own:
             found[name] = own[name]

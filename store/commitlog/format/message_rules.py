@@ -20,8 +20,11 @@ Source: RocketMQ ``common/message/MessageConst.java``, ``broker/util/HookUtils.j
 from __future__ import annotations
 
 import enum
+import reprlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import index
+from typing import NamedTuple, SupportsIndex
 
 from commitlog.config import LARGEST_BODY
 from commitlog.errors import InvalidValue
@@ -40,6 +43,8 @@ from commitlog.format.properties import (
     TAGS,
     TRAN_MSG,
 )
+from commitlog.message import Message, MessageExtBrokerInner
+from commitlog.paths import MAX_QUEUE_ID, validate_topic
 
 __all__ = [
     "OWN_PROPERTIES",
@@ -48,8 +53,11 @@ __all__ = [
     "MessageLimits",
     "Refusal",
     "RefusalKind",
+    "check_queue_place",
+    "message_fault",
     "name_fault",
     "parse_delay_level",
+    "shown",
 ]
 
 # Topic of the messages that wait for their delay to pass; a level has the queue before its own number.
@@ -65,6 +73,15 @@ STORE_PROPERTIES = frozenset(
 )
 
 _MAX_INT = 2**31 - 1
+_MAX_LONG = 2**63 - 1
+# The numbers of a message, and what their fields hold.
+_INTS = {"queue_id": (0, MAX_QUEUE_ID), "flag": (-_MAX_INT - 1, _MAX_INT)}
+_BROKER_INTS = {
+    "sys_flag": (-_MAX_INT - 1, _MAX_INT),
+    "born_timestamp": (-_MAX_LONG - 1, _MAX_LONG),
+    "reconsume_times": (-_MAX_INT - 1, _MAX_INT),
+    "prepared_transaction_offset": (-_MAX_LONG - 1, _MAX_LONG),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,3 +143,62 @@ def parse_delay_level(text: str) -> int | None:
         return None
     level = int(digits) if len(digits) <= 64 else _MAX_INT + 1
     return level if level <= _MAX_INT else None
+
+
+def shown(value: object) -> str:
+    """A value and its type, for people; cut short where it is long."""
+    return f"{reprlib.repr(value)} ({type(value).__name__})"
+
+
+def message_fault(message: object) -> str | None:
+    """Which field of a message holds what cannot be encoded, as a sentence; None where types and numbers are right.
+
+    It is asked when encoding has failed, so that messages that are right pay nothing for it. ``plain_message`` has
+    looked at the body.
+    """
+    if not isinstance(message, Message):
+        return f"A message is a Message, not {shown(message)}."
+    texts, numbers = {"topic": False, "tags": True}, _INTS
+    if isinstance(message, MessageExtBrokerInner):
+        texts, numbers = {**texts, "born_host": True, "store_host": True}, _INTS | _BROKER_INTS
+    for name, may_lack in texts.items():
+        text = getattr(message, name)
+        if not (isinstance(text, str) or (may_lack and text is None)):
+            return f"The field {name} is a text{' or None' if may_lack else ''}, not {shown(text)}."
+    for name, (low, high) in numbers.items():
+        number = getattr(message, name)
+        if number is None and name == "born_timestamp":
+            continue
+        if not isinstance(number, SupportsIndex) or not low <= index(number) <= high:
+            return f"The field {name} is an int from {low} to {high}, not {shown(number)}."
+    return _keys_fault(message.keys) or _properties_fault(message.properties)
+
+
+def _keys_fault(keys: object) -> str | None:
+    if not isinstance(keys, Iterable):
+        return f"The field keys is a list of texts, not {shown(keys)}."
+    for key in keys:
+        if not isinstance(key, str):
+            return f"The field keys is a list of texts: {shown(key)} is none."
+    return None
+
+
+def _properties_fault(properties: object) -> str | None:
+    if not isinstance(properties, Mapping):
+        return f"The field properties is a mapping of texts to texts, not {shown(properties)}."
+    for name, value in properties.items():
+        if not isinstance(name, str):
+            return f"The names in the field properties are texts, not {shown(name)}."
+        if not isinstance(value, str):
+            return f"The values in the field properties are texts; that of {name!r} is {shown(value)}."
+    return None
+
+
+def check_queue_place(topic: object, queue_id: object, offset: object) -> None:
+    """``InvalidValue`` for what can be no place in a queue, whether there is one or not."""
+    if not isinstance(topic, str):
+        raise InvalidValue(f"The field topic is a text, not {topic!r}.")
+    validate_topic(topic)
+    for name, number, most in (("queue_id", queue_id, MAX_QUEUE_ID), ("offset", offset, _MAX_LONG)):
+        if isinstance(number, bool) or not isinstance(number, SupportsIndex) or not 0 <= index(number) <= most:
+            raise InvalidValue(f"The field {name} is an int from 0 to {most}, not {number!r}.")

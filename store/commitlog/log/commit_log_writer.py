@@ -62,6 +62,8 @@ class CommitLogWriter:
         self.through_map: Callable[[], bool] = lambda: True
         # Whether bytes may have been written that are not remembered yet.
         self._unsettled = False
+        # Set under the put lock: whatever comes then is refused, whoever let it come so far.
+        self._closed = False
         # Dispatch takes from there what is appended in bulk.
         self.hand_over = HandOver()
         self._clock = clock
@@ -93,6 +95,8 @@ class CommitLogWriter:
                 self.locked_at = 0.0
 
     def _refuse_fenced(self) -> None:
+        if self._closed:
+            raise LogFenced("The store is closed.")
         self._fence_if_unsettled()
         if self.failure is not None:
             raise LogFenced(f"The store takes no more messages until it is opened again: {self.failure!r}")
@@ -101,6 +105,11 @@ class CommitLogWriter:
         """Before the store is closed: should nobody know what became of an append, that is to be found out."""
         with self.lock:
             self._fence_if_unsettled()
+
+    def close(self) -> None:
+        """Append nothing any more."""
+        with self.lock:
+            self._closed = True
 
     def _fence_if_unsettled(self) -> None:
         """Who was interrupted once more, while he settled an interrupted append, has left that to the next one."""

@@ -29,16 +29,19 @@ __all__ = ["OpenFiles", "QueueWriter"]
 Units = npt.NDArray[Any]
 
 _PAGE = 4096
+# How many files are kept open at most; and at least, and which part of those that the process may open.
 _MAX_OPEN = 256
+_MIN_OPEN = 8
+_OPEN_SHARE = 4
 
 
 class OpenFiles:
     """Descriptors of queue files, those used last: a store may have more queues than a process may open files."""
 
-    def __init__(self, limit: int = _MAX_OPEN) -> None:
+    def __init__(self) -> None:
         # How many queue files were made, less those that were deleted.
         self.made = 0
-        self._limit = limit
+        self._limit = max(min(disk.most_open_files() // _OPEN_SHARE, _MAX_OPEN), _MIN_OPEN)
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def get(self, path: str) -> int:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, DiskFull, InvalidValue, StoreIOError, StoreOpenError
 from commitlog.format.message_id import encode_message_id, parse_host
-from commitlog.format.message_record import encode_message, message_properties, stored_place
-from commitlog.format.message_rules import SCHEDULE_TOPIC
+from commitlog.format.message_record import encode_message, message_properties, plain_message, stored_place
+from commitlog.format.message_rules import SCHEDULE_TOPIC, message_fault, shown
 from commitlog.format.properties import (
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
@@ -35,7 +35,7 @@ from commitlog.services.flush import GroupCommitService
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
 
-__all__ = ["EncodedMessage", "PutMessageService", "PutRefusal"]
+__all__ = ["EncodedMessage", "PutMessageService", "PutRefusal", "is_waiting"]
 
 _OK = PutMessageStatus.PUT_OK
 _MS = 1000.0
@@ -94,6 +94,7 @@ class PutMessageService:
             log.through_map = lambda: state.crowded
         self._store_host = parse_host(f"{config.broker_ip}:{config.listen_port}")
         self._levels = len(config.delay_levels_ms)
+        self._largest_body = config.max_message_size
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._busy = config.os_page_cache_busy_time_out / _MS
         self._known_topics: dict[str, bytes] = {}
@@ -148,6 +149,8 @@ class PutMessageService:
             )
 
     def _encode_batch(self, messages: Sequence[Message]) -> list[EncodedMessage]:
+        if not isinstance(messages, Sequence):
+            raise PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, f"A batch is a list of messages, not {shown(messages)}.")
         if not messages:
             raise PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, "A batch has at least one message.")
         encoded = [self.encode(message) for message in messages]
@@ -167,22 +170,13 @@ class PutMessageService:
 
     def encode(self, message: Message) -> EncodedMessage:
         """The message as a record without its place. ``PutRefusal``."""
-        body = message.body
-        if len(body) > self._config.max_message_size:
-            raise PutRefusal(
-                PutMessageStatus.MESSAGE_ILLEGAL,
-                f"The body has {len(body)} bytes, at most {self._config.max_message_size} are taken "
-                f"(max_message_size; topic {message.topic!r}, queue {message.queue_id}).",
-            )
-        if not 0 <= message.queue_id <= MAX_QUEUE_ID:
-            raise PutRefusal(
-                PutMessageStatus.MESSAGE_ILLEGAL, f"A queue id is 0 to {MAX_QUEUE_ID}, not {message.queue_id}."
-            )
-        if isinstance(message.keys, str):
-            raise PutRefusal(
-                PutMessageStatus.MESSAGE_ILLEGAL, f"The keys are a list of texts, not the text {message.keys!r}."
-            )
         try:
+            body, queue_id = message.body, message.queue_id
+            if type(body) is not bytes or type(queue_id) is not int:
+                message = plain_message(message)
+                body, queue_id = message.body, message.queue_id
+            if len(body) > self._largest_body or not 0 <= queue_id <= MAX_QUEUE_ID or isinstance(message.keys, str):
+                raise self._refusal_at_sight(message)
             return self._encode(message)
         except PropertiesTooLarge as error:
             raise PutRefusal(
@@ -190,7 +184,21 @@ class PutMessageService:
                 f"{error} (Topic {message.topic!r}, queue {message.queue_id}.)",
             ) from error
         except InvalidValue as error:
-            raise PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, str(error)) from error
+            raise PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, message_fault(message) or str(error)) from error
+        except (TypeError, AttributeError, ValueError, LookupError) as error:
+            reason = message_fault(message) or f"The message cannot be encoded: {error!r}."
+            raise PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, reason) from error
+
+    def _refusal_at_sight(self, message: Message) -> PutRefusal:
+        reason = f"The keys are a list of texts, not the text {message.keys!r}."
+        if len(message.body) > self._largest_body:
+            reason = (
+                f"The body has {len(message.body)} bytes, at most {self._largest_body} are taken "
+                f"(max_message_size; topic {message.topic!r}, queue {message.queue_id})."
+            )
+        elif not 0 <= message.queue_id <= MAX_QUEUE_ID:
+            reason = f"A queue id is 0 to {MAX_QUEUE_ID}, not {message.queue_id}."
+        return PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, reason)
 
     def _encode(self, message: Message) -> EncodedMessage:
         if isinstance(message, MessageExtBrokerInner):
@@ -330,6 +338,12 @@ class PutMessageService:
 
 
 def _waits(properties: Mapping[str, str]) -> bool:
-    """Whether a synchronous put waits for the device: RocketMQ's isWaitStoreMsgOK, with Java's parseBoolean."""
-    text = properties.get(WAIT)
+    return is_waiting(properties.get(WAIT))
+
+
+def is_waiting(text: str | None) -> bool:
+    """Whether a synchronous put with this property WAIT waits for the device.
+
+    RocketMQ's isWaitStoreMsgOK, with Java's parseBoolean.
+    """
     return text is None or text.lower() == "true"

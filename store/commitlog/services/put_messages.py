@@ -20,13 +20,15 @@ from commitlog.format.message_chunks import message_chunks
 from commitlog.format.message_columns import Rows, check_message_schema, queue_columns
 from commitlog.format.message_encode import EncodedMessages, encode_messages
 from commitlog.format.message_id import parse_host
+from commitlog.format.message_properties import property_of
 from commitlog.format.message_queues import resolve_queue_ids
 from commitlog.format.message_rules import MessageLimits, Refusal
+from commitlog.format.properties import WAIT
 from commitlog.log.append_results import AppendedRows, LogFenced, QueueUnknown
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.message import PutMessageStatus
 from commitlog.paths import validate_new_topic
-from commitlog.services.put_message import PutMessageService, PutRefusal
+from commitlog.services.put_message import PutMessageService, PutRefusal, is_waiting
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
 
@@ -148,11 +150,18 @@ class PutMessagesService:
                 raise
             # The rows that are in the log keep their result, which an exception would take away.
             self._refuse_rest(rows, error)
-        self._flush(rows)
+        self._flush(rows, table)
         result = rows.result()
         if not result.ok:
             self._stats.failed()
         return result
+
+    def refused(self, table: Rows, refused: PutRefused, *, topic: str | None = None) -> PutMessagesResult:
+        """The result of a put of which nothing was begun. ``InvalidValue`` as for one that was."""
+        check_message_schema(table.schema, topic=topic)
+        rows = _Rows(table.num_rows)
+        rows.refuse_rest(PutMessageStatus(refused.status), refused.reason)
+        return rows.result()
 
     def encoded(self, table: Rows, topic: str | None) -> Iterator[EncodedMessages]:
         """The table's rows as records that have their queues, in chunks. ``PutRefused`` for a row that is not taken.
@@ -248,8 +257,8 @@ class PutMessagesService:
         refusal = self._single.refusal_of(error)
         rows.refuse_rest(refusal.status, refusal.reason)
 
-    def _flush(self, rows: _Rows) -> None:
-        if not rows.end or self._config.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
+    def _flush(self, rows: _Rows, table: Rows) -> None:
+        if not rows.end or self._config.flush_disk_type is not FlushDiskType.SYNC_FLUSH or not _waits(table):
             return
         status, reason = self._single.await_flush(rows.end)
         if status is not PutMessageStatus.PUT_OK:
@@ -262,3 +271,24 @@ def _refuse_row(rows: _Rows, first: int, refusal: Refusal) -> None:
         PutMessageStatus(refusal.kind.value),
         refusal.told(f"row {refusal.row + first}"),
     )
+
+
+def _waits(table: Rows) -> bool:
+    """Whether a row of the table waits for the device: all but those whose property WAIT says that it does not."""
+    if "properties" not in table.schema.names or pa.types.is_null(table.schema.field("properties").type):
+        return True
+    column = table.column("properties")
+    # The first row decides nearly always.
+    first = column[0].as_py() or ()
+    if not any(name == WAIT for name, _ in first):
+        return True
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return any(_chunk_waits(chunk) for chunk in chunks if len(chunk))
+
+
+def _chunk_waits(properties: pa.MapArray) -> bool:
+    texts = property_of(properties, WAIT)
+    if texts is None:
+        return True
+    distinct = texts.unique().to_pylist()
+    return any(is_waiting(None if text is None else text.decode("utf-8", "replace")) for text in distinct)

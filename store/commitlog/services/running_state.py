@@ -10,7 +10,8 @@ import errno
 import threading
 from collections.abc import Callable
 
-from commitlog.errors import CommitLogError, StoreIOError
+from commitlog.errors import CommitLogError, PutRefused, StoreIOError
+from commitlog.message import PutMessageStatus
 
 __all__ = ["RunningFlags", "RunningState"]
 
@@ -26,6 +27,12 @@ class RunningFlags(enum.Flag):
 
 
 _NONE = RunningFlags(0)
+# An interrupt may have kept a call from telling that it ended.
+_LOOK_AGAIN_S = 0.1
+_NESTED = (
+    "This thread is in the middle of another call of the store, which a signal handler has interrupted, say, and which "
+    "may hold what this call would wait for. Nothing was done; call again when the other call is over."
+)
 
 
 class RunningState:
@@ -40,26 +47,39 @@ class RunningState:
         # Read by every put: None, or why none is taken.
         self.refusal: str | None = None
         self._disk_full = ""
-        self._lock = threading.Lock()
-        # The threads that are within a call; a set's methods are atomic, and cheaper than a lock.
-        self._inside: set[int] = set()
+        # A signal handler may come here while its own thread is here.
+        self._lock = threading.RLock()
+        # A thread holds its lock while it is within a call, and nobody else takes it. ``with`` takes and lets go of a
+        # lock in one step, so no interrupt leaves it behind. Numbers of threads are used again: there are never many.
+        self._calls: dict[int, threading.Lock] = {}
         self._left = threading.Condition()
+        # The threads that asked for a close within a call of their own.
+        self._close_due: set[int] = set()
 
     @property
     def crowded(self) -> bool:
         """Whether several threads are within a call."""
-        return len(self._inside) > 1
+        found = False
+        for call in list(self._calls.values()):
+            if call.locked():
+                if found:
+                    return True
+                found = True
+        return False
 
-    def enter(self) -> None:
-        """A call that uses the store's files begins; whether the store is closed is to be asked after this."""
-        self._inside.add(threading.get_ident())
+    def call(self) -> threading.Lock:
+        """What this thread holds during a call that uses the store's files; ask under it whether the store is closed.
 
-    def leave(self) -> None:
-        """The call is done."""
-        self._inside.discard(threading.get_ident())
-        if self.closed:
-            with self._left:
-                self._left.notify_all()
+        ``PutRefused`` within another call of the same thread. Only a signal handler comes there, or a finalizer, and
+        what it interrupted may hold a lock of the store, for which it would wait for ever.
+        """
+        thread = threading.get_ident()
+        call = self._calls.get(thread)
+        if call is None:
+            return self._calls.setdefault(thread, threading.Lock())
+        if call.locked():
+            raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE.value, _NESTED)
+        return call
 
     def fence(self, failure: BaseException, flag: RunningFlags = RunningFlags.NOT_WRITEABLE) -> None:
         """Take no more puts. The first failure is the one that is told."""
@@ -87,8 +107,11 @@ class RunningState:
             self._explain()
 
     def set_flag(self, flag: RunningFlags, *, on: bool) -> None:
+        """Set or clear a flag. What a failure has set stays (invariant 2)."""
         with self._lock:
             self.flags = self.flags | flag if on else self.flags & ~flag
+            if self.failure is not None:
+                self.flags |= RunningFlags.NOT_WRITEABLE
             self._explain()
 
     def close(self) -> None:
@@ -96,12 +119,39 @@ class RunningState:
 
         Closing the files under a put that is being written would let it write into whatever opens a file next.
         """
+        self._refuse_all()
+        own = threading.get_ident()
+        with self._left:
+            while any(call.locked() for thread, call in list(self._calls.items()) if thread != own):
+                self._left.wait(_LOOK_AGAIN_S)
+
+    def close_later(self) -> bool:
+        """Whether this thread is within a call: then nothing more is taken, and a close is due when the call ends."""
+        thread = threading.get_ident()
+        call = self._calls.get(thread)
+        if call is None or not call.locked():
+            return False
+        self._close_due.add(thread)
+        self._refuse_all()
+        return True
+
+    def call_ended(self) -> bool:
+        """Told after each call on a closed store: lets ``close`` go on. True, once, when a close was put off until now.
+
+        A call that was refused within another one is not that one's end.
+        """
+        with self._left:
+            self._left.notify_all()
+        thread = threading.get_ident()
+        if thread not in self._close_due or self._calls[thread].locked():
+            return False
+        self._close_due.discard(thread)
+        return True
+
+    def _refuse_all(self) -> None:
         with self._lock:
             self.closed = True
             self._explain()
-        own = {threading.get_ident()}
-        with self._left:
-            self._left.wait_for(lambda: not self._inside - own)
 
     def abandon(self) -> None:
         """Closed without a wait: in a forked child, which has none of the threads that are within a call."""

@@ -45,7 +45,8 @@ class StoreStatsService:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        # A signal handler may put, or ask, while its own thread is here.
+        self._lock = threading.RLock()
         self._times: Counter[str] = Counter()
         self._sizes: Counter[str] = Counter()
         self._buckets = [0] * (len(PUT_TIME_BUCKETS_MS) + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
@@ -26,6 +27,7 @@ class Transaction:
         store_path: str,
         batch: BatchId,
         encode: Callable[[Rows, str | None], Iterator[EncodedMessages]],
+        when_open: Callable[[Callable[[], None]], None],
         commit: Callable[[BatchId, Sequence[StagedFile]], CommittedBatch],
         committed: CommittedBatch | None,
     ) -> None:
@@ -35,9 +37,12 @@ class Transaction:
         self.result = committed
         self._store_path = store_path
         self._encode = encode
+        # Does something as a call of the store's.
+        self._when_open = when_open
         self._commit = commit
         self._writer: StagedWriter | None = None
         self._ended = False
+        self._process = os.getpid()
         # What kept a part of the messages out.
         self._failure: BaseException | None = None
 
@@ -50,7 +55,7 @@ class Transaction:
         """Add the rows of an Arrow table or record batch; the columns are those of ``MessageStore.put_messages``.
 
         ``InvalidValue`` for columns that cannot be, ``PutRefused`` for the first row that no store takes,
-        ``StoreIOError`` when staging fails.
+        ``StoreIOError`` when staging fails, ``StoreClosed``.
         """
         if self._ended:
             raise InvalidValue(f"The transaction of {self.batch} has ended; begin another one.")
@@ -58,14 +63,17 @@ class Transaction:
         if self.already_there:
             return
         try:
-            if self._writer is None:
-                self._writer = StagedWriter(self._store_path, self.batch)
-            for encoded in self._encode(table, topic):
-                self._writer.append(encoded)
+            self._when_open(lambda: self._stage(table, topic))
         except BaseException as error:
             # A part of the table may be staged.
             self._failure = error
             raise
+
+    def _stage(self, table: Rows, topic: str | None) -> None:
+        if self._writer is None:
+            self._writer = StagedWriter(self._store_path, self.batch)
+        for encoded in self._encode(table, topic):
+            self._writer.append(encoded)
 
     def _refuse_failed(self) -> None:
         if self._failure is not None:
@@ -82,6 +90,8 @@ class Transaction:
     ) -> None:
         self._ended = True
         writer, self._writer = self._writer, None
+        if os.getpid() != self._process:
+            writer = None  # in a forked child: the staged file is its parent's, who may go on with it
         try:
             if kind is None and not self.already_there:
                 self._refuse_failed()

@@ -18,7 +18,8 @@ from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 from commitlog.format import message_chunks
 from commitlog.format.message_encode import encode_messages
 from commitlog.services import put_messages as bulk
-from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok
+from commitlog.services.running_state import RunningFlags
+from tests.store.owner.owned_store import SYNC, Gate, bodies, open_store, put_ok
 
 __all__: list[str] = []
 
@@ -62,6 +63,18 @@ def test_after_an_interrupt_half_way_no_queue_offset_is_given_twice(
         put_ok(store, body=b"behind")
         found = bodies(store)
         assert (found[0], found[-1]) == (b"before", b"behind")
+
+
+def test_a_store_that_failed_says_so_whatever_it_is_set_to(tmp_path: Path, sync_gate: Gate) -> None:
+    with open_store(tmp_path, flush_disk_type=SYNC) as store:
+        sync_gate.fail()
+        assert not store.put_message(Message(topic="orders", body=b"x")).ok
+        for writable in (False, True):
+            store.set_writable(writable)
+            assert (store.writable, store.flags) == (False, RunningFlags.NOT_WRITEABLE)
+        store.set_readable(False)
+        store.set_readable(True)
+        assert store.flags == RunningFlags.NOT_WRITEABLE
 
 
 def test_a_filler_that_is_interrupted_is_not_written_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from commitlog import Message, MessageExtBrokerInner, PutMessageStatus
@@ -65,6 +66,38 @@ def test_whether_a_put_waits_is_read_as_java_reads_a_boolean(
         result = store.put_message(MessageExtBrokerInner(topic="orders", body=b"x", properties=properties))
         assert result.ok
         assert (store.flushed_where() > result.physical_offset) is waits
+        sync_gate.open()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    ("waits", "properties"),
+    [
+        (False, [{"WAIT": "false"}, {"a": "b", "WAIT": "FALSE"}]),
+        (True, [{"WAIT": "false"}, {"WAIT": "true"}]),
+        (True, [{"WAIT": "false"}, {}]),
+        (True, [{"WAIT": "false"}, None]),
+        (True, [{}, {"WAIT": "false"}]),
+        (True, [None, None]),
+    ],
+    ids=str,
+)
+def test_a_table_waits_unless_none_of_its_rows_does(
+    tmp_path: Path, sync_gate: Gate, waits: bool, properties: list[dict[str, str] | None], chunked: bool
+) -> None:
+    entries = pa.array(
+        [None if row is None else list(row.items()) for row in properties], pa.map_(pa.string(), pa.string())
+    )
+    table = pa.table({"body": [b"a", b"b"], "queueId": [0, 0], "properties": entries})
+    if chunked:
+        table = pa.concat_tables([table.slice(0, 1), table.slice(1, 0), table.slice(1)])
+    with open_store(tmp_path, flush_disk_type=SYNC, flush_interval_commit_log=60_000) as store:
+        put_ok(store)
+        if not waits:
+            sync_gate.shut()
+        result = store.put_messages(table, topic="orders")
+        assert result.rows["status"].to_pylist() == ["PUT_OK", "PUT_OK"], result.reason
+        assert (store.flushed_where() == store.physical_bounds()[1]) is waits
         sync_gate.open()
 
 

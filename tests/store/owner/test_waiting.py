@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commitlog import Message
 from commitlog.errors import InvalidValue, StoreClosed, StoreIOError
-from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
+from tests.store.owner.owned_store import SYNC, Gate, eventually, open_store, put_ok
 
 __all__: list[str] = []
 
@@ -61,10 +62,54 @@ def test_closing_the_store_ends_every_wait(tmp_path: Path) -> None:
         store.wait_for_messages("orders", 0, 0)
 
 
-@pytest.mark.parametrize(("topic", "queue_id"), [("../x", 0), ("", 0), ("orders", -1), ("orders", 2**31)])
-def test_what_can_be_no_queue_is_not_waited_for(tmp_path: Path, topic: str, queue_id: int) -> None:
-    with open_store(tmp_path) as store, pytest.raises(InvalidValue):
-        store.wait_for_messages(topic, queue_id, 0)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"topic": "../x"},
+        {"topic": ""},
+        {"topic": None},
+        {"topic": b"orders"},
+        {"queue_id": -1},
+        {"queue_id": 2**31},
+        {"queue_id": "0"},
+        {"queue_id": True},
+        {"offset": -1},
+        {"offset": 2**63},
+        {"offset": 0.0},
+        {"offset": None},
+        {"timeout": "1"},
+        {"timeout": float("nan")},
+    ],
+    ids=str,
+)
+def test_what_can_be_no_place_in_a_queue_is_not_waited_for(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    arguments: dict[str, Any] = {"topic": "orders", "queue_id": 0, "offset": 0, "timeout": 0}
+    with open_store(tmp_path) as store, pytest.raises(InvalidValue, match=next(iter(wrong))):
+        store.wait_for_messages(**arguments | wrong)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300, 10**400, None], ids=["inf", "1e300", "10**400", "None"])
+def test_a_time_beyond_all_bounds_is_waited_for_ever(tmp_path: Path, timeout: float | None) -> None:
+    with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
+        waiting = threads.submit(store.wait_for_messages, "orders", 0, 0, timeout)
+        eventually(lambda: bool(store._waiters))
+        put_ok(store)
+        assert waiting.result(10) is True
+
+
+def test_who_waits_is_told_when_the_store_is_not_to_be_read_any_more(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
+        put_ok(store)
+        waiting = threads.submit(store.wait_for_messages, "orders", 0, 1)
+        eventually(lambda: bool(store._waiters))
+        store.set_readable(False)
+        with pytest.raises(StoreClosed, match="not readable"):
+            waiting.result(10)
+        with pytest.raises(StoreClosed, match="not readable"):
+            store.wait_for_messages("orders", 0, 0)
+        store.set_readable(True)
+        assert store.wait_for_messages("orders", 0, 0, timeout=10)
+        assert store._waiters == {}, "nobody is remembered who waits no more"
 
 
 def test_a_store_that_fails_ends_every_wait(tmp_path: Path, sync_gate: Gate) -> None:

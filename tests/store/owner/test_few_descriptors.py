@@ -1,0 +1,26 @@
+"""A store has more files and queues than its process may open, and goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.programs import run_program
+
+__all__: list[str] = []
+
+_PROGRAM = "tests.store.owner.with_few_descriptors"
+
+
+@pytest.mark.parametrize("kind", ["async", "sync", "lagging", "pooled", "queues"])
+def test_more_files_than_may_be_open(tmp_path: Path, kind: str) -> None:
+    done = run_program("-m", _PROGRAM, tmp_path / "store", kind, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+
+
+def test_a_log_of_more_files_than_may_be_open_is_recovered(tmp_path: Path) -> None:
+    killed = run_program("-m", _PROGRAM, tmp_path / "store", "killed", timeout=120)
+    assert killed.returncode == 0, killed.stderr
+    done = run_program("-m", _PROGRAM, tmp_path / "store", "recovered", timeout=120)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr

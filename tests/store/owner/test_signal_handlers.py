@@ -1,0 +1,385 @@
+"""Signal handlers that use the store whose call they interrupt: nothing hangs, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from commitlog import Message, MessageStore, PutMessageStatus
+from commitlog.errors import PutRefused, StoreClosed, StoreIOError
+from commitlog.files import disk
+from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.format import message_chunks
+from commitlog.log.append_results import LogFenced
+from commitlog.log.commit_log_writer import CommitLogWriter
+from commitlog.services import put_messages as bulk
+from commitlog.services.flush import GroupCommitService
+from commitlog.services.put_message import PutMessageService
+from tests.store.owner.owned_store import SYNC, Gate, bodies, commit_log_path, eventually, open_store, put_ok
+
+__all__: list[str] = []
+
+PROJECT = Path(__file__).resolve().parents[3]
+TABLE = pa.table({"body": [b"a", b"b", b"c"], "queueId": [0, 0, 0]})
+
+# Where a put may be when the signal comes: before the put lock, under it, half way, when all is written, and in the
+# wait for the device.
+PLACES: list[tuple[type, str]] = [
+    (PutMessageService, "encode"),
+    (CommitLogWriter, "_now"),
+    (WritableMappedFileQueue, "writable"),
+    (WritableMappedFileQueue, "appended"),
+    (GroupCommitService, "flush_to"),
+    (GroupCommitService, "_hand_over"),
+]
+NAMES = [name for _, name in PLACES]
+
+
+@contextmanager
+def _handler(react: Callable[[], object]) -> Iterator[None]:
+    before = signal.signal(signal.SIGUSR1, lambda *_: react())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def _signalled_at(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    """Let the signal come within the main thread's next call of a function, before what it does."""
+    original = getattr(owner, name)
+    raised: list[bool] = []
+
+    def signalled(*arguments: Any, **named: Any) -> Any:
+        if not raised and threading.current_thread() is threading.main_thread():
+            raised.append(True)
+            signal.raise_signal(signal.SIGUSR1)
+        return original(*arguments, **named)
+
+    patch.setattr(owner, name, signalled)
+
+
+@pytest.mark.parametrize(("owner", "name"), PLACES, ids=NAMES)
+def test_a_handler_that_closes_lets_the_put_end_and_nothing_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    with open_store(tmp_path, flush_disk_type=SYNC) as store:
+        put_ok(store, body=b"old")
+        with _handler(store.close), monkeypatch.context() as patch:
+            _signalled_at(patch, owner, name)
+            result = store.put_message(Message(topic="orders", body=b"new"))
+        late = store.put_message(Message(topic="orders", body=b"late"))
+        assert (late.status, "closed" in late.reason) == (PutMessageStatus.SERVICE_NOT_AVAILABLE, True)
+        with pytest.raises(StoreClosed):
+            store.flush()
+    with open_store(tmp_path) as store:
+        assert store.recovered is None, "it was closed cleanly"
+        assert result.ok, "the put was under way"
+        assert bodies(store) == [b"old", b"new"]
+
+
+@pytest.mark.parametrize("put", ["single", "table"])
+@pytest.mark.parametrize(("owner", "name"), PLACES[1:-1], ids=NAMES[1:-1])
+def test_a_handler_that_closes_and_leaves_the_put_by_an_exception(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, put: str
+) -> None:
+    def leave(store: MessageStore) -> None:
+        store.close()
+        raise SystemExit
+
+    def run() -> None:
+        with open_store(tmp_path, flush_disk_type=SYNC) as store:
+            put_ok(store, body=b"old")
+            with _handler(lambda: leave(store)), monkeypatch.context() as patch:
+                _signalled_at(patch, owner, name)
+                if put == "single":
+                    store.put_message(Message(topic="orders", body=b"new"))
+                else:
+                    store.put_messages(TABLE, topic="orders")
+
+    with pytest.raises(SystemExit):
+        run()
+    with open_store(tmp_path) as store:
+        assert bodies(store)[0] == b"old"
+        put_ok(store, body=b"behind")
+        assert bodies(store)[-1] == b"behind"
+
+
+def test_without_a_block_the_store_is_closed_when_the_put_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path)
+    with _handler(store.close), monkeypatch.context() as patch:
+        _signalled_at(patch, CommitLogWriter, "_now")
+        put_ok(store)
+    with open_store(tmp_path) as again:
+        assert again.recovered is None
+        store.close()
+        put_ok(again)
+        assert bodies(again) == [b"body", b"body"]
+
+
+def test_rows_that_were_not_begun_when_a_handler_closed_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_chunks, "_CHUNK_ROWS", 1)
+    with open_store(tmp_path) as store:
+        with _handler(store.close), monkeypatch.context() as patch:
+            _signalled_at(patch, bulk, "encode_messages")
+            result = store.put_messages(TABLE, topic="orders")
+        assert result.rows["status"].to_pylist() == ["PUT_OK", *["SERVICE_NOT_AVAILABLE"] * 2]
+    assert bodies(tmp_path) == [b"a"]
+
+
+def test_a_batch_that_is_being_committed_when_a_handler_closes_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path) as store:
+        with _handler(store.close), monkeypatch.context() as patch, store.transaction("loader", 1) as batch:
+            batch.put_messages(TABLE, topic="orders")
+            _signalled_at(patch, CommitLogWriter, "_now")
+        assert batch.result is not None
+    with open_store(tmp_path) as store:
+        assert store.recovered is None
+        assert store.batches() == [batch.result]
+        assert bodies(store) == [b"a", b"b", b"c"]
+
+
+def test_a_closed_store_stages_nothing(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    batch = store.transaction("loader", 1)
+    store.close()
+    with pytest.raises(StoreClosed):
+        batch.put_messages(TABLE, topic="orders")
+    assert not (tmp_path / "staging").exists()
+
+
+@pytest.mark.parametrize("name", ["_readable_at", "_next_offset"])
+def test_a_handler_that_closes_ends_the_wait_that_it_interrupts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    store = open_store(tmp_path)
+    with _handler(store.close), monkeypatch.context() as patch:
+        _signalled_at(patch, store, name)
+        with pytest.raises(StoreClosed):
+            store.wait_for_messages("orders", 0, 1)
+    with open_store(tmp_path) as again:
+        assert again.recovered is None
+
+
+def test_a_handler_that_closes_ends_a_wait_that_sleeps(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        eventually(lambda: bool(store._waiters))
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    with _handler(store.close), ThreadPoolExecutor() as threads:
+        threads.submit(interrupt)
+        with pytest.raises(StoreClosed):
+            store.wait_for_messages("orders", 0, 0)
+
+
+def test_a_handler_within_close_leaves_the_closing_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path)
+    put_ok(store)
+
+    def react() -> None:
+        store.close()
+        assert not store.put_message(Message(topic="orders", body=b"late")).ok
+
+    with _handler(react), monkeypatch.context() as patch:
+        _signalled_at(patch, store._services, "stop")
+        store.close()
+    with open_store(tmp_path) as again:
+        assert again.recovered is None
+        assert bodies(again) == [b"body"]
+
+
+def test_a_put_of_another_thread_is_waited_for_when_a_handler_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_gate: Gate
+) -> None:
+    """Neither of the two closes waits for the other one's call."""
+    store = open_store(tmp_path)
+    put_ok(store)
+    with ThreadPoolExecutor() as threads, _handler(store.close), monkeypatch.context() as patch:
+        write_gate.shut()
+        putting = threads.submit(put_ok, store, body=b"theirs")
+        assert write_gate.reached.wait(10)
+        closing = threads.submit(store.close)
+        eventually(lambda: not store.writable)
+        _signalled_at(patch, store._batches, "batches")
+        with pytest.raises(StoreClosed):
+            store.batches()
+        assert not closing.done()
+        write_gate.open()
+        assert putting.result(10).queue_offset == 1
+        closing.result(10)
+    with open_store(tmp_path) as again:
+        assert again.recovered is None
+        assert bodies(again) == [b"body", b"theirs"]
+
+
+def test_what_kept_a_store_from_closing_behind_a_put_is_told_by_the_next_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync_gate: Gate
+) -> None:
+    store = open_store(tmp_path)
+    with _handler(store.close), monkeypatch.context() as patch:
+        _signalled_at(patch, CommitLogWriter, "_now")
+        sync_gate.fail()
+        put_ok(store)
+    with pytest.raises(StoreIOError, match="sync"):
+        store.close()
+    store.close()
+    sync_gate.failure = None
+    with open_store(tmp_path) as again:
+        assert again.recovered is not None
+        assert bodies(again) == [b"body"]
+
+
+def _commit(store: MessageStore) -> None:
+    with store.transaction("loader", 1):
+        pass
+
+
+def _status(result: Any) -> tuple[PutMessageStatus, str]:
+    return result.status, result.reason
+
+
+ANSWERED: dict[str, Callable[[MessageStore], Any]] = {
+    "put": lambda store: store.put_message(Message(topic="orders", body=b"tick")),
+    "batch": lambda store: store.put_message_batch([Message(topic="orders", body=b"tick")]),
+    "table": lambda store: store.put_messages(TABLE, topic="orders"),
+}
+RAISING: dict[str, Callable[[MessageStore], Any]] = {
+    "transaction": _commit,
+    "flush": lambda store: store.flush(),
+    "dispatch": lambda store: store.dispatch(),
+    "wait": lambda store: store.wait_for_messages("orders", 0, 0),
+}
+
+
+@pytest.mark.parametrize("use", ANSWERED.values(), ids=ANSWERED)
+@pytest.mark.parametrize(("owner", "name"), PLACES, ids=NAMES)
+def test_a_put_within_a_put_is_answered_that_it_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[MessageStore], Any], owner: type, name: str
+) -> None:
+    answers: list[tuple[PutMessageStatus, str]] = []
+    with open_store(tmp_path, flush_disk_type=SYNC) as store:
+        with _handler(lambda: answers.append(_status(use(store)))), monkeypatch.context() as patch:
+            _signalled_at(patch, owner, name)
+            put_ok(store)
+        ((status, reason),) = answers
+        assert status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert "in the middle of another call" in reason
+        assert use(store).ok, "it is taken when the other call is over"
+        assert bodies(store)[0] == b"body"
+
+
+@pytest.mark.parametrize("use", RAISING.values(), ids=RAISING)
+def test_what_else_is_asked_within_a_put_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[MessageStore], Any]
+) -> None:
+    refused: list[str] = []
+
+    def react(store: MessageStore) -> None:
+        with pytest.raises(PutRefused, match=r"SERVICE_NOT_AVAILABLE: .*in the middle of another call") as error:
+            use(store)
+        refused.append(error.value.status)
+
+    with open_store(tmp_path) as store:
+        with _handler(lambda: react(store)), monkeypatch.context() as patch:
+            _signalled_at(patch, CommitLogWriter, "_now")
+            put_ok(store)
+        assert refused == ["SERVICE_NOT_AVAILABLE"]
+        store.dispatch()
+        use(store)
+
+
+def test_a_refused_put_within_a_put_does_not_let_close_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_gate: Gate
+) -> None:
+    """The outer put is still writing: its bytes must not end up in whatever file is opened next."""
+    store = open_store(tmp_path)
+    closing: list[Any] = []
+    with ThreadPoolExecutor() as threads, monkeypatch.context() as patch:
+
+        def react() -> None:
+            assert not store.put_message(Message(topic="orders", body=b"tick")).ok
+            closing.append(threads.submit(store.close))
+            eventually(lambda: not store.writable)
+            assert not store.put_message(Message(topic="orders", body=b"tick")).ok
+            assert not closing[0].done()
+
+        with _handler(react):
+            _signalled_at(patch, CommitLogWriter, "_now")
+            put_ok(store)
+        closing[0].result(10)
+    assert bodies(tmp_path) == [b"body"]
+
+
+def test_the_log_takes_nothing_behind_its_end(tmp_path: Path) -> None:
+    """Whoever gets past all the store's own checks: without its files it would begin at the front again."""
+    store = open_store(tmp_path)
+    put_ok(store)
+    encoded = store._putter.encode(Message(topic="orders", body=b"late"))
+    store.close()
+    before = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
+    with pytest.raises(LogFenced, match="closed"):
+        store._log.writer.append_batch([encoded.record], 0, "orders", 0, has_unit=True)
+    with pytest.raises(StoreClosed, match="commitlog"):
+        store._log.files.writable()
+    assert (tmp_path / "commitlog" / f"{0:020d}").read_bytes() == before
+
+
+def test_nothing_is_written_into_the_log_after_a_handler_closed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    store = open_store(tmp_path)
+    put_ok(store)
+    with _handler(store.close), monkeypatch.context() as patch:
+        _signalled_at(patch, PutMessageService, "encode")
+        put_ok(store)
+    for name in ("write_at", "write_mapped"):
+        original = getattr(disk, name)
+
+        def noted(*arguments: Any, original: Any = original, **named: Any) -> None:
+            written.append(commit_log_path(named.get("descriptor", arguments[0])) or "")
+            original(*arguments, **named)
+
+        monkeypatch.setattr(disk, name, noted)
+    for use in ANSWERED.values():
+        assert not use(store).ok
+    assert written == []
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+@pytest.mark.parametrize("how", ["return", "exit"])
+def test_a_process_that_a_signal_ends_keeps_what_it_acknowledged(tmp_path: Path, how: str, flush: str) -> None:
+    """The signal comes at a moment that nobody chose."""
+    for turn in range(2):
+        path = tmp_path / str(turn)
+        command = [sys.executable, "-m", "tests.store.owner.closed_by_signal", how, flush, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            eventually(lambda path=path: (path / "consumequeue" / "orders" / "0").exists())  # type: ignore[misc]
+            process.terminate()
+            output = process.communicate(timeout=60)[0].splitlines()
+            assert process.returncode == 0
+        taken = [body.encode() for body in output[-1].split()]
+        if how == "return":
+            assert output[0] == "SERVICE_NOT_AVAILABLE"
+        with open_store(path, mapped_file_size_commit_log=8 << 20) as store:
+            found = bodies(store)
+            assert found[: len(taken)] == taken
+            assert len(found) <= len(taken) + (how == "exit"), "only the put that was interrupted had no answer"
