@@ -15,6 +15,7 @@ from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.subscription import QueueKey, Subscription
 
 __all__ = [
+    "CATALOG_TABLES",
     "EARLIEST",
     "LATEST",
     "OffsetRule",
@@ -32,6 +33,12 @@ __all__ = [
 
 LATEST = -1
 EARLIEST = -2
+
+# What is said where somebody may have made such a table.
+CATALOG_TABLES = (
+    "Spark hands a Python data source none of the options of a table that CREATE TABLE made. Use CREATE TEMPORARY VIEW "
+    "name USING commitlog OPTIONS (path '...', ...) instead."
+)
 
 _BYTE_UNITS = {"": 1, "b": 1} | {
     suffix: 1 << (10 * power) for power, letter in enumerate("kmgtp", 1) for suffix in (letter, f"{letter}b")

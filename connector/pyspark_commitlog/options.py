@@ -69,6 +69,8 @@ OPTION_NAMES: tuple[str, ...] = (*_PLAIN, *_STRATEGIES, *_POSITIONS)
 
 # Spark's own, which it may hand to a source along with the user's.
 _SPARKS = frozenset({"checkpointlocation", "__paths__"})
+# What CREATE TABLE adds to the options when it asks for the columns.
+_OF_A_CATALOG = frozenset({"location", "provider"})
 _CANONICAL = {name.lower(): name for name in OPTION_NAMES}
 
 
@@ -80,7 +82,9 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     }
     if "path" not in fields:
         raise OptionError(
-            'Option path is missing: name the store directory, as in .load("/data/rocketmq/store").', option="path"
+            'Option path is missing: name the store directory, as in .load("/data/rocketmq/store").'
+            f"{'' if given else ' ' + values.CATALOG_TABLES}",
+            option="path",
         )
     fields["path"] = os.path.abspath(fields["path"])
     # Queues that JSON leaves out: reading starts at their first message and ends at their last, so that nothing is
@@ -127,6 +131,8 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     """The options under their documented names. Spark hands the keys over in lower case; unknown ones are refused."""
     given: dict[str, str] = {}
+    if {key.lower() for key in options} >= _OF_A_CATALOG:
+        raise OptionError(f"A table of a catalog cannot be read. {values.CATALOG_TABLES}", option="location")
     for key, value in options.items():
         lower = key.lower()
         if lower in _CANONICAL:

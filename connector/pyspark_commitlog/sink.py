@@ -78,8 +78,8 @@ class CommitLogBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _context()
         partition = context.partitionId()
-        staged, new_topics = self._task.stage(iterator, self._staged_as, partition, context.attemptNumber())
-        return StagedRows(partition=partition, batch=self._staged_as, staged=staged, new_topics=new_topics)
+        staged = self._task.stage(iterator, self._staged_as, partition, context.attemptNumber())
+        return StagedRows(partition=partition, batch=self._staged_as, staged=staged)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         committed = commit_staged(self._options, self._options.batch or BatchId(""), staged_rows(messages))
@@ -111,12 +111,11 @@ class CommitLogStreamWriter(DataSourceStreamArrowWriter):
                 "a batch cannot be written exactly once. Write from foreachBatch, with txnAppId and txnVersion."
             )
         batch = BatchId(query_id, int(batch_id))
-        staged, new_topics = self._task.stage(iterator, batch, partition, context.attemptNumber())
+        staged = self._task.stage(iterator, batch, partition, context.attemptNumber())
         return StagedRows(
             partition=partition,
             batch=batch,
             staged=staged,
-            new_topics=new_topics,
             checkpoint_root=context.getLocalProperty(_CHECKPOINT_ROOT),
         )
 

@@ -16,13 +16,16 @@ from pyspark.sql.types import (
     ByteType,
     CharType,
     DataType,
+    DateType,
     IntegerType,
     LongType,
     MapType,
     NullType,
     ShortType,
     StringType,
+    StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
     VarcharType,
 )
@@ -62,7 +65,7 @@ _KINDS: Mapping[str, _Kind] = {
     "queueId": _INTEGER,
     "shardingKey": _TEXT,
     "properties": _Kind(
-        lambda kind: isinstance(kind, MapType) and _is_text(kind.keyType) and _is_text(kind.valueType),
+        lambda kind: isinstance(kind, MapType) and _is_text_or_null(kind.keyType) and _is_text_or_null(kind.valueType),
         "MAP<STRING,STRING>",
     ),
     "flag": _INTEGER,
@@ -89,7 +92,13 @@ class SinkColumns:
 
     def rename(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch under the store's names, its data shared."""
-        return pa.RecordBatch.from_arrays(batch.columns, names=list(self.names))
+        columns = [pa.nulls(len(column)) if _says_nothing(column.type) else column for column in batch.columns]
+        return pa.RecordBatch.from_arrays(columns, names=list(self.names))
+
+
+def _says_nothing(kind: pa.DataType) -> bool:
+    """Whether it is the type of ``map()`` or ``map('a', null)``: no properties, or only such as are left out."""
+    return bool(pa.types.is_map(kind)) and (pa.types.is_null(kind.key_type) or pa.types.is_null(kind.item_type))
 
 
 def check_sink_schema(schema: StructType, *, topic: str | None) -> SinkColumns:
@@ -108,7 +117,9 @@ def check_sink_schema(schema: StructType, *, topic: str | None) -> SinkColumns:
         # A column of nothing but nulls says nothing, as if it were not there.
         if not kind.takes(field.dataType) and (name == "body" or not isinstance(field.dataType, NullType)):
             found_type = field.dataType.simpleString().upper()
-            raise SchemaError(f"Column {field.name} is {found_type}; expected {kind.names}.", column=name)
+            raise SchemaError(
+                f"Column {field.name} is {found_type}; expected {kind.names}{_how_to_cast(name, field)}.", column=name
+            )
         found[name] = field.name
     if "body" not in found:
         raise SchemaError(
@@ -119,6 +130,17 @@ def check_sink_schema(schema: StructType, *, topic: str | None) -> SinkColumns:
             'The rows have no topic: add a column topic, or give one to all with .option("topic", ...).', column="topic"
         )
     return SinkColumns(tuple(found))
+
+
+def _how_to_cast(name: str, field: StructField) -> str:
+    """How to make a time of what times are often kept in, since a cast of a number takes it for seconds."""
+    if name != "bornTimestamp":
+        return ""
+    if isinstance(field.dataType, LongType):
+        return f", as timestamp_millis({field.name}) makes of milliseconds since 1970 (timestamp_seconds of seconds)"
+    if isinstance(field.dataType, TimestampNTZType | DateType | StringType):
+        return f", as cast({field.name} as timestamp) makes of it"
+    return ""
 
 
 def _known_column(name: str) -> str:

@@ -43,14 +43,7 @@ def commit_staged(options: SinkOptions, batch: BatchId, messages: Sequence[Stage
     files = [message.staged for message in messages if message.staged is not None]
     if not files:
         return None
-    new_topics: dict[str, int] = {}
-    for message in messages:
-        for topic, queues in message.new_topics.items():
-            new_topics[topic] = max(queues, new_topics.get(topic, 0))
     with _open(options) as store:
-        # Before the messages that were spread over so many queues: the number must not be another one afterwards.
-        for topic, queues in sorted(new_topics.items()):
-            store.create_topic(topic, options.queues, read_queues=queues)
         committed = store.commit_batch(batch, files)
         # Closing does this too, but says nothing of a queue that cannot be written: readers would not get the batch.
         store.dispatch()

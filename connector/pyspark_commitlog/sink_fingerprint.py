@@ -59,16 +59,23 @@ def checkpoint_fingerprint(options: SinkOptions, checkpoint_root: str | None, qu
 
 
 def _local_paths(location: str | None) -> list[Path]:
-    """Where a checkpoint may lie. Spark takes a URI's path as it is written, whether it has escapes or not."""
+    """Where a checkpoint may lie. Spark takes a URI's path as it is written, whether it has escapes or not; ``..`` it
+    takes back from the text, where the system goes through directories, which may not be there or lead elsewhere.
+    """
     if location is None:
         return []
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?", location)
     if found is None:
-        return [Path(location)]
+        return _normalized(location)
     if found[1].lower() != "file" or (found[2] or "").lower() not in ("", "localhost"):
         return []
     path = re.sub("^/+", "/", location[found.end() :])
-    return [Path(one) for one in dict.fromkeys((path, unquote(path)))]
+    return _normalized(path, unquote(path))
+
+
+def _normalized(*paths: str) -> list[Path]:
+    """Each as Hadoop's ``Path`` has it, and then as it is."""
+    return [Path(form) for form in dict.fromkeys(form for one in paths for form in (os.path.normpath(one), one))]
 
 
 def _query_of(checkpoint: Path) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -26,14 +26,12 @@ __all__ = ["StageTask", "StagedRows"]
 class StagedRows(WriterCommitMessage):
     """What a task tells the committer: its file, None when it had no rows.
 
-    ``new_topics``: the topics that were not there when the write began, and how many queues of each are used.
     ``checkpoint_root`` is the session's setting, for queries that have no checkpoint location of their own.
     """
 
     partition: int
     batch: BatchId
     staged: StagedFile | None
-    new_topics: Mapping[str, int] = field(default_factory=dict)
     checkpoint_root: str | None = None
 
 
@@ -48,8 +46,8 @@ class StageTask:
 
     def stage(
         self, batches: Iterable[pa.RecordBatch], batch: BatchId, partition: int, attempt: int
-    ) -> tuple[StagedFile | None, dict[str, int]]:
-        """Stage the rows of one partition; the file, and the new topics.
+    ) -> StagedFile | None:
+        """Stage the rows of one partition; the file, None without rows.
 
         ``PutRefused``, ``StoreNotFound``, ``StoreIOError``. Whatever is raised, the file is gone.
         """
@@ -68,7 +66,7 @@ class StageTask:
             with stager:
                 for rows in batches:
                     stager.put(self.columns.rename(rows))
-                return stager.finish(), stager.new_topics
+                return stager.finish()
         except PutRefused as refusal:
             raise PutRefused(refusal.status, _with_option(refusal.reason)) from refusal
         except StoreIOError as error:

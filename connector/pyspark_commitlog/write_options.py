@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from commitlog import BatchId, BodyCompression, CompressionType, FlushDiskType, MessageStoreConfig
 from commitlog.errors import InvalidValue
 from commitlog.paths import validate_new_topic
+from commitlog.stager import NO_PRODUCERS_TOPICS
 from pyspark_commitlog import option_values as values
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.suggestions import did_you_mean
@@ -78,6 +79,13 @@ def _parse_topic(option: str, value: str) -> str:
         validate_new_topic(value)
     except InvalidValue as error:
         raise OptionError(f"Option {option} cannot be a topic: {error}", option=option, value=value) from error
+    if value in NO_PRODUCERS_TOPICS:
+        raise OptionError(
+            f"Option {option} is {value!r}, a topic that RocketMQ writes itself and takes from no producer. Give "
+            "another one; messages that are to be delivered later have a column delayLevel.",
+            option=option,
+            value=value,
+        )
     return value
 
 
@@ -233,7 +241,8 @@ def _parse(options: Mapping[str, str]) -> SinkOptions:
     }
     if fields["path"] is None:
         raise OptionError(
-            'Option path is missing: name the store directory, as in .option("path", "/data/rocketmq/store").',
+            'Option path is missing: name the store directory, as in .option("path", "/data/rocketmq/store").'
+            f"{'' if given else ' ' + values.CATALOG_TABLES}",
             option="path",
         )
     fields["path"] = os.path.abspath(fields["path"])

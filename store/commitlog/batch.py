@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from commitlog.errors import InvalidValue
 
-__all__ = ["BatchId", "CommittedBatch", "StagedFile"]
+__all__ = ["BatchId", "CommittedBatch", "StagedFile", "TopicUse"]
 
 _LONGEST_TEXT_BYTES = 1024
 _MAX_VERSION = 2**63 - 1
@@ -61,14 +61,40 @@ class CommittedBatch:
 
 
 @dataclass(frozen=True)
+class TopicUse:
+    """What staged messages take a topic for, so that the commit can see whether it still is that.
+
+    ``spread_over``: over how many queues those without a queue id went; 0 when there are none. ``named_queues``: the
+    highest queue id that a message names itself, plus one; 0 when none does. ``is_new``: whether the topic was not
+    there when the messages were staged. A delayed message counts for the topic that it is for.
+    """
+
+    topic: str
+    spread_over: int
+    named_queues: int
+    is_new: bool
+
+    def joined(self, other: TopicUse) -> TopicUse:
+        """Both as one, of the same topic."""
+        return TopicUse(
+            self.topic,
+            max(self.spread_over, other.spread_over),
+            max(self.named_queues, other.named_queues),
+            self.is_new or other.is_new,
+        )
+
+
+@dataclass(frozen=True)
 class StagedFile:
     """A file of encoded messages that waits to be committed; it travels from the task that wrote it to the committer.
 
     ``path`` is relative to the store directory. ``crc`` is the CRC-32 of the heads of its blocks,
-    which hold those of all the rest.
+    which hold those of all the rest. ``topics`` is empty where queues were chosen by the store's owner, for whom no
+    topic changes meanwhile.
     """
 
     path: str
     rows: int
     size: int
     crc: int
+    topics: tuple[TopicUse, ...] = ()

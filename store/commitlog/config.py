@@ -19,7 +19,15 @@ _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
 _UNIT_SIZE = 20
-_LARGEST_FILE = 2**31 - 1
+# RocketMQ's settings are Java ints.
+_MAX_INT = 2**31 - 1
+_LARGEST_FILE = _MAX_INT
+# An index file: what its header takes, a slot, and a place for an entry.
+_INDEX_HEADER_SIZE, _INDEX_SLOT_SIZE, _INDEX_ENTRY_SIZE = 40, 4, 20
+# As many as ``create_topic`` takes: each queue is a directory.
+_MOST_QUEUE_NUMS = 65_536
+# A hundred years: a time of delivery is still one that every system can show.
+_LONGEST_DELAY_MS = 36_500 * 86_400_000
 # What a record takes at most beside its body fits 128 KiB: header, a topic and properties of 32,767 bytes each.
 LARGEST_BODY = _LARGEST_FILE - 128 * _KIB
 
@@ -35,6 +43,8 @@ class FlushDiskType(enum.Enum):
 class MessageStoreConfig:
     """Settings of a ``MessageStore``. Intervals and timeouts are milliseconds, sizes are bytes, pages are 4 KiB.
 
+    Numbers are at most 2**31 - 1, as in RocketMQ; ``InvalidValue`` names the setting, its value and its range.
+
     File sizes matter for a new store only: an existing one goes on with the sizes its files have.
     """
 
@@ -45,14 +55,14 @@ class MessageStoreConfig:
     message_index_enable: bool = True
     """Whether keys are indexed."""
     max_hash_slot_num: int = 5_000_000
-    """Slots of a new index file."""
+    """Slots of a new index file, at least 1. With its entries it has at most 2**31 - 1 bytes."""
     max_index_num: int = 20_000_000
-    """Places for entries in a new index file."""
+    """Places for entries in a new index file, at least 2."""
 
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
     """Whether a put waits for the device."""
     sync_flush_timeout: int = 5_000
-    """How long a put under SYNC_FLUSH waits before it gets FLUSH_DISK_TIMEOUT."""
+    """How long a put under SYNC_FLUSH waits before it gets FLUSH_DISK_TIMEOUT; at least 1."""
     flush_interval_commit_log: int = 500
     """How often the asynchronous flush looks."""
     flush_commit_log_least_pages: int = 4
@@ -81,44 +91,42 @@ class MessageStoreConfig:
     max_message_size: int = 4 * _MIB
     """Largest body."""
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    """Delays of the levels 1, 2, ...: a number and s, m, h or d each."""
+    """Delays of the levels 1, 2, ...: a number and s, m, h or d each, at most 36500d."""
     properties_trailing_separator: bool = True
     """Whether the last property is followed by a separator, as RocketMQ up to 4.9.1 and from 5.0 on writes it."""
 
     put_message_timeout: int = 5_000
-    """How long a put that needs a new file waits for it before it gets CREATE_MAPEDFILE_FAILED."""
+    """How long a put that needs a new file waits for it before it gets CREATE_MAPEDFILE_FAILED; at least 1."""
     os_page_cache_busy_time_out: int = 1_000
     """A put is turned away while another has held the put lock for longer than this."""
     warm_mapped_file_enable: bool = False
     """Write every page of a new CommitLog file, advise the kernel to keep it, and lock it into memory."""
 
     default_topic_queue_nums: int = 4
-    """Over how many queues messages without a queue are spread, for a topic that has none yet."""
+    """Over how many queues messages without a queue are spread, for a topic that has none yet; at most 65,536."""
     broker_ip: str = "127.0.0.1"
-    """Store host of the messages, part of their message ids."""
+    """Store host of the messages, part of their message ids: IPv4, or IPv6 without a zone."""
     listen_port: int = 10_911
     """Port of the store host."""
 
     disk_space_warning_level_ratio: float = 0.90
     """With more of the disk used than this part, puts are refused; 1.0 never refuses them."""
 
+    file_reserved_time: int = 72
+    """After how many hours files may be deleted. Kept for retention, which is not there yet: it has no effect."""
+
     def __post_init__(self) -> None:
         self._require_types()
-        self._require_positive()
-        self._require("mapped_file_size_commit_log", 4 * _KIB, _LARGEST_FILE)
-        self._require("mapped_file_size_consume_queue", _UNIT_SIZE, _LARGEST_FILE)
+        self._require_ranges()
+        self._require_index_fits()
         if self.mapped_file_size_consume_queue % _UNIT_SIZE:
             raise InvalidValue(
                 f"mapped_file_size_consume_queue is a multiple of {_UNIT_SIZE}, "
                 f"not {self.mapped_file_size_consume_queue}."
             )
-        self._require("max_index_num", 2, _LARGEST_FILE)
-        self._require("max_message_size", 1, LARGEST_BODY)
-        self._require("default_topic_queue_nums", 1, _LARGEST_FILE)
-        self._require("listen_port", 0, 65_535)
-        for name in ("flush_interval_commit_log", "commit_interval_commit_log", "flush_interval_consume_queue"):
-            self._require(name, 1, _LARGEST_FILE)
         try:
+            if "%" in self.broker_ip:  # a zone, which no message id has room for
+                raise ValueError(self.broker_ip)
             ipaddress.ip_address(self.broker_ip)
         except ValueError as error:
             raise InvalidValue(f"broker_ip is an IPv4 or IPv6 address, not {self.broker_ip!r}.") from error
@@ -137,16 +145,22 @@ class MessageStoreConfig:
             if not isinstance(value, takes) or (isinstance(value, bool) and kind is not bool):
                 raise InvalidValue(f"{setting.name} is of type {kind.__name__}, not {value!r}.")
 
-    def _require_positive(self) -> None:
+    def _require_ranges(self) -> None:
         for setting in fields(self):
-            value = getattr(self, setting.name)
-            if isinstance(value, int) and not isinstance(value, bool) and value < 0:
-                raise InvalidValue(f"{setting.name} is at least 0, not {value}.")
+            if type(setting.default) is int:
+                low, high = _RANGES.get(setting.name, (0, _MAX_INT))
+                value = getattr(self, setting.name)
+                if not low <= value <= high:
+                    raise InvalidValue(f"{setting.name} is {low} to {high}, not {value}.")
 
-    def _require(self, name: str, low: int, high: int) -> None:
-        value = getattr(self, name)
-        if not low <= value <= high:
-            raise InvalidValue(f"{name} is {low} to {high}, not {value}.")
+    def _require_index_fits(self) -> None:
+        slots, entries = self.max_hash_slot_num, self.max_index_num
+        size = _INDEX_HEADER_SIZE + slots * _INDEX_SLOT_SIZE + entries * _INDEX_ENTRY_SIZE
+        if size > _LARGEST_FILE:
+            raise InvalidValue(
+                f"max_hash_slot_num and max_index_num make an index file of at most {_LARGEST_FILE} bytes, "
+                f"not {size} as {slots} and {entries} do."
+            )
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
@@ -165,7 +179,25 @@ class MessageStoreConfig:
         return cls(**settings)  # type: ignore[arg-type]
 
 
-_LEVEL = re.compile(r"(\d+)([smhd])")
+# Settings whose range is not 0 to 2**31 - 1.
+_RANGES = {
+    "mapped_file_size_commit_log": (4 * _KIB, _LARGEST_FILE),
+    "mapped_file_size_consume_queue": (_UNIT_SIZE, _LARGEST_FILE),
+    "max_hash_slot_num": (1, _MAX_INT),
+    "max_index_num": (2, _MAX_INT),
+    "sync_flush_timeout": (1, _MAX_INT),
+    "flush_interval_commit_log": (1, _MAX_INT),
+    "commit_interval_commit_log": (1, _MAX_INT),
+    "flush_interval_consume_queue": (1, _MAX_INT),
+    "max_message_size": (1, LARGEST_BODY),
+    "put_message_timeout": (1, _MAX_INT),
+    "default_topic_queue_nums": (1, _MOST_QUEUE_NUMS),
+    "listen_port": (0, 65_535),
+    "file_reserved_time": (1, _MAX_INT),
+}
+
+# More digits than any delay needs, and fewer than Python refuses to read.
+_LEVEL = re.compile(r"([0-9]{1,18})([smhd])")
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -175,8 +207,13 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     for part in text.split():
         match = _LEVEL.fullmatch(part)
         if match is None:
-            raise InvalidValue(f"A level of message_delay_level is a number and s, m, h or d: {part!r} in {text!r}.")
-        levels.append(int(match[1]) * _UNIT_MS[match[2]])
+            raise InvalidValue(
+                f"A level of message_delay_level is a number of up to 18 digits and s, m, h or d: {part[:40]!r}."
+            )
+        delay = int(match[1]) * _UNIT_MS[match[2]]
+        if delay > _LONGEST_DELAY_MS:
+            raise InvalidValue(f"A level of message_delay_level is 0s to 36500d, not {part!r}.")
+        levels.append(delay)
     if not levels:
         raise InvalidValue("message_delay_level names no level.")
     return tuple(levels)

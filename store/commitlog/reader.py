@@ -6,7 +6,6 @@ process. What the owner adds shows at the next call; what retention removes show
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ from commitlog.errors import (
     CorruptCheckpoint,
     CorruptConsumeQueue,
     CorruptIndex,
-    CorruptStoreError,
-    FileMissing,
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
@@ -34,14 +31,14 @@ from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_chec
 from commitlog.format.checksum import crc32
 from commitlog.format.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.format.message_ext import message_of
-from commitlog.log.batch_gate import NOTHING_HIDDEN, GateReader, GateState, hidden_from
+from commitlog.log.batch_gate import NOTHING_HIDDEN
 from commitlog.log.batch_ledger import load_ledger
+from commitlog.log.batch_moments import BatchMoments
 from commitlog.log.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.consume_queue import Units
 from commitlog.log.index_service import IndexFileInfo, IndexService
 from commitlog.log.queue_catalog import QueueCatalog
-from commitlog.log.store_checkpoint import read_mark
 from commitlog.log.store_directory import check_store_directory
 from commitlog.log.stored_frames import StoredFrames
 from commitlog.message import MessageExt
@@ -78,8 +75,8 @@ class StoreReader:
         self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
         self._catalog = QueueCatalog(path, self._commit_log)
         self._index = IndexService(os.path.join(path, INDEX))
-        self._gate = GateReader(path)
         self._frames = StoredFrames(self._commit_log, self._catalog)
+        self._moments = BatchMoments(path, self._frames)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> StoreReader:
@@ -107,7 +104,7 @@ class StoreReader:
         """Close every file. Batches that were handed out stay valid: they own their bytes."""
         self._commit_log.close()
         self._index.close()
-        self._gate.close()
+        self._moments.close()
 
     def topics(self) -> list[str]:
         """All topics that have a consume queue, sorted, system topics included."""
@@ -136,33 +133,15 @@ class StoreReader:
         """
         given = None if callable(queues) else list(queues)
         while True:
-            before = self._moment()
+            before = self._moments.now()
             wanted = list(queues()) if callable(queues) else given or []
             self._commit_log.refresh()
             infos = [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
-            hidden = self._hidden_from(before)
+            hidden = self._moments.hidden_since(before)
             if hidden == NOTHING_HIDDEN:
                 return infos
             if hidden is not None:
                 return [self._without(info, hidden) for info in infos]
-
-    def _moment(self) -> tuple[int, GateState]:
-        """How many batches had begun to be dispatched, and the gate after that."""
-        batches = -1
-        with contextlib.suppress(CorruptStoreError, FileMissing):  # who asks for other queues has nothing to do with it
-            batches = self._frames.queue_end()
-        return batches, self._gate.look()
-
-    def _hidden_from(self, moment: tuple[int, GateState]) -> int | None:
-        """From which physical offset on what was seen since then may be a part of a batch; None: look again."""
-        batches, before = moment
-        if not before.is_open and read_mark(os.path.join(self.path, CHECKPOINT)) is None:
-            return NOTHING_HIDDEN  # a broker took the store over from an owner that was killed, and knows no gate
-        hidden = hidden_from(before, self._gate.look())
-        if hidden is None and batches >= 0:
-            # Several since. The gate stood open, so those that had begun were there, and the next was the first hidden.
-            hidden = self._frames.place(batches)
-        return hidden
 
     def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
         """The queue as if the log ended there."""
@@ -339,9 +318,9 @@ class StoreReader:
             raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
         _positive("limit", limit)
         while True:
-            before = self._moment()
+            before = self._moments.now()
             found = self._query(topic, key, begin, end, limit)
-            hidden = self._hidden_from(before)
+            hidden = self._moments.hidden_since(before)
             if hidden is not None and (not found or found[-1].physical_offset < hidden):
                 return found
             if hidden is not None:

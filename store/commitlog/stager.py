@@ -10,18 +10,18 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from commitlog.batch import BatchId, StagedFile
+from commitlog.batch import BatchId, StagedFile, TopicUse
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import PutRefused
 from commitlog.format.body_compression import BodyCompression
 from commitlog.format.message_chunks import message_chunks
-from commitlog.format.message_columns import Rows, check_message_schema
+from commitlog.format.message_columns import QueueColumns, Rows, check_message_schema, queue_columns
 from commitlog.format.message_encode import EncodedMessages, encode_messages
 from commitlog.format.message_id import parse_host
 from commitlog.format.message_queues import resolve_queue_ids
@@ -31,7 +31,23 @@ from commitlog.format.unique_key import unique_keys
 from commitlog.log.queue_counts import file_size_of, queue_counts
 from commitlog.log.staging import StagedWriter, remove_batch, remove_files
 
-__all__ = ["BatchStager", "largest_record_of", "queue_counts", "remove_batch", "remove_files"]
+__all__ = ["NO_PRODUCERS_TOPICS", "BatchStager", "largest_record_of", "queue_counts", "remove_batch", "remove_files"]
+
+# What is in these came from the broker, which acts on it. RocketMQ's TopicValidator.isNotAllowedSendTopic (its
+# NOT_ALLOWED_SEND_TOPIC_SET); the other system topics may be sent to there, and so here.
+NO_PRODUCERS_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+
+# Which topics and queues the rows themselves name; a body has to be there.
+_USES = ("body", "value", "topic", "queueId")
 
 
 def largest_record_of(store_path: str | os.PathLike[str], config: MessageStoreConfig | None = None) -> int:
@@ -44,8 +60,8 @@ class BatchStager:
     """Stages the messages of one part of a batch. Use it as a context manager: what is not finished is removed.
 
     The same rows get the same queues and unique keys whenever they are staged for the same batch and partition, however
-    they come in pieces. ``new_topics``: the topics that ``queue_counts`` does not name, and how many queues of each
-    are used.
+    they come in pieces. The staged file tells which topics it takes for what, and which of them are new, as those are
+    that ``queue_counts`` does not name.
     """
 
     def __init__(
@@ -67,7 +83,7 @@ class BatchStager:
         ``largest_record`` is how many bytes of a record the store's files have room for (``largest_record_of``).
         """
         config = config or MessageStoreConfig()
-        self.new_topics: dict[str, int] = {}
+        self._uses: dict[str, TopicUse] = {}
         self._store_path = os.fspath(store_path)
         self._batch = batch
         self._known = queue_counts
@@ -89,8 +105,8 @@ class BatchStager:
     def put(self, rows: Rows) -> None:
         """Stage rows, with the columns of ``MessageStore.put_messages``.
 
-        ``PutRefused`` for the first row that no store takes, ``InvalidValue`` for columns that cannot be;
-        ``StoreIOError`` when staging fails.
+        ``PutRefused`` for the first row that no store takes, or no broker from a producer (``NO_PRODUCERS_TOPICS``);
+        ``InvalidValue`` for columns that cannot be; ``StoreIOError`` when staging fails.
         """
         check_message_schema(rows.schema, topic=self._topic)
         for _, chunk in message_chunks(rows):
@@ -101,7 +117,9 @@ class BatchStager:
 
     def finish(self) -> StagedFile | None:
         """The staged file; None when there were no rows."""
-        return None if self._writer is None else self._writer.finish()
+        if self._writer is None:
+            return None
+        return replace(self._writer.finish(), topics=tuple(self._uses[topic] for topic in sorted(self._uses)))
 
     def __enter__(self) -> BatchStager:
         return self
@@ -112,12 +130,12 @@ class BatchStager:
         self._stack.close()
 
     def _encode(self, chunk: pa.RecordBatch) -> EncodedMessages:
-        names = _topics_of(chunk, self._topic)
-        default = self._config.default_topic_queue_nums
+        columns = queue_columns(chunk.select([name for name in chunk.schema.names if name in _USES]), topic=self._topic)
+        counts = {name: self._known.get(name, self._config.default_topic_queue_nums) for name in columns.topics}
         queue_ids = resolve_queue_ids(
             chunk,
             topic=self._topic,
-            queue_counts={name: self._known.get(name, default) for name in names},
+            queue_counts=counts,
             # By the row's number, so that it does not matter how the rows came in pieces.
             round_robin_start=self._partition + self._rows,
         )
@@ -133,18 +151,23 @@ class BatchStager:
             unique_keys=unique_keys(self._key_prefix, self._partition, self._rows, chunk.num_rows),
             compression=self._compression,
         )
-        if encoded.refusals:
-            raise self._refused(encoded.refusals[0])
+        refusals = encoded.refusals + _rows_of_no_producer(columns)
+        if refusals:
+            raise self._refused(min(refusals, key=lambda refusal: refusal.row))
         self._refuse_too_long(encoded)
-        self._note_new_topics(encoded)
+        self._note_uses(columns, counts)
         self._rows += chunk.num_rows
         return encoded
 
-    def _note_new_topics(self, encoded: EncodedMessages) -> None:
-        for code, name in enumerate(encoded.topics):
-            if name not in self._known and name != SCHEDULE_TOPIC:
-                used = int(encoded.queue_ids[encoded.topic_codes == code].max()) + 1
-                self.new_topics[name] = max(used, self.new_topics.get(name, 0))
+    def _note_uses(self, columns: QueueColumns, counts: Mapping[str, int]) -> None:
+        """Of the topics that the rows are for, also where a delayed message waits in the schedule's."""
+        for code, name in enumerate(columns.topics):
+            ids = columns.queue_ids if len(columns.topics) == 1 else columns.queue_ids[columns.topic_codes == code]
+            if not len(ids):
+                continue
+            spread_over = counts[name] if ids.min() < 0 else 0
+            use = TopicUse(name, spread_over, int(ids.max()) + 1, is_new=name not in self._known)
+            self._uses[name] = use.joined(self._uses.get(name, use))
 
     def _refuse_too_long(self, encoded: EncodedMessages) -> None:
         too_long = np.flatnonzero(encoded.records.sizes > self._largest_record)
@@ -163,13 +186,15 @@ class BatchStager:
         return PutRefused(refusal.kind.value, f"{refusal.told(place)} Nothing of this batch is in the store.")
 
 
-def _topics_of(chunk: pa.RecordBatch, default: str | None) -> list[str]:
-    """The distinct topics of a chunk."""
-    column = chunk.column("topic") if "topic" in chunk.schema.names else None
-    if column is None or pa.types.is_null(column.type):
-        return [] if default is None else [default]
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    distinct = pc.unique(pc.fill_null(column, default) if default is not None else column.drop_null())
-    # What is no UTF-8 is refused by the encoder, which says in which row.
-    return [name.decode("utf-8", "surrogateescape") for name in distinct.cast(pa.binary()).to_pylist()]
+def _rows_of_no_producer(columns: QueueColumns) -> list[Refusal]:
+    """The first row of each topic that brokers take from no producer."""
+    found = []
+    for code, name in enumerate(columns.topics):
+        if name not in NO_PRODUCERS_TOPICS:
+            continue
+        rows = np.flatnonzero(columns.topic_codes == code)
+        if len(rows):
+            hint = "give the topic that it is for, and a delayLevel" if name == SCHEDULE_TOPIC else "give another topic"
+            why = f"its topic is one that RocketMQ writes itself and takes from no producer: {hint}"
+            found.append(Refusal(int(rows[0]), RefusalKind.MESSAGE_ILLEGAL, f"topic {name!r}", why))
+    return found

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -41,6 +41,8 @@ class Input:
         self.count = 0
         # How many more rows each batch has.
         self.extra_rows = 0
+        # Which of the rows, by body and queue, the query writes.
+        self.lets_through: Callable[[str, int], bool] = lambda *_: True
         # The batches as a query took them, when that is not the order in which they were added.
         self._order: list[int] | None = None
         # Spark takes files in the order of their times.
@@ -71,10 +73,19 @@ class Input:
             unfinished.rename(self.path / f"{batch:06}")
         self.count += batches
 
+    def written(self, batch: int) -> list[tuple[str, int]]:
+        """Body and queue of each row of a batch that comes to be in the store."""
+        return [row for row in self.rows(batch) if self.lets_through(*row)]
+
     @property
     def order(self) -> list[int]:
         """The batches in the order in which they were written."""
         return list(range(self.count)) if self._order is None else self._order
+
+    @order.setter
+    def order(self, batches: Sequence[int]) -> None:
+        """For who has batches written again."""
+        self._order = list(batches)
 
     def take_order(self, checkpoint: Path) -> None:
         """As a query's checkpoint has it: a query that was killed as it planned a batch takes that one and the next
@@ -93,7 +104,7 @@ class Input:
 
     def ends(self, batches: Iterable[int]) -> tuple[int, ...]:
         """How many rows of these batches each queue has."""
-        found = [queue for batch in batches for _, queue in self.rows(batch)]
+        found = [queue for batch in batches for _, queue in self.written(batch)]
         return tuple(found.count(queue) for queue in self.queues)
 
 
@@ -103,7 +114,7 @@ def check_output(store: Path, *inputs: Input) -> None:
     for message in messages(store, TOPIC):
         by_queue.setdefault(message.queue_id, []).append(message.body.decode())
     for one in inputs:
-        rows = [row for batch in one.order for row in one.rows(batch)]
+        rows = [row for batch in one.order for row in one.written(batch)]
         for queue in one.queues:
             assert by_queue.pop(queue, []) == [body for body, its in rows if its == queue], f"{one.name}: queue {queue}"
     assert not by_queue
@@ -119,16 +130,19 @@ def has_whole_batches(rows: Iterable[tuple[str, int]], one: Input) -> bool:
         name, batch, _ = body.split("-")
         if name == one.name:
             found.setdefault(int(batch), set()).add((body, queue))
-    return all(there == set(one.rows(batch)) for batch, there in found.items())
+    return all(there == set(one.written(batch)) for batch, there in found.items())
 
 
 class Watcher:
-    """A reader that looks at the ends of all queues again and again, from before the first batch to after the last."""
+    """A reader that looks at the ends of all queues again and again, from before the first batch to after the last.
 
-    def __init__(self, store: Path, *inputs: Input) -> None:
+    ``queues`` are those to look at where there is no input that says which.
+    """
+
+    def __init__(self, store: Path, *inputs: Input, queues: Iterable[int] = ()) -> None:
         self._store = store
         self._inputs = inputs
-        self._queues = sorted({(TOPIC, queue) for one in inputs for queue in one.queues})
+        self._queues = sorted({(TOPIC, queue) for one in inputs for queue in one.queues} | {(TOPIC, q) for q in queues})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="Watcher")
         self._error: BaseException | None = None
@@ -171,11 +185,11 @@ class Watcher:
         """Each input's queues only ever ended behind a whole batch, and never went back."""
         for one in self._inputs:
             places = [self._queues.index((TOPIC, queue)) for queue in one.queues]
-            whole = {one.ends(one.order[:count]): count for count in range(one.count + 1)}
+            whole = {one.ends(one.order[:count]): count for count in range(len(one.order) + 1)}
             counts = []
             for ends in self.seen:
                 its = tuple(ends[place] for place in places)
                 assert its in whole, f"part of a batch of {one.name} was seen: {its}"
                 counts.append(whole[its])
             assert counts == sorted(counts), f"batches of {one.name} were seen and gone again"
-            assert counts[-1:] == [one.count] or one.count == 0
+            assert counts[-1:] == [len(one.order)] or not one.order

@@ -56,6 +56,13 @@ def test_sparks_own_keys_are_no_unknown_options() -> None:
     parse_options(GOOD | {"checkpointlocation": "/tmp/x"})
 
 
+def test_a_table_of_a_catalog_is_refused_with_what_to_use_instead() -> None:
+    """Spark asks for its columns with these, and later hands over nothing at all."""
+    asked = {"location": "file:/store", "path": "file:/store", "option.subscribe": "orders", "provider": "commitlog"}
+    assert "CREATE TEMPORARY VIEW" in refused(parse_options, asked | {"subscribe": "orders", "owner": "root"})
+    assert "CREATE TEMPORARY VIEW" in refused(parse_batch_options, {})
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [

@@ -75,6 +75,14 @@ def test_a_delayed_message_waits_in_the_schedule(spark: SparkSession, tmp_path: 
     assert bodies(tmp_path) == ["now"]
 
 
+def test_maps_of_sql_that_hold_nothing_are_no_properties(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark gives them the types MAP<VOID,VOID> and MAP<STRING,VOID>."""
+    for number, properties in enumerate(("map()", "map('a', null)", "map('a', null, 'b', 'c')")):
+        append(spark.sql(f"select '{number}' body, {properties} properties, 0 queueId"), tmp_path)
+    found = [set(message.properties) for message in messages(tmp_path)]
+    assert found == [{"UNIQ_KEY"}, {"UNIQ_KEY"}, {"UNIQ_KEY", "b"}]
+
+
 def test_appending_twice_appends_twice(spark: SparkSession, tmp_path: Path) -> None:
     frame = rows_of(spark, [(f"m{i}",) for i in range(100)], "body string", partitions=3)
     append(frame, tmp_path)
@@ -157,6 +165,8 @@ def test_store_to_store(spark: SparkSession, tmp_path: Path, golden_533: Path) -
         ("1 as body", {}, "Column body is INT; expected BINARY or STRING."),
         ("'x' as bodi", {}, "Unknown column 'bodi'. Did you mean body?"),
         ("'x' as tags", {}, "There is no column body (or value)"),
+        ("'x' as body, 1L as bornTimestamp", {}, "as timestamp_millis(bornTimestamp) makes of milliseconds"),
+        ("'x' as body", {"topic": "SCHEDULE_TOPIC_XXXX"}, "takes from no producer"),
         ("'x' as body", {"topic": None}, "The rows have no topic"),
         ("'x' as body", {"topics": "a"}, "Unknown option 'topics'. Did you mean topic?"),
         ("'x' as body", {"txnVersion": "1"}, "txnVersion is there without txnAppId"),

@@ -40,6 +40,8 @@ _JSON: dict[str, object] = {
     "array<int>": _array("integer"),
     "map<string,string>": _map("string", "string"),
     "map<string,int>": _map("string", "integer"),
+    "map<string,void>": _map("string", "void"),
+    "map<void,void>": _map("void", "void"),
 }
 
 
@@ -61,6 +63,8 @@ def test_the_columns_are_the_stores() -> None:
         ("body varchar(10)", ("body",)),
         ("key string; value binary", ("keys", "body")),
         ("KEYS array<string>; Body binary; QUEUEID integer", ("keys", "body", "queueId")),
+        ("body binary; properties map<void,void>", ("body", "properties")),
+        ("body binary; properties map<string,void>", ("body", "properties")),
         ("keys array<void>; body binary; tags void; queueId void", ("keys", "body", "tags", "queueId")),
         ("body binary; queueId byte; flag short; delayLevel long", ("body", "queueId", "flag", "delayLevel")),
         (
@@ -82,13 +86,28 @@ def test_what_can_be_written(ddl: str, names: tuple[str, ...]) -> None:
         ("body binary; tags integer", "tags", "INT", "STRING"),
         ("body binary; key array<int>", "key", "ARRAY<INT>", "STRING or ARRAY<STRING>"),
         ("body binary; properties map<string,int>", "properties", "MAP<STRING,INT>", "MAP<STRING,STRING>"),
-        ("body binary; bornTimestamp timestamp_ntz", "bornTimestamp", "TIMESTAMP_NTZ", "TIMESTAMP"),
-        ("body binary; bornTimestamp long", "bornTimestamp", "BIGINT", "TIMESTAMP"),
+        ("body binary; bornTimestamp boolean", "bornTimestamp", "BOOLEAN", "TIMESTAMP"),
         ("body binary; topic binary", "topic", "BINARY", "STRING"),
     ],
 )
 def test_a_wrong_type_is_named_with_what_was_expected(ddl: str, column: str, found: str, expected: str) -> None:
     assert refused(ddl) == f"Column {column} is {found}; expected {expected}."
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("long", "timestamp_millis(BORNTIMESTAMP) makes of milliseconds since 1970"),
+        ("timestamp_ntz", "cast(BORNTIMESTAMP as timestamp)"),
+        ("date", "cast(BORNTIMESTAMP as timestamp)"),
+        ("string", "cast(BORNTIMESTAMP as timestamp)"),
+    ],
+)
+def test_a_time_of_another_type_is_refused_with_what_makes_a_timestamp_of_it(kind: str, told: str) -> None:
+    """A plain cast of a number would take milliseconds for seconds."""
+    said = refused(f"body binary; BORNTIMESTAMP {kind}")
+    assert "expected TIMESTAMP, as " in said
+    assert told in said
 
 
 def test_an_unknown_column_gets_the_nearest_known_one() -> None:

@@ -34,8 +34,8 @@ def options_of(path: Path, **options: str) -> SinkOptions:
 def stage(options: SinkOptions, partition: int, *texts: str, batch: BatchId = BATCH) -> StagedRows:
     one = StageTask(options=options, columns=SinkColumns(("body",)), queue_counts={})
     rows = pa.record_batch({"body": [text.encode() for text in texts]})
-    staged, new_topics = one.stage([rows] if texts else [], batch, partition, 0)
-    return StagedRows(partition=partition, batch=batch, staged=staged, new_topics=new_topics)
+    staged = one.stage([rows] if texts else [], batch, partition, 0)
+    return StagedRows(partition=partition, batch=batch, staged=staged)
 
 
 @pytest.fixture

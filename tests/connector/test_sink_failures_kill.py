@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import subprocess
 import time
@@ -14,6 +15,7 @@ import pytest
 from tests.connector.sink_failure_driver import KEEP_ALL_PLANS
 from tests.connector.sink_failure_output import Input, Watcher, check_output
 from tests.connector.sink_failure_query import Query, ended, register, wait_for
+from tests.connector.sink_failure_reader import ReadingQuery
 from tests.support.killed_driver import Drivers
 
 if TYPE_CHECKING:
@@ -40,23 +42,27 @@ class Campaign:
         self.chance = random.Random(20240807)
 
     def run(self, kinds: Sequence[str]) -> None:
+        store, source = self.query.store, self.query.source
         before = ""
-        with Watcher(self.query.store, self.query.source):
+        with contextlib.ExitStack() as watching:
+            watching.enter_context(Watcher(store, source))
             for number, kind in enumerate(kinds):
                 arguments = str(self.base), str(self.base / f"scratch-{number}")
                 log = self.base / f"driver-{number}.log"
                 with self.drivers.run("tests.connector.sink_failure_driver", *arguments, log=log) as process:
                     self.feed_until_it_commits(process, before)
+                    if not number:
+                        watching.enter_context(ReadingQuery(self.query.spark, self.base, store, source))
                     self.kill(process, kind)
                 before = kind
             seen = self.count("begun"), self.count("commit")
-            self.query.source.add()
+            source.add()
             query = self.query.start()
             self.let_go_on(before, *seen)
             error = ended(query)
             assert not error, error
-            self.query.source.take_order(self.query.checkpoint)
-        check_output(self.query.store, self.query.source)
+            source.take_order(self.query.checkpoint)
+        check_output(store, source)
 
     def count(self, what: str) -> int:
         return sum(what in said for said in self.query.told)

@@ -49,6 +49,14 @@ def test_an_escaped_uri_is_tried_too(tmp_path: Path) -> None:
     assert checkpoint_fingerprint(options(checkpointlocation=path.as_uri()), None, QUERY, 4)
 
 
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_a_way_back_in_a_path_is_taken_from_the_text_as_spark_does(tmp_path: Path, form: str) -> None:
+    """The system would go into the directory first, which is not there."""
+    checkpoint(tmp_path / "c")
+    location = form.format(f"{tmp_path}/notthere/../c")
+    assert checkpoint_fingerprint(options(checkpointlocation=location), None, QUERY, 4)
+
+
 def test_the_sessions_root_and_the_querys_name(tmp_path: Path) -> None:
     checkpoint(tmp_path / "my query")
     assert checkpoint_fingerprint(options(queryname="my query"), str(tmp_path), QUERY, 4)

@@ -101,6 +101,8 @@ def test_what_spark_says_of_the_query_is_kept() -> None:
     ("name", "value", "expected"),
     [
         ("topic", "no topic", "letters"),
+        ("topic", "SELF_TEST_TOPIC", "takes from no producer"),
+        ("topic", "SCHEDULE_TOPIC_XXXX", "delayLevel"),
         ("queues", "0", "at least 1"),
         ("queues", "70000", "65536"),
         ("flush", "often", "sync, async"),
@@ -126,8 +128,12 @@ def test_bad_values_say_what_was_expected(name: str, value: str, expected: str) 
 
 
 def test_a_missing_path() -> None:
-    with pytest.raises(OptionError, match="path is missing"):
-        parse_batch_write_options({})
+    for sparks in ({}, {"checkpointLocation": "/c"}):
+        with pytest.raises(OptionError, match=r"path is missing.*CREATE TEMPORARY VIEW"):
+            parse_stream_write_options(sparks)
+    with pytest.raises(OptionError, match="path is missing") as caught:
+        parse_batch_write_options({"topic": "orders"})
+    assert "VIEW" not in str(caught.value), "whoever gives options has no table of a catalog"
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 
 from commitlog import MessageStore
-from commitlog.batch import BatchId, StagedFile
+from commitlog.batch import BatchId, StagedFile, TopicUse
 from commitlog.errors import PutRefused, StoreNotFound
 from commitlog.format import message_chunks
 from commitlog.format.properties import decode_properties
 from commitlog.format.record import Record, decode_record
 from commitlog.log.staging import read_blocks
+from commitlog.stager import NO_PRODUCERS_TOPICS
 from pyspark_commitlog.sink_columns import SinkColumns
 from pyspark_commitlog.sink_task import StageTask
 from pyspark_commitlog.write_options import parse_batch_write_options
@@ -59,7 +60,7 @@ def properties(record: Record) -> dict[str, str]:
 
 
 def stage(one: StageTask, batches: Sequence[pa.RecordBatch], partition: int = 0, attempt: int = 0) -> list[Record]:
-    staged, _ = pickle.loads(pickle.dumps(one)).stage(iter(batches), BATCH, partition, attempt)
+    staged = pickle.loads(pickle.dumps(one)).stage(iter(batches), BATCH, partition, attempt)
     return records(Path(one.options.path), staged)
 
 
@@ -87,7 +88,7 @@ def test_unique_keys_tell_batches_and_partitions_apart(store: Path) -> None:
     rows, one = batch_of(body=[b"x"]), task(store, ("body",))
     found = []
     for batch, partition in ((BatchId("a", 1), 0), (BatchId("a", 2), 0), (BatchId("a", 1), 1), (BatchId("a1", 1), 0)):
-        staged, _ = one.stage([rows], batch, partition, 0)
+        staged = one.stage([rows], batch, partition, 0)
         found += [properties(record)["UNIQ_KEY"] for record in records(store, staged)]
     assert len(set(found)) == 4
 
@@ -109,23 +110,46 @@ def test_a_sharding_key_goes_to_one_queue(store: Path) -> None:
     assert queues[3] == (5 + 0) % 16  # the first row that goes in turn
 
 
-def test_known_topics_keep_their_queues_and_new_ones_are_told(store: Path) -> None:
+def test_known_topics_keep_their_queues_and_what_each_is_taken_for_is_told(store: Path) -> None:
     rows = batch_of(
         body=[b"x"] * 5,
         topic=["old", "new", "old", "far", None],
         queueId=pa.array([None, None, None, 9, None], pa.int32()),
     )
     one = task(store, ("body", "topic", "queueId"), {"old": 2}, queues="3")
-    staged, new_topics = one.stage([rows], BATCH, 0, 0)
+    staged = one.stage([rows.slice(0, 2), rows.slice(2)], BATCH, 0, 0)
+    assert staged is not None
     found = [(record.topic, record.queue_id) for record in records(store, staged)]
     assert {queue for topic, queue in found if topic == b"old"} <= {0, 1}
-    assert new_topics == {"new": 2, "far": 10, "orders": 1}
+    assert staged.topics == (
+        TopicUse("far", spread_over=0, named_queues=10, is_new=True),
+        TopicUse("new", spread_over=3, named_queues=0, is_new=True),
+        TopicUse("old", spread_over=2, named_queues=0, is_new=False),
+        TopicUse("orders", spread_over=3, named_queues=0, is_new=True),
+    )
+
+
+def test_a_topic_of_named_and_spread_rows_is_taken_for_both(store: Path) -> None:
+    one = task(store, ("body", "queueId"), {"orders": 2})
+    rows = [batch_of(body=[b"x"], queueId=pa.array([number], pa.int32())) for number in (None, 7, 5)]
+    staged = one.stage(rows, BATCH, 0, 0)
+    assert staged is not None
+    assert staged.topics == (TopicUse("orders", spread_over=2, named_queues=8, is_new=False),)
+
+
+def test_a_delayed_row_counts_for_the_topic_that_it_is_for(store: Path) -> None:
+    """Its record is one of the schedule, which no commit may list as a topic of its own."""
+    rows = batch_of(body=[b"x"] * 2, delayLevel=pa.array([18, 1], pa.int32()), queueId=pa.array([6, None], pa.int32()))
+    staged = task(store, ("body", "delayLevel", "queueId")).stage([rows], BATCH, 0, 0)
+    assert staged is not None
+    assert {record.topic for record in records(store, staged)} == {b"SCHEDULE_TOPIC_XXXX"}
+    assert staged.topics == (TopicUse("orders", spread_over=4, named_queues=7, is_new=True),)
 
 
 def test_no_rows_no_file(store: Path) -> None:
     one = task(store, ("body",))
-    assert one.stage([], BATCH, 0, 0) == (None, {})
-    assert one.stage([batch_of(body=pa.array([], pa.binary()))], BATCH, 0, 0) == (None, {})
+    assert one.stage([], BATCH, 0, 0) is None
+    assert one.stage([batch_of(body=pa.array([], pa.binary()))], BATCH, 0, 0) is None
     assert not staged_files(store)
 
 
@@ -134,7 +158,7 @@ def test_large_batches_are_cut(store: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(message_chunks, "_CHUNK_ROWS", 4)
     monkeypatch.setattr(message_chunks, "_CHUNK_SIZE", 100)
     sizes = [60, 60, 1, 1, 1, 1, 1, 500, 1]
-    staged, _ = task(store, ("body",)).stage([batch_of(body=[b"x" * size for size in sizes])], BATCH, 0, 0)
+    staged = task(store, ("body",)).stage([batch_of(body=[b"x" * size for size in sizes])], BATCH, 0, 0)
     assert staged is not None
     assert [len(block) for block in read_blocks(str(store), staged)] == [1, 4, 2, 1, 1]
     assert [len(record.body) for record in records(store, staged)] == sizes
@@ -180,6 +204,29 @@ def test_a_row_that_no_store_takes_fails_the_task_and_leaves_no_file(
     assert said in str(caught.value)
     assert "Nothing of this write is in the store" in str(caught.value)
     assert not staged_files(store)
+
+
+@pytest.mark.parametrize("topic", sorted(NO_PRODUCERS_TOPICS))
+@pytest.mark.parametrize("level", [0, 3])
+def test_a_row_for_a_topic_that_brokers_take_from_no_producer_fails_the_task(
+    store: Path, topic: str, level: int
+) -> None:
+    rows = batch_of(
+        body=[b"a", b"b", None], topic=["TBW102", topic, "good"], delayLevel=pa.array([0, level, 0], pa.int32())
+    )
+    with pytest.raises(PutRefused) as caught:
+        task(store, ("body", "topic", "delayLevel")).stage([rows], BATCH, 2, 0)
+    assert f"row 1 of partition 2 (topic {topic!r})" in str(caught.value), "the first of two bad rows is told"
+    assert "RocketMQ writes itself and takes from no producer" in str(caught.value)
+    assert ("a delayLevel" in str(caught.value)) == (topic == "SCHEDULE_TOPIC_XXXX")
+    assert not staged_files(store)
+
+
+def test_a_map_of_nothing_but_nulls_says_nothing(store: Path) -> None:
+    """What SQL's ``map('a', null)`` comes as."""
+    nothing = pa.array([[("a", None)], [], None], pa.map_(pa.string(), pa.null()))
+    found = stage(task(store, ("body", "properties")), [batch_of(body=[b"a", b"b", b"c"], properties=nothing)])
+    assert [set(properties(record)) for record in found] == [{"UNIQ_KEY"}] * 3
 
 
 def test_an_executor_that_does_not_see_the_store_says_so(store: Path, tmp_path: Path) -> None:

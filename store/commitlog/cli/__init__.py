@@ -8,22 +8,24 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import NoReturn
 
 __all__ = ["main"]
 
 
-def _leave_quietly() -> NoReturn:
-    # The reader of our output (head, less) has gone; that is no failure. Python would complain again when it flushes
-    # at exit, so what is left goes nowhere.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(0)
-
-
 def main() -> None:
     """Entry point of the console script."""
+    try:
+        _main()
+    except KeyboardInterrupt:  # while a command ends, or what it needs is still being imported
+        sys.exit(130)
+
+
+def _main() -> None:
+    if sys.stdout is None:  # closed by who called us: what is printed goes nowhere
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
     # Imported here, so that `import commitlog.cli` costs nothing and a broken terminal library breaks only the command.
     from commitlog.cli.app import ReaderGone, app
+    from commitlog.cli.render import drop_output
     from commitlog.errors import CommitLogError
 
     # A message may hold what the terminal cannot show; that must not end the command.
@@ -32,10 +34,10 @@ def main() -> None:
     try:
         app(prog_name="commitlog")
     except ReaderGone:
-        _leave_quietly()
+        # The reader of our output (head, less) has gone; that is no failure.
+        drop_output()
+        sys.exit(0)
     except (CommitLogError, OSError) as error:
         sys.stdout.flush()
         print(f"commitlog: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)

@@ -212,6 +212,9 @@ def produce(
 ) -> None:
     """Put messages from standard input, a line each, into a store. Takes the store's lock.
 
+    It stops at the first line that is no message, or that the store refuses: the lines before it are put, and none
+    behind it.
+
     The fields of a JSON line: body or bodyBase64, topic, tags, keys (a string or a list), queueId, properties, flag,
     delayLevel, shardingKey.
     """
@@ -232,11 +235,14 @@ def produce(
         option = "--" + fixed[0].replace("_", "-")
         raise typer.BadParameter(f"{path} is a store already, and keeps its sizes.", param_hint=option)
     defaults = Defaults(topic=topic, tags=tags, key=key, queue_id=queue_id)
+    if sys.stdin is None:
+        _say("Standard input is closed; messages come from there, a line each.")
+        raise typer.Exit(2)
     batches = read_batches(sys.stdin.buffer, line_format, defaults, batch_size)
     store = put.open_store(path, config, create=create, lock_timeout=lock_timeout)
     try:
         put.put_batches(store, batches, as_json=as_json)
-    except (BadLine, put.Refused) as error:
+    except (BadLine, put.Refused, put.OutputGone) as error:
         _say(error)
         raise typer.Exit(1) from error
 
@@ -303,9 +309,9 @@ def _checked_config(settings: dict[str, Any], topic: str | None, line_format: Li
         raise typer.BadParameter(str(error)) from error
 
 
-def _say(error: Exception) -> None:
+def _say(what: Exception | str) -> None:
     sys.stdout.flush()
-    print(f"commitlog: {error}", file=sys.stderr)
+    print(f"commitlog: {what}", file=sys.stderr)
 
 
 def _emit(rows: Iterator[dict[str, Any]], as_json: bool) -> None:

@@ -88,6 +88,11 @@ class MessageBatch:
         self.numbers.append(number)
         self.size += len(row["body"])
 
+    def part(self, start: int, stop: int | None = None) -> MessageBatch:
+        """Some of the messages, as a batch of their own."""
+        rows = self.rows[start:stop]
+        return MessageBatch(rows, self.numbers[start:stop], sum(len(row["body"]) for row in rows))
+
     def table(self) -> pa.Table:
         """The columns that ``MessageStore.put_messages`` takes."""
         columns = {name: pa.array([row.get(name) for row in self.rows], kind) for name, kind in _kinds()}

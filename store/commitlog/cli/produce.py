@@ -1,4 +1,8 @@
-"""``commitlog produce``: messages from stdin into a store that this process owns meanwhile."""
+"""``commitlog produce``: messages from stdin into a store that this process owns meanwhile.
+
+It stops at the first line that is not put: the lines before it are in the store, and none behind it. Who mends that
+line can go on from there.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +18,33 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import IO, Any
 
+import numpy as np
+
 from commitlog.cli.message_lines import MessageBatch
 from commitlog.cli.progress import progress_bar
+from commitlog.cli.render import drop_output
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import NotAStore, StoreNotFound
+from commitlog.format.message_encode import encode_messages
 from commitlog.format.message_id import encode_message_id, parse_host
+from commitlog.format.message_rules import MessageLimits
+from commitlog.format.record import FILLER_SIZE
+from commitlog.log.queue_counts import file_size_of
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import PutMessageStatus
+from commitlog.paths import MAX_QUEUE_ID
 from commitlog.services.put_messages import PutMessagesResult
 from commitlog.store import MessageStore
 
-__all__ = ["Refused", "is_store", "open_store", "put_batches"]
+__all__ = ["OutputGone", "Refused", "is_store", "open_store", "put_batches"]
 
 
 class Refused(Exception):
     """A message that the store did not take, or of which it does not know."""
+
+
+class OutputGone(Exception):
+    """Nobody reads the results any more. Going on without them would put messages of which nobody is told."""
 
 
 @dataclass
@@ -81,18 +97,23 @@ def open_store(path: str, config: MessageStoreConfig, *, create: bool, lock_time
 def put_batches(store: MessageStore, batches: Iterator[MessageBatch], *, as_json: bool) -> int:
     """Put all batches and close the store; how many messages were put. What is said goes to stderr.
 
-    ``BadLine`` at a line that is no message, ``Refused`` for a message that was not taken, ``KeyboardInterrupt``; the
-    messages before were put.
+    ``BadLine`` at a line that is no message, ``Refused`` for a message that was not taken, ``OutputGone`` when the
+    results cannot be printed, ``KeyboardInterrupt``; the messages before were put.
     """
     started, put = time.perf_counter(), 0
     try:
         with _interrupts() as interrupt, store:
-            while (batch := _next(batches, interrupt)) is not None:
+            pieces = _pieces(store, batches)
+            while (batch := _next(pieces, interrupt)) is not None:
                 result = store.put_messages(batch.table())
                 offsets = result.rows.column("physicalOffset").to_numpy()
                 put += int((offsets >= 0).sum())
                 if as_json:
-                    _print_results(sys.stdout, store, batch, result)
+                    try:
+                        _print_results(sys.stdout, store, batch, result)
+                    except BrokenPipeError:
+                        drop_output()
+                        raise OutputGone(_gone(batch)) from None
                 _raise_refused(batch, result)
                 if interrupt.wanted:
                     raise KeyboardInterrupt
@@ -108,6 +129,49 @@ def _next(batches: Iterator[MessageBatch], interrupt: _Interrupt) -> MessageBatc
         return next(batches, None)
     finally:
         interrupt.reading = False
+
+
+def _pieces(store: MessageStore, batches: Iterator[MessageBatch]) -> Iterator[MessageBatch]:
+    """The batches, cut behind each message that may be refused: the next one waits until that is known.
+
+    A store passes over a row that it does not take, and puts those behind it.
+    """
+    room = (file_size_of(store.path) or store.config.mapped_file_size_commit_log) - FILLER_SIZE
+    for batch in batches:
+        start = 0
+        for row in _doubtful(store.config, room, batch):
+            yield batch.part(start, row + 1)
+            start = row + 1
+        if start < len(batch.rows):
+            yield batch.part(start)
+
+
+def _doubtful(config: MessageStoreConfig, room: int, batch: MessageBatch) -> list[int]:
+    """Rows that the store refuses, or would with another queue: which one it is going to choose is not known yet.
+
+    ``room`` is the size of the largest record.
+    """
+    table = batch.table()
+    host = parse_host(f"{config.broker_ip}:{config.listen_port}")
+    encoded = encode_messages(
+        table,
+        topic=None,
+        born_timestamp_ms=0,
+        born_host=host,
+        store_host=host,
+        limits=MessageLimits(max_message_size=config.max_message_size, max_delay_level=len(config.delay_levels_ms)),
+        trailing_separator=config.properties_trailing_separator,
+        queue_ids=np.full(table.num_rows, MAX_QUEUE_ID, np.int32),
+    )
+    too_long = encoded.rows[encoded.records.sizes > room].tolist()
+    return sorted({*too_long, *(refusal.row for refusal in encoded.refusals)})
+
+
+def _gone(batch: MessageBatch) -> str:
+    return (
+        f"Nobody reads the results any more, so no line behind line {batch.numbers[-1]} was put. Leave out --json to "
+        "put messages without them."
+    )
 
 
 def _print_results(out: IO[str], store: MessageStore, batch: MessageBatch, result: PutMessagesResult) -> None:
@@ -134,5 +198,6 @@ def _raise_refused(batch: MessageBatch, result: PutMessagesResult) -> None:
     bad = [row for row, status in enumerate(statuses) if status != PutMessageStatus.PUT_OK.value]
     # The row is one of this batch; what people know is the line.
     reason = re.sub(r"^(Message in|The record of) row \d+", "The message", result.reason)
+    # Of a message that no store takes there is one; a disk that is full, or a sync that is late, is told of many.
     more = f" (and {len(bad) - 1} more lines)" if len(bad) > 1 else ""
     raise Refused(f"Line {batch.numbers[bad[0]]}{more}: {result.status.value}: {reason}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sys
 from datetime import datetime, timezone
 from typing import Any
@@ -16,7 +17,7 @@ from rich.text import Text
 from commitlog.cli.summary import QueueSummary, StoreSummary
 from commitlog.paths import is_system_topic
 
-__all__ = ["print_line", "print_message", "print_summary", "printable_text", "uncut_console"]
+__all__ = ["drop_output", "print_line", "print_message", "print_summary", "printable_text", "uncut_console"]
 
 _UNCUT = 100_000
 
@@ -25,6 +26,11 @@ def uncut_console() -> Console:
     """The console for stdout."""
     # What goes to a file or another program is not cut to the width of a terminal.
     return Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else _UNCUT)
+
+
+def drop_output() -> None:
+    """Let what is left for stdout go nowhere: at exit, Python would complain of a reader that has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _json_value(value: Any) -> Any:

@@ -48,6 +48,8 @@ INDEX_NAME_DIGITS = 17
 _SECOND_MS = 1000
 
 _SMALLEST_FILE = file_size(1, 1)
+# RocketMQ maps a file as a whole, and a size is an int to it.
+_LARGEST_FILE = 2**31 - 1
 # So many entries are looked up to tell whether a slot count is right, and so far their slots' chains are followed where
 # they are spread over the file.
 _SAMPLE = 32
@@ -97,13 +99,14 @@ class IndexFile:
         self._size = file.size
         self._slots_by_size = slots_by_size
         self._slots: int | None = None
-        if self._size < _SMALLEST_FILE or (self._size - HEADER_SIZE) % SLOT_SIZE:
+        if not _SMALLEST_FILE <= self._size <= _LARGEST_FILE or (self._size - HEADER_SIZE) % SLOT_SIZE:
             self._file.close()
+            parts = f"{HEADER_SIZE} + {SLOT_SIZE} a slot + {ENTRY_SIZE} an entry"
             raise CorruptIndex(
                 "Index file",
                 path=self.path,
                 offset=0,
-                expected=f"a size of {HEADER_SIZE} + {SLOT_SIZE} a slot + {ENTRY_SIZE} an entry",
+                expected=f"a size of {parts}, at most {_LARGEST_FILE}",
                 found=self._size,
                 advice=f"Was it copied whole? {_NOT_LOST}",
             )

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from commitlog.errors import StoreIOError
 from commitlog.files import disk
-from commitlog.log.topic_config import parse_topic_config
+from commitlog.log.topic_config import parse_topic_config, spread_over
 from commitlog.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, TOPICS_CONFIG, parse_file_name
 
 __all__ = ["file_size_of", "queue_counts"]
@@ -36,7 +36,7 @@ def queue_counts(path: str, topic: str | None, default: int) -> dict[str, int]:
             default=-1,
         )
         if highest >= 0:
-            counts[name] = max(default, highest + 1)
+            counts[name] = spread_over(highest + 1, default)
     return counts
 
 

@@ -49,7 +49,13 @@ def check_store_directory(path: str) -> None:
             except NotADirectoryError:
                 raise NotAStore(f"{inner} should be a directory of the store, but is a file.", path=inner) from None
             except FileNotFoundError:
-                continue  # removed since the listing, or a link to nowhere: the same as not being there
+                if disk.is_symlink(inner):
+                    raise NotAStore(
+                        f"{inner} should be a directory of the store, but is a symbolic link that leads nowhere. "
+                        "Mount or restore what it leads to, or remove it.",
+                        path=inner,
+                    ) from None
+                names.remove(name)  # since the listing: the same as not being there
     _refuse_other_kinds(path, names)
 
 

@@ -1,6 +1,7 @@
 """How many queues a topic has: what the broker's list of topics says, else what is seen once and kept.
 
-``<store>/config/topics.json`` is RocketMQ's; this package adds topics to it, and changes none that is there::
+``<store>/config/topics.json`` is RocketMQ's; this package adds topics to it, and of one that is there it only raises
+readQueueNums, when a message names a queue beyond, which consumers would never look at::
 
     {"dataVersion": {...}, "topicConfigTable": {"orders": {"topicName": "orders", "writeQueueNums": 4, ...}, ...}}
 
@@ -21,20 +22,22 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, StoreAccessDenied, StoreIOError
+from commitlog.batch import TopicUse
+from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, PutRefused, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
 from commitlog.files.whole_file import replace_file
+from commitlog.message import PutMessageStatus
 from commitlog.paths import CONFIG, TOPICS_CONFIG, validate_new_topic
 
-__all__ = ["TopicConfig", "parse_topic_config"]
+__all__ = ["TopicConfig", "parse_topic_config", "spread_over"]
 
 _LARGEST_CONFIG = 256 << 20
 _MAX_INT = 2**31 - 1
-# What RocketMQ gives a topic that does not say.
-_DEFAULT_WRITE_QUEUE_NUMS = 16
+# What RocketMQ gives a topic that does not say, to write to and to read.
+_DEFAULT_QUEUE_NUMS = 16
 # Far more than anybody has; each queue is a directory.
 _MOST_QUEUE_NUMS = 65_536
 _READ_AND_WRITE = 6
@@ -43,6 +46,15 @@ _MAX_LONG = 2**63 - 1
 _BACKUP_SUFFIX = ".bak"
 # A text, or an integer that is the name of a member: fastjson leaves the quotes off.
 _TEXT_OR_INTEGER_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(?=\s*:)', re.DOTALL)
+
+
+def spread_over(present: int, default: int) -> int:
+    """Over how many queues messages of a topic are spread that nobody lists, with so many queues there.
+
+    All of them, and at least the default. Where one message names a queue beyond what a topic can have, that says
+    nothing of how many there are: it is the default.
+    """
+    return default if present > _MOST_QUEUE_NUMS else max(default, present)
 
 
 class TopicConfig:
@@ -64,7 +76,7 @@ class TopicConfig:
         """Over how many queues messages of the topic are spread. ``CorruptConfig``, ``StoreIOError``.
 
         A topic that is not listed, or listed with no queue to write to, has as many as were there when it was asked
-        for first, and at least the default.
+        for first: see ``spread_over``.
         """
         with self._lock:
             self._refresh()
@@ -72,36 +84,62 @@ class TopicConfig:
             if listed:
                 return listed
             if topic not in self._kept:
-                self._kept[topic] = max(self._default, self._highest_id(topic) + 1)
+                self._kept[topic] = spread_over(self._highest_id(topic) + 1, self._default)
             return self._kept[topic]
 
     def create_topic(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0) -> None:
-        """Add the topic to the list with so many queues, to read and to write; one that is listed is left alone.
+        """Add the topic to the list with so many queues, to read and to write; one that is listed keeps its number.
 
         ``read_queue_nums``, when it is more, is for queues that messages name themselves: nothing is spread over them.
+        It is all that is raised of a topic that is listed.
         ``InvalidValue`` for a topic that RocketMQ would not create and for a number that is not 1 to 65,536;
         ``CorruptConfig``, ``NotAStore`` for a symbolic link where the list should be (invariant 10),
         ``StoreAccessDenied``; ``StoreIOError``, and then the list is as it was, or whole with the topic in it.
         """
-        validate_new_topic(topic)
-        if not 1 <= queue_nums <= _MOST_QUEUE_NUMS:
-            raise InvalidValue(f"A topic has 1 to {_MOST_QUEUE_NUMS} queues, not {queue_nums}: {topic!r}.")
-        readable = min(max(queue_nums, read_queue_nums), _MOST_QUEUE_NUMS)
+        _check_new_topic(topic, queue_nums)
         with self._lock:
-            _refuse_links(self.path)
-            try:
-                old = self._read()
-            except FileNotFoundError:
-                old = None
-            root = {} if old is None else _parse(old, self.path)
-            if topic in _queue_nums(root, self.path):
-                return
-            version = _next_version(root.get("dataVersion", {}), self.path)
-            table = {**root.get("topicConfigTable", {}), topic: _new_entry(topic, queue_nums, readable)}
-            data = _encode({**root, "dataVersion": version, "topicConfigTable": table}, self.path)
-            # Whatever becomes of it, it is read again.
-            self._signature = None
-            _write(self.path, data, old)
+            self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], queue_nums)
+
+    def admit(self, uses: Iterable[TopicUse], queue_nums: int) -> None:
+        """Make the list say what a batch takes it to say, before the batch is written.
+
+        New topics are listed with ``queue_nums`` queues, as by ``create_topic``, which has the other errors.
+        ``PutRefused`` when a topic has fewer queues to write to than the messages were spread over, since those of a
+        sharding key would then lie in two queues; nothing is changed then.
+        """
+        uses = list(uses)
+        for use in uses:
+            if use.is_new:
+                _check_new_topic(use.topic, queue_nums)
+        with self._lock:
+            self._enter(uses, queue_nums)
+
+    def _enter(self, uses: Iterable[TopicUse], queue_nums: int) -> None:
+        """All of it in one writing of the list, and none when it says so already."""
+        try:
+            old = self._read()
+        except FileNotFoundError:
+            old = None
+        root = {} if old is None else _parse(old, self.path)
+        listed = _queue_nums(root, self.path)
+        table = root.get("topicConfigTable", {})
+        changed = {}
+        for use in uses:
+            readable = min(use.named_queues, _MOST_QUEUE_NUMS)
+            if use.topic in listed:
+                _refuse_fewer_queues(use, listed[use.topic], self.path)
+                if readable > _read_queue_nums(use.topic, table[use.topic], self.path):
+                    changed[use.topic] = {**table[use.topic], "readQueueNums": readable}
+            elif use.is_new:
+                changed[use.topic] = _new_entry(use.topic, queue_nums, max(queue_nums, readable))
+        if not changed:
+            return
+        _refuse_links(self.path)
+        version = _next_version(root.get("dataVersion", {}), self.path)
+        data = _encode({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}}, self.path)
+        # Whatever becomes of it, it is read again.
+        self._signature = None
+        _write(self.path, data, old)
 
     def _read(self) -> bytes:
         """The file's bytes. ``FileNotFoundError``."""
@@ -160,10 +198,35 @@ def _queue_nums(root: dict[str, Any], path: str) -> dict[str, int]:
 def _write_queue_nums(topic: str, entry: Any, path: str) -> int:
     if not isinstance(entry, dict):
         raise _corrupt(path, 0, f"an object for topic {topic!r}", json.dumps(entry)[:40])
-    number = entry.get("writeQueueNums", _DEFAULT_WRITE_QUEUE_NUMS)
+    return _number(topic, entry, "writeQueueNums", path)
+
+
+def _read_queue_nums(topic: str, entry: dict[str, Any], path: str) -> int:
+    return _number(topic, entry, "readQueueNums", path)
+
+
+def _number(topic: str, entry: dict[str, Any], name: str, path: str) -> int:
+    number = entry.get(name, _DEFAULT_QUEUE_NUMS)
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MAX_INT:
-        raise _corrupt(path, 0, f"0 to {_MAX_INT} as writeQueueNums of topic {topic!r}", json.dumps(number)[:40])
+        raise _corrupt(path, 0, f"0 to {_MAX_INT} as {name} of topic {topic!r}", json.dumps(number)[:40])
     return number
+
+
+def _check_new_topic(topic: str, queue_nums: int) -> None:
+    validate_new_topic(topic)
+    if not 1 <= queue_nums <= _MOST_QUEUE_NUMS:
+        raise InvalidValue(f"A topic has 1 to {_MOST_QUEUE_NUMS} queues, not {queue_nums}: {topic!r}.")
+
+
+def _refuse_fewer_queues(use: TopicUse, listed: int, path: str) -> None:
+    # A topic with no queue to write to says nothing of how messages are spread.
+    if 0 < listed < use.spread_over:
+        raise PutRefused(
+            PutMessageStatus.SERVICE_NOT_AVAILABLE.value,
+            f"Topic {use.topic!r} has {listed} queues by {path}, but its messages were spread over {use.spread_over}: "
+            "it was created or changed while they were being staged. Nothing was written; run it again, and they are "
+            f"spread over {listed}.",
+        )
 
 
 def _new_entry(topic: str, queue_nums: int, read_queue_nums: int) -> dict[str, Any]:

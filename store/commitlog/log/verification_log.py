@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
@@ -33,6 +34,15 @@ class _File(NamedTuple):
 def usual_size(sizes: list[int]) -> int:
     """The size that most files of a directory have; 0 without files."""
     return Counter(sizes).most_common(1)[0][0] if sizes else 0
+
+
+def _data_extents(path: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The stretches of ``[start, stop)`` of a file that are no holes."""
+    descriptor = disk.open_file(path)
+    try:
+        yield from disk.data_extents(descriptor, start, min(stop, disk.size_of(descriptor)))
+    finally:
+        disk.close(descriptor)
 
 
 def first_nonzero(path: str, start: int, stop: int) -> int | None:
@@ -70,6 +80,9 @@ class LogCheck:
         self._mapped = MappedFileQueue(path)
         self._files = self._list()
         self._file_size = usual_size([file.size for file in self._files])
+        # Where each ends; one that is longer than it should be, where the next one starts.
+        starts = [*(file.base for file in self._files[1:]), NOWHERE]
+        self._ends = [min(file.base + file.size, start) for file, start in zip(self._files, starts, strict=False)]
         self.min_offset = self._files[0].base if self._files else 0
         self.end = self.min_offset
         self.judged_end = self._written_end() if aborted else NOWHERE
@@ -185,7 +198,9 @@ class LogCheck:
         return bool(self._mapped.bases and self._files and self._mapped.bases[-1] > self._files[-1].base)
 
     def _file_at(self, at: int) -> _File | None:
-        return next((file for file in self._files if at < file.base + file.size), None)
+        """The file that holds a byte, or the first one behind it."""
+        place = bisect_right(self._ends, at)
+        return self._files[place] if place < len(self._files) else None
 
     def _next_base(self, file: _File) -> int | None:
         return next((other.base for other in self._files if other.base > file.base), None)
@@ -299,8 +314,8 @@ class LogCheck:
 
     def _next_good(self, at: int) -> Record | None:
         """The next whole, good record behind a bad one. The place that the bad one's own size leads to comes first."""
-        for file in self._files:
-            if file.base + file.size <= at + 1:
+        for file, file_end in zip(self._files, self._ends, strict=True):
+            if file_end <= at + 1:
                 continue
             opened = self._mapped.file(file.base)
             if file.base <= at:
@@ -308,14 +323,12 @@ class LogCheck:
                 if size >= MIN_RECORD_SIZE and (found := self._good(opened, file, at + size)) is not None:
                     return found
             start = max(at + 1 - file.base, 0)
-            written = first_nonzero(file.path, start, file.size)
-            if written is None:
-                continue
-            # A record's size begins with zeros.
-            file_end = file.base + file.size
-            found = first_good_record(opened, file.base + max(written - 7, start), file_end, file_end)
-            if found is not None:
-                return found
+            for first, last in _data_extents(file.path, start, file_end - file.base):
+                # A record's size begins with zeros, and may so begin in a hole.
+                begin = file.base + max(first - 7, start)
+                found = first_good_record(opened, begin, file.base + last, file_end)
+                if found is not None:
+                    return found
         return None
 
     def _good(self, opened: MappedFile, file: _File, at: int) -> Record | None:

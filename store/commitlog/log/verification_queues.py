@@ -286,7 +286,10 @@ class QueueCheck:
             if base % UNIT_SIZE:
                 check, problem = "files.name", f"expected a name that is a multiple of {UNIT_SIZE}, found {base}"
             elif size != usual or size % UNIT_SIZE:
-                problem = f"expected the size that the queue's files have, {usual}, found {size}"
+                wanted = f"the size that the queue's files have, {usual}"
+                if size == usual:
+                    wanted = f"a multiple of {UNIT_SIZE} bytes"
+                problem = f"expected {wanted}, found {size}"
                 if self._aborted and size == 0 and place == len(files) - 1:
                     severity = "note"
             elif place and base != files[place - 1][0] + usual:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 
-from commitlog.batch import BatchId, CommittedBatch, StagedFile
+from commitlog.batch import BatchId, CommittedBatch, StagedFile, TopicUse
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, CorruptStaging, PutRefused, StoreIOError
 from commitlog.files.writable_mapped_file import NO_SPACE
@@ -24,6 +24,7 @@ from commitlog.log.append_results import AppendedFrame, LogFenced, QueueUnknown
 from commitlog.log.batch_frames import FoundFrame, frame_of
 from commitlog.log.batch_ledger import BatchLedger, load_ledger
 from commitlog.log.staging import BlockBuffers, read_blocks, remove_up_to, staged_size
+from commitlog.log.topic_config import TopicConfig
 from commitlog.message import PutMessageStatus
 from commitlog.paths import BATCH_TOPIC
 from commitlog.services.ahead import one_ahead
@@ -79,9 +80,12 @@ class CommitBatchService:
         log: OpenedLog,
         services: ServiceGroup,
         state: RunningState,
+        topics: TopicConfig,
         refuse_when_unwritable: Callable[[], None],
     ) -> None:
         self._store_path = store_path
+        self._topics = topics
+        self._queue_nums = config.default_topic_queue_nums
         self._log = log
         self._services = services
         self._state = state
@@ -100,7 +104,8 @@ class CommitBatchService:
     def commit(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
         """Bring a batch into the log, and to the device under SYNC_FLUSH, unless it is there already.
 
-        ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``: nothing was written.
+        ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``, and what
+        ``TopicConfig.admit`` raises before: nothing was written.
         ``StoreIOError``: whether it is in the store is known when that is opened again, and the batch committed again.
         """
         with self._lock:
@@ -120,6 +125,11 @@ class CommitBatchService:
             found = staged_size(self._store_path, one)
             if found != one.size:
                 raise CorruptStaging("Size", path=one.path, offset=0, expected=f"{one.size} bytes", found=found)
+        # Only for a batch that is to be written, and before it is: a crash between leaves topics without messages, not
+        # messages in a topic that the next writer spreads in another way.
+        uses = _topic_uses(staged)
+        if uses:
+            self._topics.admit(uses, self._queue_nums)
         last = ledger.last(batch.app_id)
         head = _FrameHead(batch, -1 if last is None else last.physical_offset, self._host)
         try:
@@ -201,6 +211,14 @@ class CommitBatchService:
         if self._ledger is None:
             self._ledger = load_ledger(self._store_path, _OwnersLog(self._log))
         return self._ledger
+
+
+def _topic_uses(staged: Sequence[StagedFile]) -> list[TopicUse]:
+    """What all files together take each topic for, in the order of the topics' names."""
+    uses: dict[str, TopicUse] = {}
+    for use in (use for one in staged for use in one.topics):
+        uses[use.topic] = use.joined(uses.get(use.topic, use))
+    return [uses[topic] for topic in sorted(uses)]
 
 
 class _OwnersLog:

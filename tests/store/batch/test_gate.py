@@ -272,12 +272,12 @@ def test_queues_that_a_batch_brings_into_being_come_together(tmp_path: Path, mon
         assert commit(store, 0)
         assert half_way.wait(10)
         with StoreReader.open(tmp_path) as reader:
-            look = reader._gate.look
+            look = reader._moments.gate.look
 
             def late_look() -> GateState:
                 go_on.set()
                 store.dispatch()
                 return look()
 
-            monkeypatch.setattr(reader._gate, "look", late_look)
+            monkeypatch.setattr(reader._moments.gate, "look", late_look)
             assert [queue.max_offset for queue in reader.queues("orders")] == [10, 10, 10]

@@ -7,6 +7,8 @@ import io
 import json
 import signal
 import subprocess
+import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from commitlog import Message, MessageStore, StoreReader
+from commitlog.cli import main
 from commitlog.cli.app import app
 from commitlog.cli.message_lines import BadLine, Defaults, LineFormat, read_batches
 from commitlog.log.verification import verify_store
@@ -127,16 +130,81 @@ def test_a_line_without_a_topic_is_told(path: Path) -> None:
     assert "Line 1: it names no topic" in result.stderr
 
 
-def test_a_message_that_no_store_takes_is_told_and_the_others_are_put(path: Path) -> None:
-    text = '{"body": "a"}\n{"body": "b", "queueId": -1}\n{"body": "c", "topic": "no/topic"}\n{"body": "d"}\n'
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"body": "b", "queueId": -1}', "The message (topic 't', queue -1): its queueId is -1"),
+        ('{"body": "b", "topic": "no/topic"}', "topic"),
+        ('{"body": "b", "properties": {"REAL_TOPIC": "x"}}', "REAL_TOPIC"),
+        (json.dumps({"body": "b" * (70 << 10)}), "a CommitLog file of this store has room for"),
+    ],
+    ids=["queue", "topic", "property", "too long for a file"],
+)
+def test_a_message_that_no_store_takes_is_told_and_nothing_behind_it_is_put(path: Path, line: str, words: str) -> None:
+    """Who mends the line can go on from there, and no message is twice in the store, or out of order."""
+    text = f'{{"body": "a"}}\n{line}\n{{"body": "c"}}\n{line}\n{{"body": "d"}}\n'
     result = produce(text, path, "-t", "t", "--ndjson", "--json")
     assert result.exit_code == 1
-    assert "2 messages put" in result.stderr
-    assert "Line 2 (and 1 more lines): MESSAGE_ILLEGAL: The message (topic 't', queue" in result.stderr
-    found = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [row["status"] for row in found] == ["PUT_OK", "MESSAGE_ILLEGAL", "MESSAGE_ILLEGAL", "PUT_OK"]
+    assert result.stderr.startswith("1 message put in ")
+    assert "commitlog: Line 2: MESSAGE_ILLEGAL: The " in result.stderr
+    assert words in result.stderr
+    found = [json.loads(row) for row in result.stdout.splitlines()]
+    assert [(row["line"], row["status"]) for row in found] == [(1, "PUT_OK"), (2, "MESSAGE_ILLEGAL")]
     assert found[1]["msgId"] is found[1]["physicalOffset"] is None
-    assert [row["body"] for row in messages(path, "t")] == ["a", "d"]
+    assert [row["body"] for row in messages(path, "t")] == ["a"]
+    assert verify_store(path) == []
+
+
+def test_a_message_that_fits_only_with_its_own_queue_is_put_in_its_turn(path: Path) -> None:
+    """The queue's number is a property of a delayed message: which one it gets is known when it is put."""
+    longest = 32_767 - sum(len(name) + len(value) + 2 for name, value in (("REAL_TOPIC", "t"), ("DELAY", "1")))
+    room = longest - len("REAL_QID") - 3 - len("a") - 2
+    rows = [{"body": "first"}, {"body": "l", "delayLevel": 1, "properties": {"a": "x" * room}}, {"body": "last"}]
+    result = produce("\n".join(map(json.dumps, rows)), path, "-t", "t", "--ndjson", "--queue-id", 0, "--json")
+    assert (result.exit_code, result.stdout.count("PUT_OK")) == (0, 3), result.output
+
+
+def test_results_that_nobody_reads_stop_it_and_are_told(path: Path) -> None:
+    command = f"seq 1 20000 | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t t --json --async | head -1"
+    done = subprocess.run(
+        ["bash", "-c", f"{command}; echo ${{PIPESTATUS[1]}}"], capture_output=True, text=True, check=False, timeout=60
+    )
+    result, code = done.stdout.splitlines()
+    assert json.loads(result)["line"] == 1
+    assert code == "1"
+    put, said = done.stderr.splitlines()
+    count = int(put.split(" ")[0])
+    assert 0 < count < 20_000
+    assert f"no line behind line {count} was put" in said
+    assert len(messages(path, "t")) == count
+
+
+def test_standard_input_that_is_closed_is_told_in_a_sentence(path: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{SCRIPT} produce {path} -t t <&-"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "commitlog: Standard input is closed; messages come from there, a line each.\n"
+
+
+def test_standard_output_that_is_closed_is_no_failure(path: Path) -> None:
+    command = f"echo x | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t t --json >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert [row["body"] for row in messages(path, "t")] == ["x"]
+
+
+def test_an_interrupt_while_the_command_is_being_imported_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(MetaPathFinder):
+        def find_spec(self, name: str, path: object, target: object = None) -> None:
+            if name == "commitlog.cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "commitlog.cli.app")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
 
 
 @pytest.mark.parametrize(

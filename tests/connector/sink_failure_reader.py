@@ -1,0 +1,58 @@
+"""A second streaming query, which reads the output all the time and keeps what each of its micro-batches saw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from tests.connector.sink_failure_output import TOPIC, Input, has_whole_batches
+from tests.connector.sink_failure_query import wait_for
+from tests.connector.spark_helpers import Batches, stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["ReadingQuery"]
+
+
+class ReadingQuery:
+    """Begins at the store's first message, so the store has to be there; ends when it has read all that is there then.
+
+    Leaving the block checks that no micro-batch of it saw a part of a batch, and that all of them together saw each
+    row once.
+    """
+
+    def __init__(self, spark: SparkSession, base: Path, store: Path, *inputs: Input) -> None:
+        self._spark = spark
+        self._store = store
+        self._inputs = inputs
+        self._read = Batches(base / "checkpoint-of-the-reader")
+        self._query: Any = None
+
+    def __enter__(self) -> ReadingQuery:
+        output = stream(self._spark, self._store, subscribe=TOPIC, startingOffsets="earliest")
+        self._query = self._read.start(output.select("body", "queueId"), processingTime="20 milliseconds")
+        wait_for(lambda: self._read.by_id or not self._query.isActive)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._query.processAllAvailable()
+        finally:
+            self._query.stop()
+        if kind is None:
+            self._check()
+
+    def _check(self) -> None:
+        taken = [[(bytes(row.body).decode(), row.queueId) for row in rows] for rows in self._read.by_id.values()]
+        for rows in taken:
+            for one in self._inputs:
+                assert has_whole_batches(rows, one), f"the query read part of a batch of {one.name}: {rows}"
+        found = Counter(row for rows in taken for row in rows)
+        assert found == Counter(row for one in self._inputs for batch in one.order for row in one.written(batch))
+        assert len([rows for rows in taken if rows]) > 1, "it read while others wrote"

@@ -1,0 +1,92 @@
+"""The tables of options in docs/connector.md say what the code says: names, defaults, units."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING
+from typing import NamedTuple
+
+import pytest
+
+from pyspark_commitlog.option_values import EARLIEST, LATEST
+from pyspark_commitlog.options import (
+    OPTION_NAMES,
+    SourceOptions,
+    parse_batch_options,
+    parse_options,
+    parse_stream_options,
+)
+from pyspark_commitlog.sink_columns import SINK_COLUMNS
+from pyspark_commitlog.write_options import WRITE_OPTIONS
+from tests.support.local_spark import PROJECT
+
+__all__: list[str] = []
+
+
+class Documented(NamedTuple):
+    """One option as its row has it; without a default where the cell has none in the form of code."""
+
+    default: str | None
+    unit: str
+
+
+def rows_of(heading: str) -> list[list[str]]:
+    """The cells of the first table behind a heading, its own heading left out."""
+    lines = (PROJECT / "docs" / "connector.md").read_text().splitlines()
+    rest = lines[lines.index(heading) + 1 :]
+    begin = next(number for number, line in enumerate(rest) if line.startswith("|"))
+    rest = rest[begin:]
+    end = next(number for number, line in enumerate(rest) if not line.startswith("|"))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in rest[2:end]]
+
+
+def code_of(cell: str) -> list[str]:
+    return cell.split("`")[1::2]
+
+
+def documented(heading: str) -> dict[str, Documented]:
+    """By name. A row may have several options, whose defaults and units then are as many."""
+    found = {}
+    for names, _, defaults, units, *_ in rows_of(heading):
+        options = code_of(names)
+        for number, name in enumerate(options):
+            codes, parts = code_of(defaults), units.split(", ")
+            default = codes[number] if len(codes) == len(options) else None
+            found[name] = Documented(default, parts[number] if len(parts) == len(options) else units)
+    return found
+
+
+def test_the_table_of_the_sink_is_its_list_of_options() -> None:
+    found = documented("### Options of the sink")
+    assert found.pop("checkpointLocation") == Documented(None, ""), "Spark's own"
+    assert found == {option.name: Documented(option.default, option.unit) for option in WRITE_OPTIONS}
+
+
+def test_the_table_of_the_source_is_its_list_of_options() -> None:
+    found = documented("## Options")
+    assert sorted(found) == sorted(OPTION_NAMES)
+    required = {"path": "/store", "subscribe": "orders"}
+    given = {name: one.default for name, one in found.items() if one.default is not None}
+    ending = {"endingOffsets": given.pop("endingOffsets")}
+    assert parse_options(required | given) == parse_options(required), "giving the defaults changes nothing"
+    fields = SourceOptions.__dataclass_fields__.values()
+    assert len(given) == len([field for field in fields if field.default not in (None, MISSING)]), "all are told"
+    assert parse_batch_options(required | ending).end_rule == parse_batch_options(required).end_rule
+
+
+def test_the_defaults_that_batches_and_streams_do_not_share() -> None:
+    (row,) = [row for row in rows_of("## Options") if row[0] == "`startingOffsets`"]
+    assert row[2] == "batch `earliest`, stream `latest`"
+    given = {"path": "/store", "subscribe": "orders"}
+    assert parse_batch_options(given).start_rule.default == EARLIEST
+    assert parse_stream_options(given).start_rule.default == LATEST
+
+
+@pytest.mark.parametrize("heading", ["## Options", "### Options of the sink"])
+def test_what_is_a_number_has_a_unit(heading: str) -> None:
+    for name, one in documented(heading).items():
+        if name.startswith("max") or name.endswith("Timestamp") or (one.default or "").isdigit():
+            assert one.unit, name
+
+
+def test_the_table_of_the_sinks_columns_has_all_of_them() -> None:
+    assert [code_of(row[0])[0] for row in rows_of("### Columns of the sink")] == list(SINK_COLUMNS)

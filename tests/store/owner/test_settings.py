@@ -1,0 +1,92 @@
+"""Settings that no store could work with are refused when they are given, by name, value and range."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+
+import pytest
+
+from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog.config import parse_delay_levels
+from commitlog.errors import InvalidValue
+from commitlog.format.index_file import file_size
+from tests.store.owner.owned_store import put_ok, rows, small
+
+__all__: list[str] = []
+
+_MAX_INT = 2**31 - 1
+
+
+def _numbers() -> list[str]:
+    return [setting.name for setting in dataclasses.fields(MessageStoreConfig) if type(setting.default) is int]
+
+
+@pytest.mark.parametrize("name", _numbers())
+@pytest.mark.parametrize("value", [-1, 2**31, 2**63 - 1, 2**70])
+def test_a_number_beyond_its_range_is_refused_by_name_value_and_range(name: str, value: int) -> None:
+    with pytest.raises(InvalidValue, match=rf"^{name} is [0-9]+ to [0-9]+, not {value}\.$"):
+        MessageStoreConfig(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"put_message_timeout": 0}, "put_message_timeout is 1 to 2147483647, not 0."),
+        ({"sync_flush_timeout": 0}, "sync_flush_timeout is 1 to 2147483647, not 0."),
+        ({"max_hash_slot_num": 0}, "max_hash_slot_num is 1 to 2147483647, not 0."),
+        ({"default_topic_queue_nums": 65_537}, "default_topic_queue_nums is 1 to 65536, not 65537."),
+        ({"file_reserved_time": 0}, "file_reserved_time is 1 to 2147483647, not 0."),
+        ({"broker_ip": "fe80::1%eth0"}, "broker_ip is an IPv4 or IPv6 address, not 'fe80::1%eth0'."),
+        ({"message_delay_level": "1s 99999999999999d"}, "message_delay_level is 0s to 36500d, not '99999999999999d'."),
+        ({"message_delay_level": "9" * 5000 + "s"}, "message_delay_level is a number of up to 18 digits"),
+        ({"message_delay_level": "١s"}, "message_delay_level is a number of up to 18 digits"),
+        ({"max_hash_slot_num": 500_000_000}, "of at most 2147483647 bytes, not 2400000040 as 500000000 and 20000000"),
+        ({"max_index_num": 110_000_000}, "of at most 2147483647 bytes, not 2220000040 as 5000000 and 110000000"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_would_fail_later_is_refused_at_once(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        MessageStoreConfig(**settings)  # type: ignore[arg-type]
+    assert words in str(refused.value)
+    with pytest.raises(InvalidValue) as refused:
+        MessageStoreConfig.from_mapping(settings)
+    assert words in str(refused.value)
+
+
+def test_the_largest_index_file_is_one_that_its_format_has() -> None:
+    slots = (_MAX_INT - file_size(1, 20_000_000)) // 4 + 1
+    assert _MAX_INT - 4 < file_size(slots, 20_000_000) <= _MAX_INT
+    assert MessageStoreConfig(max_hash_slot_num=slots).max_hash_slot_num == slots
+    with pytest.raises(InvalidValue, match="max_hash_slot_num"):
+        MessageStoreConfig(max_hash_slot_num=slots + 1)
+
+
+def test_the_longest_timeouts_are_ones_that_a_lock_takes(tmp_path: Path) -> None:
+    assert _MAX_INT / 1000 < threading.TIMEOUT_MAX
+    names = ("put_message_timeout", "sync_flush_timeout", "os_page_cache_busy_time_out")
+    intervals = ("flush_interval_commit_log", "flush_commit_log_thorough_interval", "flush_interval_consume_queue")
+    config = small(flush_disk_type=FlushDiskType.SYNC_FLUSH, **dict.fromkeys((*names, *intervals), _MAX_INT))
+    with MessageStore.open(tmp_path, config) as store:
+        threads = [threading.Thread(target=lambda: [put_ok(store) for _ in range(50)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(rows(store)) > 0
+        assert store.physical_bounds()[1] == store.flushed_where()
+
+
+def test_the_longest_delay_is_dispatched(tmp_path: Path) -> None:
+    assert parse_delay_levels("36500d") == (36_500 * 86_400_000,)
+    with MessageStore.open(tmp_path, small(message_delay_level="36500d")) as store:
+        put_ok(store, properties={"DELAY": "1"})
+        assert len(rows(store, "SCHEDULE_TOPIC_XXXX")) == 1
+    with MessageStore.open(tmp_path, small(message_delay_level="36500d")) as store:
+        assert store.put_message(Message(topic="orders", body=b"x")).ok
+
+
+def test_how_long_files_are_kept_is_a_setting_of_rocketmq() -> None:
+    assert MessageStoreConfig().file_reserved_time == 72

@@ -1,0 +1,116 @@
+"""Files of absurd sizes and links that lead nowhere are told, in little time."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from commitlog import MessageStore, StoreReader
+from commitlog.errors import NotAStore
+from commitlog.files import disk
+from commitlog.log.verification import verify_store
+from tests.store.cli.commands import script
+from tests.store.owner.owned_store import open_store, put_ok
+
+__all__: list[str] = []
+
+_FILE_SIZE = 16 << 10
+_HUGE = 64 << 30
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store with several CommitLog files, and several of each queue."""
+    with open_store(tmp_path / "store") as store:
+        for number in range(330):
+            put_ok(store, body=b"m" * 200, keys=[f"k{number}"], queue_id=number % 2)
+    assert len(list((tmp_path / "store" / "commitlog").iterdir())) >= 4
+    return tmp_path / "store"
+
+
+def _grow(path: Path, number: int, *, keep: bool) -> Path:
+    """Let a CommitLog file say that it has 64 GiB, nearly all of it a hole; whether its own bytes are still there."""
+    file = path / "commitlog" / f"{number * _FILE_SIZE:020d}"
+    with file.open("r+b") as stream:
+        if not keep:
+            stream.truncate(0)
+        stream.truncate(_HUGE)
+    return file
+
+
+@pytest.fixture
+def few_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even a hundredth of 64 GiB may be read."""
+    taken = 0
+    plain = disk.read_at
+
+    def counted(descriptor: int, length: int, offset: int) -> bytes:
+        nonlocal taken
+        taken += length
+        assert taken < 512 << 20, "it reads on and on"
+        return plain(descriptor, length, offset)
+
+    monkeypatch.setattr(disk, "read_at", counted)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("few_reads")
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("keep", [True, False], ids=["its bytes kept", "empty"])
+def test_a_huge_sparse_file_of_the_log_is_told_and_its_holes_are_not_read(path: Path, number: int, keep: bool) -> None:
+    file = _grow(path, number, keep=keep)
+    found = verify_store(path)
+    sizes = [(finding.path, finding.message) for finding in found if finding.check == "files.size"]
+    assert sizes == [(str(file), f"A CommitLog file of {_HUGE} bytes; the others have {_FILE_SIZE}.")]
+    if keep:
+        assert len(found) == 1
+    else:
+        assert f"the log goes on at physical offset {(number + 1) * _FILE_SIZE}" in str(found)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("few_reads")
+def test_a_good_record_far_behind_a_hole_is_found(path: Path) -> None:
+    data = (path / "commitlog" / f"{0:020d}").read_bytes()
+    record = data[: int.from_bytes(data[:4], "big")]
+    last = len(list((path / "commitlog").iterdir())) - 1
+    file, far = _grow(path, last, keep=True), 40 << 30
+    place = last * _FILE_SIZE + far
+    with file.open("r+b") as stream:
+        stream.seek(far)
+        stream.write(record[:28] + place.to_bytes(8, "big") + record[36:])
+    assert f"the log goes on at physical offset {place}" in str(verify_store(path))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("few_reads")
+@pytest.mark.parametrize(
+    ("files", "check", "words"),
+    [
+        ("index/*", "index.header", "at most 2147483647, found 68719476736"),
+        ("consumequeue/orders/0/*", "files.size", "expected .* found 68719476736"),
+    ],
+)
+def test_a_huge_sparse_file_of_index_or_queue_is_told(path: Path, files: str, check: str, words: str) -> None:
+    file = min(path.glob(files))
+    os.truncate(file, _HUGE)
+    found = [finding for finding in verify_store(path) if finding.check == check]
+    assert [finding.path for finding in found] == [str(file)]
+    assert re.search(words, found[0].message)
+
+
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index"])
+def test_a_link_that_leads_nowhere_is_told_by_all_who_open_a_store(path: Path, name: str) -> None:
+    shutil.move(path / name, path.parent / "moved")
+    (path / name).symlink_to(path.parent / "not mounted")
+    for use in (MessageStore.open, StoreReader.open, verify_store):
+        with pytest.raises(NotAStore, match=f"{name}.* link"):
+            use(path)
+    done = script("verify", path, "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "symbolic link that leads nowhere" in done.stderr
+    assert done.stderr.count("\n") == 1
