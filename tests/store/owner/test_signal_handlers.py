@@ -40,7 +40,7 @@ PLACES: list[tuple[type, str]] = [
     (WritableMappedFileQueue, "writable"),
     (WritableMappedFileQueue, "appended"),
     (GroupCommitService, "flush_to"),
-    (GroupCommitService, "_hand_over"),
+    (GroupCommitService, "_settle"),
 ]
 NAMES = [name for _, name in PLACES]
 
@@ -88,7 +88,7 @@ def test_a_handler_that_closes_lets_the_put_end_and_nothing_after_it(
 
 
 @pytest.mark.parametrize("put", ["single", "table"])
-@pytest.mark.parametrize(("owner", "name"), PLACES[1:-1], ids=NAMES[1:-1])
+@pytest.mark.parametrize(("owner", "name"), PLACES[1:], ids=NAMES[1:])
 def test_a_handler_that_closes_and_leaves_the_put_by_an_exception(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, put: str
 ) -> None:
