@@ -37,10 +37,10 @@ FORMAT = "commitlog_failing"
 # All that changes a file: ``commitlog.files.disk`` says so.
 CHANGES = (
     *("create_file", "open_for_writing", "allocate", "write_at", "write_mapped", "store_mapped", "sync", "truncate"),
-    *("rename", "unlink", "make_directory", "remove_directory", "sync_directory"),
+    *("rename", "unlink", "make_directory", "remove_directory", "sync_directory", "create_unnamed_file", "give_name"),
 )
 _PAGE = 4096
-_TAKES_A_DESCRIPTOR = ("allocate", "write_at", "sync", "truncate")
+_TAKES_A_DESCRIPTOR = ("allocate", "write_at", "sync", "truncate", "give_name")
 
 
 @dataclass(frozen=True, kw_only=True)

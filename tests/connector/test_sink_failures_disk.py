@@ -26,7 +26,10 @@ FAILURES = [
     ("sync", "/commitlog/", EIO),
     ("open_for_writing", "/commitlog/", EIO),
 ]
-OPERATIONS = ("create_file", "allocate", "write_at", "sync", "rename", "unlink", "open_for_writing", "sync_directory")
+OPERATIONS = (
+    *("create_file", "allocate", "write_at", "sync", "rename", "unlink", "open_for_writing", "sync_directory"),
+    *("create_unnamed_file", "give_name"),
+)
 STRESS_FAILURES = [
     (operation, path, code)
     for operation in OPERATIONS

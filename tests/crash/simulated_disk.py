@@ -32,7 +32,7 @@ SECTOR_SIZE = 512
 
 _CHANGES = (
     *("create_file", "open_for_writing", "allocate", "write_at", "write_mapped", "store_mapped", "sync", "truncate"),
-    *("rename", "unlink", "make_directory", "remove_directory", "sync_directory"),
+    *("rename", "unlink", "make_directory", "remove_directory", "sync_directory", "create_unnamed_file", "give_name"),
 )
 
 
@@ -96,8 +96,17 @@ class RecordingDisk:
         self.operations.append(operation)
 
     def _create_file(self, descriptor: int, path: str) -> None:
-        self._files[path] = self._open[descriptor] = self._next
+        self._create_unnamed_file(descriptor, os.path.dirname(path))
+        self._give_name(None, descriptor, path)
+
+    def _create_unnamed_file(self, descriptor: int, directory: str) -> None:
+        del directory
+        self._open[descriptor] = self._next
         self._next += 1
+        self._note(Operation("make", self._open[descriptor]))
+
+    def _give_name(self, _: None, descriptor: int, path: str) -> None:
+        self._files[path] = self._open[descriptor]
         self._note(Operation("create", self._files[path], path))
 
     def _open_for_writing(self, descriptor: int, path: str) -> None:
@@ -251,9 +260,9 @@ class CrashImages:
             case "syncdir":
                 for waiting in self._waiting.pop(operation.path, []):
                     _happen(waiting, self._names, self._directories)
+            case "make":
+                self._files[operation.file] = _File(bytearray(), b"")
             case _:
-                if operation.kind == "create":
-                    self._files[operation.file] = _File(bytearray(), b"")
                 self._waiting.setdefault(os.path.dirname(operation.path), []).append(operation)
 
     def write(self, directory: Path, chance: random.Random) -> None:

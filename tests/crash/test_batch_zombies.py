@@ -140,8 +140,9 @@ class FullDisk:
         monkeypatch.setattr(disk, name, call)
 
 
-def beyond_four_files(path: str) -> bool:
-    return f"/{COMMIT_LOG}/" in path and int(Path(path).stem) > 4 * (16 << 10)
+def beyond_five_files(path: str) -> bool:
+    """The one that is being made has no name yet."""
+    return f"/{COMMIT_LOG}/" in path and len(list(Path(path).parent.iterdir())) >= 5
 
 
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
@@ -156,7 +157,7 @@ def test_a_batch_that_finds_no_room_leaves_nothing_and_takes_no_space(
     """Or the disk would stay full of the files that were made for it."""
     store = memory / "store"
     config = small_config(flush, pool=pool)
-    disk_full = FullDisk(monkeypatch, "allocate", beyond_four_files)
+    disk_full = FullDisk(monkeypatch, "allocate", beyond_five_files)
     with MessageStore.open(store, config) as opened:
         commit(opened, "app", 1, 5)
         opened.put_message(Message(topic="topic", body=b"before", queue_id=0)).raise_for_status()

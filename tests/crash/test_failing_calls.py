@@ -30,10 +30,10 @@ from tests.store.owner.owned_store import eventually
 
 __all__: list[str] = []
 
-CHANGING = ("write_at", "sync", "allocate", "create_file")
-NAMING = ("rename", "unlink", "truncate", "sync_directory", "make_directory")
+CHANGING = ("write_at", "sync", "allocate", "create_file", "create_unnamed_file")
+NAMING = ("rename", "unlink", "truncate", "sync_directory", "make_directory", "give_name")
 FAILING = [(name, errno.EIO) for name in (*CHANGING, *NAMING)] + [(name, errno.ENOSPC) for name in CHANGING]
-_FIRST_ARGUMENT_IS_A_DESCRIPTOR = ("write_at", "sync", "allocate", "truncate")
+_FIRST_ARGUMENT_IS_A_DESCRIPTOR = ("write_at", "sync", "allocate", "truncate", "give_name")
 
 
 class Fault:
@@ -82,7 +82,13 @@ class Fault:
         if not self.happened or self._code != errno.ENOSPC or self.operation == "sync":
             return False
         # An index file that is being made is made again; what a failed write left in one, nobody knows.
-        return "/consumequeue/" in self.path or ("/index/" in self.path and self.path.endswith(".tmp"))
+        return "/consumequeue/" in self.path or ("/index" in self.path and self.half_made)
+
+    @property
+    def half_made(self) -> bool:
+        """Whether it concerns a file that is being made, which has another name or none."""
+        unnamed = self.operation == "create_unnamed_file" or self.path.endswith(" (deleted)")
+        return unnamed or self.path.endswith(".tmp")
 
     def is_named_in(self, text: str) -> bool:
         """Whether a text says which file it was; the directory's or the final file's name will do."""
@@ -139,7 +145,8 @@ def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outc
     body = b"the last one"
     outcome.put(store.put_message(Message(topic="topic-0", body=body, keys=["last"])), [body])
     # What stands in the lock file is for nobody, and a file that is half made is removed at the next chance.
-    must_fail = fault.happened and not fault.ahead and not fault.path.endswith((".tmp", "lock")) and not fault.waits
+    spared = fault.ahead or fault.half_made or fault.path.endswith("lock") or fault.waits
+    must_fail = fault.happened and not spared
     _try(store.close, outcome)
     assert store._state.failure is not None or not must_fail, f"{fault.operation} at {fault.path} fenced nothing"
     return outcome

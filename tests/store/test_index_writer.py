@@ -158,18 +158,18 @@ def test_rows_that_no_log_gives_are_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_on_the_device_before_the_next_one_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
-    sync, create = disk.sync, disk.create_file
+    sync, create = disk.sync, disk.create_unnamed_file
 
     def recorded_sync(descriptor: int) -> None:
         steps.append("sync")
         sync(descriptor)
 
-    def recorded_create(path: str) -> int:
+    def recorded_create(directory: str) -> int:
         steps.append("create")
-        return create(path)
+        return create(directory)
 
     monkeypatch.setattr(disk, "sync", recorded_sync)
-    monkeypatch.setattr(disk, "create_file", recorded_create)
+    monkeypatch.setattr(disk, "create_unnamed_file", recorded_create)
     writer = new_writer(tmp_path)
     put(writer, ROWS[:7])
     assert (steps, writer.index_msg_timestamp) == (["create", "sync"], 0)

@@ -32,13 +32,14 @@ __all__ = [
     "allocate",
     "close",
     "create_file",
+    "create_unnamed_file",
     "data_extents",
     "directory_signature",
     "exists",
     "file_key",
     "file_signature",
     "file_size",
-    "free_ratio",
+    "give_name",
     "identity",
     "identity_of",
     "is_allocated",
@@ -50,7 +51,6 @@ __all__ = [
     "map_for_writing",
     "mapped_bytes",
     "modified_at",
-    "most_open_files",
     "open_file",
     "open_for_writing",
     "read_at",
@@ -238,6 +238,22 @@ def create_file(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
 
 
+def create_unnamed_file(directory: str) -> int:
+    """Make a file that has no name yet, open for reading and writing. ``OSError`` where the file system knows none."""
+    if not hasattr(os, "O_TMPFILE"):
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), directory)
+    return os.open(directory, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, _FILE_MODE)
+
+
+def give_name(descriptor: int, path: str) -> None:
+    """Give a file without a name one. ``FileExistsError``."""
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:  # a directory is given, though the path is absolute: else os.link would link the link in /proc
+        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=directory, follow_symlinks=True)
+    finally:
+        os.close(directory)
+
+
 def open_for_writing(path: str) -> int:
     """Open a regular file for reading and writing; a symbolic link is not followed (invariant 10)."""
     try:
@@ -364,12 +380,6 @@ def write_mapped(mapping: mmap.mmap, data: Bytes, offset: int, *, descriptor: in
     mapping[offset : offset + len(data)] = data
 
 
-def free_ratio(path: str) -> float:
-    """Which part of the file system's space is free for this user: 0.0 to 1.0."""
-    found = os.statvfs(path)
-    return found.f_bavail / found.f_blocks if found.f_blocks else 1.0
-
-
 def file_signature(path: str) -> tuple[int, ...]:
     """Changes when the file is written, or another takes its place. ``FileNotFoundError``."""
     found = os.stat(path)
@@ -388,11 +398,3 @@ def file_key(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
-
-
-def most_open_files() -> int:
-    """How many files this process may have open at once."""
-    import resource  # where there is none, no store is written either
-
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return sys.maxsize if limit == resource.RLIM_INFINITY else limit

@@ -1,12 +1,13 @@
 """Files that are whole or not there at all, whenever the machine stops.
 
-Each is written under another name and synced before it gets its own. What a crash leaves under the other name is
-removed by the next one who makes the file.
+Each is written without a name, or under another one, and synced before it gets its own. What a crash leaves under the
+other name is removed by the next one who makes the file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable
 
@@ -16,18 +17,25 @@ __all__ = ["TEMPORARY_SUFFIX", "new_file", "replace_file"]
 
 # What a file is called until it is whole.
 TEMPORARY_SUFFIX = ".tmp"
+# What file systems say that know no files without names, and kernels that do not know the question.
+_NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 
 
 def new_file(path: str, prepare: Callable[[int], None]) -> int:
     """Make a file whose name is on the device too; its descriptor, open for writing.
 
-    ``prepare`` gets the descriptor and gives the file its size. ``OSError``; then nothing is left.
+    ``prepare`` gets the descriptor and gives the file its size. It has no name meanwhile: RocketMQ takes every name
+    that it finds beside its own files for a number, and does not open a store in which one is none. Where the file
+    system knows no files without names it gets another one first. ``OSError``; then nothing is left.
     """
-    descriptor = _written(path, prepare)
-    made = path + TEMPORARY_SUFFIX
+    descriptor = _named_at_last(path, prepare)
+    made = path
+    if descriptor is None:
+        descriptor, made = _written(path, prepare), path + TEMPORARY_SUFFIX
     try:
-        disk.rename(made, path)
-        made = path
+        if made != path:
+            disk.rename(made, path)
+            made = path
         disk.sync_directory(os.path.dirname(path))
     except BaseException:
         disk.close(descriptor)
@@ -35,6 +43,31 @@ def new_file(path: str, prepare: Callable[[int], None]) -> int:
         _remove_quietly(made)
         raise
     return descriptor
+
+
+def _named_at_last(path: str, prepare: Callable[[int], None]) -> int | None:
+    """The file, synced, and given its name; None where that cannot be done. ``OSError``; then nothing is left."""
+    if disk.exists(path):
+        return None  # only a rename takes a name from another file
+    try:
+        descriptor = disk.create_unnamed_file(os.path.dirname(path))
+    except OSError as error:
+        if error.errno not in _NO_UNNAMED_FILES:
+            raise
+        return None
+    try:
+        prepare(descriptor)
+        disk.sync(descriptor)
+        disk.give_name(descriptor, path)
+    except FileNotFoundError:
+        return None  # there is no /proc here
+    finally:
+        disk.close(descriptor)  # to the system it would stay one without a name
+    try:
+        return disk.open_for_writing(path)
+    except BaseException:
+        _remove_quietly(path)
+        raise
 
 
 def replace_file(path: str, data: bytes, *, keep_as: str = "") -> None:

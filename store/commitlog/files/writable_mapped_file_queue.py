@@ -17,6 +17,7 @@ from typing import Protocol
 
 from commitlog.errors import CorruptRecord, StoreClosed, StoreIOError
 from commitlog.files import disk
+from commitlog.files.limits import most_open_files
 from commitlog.files.transient_store_pool import TransientStorePool
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.files.writable_mapped_file import FENCED, WritableMappedFile, make_file
@@ -80,7 +81,7 @@ class WritableMappedFileQueue:
         self.pool = pool
         self._warm = warm
         self._closed = False
-        self._max_open = max_open or max(min(disk.most_open_files() // _OPEN_SHARE, _MAX_OPEN), _MIN_OPEN)
+        self._max_open = max_open or max(min(most_open_files() // _OPEN_SHARE, _MAX_OPEN), _MIN_OPEN)
         # The files that are open, those opened last at the end.
         self._open: list[WritableMappedFile] = []
         self._open_lock = threading.Lock()

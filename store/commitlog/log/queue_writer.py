@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from commitlog.errors import CorruptConsumeQueue, NotAStore, StoreIOError
 from commitlog.files import disk
+from commitlog.files.limits import most_open_files
 from commitlog.files.numbered_files import NumberedFiles
 from commitlog.files.writable_mapped_file import make_file
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, UNIT_FILE_DTYPE, UNIT_SIZE, decode_units
@@ -41,7 +42,7 @@ class OpenFiles:
     def __init__(self) -> None:
         # How many queue files were made, less those that were deleted.
         self.made = 0
-        self._limit = max(min(disk.most_open_files() // _OPEN_SHARE, _MAX_OPEN), _MIN_OPEN)
+        self._limit = max(min(most_open_files() // _OPEN_SHARE, _MAX_OPEN), _MIN_OPEN)
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def get(self, path: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from commitlog.files import disk
+from commitlog.files.limits import free_ratio
 from commitlog.services.running_state import RunningFlags, RunningState
 
 __all__ = ["DiskWatermarkService"]
@@ -25,7 +25,7 @@ class DiskWatermarkService:
         ratio: float,
         state: RunningState,
         *,
-        free_ratio: Callable[[str], float] = disk.free_ratio,
+        free_ratio: Callable[[str], float] = free_ratio,
     ) -> None:
         self._path = path
         self._ratio = ratio

@@ -16,6 +16,17 @@ from commitlog.files.whole_file import new_file, replace_file
 __all__: list[str] = []
 
 CALLS = ["create_file", "write_at", "sync", "rename", "sync_directory"]
+CALLS_WITHOUT_A_NAME = ["create_unnamed_file", "write_at", "sync", "give_name", "sync_directory"]
+
+
+@pytest.fixture
+def all_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that knows no files without names."""
+
+    def refused(directory: str) -> int:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), directory)
+
+    monkeypatch.setattr(disk, "create_unnamed_file", refused)
 
 
 def fill(descriptor: int) -> None:
@@ -48,10 +59,10 @@ def test_a_file_has_its_name_once_it_is_synced(tmp_path: Path, monkeypatch: pyte
 
         return call
 
-    for name in (*CALLS, "unlink"):
+    for name in {*CALLS, *CALLS_WITHOUT_A_NAME, "unlink"}:
         monkeypatch.setattr(disk, name, noting(name))
     disk.close(new_file(str(tmp_path / "made"), fill))
-    assert calls == ["create_file", "write_at", "sync", "rename", "sync_directory"]
+    assert calls == CALLS_WITHOUT_A_NAME
     calls.clear()
     (tmp_path / "made.tmp").write_bytes(b"left by a crash, and longer")
     replace_file(str(tmp_path / "made"), b"newer", keep_as=str(tmp_path / "kept"))
@@ -59,7 +70,7 @@ def test_a_file_has_its_name_once_it_is_synced(tmp_path: Path, monkeypatch: pyte
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"made": b"newer", "kept": b"new"}
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", CALLS_WITHOUT_A_NAME)
 def test_a_new_file_that_could_not_be_made_leaves_nothing(tmp_path: Path, call: str) -> None:
     """Nor its name, when that may not be on the device."""
     with pytest.MonkeyPatch.context() as patch:
@@ -67,6 +78,36 @@ def test_a_new_file_that_could_not_be_made_leaves_nothing(tmp_path: Path, call: 
         with pytest.raises(OSError, match="injected"):
             new_file(str(tmp_path / "made"), fill)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.usefixtures("all_named")
+@pytest.mark.parametrize("call", CALLS)
+def test_nor_does_one_that_has_another_name_first(tmp_path: Path, call: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        fail_at(patch, call)
+        with pytest.raises(OSError, match="injected"):
+            new_file(str(tmp_path / "made"), fill)
+    assert os.listdir(tmp_path) == []
+    disk.close(new_file(str(tmp_path / "made"), fill))
+    assert os.listdir(tmp_path) == ["made"]
+
+
+def test_without_proc_a_file_has_another_name_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_at(monkeypatch, "give_name", error=FileNotFoundError(errno.ENOENT, "no /proc"))
+    disk.close(new_file(str(tmp_path / "made"), fill))
+    assert (tmp_path / "made").read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["made"]
+
+
+def test_a_file_that_is_there_is_replaced_and_kept_when_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "made").write_bytes(b"old")
+    with pytest.MonkeyPatch.context() as patch:
+        fail_at(patch, "write_at")
+        with pytest.raises(OSError, match="injected"):
+            new_file(str(tmp_path / "made"), fill)
+    assert (tmp_path / "made").read_bytes() == b"old"
+    disk.close(new_file(str(tmp_path / "made"), fill))
+    assert (tmp_path / "made").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("keep_as", ["", "kept"])

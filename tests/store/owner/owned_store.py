@@ -100,7 +100,7 @@ def all_messages(reader: StoreReader) -> dict[tuple[str, int], list[MessageExt]]
 def commit_log_path(descriptor: int) -> str | None:
     """The CommitLog file that a descriptor has open; None for any other, and for one that is still being made."""
     path = Path(f"/proc/self/fd/{descriptor}").resolve()
-    return str(path) if path.parent.name == "commitlog" and not path.suffix else None
+    return str(path) if path.parent.name == "commitlog" and path.name.isdigit() else None
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:

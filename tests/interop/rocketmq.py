@@ -1,0 +1,163 @@
+"""RocketMQ's own store: its jars from Maven Central, the program that drives it, and what its log may say."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.store_process import StoreProcess
+
+__all__ = ["RocketMq", "RocketMqUnavailable", "complaints", "install", "message_store_settings"]
+
+SOURCES = Path(__file__).resolve().parent / "java"
+DOWNLOAD_TIMEOUT_SECONDS = 900
+
+# One processor, little memory and no optimizing compiler: the tests start a hundred of them.
+_JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ActiveProcessorCount=1"]
+# RocketMQ releases mappings and locks memory through the JDK's insides.
+_OPENED = [
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in ("java.nio", "sun.nio.ch", "java.lang", "jdk.internal.ref")
+]
+_PROPERTIES = [
+    f"-Drmq.logback.configurationFile={SOURCES / 'v5' / 'logback.xml'}",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    # However full the disk is: neither refuse puts, nor delete files.
+    "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+    "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
+]
+
+
+# What RocketMQ warns of, or calls an error, though nothing is wrong.
+_HARMLESS = [
+    re.compile(text)
+    for text in (
+        r"^RocketMQLog:WARN",  # 4.x, before it is told where to log
+        r"META-INF/service/org\.apache\.rocketmq\.store\.ha\.HAService\] found",  # nobody named another one
+        r"Load default HA Service",
+        r"The commitlog files are deleted, and delete the consume queue files",  # a store that is new
+        r"Offset not matched\. Request offset: (\d+), firstOffset: \d+, lastOffset: \1,",  # waiting for a file
+        r"maxPhyOffsetOfConsumeQueue\((\d+)\) >= processOffset\(\1\)",  # the queues end where the log does
+        r"found a illegal magic code 0x0",  # the zeros behind the log's end
+        r"Unknown boundary type",  # said of many times that 5.x is asked for, and answers
+    )
+]
+
+
+class RocketMqUnavailable(Exception):
+    """There are no tools to get RocketMQ with, or no network."""
+
+
+class _CommandFailed(Exception):
+    """Says what the command said."""
+
+
+@dataclass(frozen=True)
+class RocketMq:
+    """An installed version."""
+
+    version: str
+    classpath: str
+    home: Path
+
+    @property
+    def is_five(self) -> bool:
+        return self.version.startswith("5.")
+
+    def open(self, path: Path, settings: Mapping[str, object]) -> StoreProcess:
+        """A process that has the store at ``path`` open. ``settings`` have the names of ``MessageStoreConfig``."""
+        command = ["java", *_JVM, *_OPENED, *_PROPERTIES, f"-Duser.home={self.home}", "-cp", self.classpath]
+        return StoreProcess(
+            [*command, "RocketMqStore"],
+            path,
+            {_camel_case(name): value for name, value in settings.items()} | {"osPageCacheBusyTimeOutMills": 60_000},
+            path.with_name(f"{path.name}.{self.version}.log"),
+        )
+
+
+def complaints(log: str) -> list[str]:
+    """What RocketMQ complained of, the usual apart."""
+    return [line for line in log.splitlines() if line and not any(usual.search(line) for usual in _HARMLESS)]
+
+
+def message_store_settings(settings: Mapping[str, object]) -> dict[str, object]:
+    """The same settings for ``MessageStore``, whatever the disk and its neighbours are like."""
+    return {**settings, "disk_space_warning_level_ratio": 1.0, "os_page_cache_busy_time_out": 60_000}
+
+
+def install(version: str, cache: Path) -> RocketMq:
+    """Get the jars, unless ``cache`` has them, and compile the program. ``RocketMqUnavailable``."""
+    for tool in ("mvn", "javac", "java"):
+        if shutil.which(tool) is None:
+            raise RocketMqUnavailable(f"RocketMQ is got with Maven and driven by a Java program; there is no {tool}.")
+    jars = cache / f"rocketmq-{version}"
+    if not jars.exists():
+        _download(version, jars)
+    sources = sorted([*(SOURCES / "common").glob("*.java"), *_version_directory(version).glob("*.java")])
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    classes = cache / f"classes-{version}-{digest}"
+    if not classes.exists():
+        _compile(sources, jars, classes)
+    return RocketMq(version, f"{classes}{os.pathsep}{jars}/*", cache / "home")
+
+
+def _version_directory(version: str) -> Path:
+    return SOURCES / f"v{version[0]}"
+
+
+def _download(version: str, jars: Path) -> None:
+    incomplete = _incomplete(jars)
+    command = ["mvn", "-q", "-B", "-f", str(_version_directory(version) / "pom.xml"), "dependency:copy-dependencies"]
+    arguments = [f"-Drocketmq.version={version}", f"-DoutputDirectory={incomplete}"]
+    try:
+        _run([*command, *arguments])
+    except (_CommandFailed, subprocess.TimeoutExpired) as error:
+        raise RocketMqUnavailable(f"Maven did not get RocketMQ {version}: {error}") from error
+    _keep(incomplete, jars)
+
+
+def _compile(sources: Sequence[Path], jars: Path, classes: Path) -> None:
+    incomplete = _incomplete(classes)
+    _run(["javac", "-nowarn", "-encoding", "UTF-8", "-cp", f"{jars}/*", "-d", str(incomplete), *map(str, sources)])
+    _keep(incomplete, classes)
+
+
+def _incomplete(target: Path) -> Path:
+    """A directory for what becomes ``target`` when it is whole: a run that is interrupted leaves no half of it."""
+    directory = target.with_name(f"{target.name}.{os.getpid()}")
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return directory
+
+
+def _keep(incomplete: Path, target: Path) -> None:
+    try:
+        incomplete.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+        shutil.rmtree(incomplete)  # another run was faster
+
+
+def _run(command: Sequence[str]) -> None:
+    ran = subprocess.run(
+        command,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=DOWNLOAD_TIMEOUT_SECONDS,
+    )
+    if ran.returncode:
+        raise _CommandFailed(ran.stdout[-2_000:])
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)

@@ -1,0 +1,38 @@
+"""A store whose writer was killed: RocketMQ and MessageStore, each on a copy of its own, recover the same."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.interop import killed_making_a_file
+from tests.interop.agreement import agree_on_crashed
+from tests.interop.conftest import OpenMessageStore
+from tests.interop.rocketmq import RocketMq
+from tests.interop.turns import FLUSHES, Turn, Turns
+from tests.support.programs import run_program
+
+__all__: list[str] = []
+
+
+@pytest.mark.parametrize("flush", FLUSHES)
+@pytest.mark.parametrize("writer", ["RocketMQ", "MessageStore"])
+def test_a_killed_writers_store_is_recovered_alike(
+    rocketmq: RocketMq, open_message_store: OpenMessageStore, tmp_path: Path, writer: str, flush: str
+) -> None:
+    """First a store that was new; then the same, which its writer recovered, wrote to, and was killed again."""
+    turns = Turns(tmp_path / "store", rocketmq, open_message_store, seed=7)
+    turns.take(Turn(writer, flush, killed_after=200))
+    turns.take(Turn(writer, flush, killed_after=40))
+
+
+@pytest.mark.parametrize("directory", ["commitlog", "consumequeue", "index"])
+def test_a_file_that_is_half_made_stops_neither(rocketmq: RocketMq, tmp_path: Path, directory: str) -> None:
+    """RocketMQ takes the name of whatever stands in commitlog/ or in a queue's directory for an offset."""
+    path = tmp_path / "store"
+    ended = run_program("-m", killed_making_a_file.__name__, path, directory, timeout=60)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    answers = agree_on_crashed(path, rocketmq, killed_making_a_file.SETTINGS)
+    assert len(answers.messages) > killed_making_a_file.MESSAGES_BEFORE
