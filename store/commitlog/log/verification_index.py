@@ -13,7 +13,7 @@ from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.dispatch_request import DispatchRequests, index_entries
 from commitlog.format.record_scan import RecordScan
 from commitlog.log.index_service import is_index_file_name
-from commitlog.log.verification_findings import FINDINGS_PER_FILE, Finding, Findings, Severity
+from commitlog.log.verification_findings import FINDINGS_PER_FILE, NOWHERE, Finding, Findings, Severity
 from commitlog.log.verification_index_file import Entries, IndexFileCheck
 from commitlog.log.verification_log import LogCheck
 
@@ -109,6 +109,7 @@ class IndexCheck:
         self._skip_expired()
         keys = self._without_begun(keys)
         while len(keys.places):
+            self._skip_repeated(int(keys.places[0]))
             done = self._compare_some(keys)
             if done is None:
                 self._lacking(keys)
@@ -135,6 +136,26 @@ class IndexCheck:
             return keys
         there = int(np.count_nonzero(file.peek(at_begin).places == self._begin))
         return _Keys(*(values[at_begin - there :] for values in keys)) if there else keys
+
+    def _skip_repeated(self, following: int) -> None:
+        """RocketMQ's recovery may index once more what the index holds already, from the file on where it begins.
+
+        Each such entry has to be a key of its message; ``following`` is the message whose keys come next.
+        """
+        while (file := self._file) is not None:
+            entries = file.peek(1)
+            if not len(entries.values) or entries.places[0] >= following:
+                return
+            entries = file.peek(_CHUNK)
+            back = entries.places < following
+            count = len(back) if back.all() else int(np.argmin(back))
+            places, hashes = entries.places[:count].tolist(), entries.hashes[:count].tolist()
+            own = [hash_ in self._log.key_hashes(place) for place, hash_ in zip(places, hashes, strict=True)]
+            count = count if all(own) else own.index(False)
+            if not count:
+                return
+            file.consume(Entries(entries.first, entries.values[:count]), entries.hashes[:count])
+            self._advance()
 
     def _compare_some(self, keys: _Keys) -> _Keys | None:
         """Compare as many keys as the current file has entries for; what is left of them, None without any entry."""
@@ -268,6 +289,7 @@ class IndexCheck:
         """What can be told only when the whole log has gone by."""
         self._end_missing()
         self._skip_expired()
+        self._skip_repeated(NOWHERE)
         while (file := self._file) is not None:
             entries = file.peek(_CHUNK)
             for row in range(min(len(entries.values), FINDINGS_PER_FILE)):

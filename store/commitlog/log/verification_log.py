@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from commitlog.errors import FileChanged
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import MappedFileQueue
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark
+from commitlog.format.dispatch_request import dispatch_requests, index_entries
 from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, Torn, Unwritten
 from commitlog.format.record_scan import RecordScan, Stop, scan_records
 from commitlog.log.record_search import first_good_record, good_record
@@ -78,6 +81,8 @@ class LogCheck:
         self._checkpoint = checkpoint
         self._mark = mark
         self._mapped = MappedFileQueue(path)
+        # The message that was asked for its keys last, and these.
+        self._hashes_of: tuple[int, frozenset[int]] = (NOWHERE, frozenset())
         self._files = self._list()
         self._file_size = usual_size([file.size for file in self._files])
         # Where each ends; one that is longer than it should be, where the next one starts.
@@ -191,6 +196,24 @@ class LogCheck:
         if file is None or physical_offset < file.base:
             return self._aborted and physical_offset > self.end and file is None and self._grew()
         return self._good(self._mapped.file(file.base), file, physical_offset) is not None
+
+    def key_hashes(self, physical_offset: int) -> frozenset[int]:
+        """Of the keys of the message there; none where no good record stands."""
+        if self._hashes_of[0] != physical_offset:
+            self._hashes_of = physical_offset, self._key_hashes(physical_offset)
+        return self._hashes_of[1]
+
+    def _key_hashes(self, physical_offset: int) -> frozenset[int]:
+        file = self._file_at(physical_offset)
+        if file is None or physical_offset < file.base:
+            return frozenset()
+        opened = self._mapped.file(file.base)
+        record = self._good(opened, file, physical_offset)
+        if record is None:
+            return frozenset()
+        data = np.frombuffer(opened.read(physical_offset - file.base, record.total_size), np.uint8)
+        scan = scan_records(data, physical_offset, check_crc=False)
+        return frozenset(index_entries(scan, dispatch_requests(scan, ())).key_hashes.tolist())
 
     def _grew(self) -> bool:
         """Whether an owner has made files since the log was listed."""

@@ -11,11 +11,12 @@ from commitlog import Message, MessageStore, StoreReader
 from commitlog.format.checkpoint import Checkpoint, encode_checkpoint
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.dispatch_request import dispatch_requests, index_entries
+from commitlog.format.index_file import entry_offset
 from commitlog.format.record_scan import scan_records
 from commitlog.log.index_file_writer import IndexFileWriter
 from commitlog.log.verification import verify_store
 from commitlog.log.verification_findings import FINDINGS_PER_FILE
-from tests.store.verify.made_store import CONFIG, checks, damage, files, only
+from tests.store.verify.made_store import CONFIG, checks, damage, files, flip, only
 
 __all__: list[str] = []
 
@@ -69,6 +70,9 @@ REPEATED = {
     "whole message, of which the last key had no room": (range(39), range(38, ALL)),
     "whole message, at the file's end": ([*range(40), 38, 39], range(40, ALL)),
     "one key, at the file's end": ([*range(39), 38], range(39, ALL)),
+    "many messages, in the next file": (range(40), range(10, ALL)),
+    "many messages, over several files": (range(40), range(90), range(4, 60), range(30, ALL)),
+    "many messages, at the log's end": (range(ALL), range(50, ALL)),
     "in the same file": ([*range(40), *range(38, ALL)],),
     "nothing": (range(40), range(40, ALL)),
 }
@@ -82,6 +86,7 @@ def test_the_message_that_recovery_indexes_once_more_is_no_error(path: Path, rep
 
 def test_an_entry_of_no_message_is_still_one(path: Path) -> None:
     write_index(path, range(40), range(36, ALL))
+    flip(files(path, "index")[1], entry_offset(2, 100) + 3)  # the hash of a key that stands there again
     assert ("index.entry", "error") in checks(path)
 
 
