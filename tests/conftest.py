@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import golden
-from tests.support.local_spark import start_spark
+from tests.support.local_spark import QUICK_JVM, start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +78,6 @@ def expected_498() -> dict[str, list[dict[str, Any]]]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One local Spark for all tests."""
-    session = start_spark(tmp_path_factory.mktemp("spark"))
+    session = start_spark(tmp_path_factory.mktemp("spark"), **QUICK_JVM)
     yield session
     session.stop()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.functions import udf
 
-from tests.connector.sink_failure_driver import QUICK_JVM
+from tests.connector.sink_failure_driver import QUICK_DRIVER
 from tests.connector.sink_helpers import append
 from tests.support.local_spark import PROJECT, start_spark
 
@@ -40,10 +40,10 @@ def main(directory: str) -> None:
         "spark__master": "local-cluster[2,1,512]",
         "spark__executor__memory": "512m",
         "spark__executorEnv__PYTHONPATH": str(PROJECT),
-        "spark__executor__extraJavaOptions": QUICK_JVM["spark__driver__extraJavaOptions"],
+        "spark__executor__extraJavaOptions": QUICK_DRIVER["spark__driver__extraJavaOptions"],
         "spark__sql__execution__arrow__maxRecordsPerBatch": str(ROWS_OF_A_BATCH),
     }
-    spark = start_spark(base / "scratch", **(QUICK_JVM | settings))
+    spark = start_spark(base / "scratch", **(QUICK_DRIVER | settings))
     lose_an_executor(spark, base)
     spark.stop()
 

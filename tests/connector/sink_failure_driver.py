@@ -10,22 +10,18 @@ from pathlib import Path
 
 from tests.connector.sink_failure_output import Input
 from tests.connector.sink_failure_query import Query, register
-from tests.support.local_spark import start_spark
+from tests.support.local_spark import QUICK_JVM, start_spark
 
-__all__ = ["KEEP_ALL_PLANS", "QUICK_JVM"]
+__all__ = ["KEEP_ALL_PLANS", "QUICK_DRIVER"]
 
-# A JVM that lives for seconds spends them compiling unless told not to.
-QUICK_JVM = {
-    "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark__sql__codegen__wholeStage": "false",
-    "spark__sql__adaptive__enabled": "false",
-}
+# Nor need it plan again what is so small.
+QUICK_DRIVER = QUICK_JVM | {"spark__sql__adaptive__enabled": "false"}
 # ``Input.take_order`` reads the plans of all batches in the checkpoint.
 KEEP_ALL_PLANS = ("spark.sql.streaming.minBatchesToRetain", "10000")
 
 
 def main(base: str, scratch: str) -> None:
-    spark = start_spark(Path(scratch), **QUICK_JVM)
+    spark = start_spark(Path(scratch), **QUICK_DRIVER)
     spark.conf.set(*KEEP_ALL_PLANS)
     register(spark)
     query = Query(spark, Path(base), Input(Path(base, "input")))

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from commitlog import StoreReader
-from tests.connector.sink_failure_driver import QUICK_JVM
+from tests.connector.sink_failure_driver import QUICK_DRIVER
 from tests.connector.sink_failure_output import Input, Watcher, check_output
 from tests.connector.sink_failure_query import Query, register
 from tests.connector.sink_helpers import staged_files
@@ -28,7 +28,7 @@ LEFT_TO_COMMIT = SIZE // 8
 
 def main(base: str, mount: str) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", mount], check=True)
-    spark = start_spark(Path(base, "scratch"), **QUICK_JVM)
+    spark = start_spark(Path(base, "scratch"), **QUICK_DRIVER)
     register(spark)
     source = Input(Path(base, "input"))
     source.extra_rows = 9_000

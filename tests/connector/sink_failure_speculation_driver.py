@@ -21,7 +21,7 @@ import pyspark
 from pyspark import TaskContext
 from pyspark.sql.functions import udf
 
-from tests.connector.sink_failure_driver import QUICK_JVM
+from tests.connector.sink_failure_driver import QUICK_DRIVER
 from tests.connector.sink_helpers import staged_files, stream_to
 from tests.support.local_spark import PROJECT, make_java_available, start_spark
 
@@ -73,7 +73,7 @@ def main(directory: str) -> None:
             "spark__executor__cores": "2",
             "spark__executor__memory": "512m",
             "spark__executorEnv__PYTHONPATH": str(PROJECT),
-            "spark__executor__extraJavaOptions": QUICK_JVM["spark__driver__extraJavaOptions"],
+            "spark__executor__extraJavaOptions": QUICK_DRIVER["spark__driver__extraJavaOptions"],
             "spark__sql__execution__arrow__maxRecordsPerBatch": str(ROWS_OF_A_BATCH),
             "spark__speculation": "true",
             "spark__speculation__interval": "100ms",
@@ -81,7 +81,7 @@ def main(directory: str) -> None:
             "spark__speculation__quantile": "0.5",
             "spark__speculation__minTaskRuntime": "100ms",
         }
-        spark = start_spark(scratch, **(QUICK_JVM | settings))
+        spark = start_spark(scratch, **(QUICK_DRIVER | settings))
         lines = spark.readStream.option("wholetext", "false").text(str(base / "input"))
         stream_to(lines.select(slow_where_told(base)("value").alias("body")), base / "store", base / "checkpoint")
         spark.stop()

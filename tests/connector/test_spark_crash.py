@@ -16,7 +16,6 @@ from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
 
-KILLS = 3
 DRIVER = "tests.connector.crash_driver"
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -30,6 +29,15 @@ def drivers() -> Iterator[Drivers]:
 
 def test_killed_at_any_moment_every_message_is_read_once(tmp_path: Path, drivers: Drivers) -> None:
     """The driver dies between any two of: offset written, batch run, output renamed, commit written."""
+    kill_again_and_again(tmp_path, drivers, kills=1)
+
+
+@pytest.mark.stress
+def test_killed_many_times_every_message_is_read_once(tmp_path: Path, drivers: Drivers) -> None:
+    kill_again_and_again(tmp_path, drivers, kills=8)
+
+
+def kill_again_and_again(tmp_path: Path, drivers: Drivers, *, kills: int) -> None:
     chance = random.Random(20240807)
     store = StoreBuilder(tmp_path / "store", log_file_size=32 << 10)
     output = tmp_path / "output"
@@ -43,7 +51,7 @@ def test_killed_at_any_moment_every_message_is_read_once(tmp_path: Path, drivers
         written += count
 
     write(100)
-    for attempt in range(KILLS):
+    for attempt in range(kills):
         done = len(list(output.glob("*.json")))
         log = tmp_path / f"driver-{attempt}.log"
         with drivers.run(DRIVER, *fixed, str(tmp_path / f"scratch-{attempt}"), "forever", log=log) as process:
@@ -62,7 +70,7 @@ def test_killed_at_any_moment_every_message_is_read_once(tmp_path: Path, drivers
 
     batches = [json.loads((output / f"{i}.json").read_text()) for i in range(len(list(output.glob("*.json"))))]
     rows = [tuple(row) for batch in batches for row in batch]
-    assert len(batches) > KILLS
+    assert len(batches) > kills
     for queue_id in (0, 1, 2):
         offsets = [offset for number, offset, _ in rows if number == queue_id]
         assert offsets == list(range(store.next_offsets["orders", queue_id]))

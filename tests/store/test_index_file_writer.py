@@ -173,7 +173,7 @@ def test_what_is_not_counted_yet_hides_nothing_from_a_reader(tmp_path: Path) -> 
     service.close()
 
 
-@pytest.mark.parametrize("step", ["truncate", "allocate", "sync", "rename", "sync_directory", "map_for_writing"])
+@pytest.mark.parametrize("step", ["truncate", "allocate", "sync", "give_name", "sync_directory", "map_for_writing"])
 def test_a_file_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

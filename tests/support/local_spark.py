@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PROJECT", "make_java_available", "start_spark"]
+__all__ = ["PROJECT", "QUICK_JVM", "make_java_available", "start_spark"]
+
+# A JVM that lives for seconds or minutes spends them compiling unless told not to.
+QUICK_JVM = {
+    "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark__sql__codegen__wholeStage": "false",
+}
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 

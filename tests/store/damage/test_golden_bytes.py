@@ -71,6 +71,7 @@ def test_every_byte_of_the_units_of_the_shortest_queues(stores: Callable[[str], 
         store.flip_queue(topic, queue_id)
 
 
+@pytest.mark.stress
 @BOTH
 def test_every_byte_of_every_last_unit(stores: Callable[[str], GoldenStore], name: str) -> None:
     """The one that could vanish: nothing stands behind it."""
