@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,6 +122,29 @@ def test_nothing_is_cut_at_any_other_place(memory: Path) -> None:
     assert log_records(store) == records
 
 
+def test_a_second_cut_at_the_same_place_is_kept_beside_the_first(memory: Path) -> None:
+    store = memory / "a-store"
+    _, bad = damaged_store(store)
+    for name in (f"{bad.physical_offset:020d}", f"{bad.physical_offset:020d}-2", f"{bad.physical_offset:020d}-3"):
+        kept_in = repair_store(store, config=CONFIG, cut_at=bad.physical_offset).kept_in
+        assert kept_in == str(store / "repair" / name)
+        with MessageStore.open(store, CONFIG) as opened:
+            for number in range(8):
+                opened.put_message(message(number)).raise_for_status()
+        alter(store, bad.physical_offset + 100, lambda tail: garbled(tail[:20]) + tail[20:])
+        (store / "abort").touch()
+    assert sorted(path.name for path in memory.iterdir()) == ["a-store"]
+
+
+def test_a_damaged_index_does_not_keep_the_damage_of_the_log_from_being_told(memory: Path) -> None:
+    store = memory / "store"
+    _, bad = damaged_store(store)
+    for file in (store / "index").iterdir():
+        file.write_bytes(b"no index")
+    code, found = repaired(store)
+    assert (code, found["cutAt"]) == (1, bad.physical_offset)
+
+
 def test_a_store_that_opens_needs_no_repair(memory: Path) -> None:
     store = memory / "store"
     records = killed_store(store, FlushDiskType.SYNC_FLUSH)
@@ -184,9 +208,11 @@ def test_a_cut_that_is_interrupted_at_any_operation_loses_nothing(
         def counted(real: Callable[..., object], stop: int = stop_at) -> Callable[..., object]:
             def call(*arguments: object, **named: object) -> object:
                 nonlocal calls
-                calls += 1
-                if calls == stop:
-                    raise Stopped
+                # Not those of the services of the store that is opened.
+                if threading.current_thread() is threading.main_thread():
+                    calls += 1
+                    if calls == stop:
+                        raise Stopped
                 return real(*arguments, **named)
 
             return call

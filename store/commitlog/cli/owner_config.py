@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from commitlog.config import MessageStoreConfig
-from commitlog.reader import StoreReader
+from commitlog.log.index_service import has_index_files
+from commitlog.paths import INDEX
 
 __all__ = ["owner_config"]
 
 
 def owner_config(path: str) -> MessageStoreConfig:
-    """A store that is kept without an index stays so: opening it with one would build it from the whole log.
-
-    What ``StoreReader.open`` raises.
-    """
-    with StoreReader.open(path) as reader:
-        return MessageStoreConfig(message_index_enable=bool(reader.index_files()))
+    """A store that is kept without an index stays so: opening it with one would build it from the whole log."""
+    return MessageStoreConfig(message_index_enable=has_index_files(os.path.join(path, INDEX)))

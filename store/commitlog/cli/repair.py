@@ -46,7 +46,7 @@ def print_repair(report: RepairReport, *, as_json: bool) -> None:
         return
     console.print(Text(f"{path} does not open:", style="bold"))
     console.print(Text(printable_text(str(report.damage))))
-    console.print(Text(f"Without the damage, {messages} would go that begin there or behind it and are whole:"))
+    console.print(Text(f"Besides the damage, a cut takes {messages} that begin there or behind it and are whole:"))
     _print_lost(report)
     console.print(Text("Restore the file if there is a copy of it. To end the log there instead (a copy is kept):"))
     console.print(Text(f"  commitlog repair {shlex.quote(report.path)} --cut-at {report.damage.cut_at}"))

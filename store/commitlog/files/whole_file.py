@@ -19,6 +19,8 @@ __all__ = ["TEMPORARY_SUFFIX", "new_file", "replace_file"]
 TEMPORARY_SUFFIX = ".tmp"
 # What file systems say that know no files without names, and kernels that do not know the question.
 _NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
+# What they say to one without a name that is to get one, and where there is no /proc, or no leave to use it so.
+_NO_NAMING = (errno.EOPNOTSUPP, errno.ENOENT, errno.EPERM, errno.EACCES, errno.EXDEV)
 
 
 def new_file(path: str, prepare: Callable[[int], None]) -> int:
@@ -59,8 +61,10 @@ def _named_at_last(path: str, prepare: Callable[[int], None]) -> int | None:
         prepare(descriptor)
         disk.sync(descriptor)
         disk.give_name(descriptor, path)
-    except FileNotFoundError:
-        return None  # there is no /proc here
+    except OSError as error:
+        if error.errno in _NO_NAMING:
+            return None
+        raise
     finally:
         disk.close(descriptor)  # to the system it would stay one without a name
     try:

@@ -175,9 +175,10 @@ class WritableMappedFile(MappedFile):
 
     def close(self) -> None:
         with self._opening:
-            if self.is_open:
-                super().close()
-            self._descriptor, self._window = _CLOSED, None
+            descriptor, self._descriptor = self._descriptor, _CLOSED
+            self._mapping, self._window = None, None
+            if descriptor >= 0:
+                disk.close(descriptor)
 
     @property
     def is_full(self) -> bool:

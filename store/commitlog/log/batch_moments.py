@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import NamedTuple
 
-from commitlog.errors import CorruptStoreError, FileMissing
+from commitlog.errors import CorruptStoreError, FileMissing, StoreOpenError
 from commitlog.log.batch_gate import NOTHING_HIDDEN, GateReader, GateState, hidden_from
 from commitlog.log.store_checkpoint import read_mark
 from commitlog.log.stored_frames import StoredFrames
@@ -33,7 +33,8 @@ class BatchMoments:
     def now(self) -> Moment:
         """The moment from which on ``hidden_since`` tells."""
         batches = -1
-        with contextlib.suppress(CorruptStoreError, FileMissing):  # who asks for other queues has nothing to do with it
+        # Who asks for other queues has nothing to do with what is wrong with this one.
+        with contextlib.suppress(CorruptStoreError, FileMissing, StoreOpenError):
             batches = self._frames.queue_end()
         return Moment(batches, self.gate.look())
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from commitlog.errors import CommitLogError, CorruptIndex, FileChanged, UnsupportedStore
+from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.numbered_files import DirectoryListing
 from commitlog.format.index_file import (
@@ -40,7 +41,15 @@ from commitlog.format.index_file import (
 )
 from commitlog.format.java_hash import index_key_hash
 
-__all__ = ["INDEX_NAME_DIGITS", "IndexFile", "IndexFileInfo", "IndexHit", "IndexService", "is_index_file_name"]
+__all__ = [
+    "INDEX_NAME_DIGITS",
+    "IndexFile",
+    "IndexFileInfo",
+    "IndexHit",
+    "IndexService",
+    "has_index_files",
+    "is_index_file_name",
+]
 
 # A file is named by the local time when it was made: yyyyMMddHHmmssSSS.
 INDEX_NAME_DIGITS = 17
@@ -88,6 +97,11 @@ class IndexHit(NamedTuple):
 
 def is_index_file_name(name: str) -> bool:
     return name.isascii() and name.isdigit() and len(name) == INDEX_NAME_DIGITS
+
+
+def has_index_files(path: str) -> bool:
+    """Whether a directory holds index files, in whatever state they are."""
+    return disk.is_directory(path) and any(map(is_index_file_name, disk.list_names(path)))
 
 
 class IndexFile:

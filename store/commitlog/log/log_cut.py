@@ -144,9 +144,9 @@ def _keep(directory: OwnerDirectory, files: list[WritableMappedFile], at: int) -
             _copy(file, os.path.join(made, COMMIT_LOG), at)
         for path in (os.path.join(made, COMMIT_LOG), made):
             disk.sync_directory(path)
-        number = 2
+        first, number = target, 2
         while disk.exists(target):  # the log was cut here before, and has grown again
-            target, number = f"{target.partition('-')[0]}-{number}", number + 1
+            target, number = f"{first}-{number}", number + 1
         disk.rename(made, target)
         for path in (parent, directory.path):
             disk.sync_directory(path)

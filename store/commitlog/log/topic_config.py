@@ -125,7 +125,8 @@ class TopicConfig:
         table = root.get("topicConfigTable", {})
         changed = {}
         for use in uses:
-            readable = min(use.named_queues, _MOST_QUEUE_NUMS)
+            # An id that no topic can have says nothing of where consumers are to look.
+            readable = use.named_queues if use.named_queues <= _MOST_QUEUE_NUMS else 0
             if use.topic in listed:
                 _refuse_fewer_queues(use, listed[use.topic], self.path)
                 if readable > _read_queue_nums(use.topic, table[use.topic], self.path):
