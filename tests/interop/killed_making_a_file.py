@@ -1,7 +1,7 @@
 """A writer that dies while it makes a file: ``python -m tests.interop.killed_making_a_file STORE DIRECTORY``.
 
 It puts messages until MessageStore has the next file of that directory (``commitlog``, ``consumequeue``, ``index``)
-ready under its temporary name, and is killed before the file gets its own.
+ready, and is killed before the file gets its name.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def main(path: str, directory: str) -> None:
     for _ in range(MESSAGES_BEFORE):
         store.put_message(message).raise_for_status()
     store.dispatch()
-    rename = disk.rename
+    give_name = disk.give_name
 
-    def killed_before(source: str, target: str) -> None:
-        if f"/{directory}/" in target:
+    def killed_before(descriptor: int, path: str) -> None:
+        if f"/{directory}/" in path:
             os.kill(os.getpid(), signal.SIGKILL)
-        rename(source, target)
+        give_name(descriptor, path)
 
-    disk.rename = killed_before
+    disk.give_name = killed_before
     while True:
         store.put_message(message).raise_for_status()
         store.dispatch()  # else thousands are put while dispatch makes the file
