@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -79,7 +78,7 @@ def info(
     with StoreReader.open(path) as reader:
         found = summary.summarize(reader, with_sizes=sizes)
     if as_json:
-        print(json.dumps(found.to_json(), ensure_ascii=False))
+        print(render.json_text(found.to_json()))
     else:
         render.print_summary(found, with_queues=queues, with_sizes=sizes)
 

@@ -17,7 +17,15 @@ from rich.text import Text
 from commitlog.cli.summary import QueueSummary, StoreSummary
 from commitlog.paths import is_system_topic
 
-__all__ = ["drop_output", "print_line", "print_message", "print_summary", "printable_text", "uncut_console"]
+__all__ = [
+    "drop_output",
+    "json_text",
+    "print_line",
+    "print_message",
+    "print_summary",
+    "printable_text",
+    "uncut_console",
+]
 
 _UNCUT = 100_000
 
@@ -37,6 +45,11 @@ def _json_value(value: Any) -> Any:
     return value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else value
 
 
+def json_text(value: Any) -> str:
+    """One line of JSON for stdout, which may not know all characters."""
+    return json.dumps(value, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8")
+
+
 def _to_json(row: dict[str, Any]) -> str:
     plain = {name: _json_value(value) for name, value in row.items() if name != "body"}
     # JSON has no bytes: a body that is text goes as text, any other as base64 under a name that says so.
@@ -44,7 +57,7 @@ def _to_json(row: dict[str, Any]) -> str:
         plain["body"] = row["body"].decode("utf-8")
     except UnicodeDecodeError:
         plain["bodyBase64"] = base64.b64encode(row["body"]).decode("ascii")
-    return json.dumps(plain, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8")
+    return json_text(plain)
 
 
 def _body_text(body: bytes) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
 from typing import Any
 
 from rich.table import Table
@@ -12,7 +10,7 @@ from rich.text import Text
 
 from commitlog.cli.owner_config import owner_config
 from commitlog.cli.progress import progress_bar
-from commitlog.cli.render import printable_text, uncut_console
+from commitlog.cli.render import json_text, printable_text, uncut_console
 from commitlog.repair import RepairReport, repair_store
 
 __all__ = ["print_repair", "repair"]
@@ -29,8 +27,7 @@ def repair(path: str, cut_at: int | None, lock_timeout: float) -> RepairReport:
 def print_repair(report: RepairReport, *, as_json: bool) -> None:
     """What keeps the store from being opened and what a cut takes: text for people, one object for programs."""
     if as_json:
-        ascii_only = (sys.stdout.encoding or "").lower() != "utf-8"
-        print(json.dumps(_to_json(report), ensure_ascii=ascii_only))
+        print(json_text(_to_json(report)))
         return
     console = uncut_console()
     path = printable_text(report.path)

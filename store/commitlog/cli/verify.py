@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +10,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from commitlog.cli.render import printable_text, uncut_console
+from commitlog.cli.render import json_text, printable_text, uncut_console
 from commitlog.log.verification import VerificationReport
 
 __all__ = ["print_report"]
@@ -23,8 +21,7 @@ _STYLES = {"error": "red", "note": "yellow"}
 def print_report(report: VerificationReport, *, as_json: bool) -> None:
     """The findings: a table and one line for people, one object for programs."""
     if as_json:
-        ascii_only = (sys.stdout.encoding or "").lower() != "utf-8"
-        print(json.dumps(_to_json(report), ensure_ascii=ascii_only))
+        print(json_text(_to_json(report)))
         return
     console = uncut_console()
     console.print(Text(printable_text(report.path), style="bold"))

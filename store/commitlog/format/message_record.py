@@ -57,7 +57,6 @@ def _header_struct(flags: int) -> struct.Struct:
 
 
 _HEADERS = {flags: _header_struct(flags) for flags in HEADER_DTYPES}
-_HEADER_V4 = _HEADERS[0]
 # The order in which encode_message gives the values.
 assert HEADER_DTYPES[0].names == (
     *("total_size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag"),
@@ -100,15 +99,13 @@ def encode_message(
 
     ``body`` and ``properties`` are the bytes to be stored; the born time is in milliseconds; hosts are an ip of 4 or 16
     bytes and a port. The system flag's two IPv6 bits are set by the hosts, whatever they were.
-    ``InvalidValue`` for a topic, properties or a host of an impossible length, for a number outside its field, and for
-    a buffer in place of bytes whose length is not counted in bytes.
+    ``InvalidValue`` for an impossible length, a number outside its field, and a buffer of items other than bytes.
     """
     (born_ip, born_port), (store_ip, store_port) = born_host, store_host
     sys_flag &= ~HOST_FLAGS
-    header = _HEADER_V4
     if len(born_ip) != 4 or len(store_ip) != 4:
         sys_flag |= _host_flags(born_ip, store_ip)
-        header = _HEADERS[sys_flag & HOST_FLAGS]
+    header = _HEADERS[sys_flag & HOST_FLAGS]
     topic_size, body_size, properties_size = len(topic), len(body), len(properties)
     if not 0 < topic_size <= _LONG_TOPIC or properties_size > MAX_PROPERTIES_SIZE:
         raise _impossible_lengths(topic_size, properties_size)
@@ -139,12 +136,10 @@ def encode_message(
     except struct.error as error:
         raise InvalidValue(f"A number of the message does not fit its field: {error}.") from error
     record += body
-    record += _BYTE[topic_size] if short else _SHORT.pack(topic_size)
-    record += topic
-    record += _SHORT.pack(properties_size)
-    record += properties
+    record += (_BYTE[topic_size] if short else _SHORT.pack(topic_size)) + topic
+    record += _SHORT.pack(properties_size) + properties
+    # Whoever reads would look for the next record in the wrong place, and find none.
     if len(record) != size:
-        # Whoever reads would look for the next record in the wrong place, and find none.
         raise InvalidValue(f"The record's fields take {len(record)} bytes and count as {size}: give bytes, not a view.")
     return record
 

@@ -30,7 +30,7 @@ from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, PutRefused,
 from commitlog.files import disk
 from commitlog.files.whole_file import replace_file
 from commitlog.message import PutMessageStatus
-from commitlog.paths import CONFIG, TOPICS_CONFIG, validate_new_topic
+from commitlog.paths import BACKUP_SUFFIX, CONFIG, TOPICS_CONFIG, validate_new_topic
 
 __all__ = ["TopicConfig", "parse_topic_config", "spread_over"]
 
@@ -42,8 +42,6 @@ _DEFAULT_QUEUE_NUMS = 16
 _MOST_QUEUE_NUMS = 65_536
 _READ_AND_WRITE = 6
 _MAX_LONG = 2**63 - 1
-# What the list was before it was written last; a broker reads it when the list itself is not there or damaged.
-_BACKUP_SUFFIX = ".bak"
 # A text, or an integer that is the name of a member: fastjson leaves the quotes off.
 _TEXT_OR_INTEGER_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(?=\s*:)', re.DOTALL)
 
@@ -286,7 +284,8 @@ def _write(path: str, data: bytes, old: bytes | None) -> None:
             disk.sync_directory(os.path.dirname(directory))
         if old is not None:
             # A copy, not the old file renamed: there is no moment without a list.
-            replace_file(path + _BACKUP_SUFFIX, old)
+            # A broker reads it when the list itself is not there or damaged.
+            replace_file(path + BACKUP_SUFFIX, old)
         replace_file(path, data)
         disk.sync_directory(directory)
     except PermissionError as error:
