@@ -97,25 +97,23 @@ def encode_message(
 ) -> bytearray:
     """The record of a message, its queue offset, physical offset and store time zero.
 
-    ``body`` and ``properties`` are the bytes to be stored; the born time is in milliseconds; hosts are an ip of 4 or 16
-    bytes and a port. The system flag's two IPv6 bits are set by the hosts, whatever they were.
-    ``InvalidValue`` for an impossible length, a number outside its field, and a buffer of items other than bytes.
+    ``body`` and ``properties`` are the bytes to be stored; the born time is in ms; hosts are an ip of 4 or 16 bytes and
+    a port, and decide the system flag's IPv6 bits. ``InvalidValue`` for an impossible length, a number outside its
+    field, and a buffer of other items than bytes.
     """
     (born_ip, born_port), (store_ip, store_port) = born_host, store_host
-    sys_flag &= ~HOST_FLAGS
-    if len(born_ip) != 4 or len(store_ip) != 4:
-        sys_flag |= _host_flags(born_ip, store_ip)
+    sys_flag = sys_flag & ~HOST_FLAGS | _host_flags(born_ip, store_ip)
     header = _HEADERS[sys_flag & HOST_FLAGS]
     topic_size, body_size, properties_size = len(topic), len(body), len(properties)
     if not 0 < topic_size <= _LONG_TOPIC or properties_size > MAX_PROPERTIES_SIZE:
         raise _impossible_lengths(topic_size, properties_size)
-    short = topic_size <= _SHORT_TOPIC
-    size = header.size + body_size + topic_size + properties_size + (_TAIL_V1 if short else _TAIL_V2)
+    magic, tail = (MAGIC_V1, _TAIL_V1) if topic_size <= _SHORT_TOPIC else (MAGIC_V2, _TAIL_V2)
+    size = header.size + body_size + topic_size + properties_size + tail
     try:
         record = bytearray(
             header.pack(
                 size,
-                MAGIC_V1 if short else MAGIC_V2,
+                magic,
                 crc32(body) & CRC_MASK,
                 queue_id,
                 flag,
@@ -135,8 +133,8 @@ def encode_message(
         )
     except struct.error as error:
         raise InvalidValue(f"A number of the message does not fit its field: {error}.") from error
-    record += body
-    record += (_BYTE[topic_size] if short else _SHORT.pack(topic_size)) + topic
+    record += body  # by itself: it may be large
+    record += (_BYTE[topic_size] if magic == MAGIC_V1 else _SHORT.pack(topic_size)) + topic
     record += _SHORT.pack(properties_size) + properties
     # Whoever reads would look for the next record in the wrong place, and find none.
     if len(record) != size:
@@ -152,6 +150,8 @@ def _impossible_lengths(topic_size: int, properties_size: int) -> InvalidValue:
 
 
 def _host_flags(born_ip: bytes, store_ip: bytes) -> int:
+    if len(born_ip) == 4 == len(store_ip):
+        return 0
     flags = 0
     for ip, flag in ((born_ip, sys_flags_of.BORNHOST_V6_FLAG), (store_ip, sys_flags_of.STOREHOSTADDRESS_V6_FLAG)):
         if len(ip) == _V6_SIZE:
