@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import golden
-from tests.support.local_spark import QUICK_JVM, start_spark
+from tests.support.local_spark import QUICK_SPARK, start_spark
+from tests.support.quick_jvm import make_jvms_quick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +23,8 @@ __all__: list[str] = []
 # PySpark's collect() gives naive datetimes in the local time zone.
 os.environ["TZ"] = "UTC"
 time.tzset()
+
+make_jvms_quick()
 
 # The default profile is the same on every run, so that a failure in CI is a failure here; `make stress` explores.
 _QUIET = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
@@ -78,6 +81,6 @@ def expected_498() -> dict[str, list[dict[str, Any]]]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One local Spark for all tests."""
-    session = start_spark(tmp_path_factory.mktemp("spark"), **QUICK_JVM)
+    session = start_spark(tmp_path_factory.mktemp("spark"), **QUICK_SPARK)
     yield session
     session.stop()

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.local_spark import start_spark
+from tests.support.local_spark import QUICK_SPARK, start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,13 +22,7 @@ __all__: list[str] = []
 
 
 def main(store: str, checkpoint: str, output: str, scratch: str, mode: str) -> None:
-    # A JVM that lives for seconds spends them compiling unless told not to.
-    quick = {
-        "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark__sql__codegen__wholeStage": "false",
-        "spark__sql__adaptive__enabled": "false",
-    }
-    spark = start_spark(Path(scratch), **quick)
+    spark = start_spark(Path(scratch), **QUICK_SPARK, spark__sql__adaptive__enabled="false")
 
     def write(frame: DataFrame, batch_id: int) -> None:
         rows = [[row.queueId, row.queueOffset, bytes(row.body).decode()] for row in frame.collect()]

@@ -40,7 +40,6 @@ def main(directory: str) -> None:
         "spark__master": "local-cluster[2,1,512]",
         "spark__executor__memory": "512m",
         "spark__executorEnv__PYTHONPATH": str(PROJECT),
-        "spark__executor__extraJavaOptions": QUICK_DRIVER["spark__driver__extraJavaOptions"],
         "spark__sql__execution__arrow__maxRecordsPerBatch": str(ROWS_OF_A_BATCH),
     }
     spark = start_spark(base / "scratch", **(QUICK_DRIVER | settings))

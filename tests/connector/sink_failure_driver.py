@@ -10,12 +10,12 @@ from pathlib import Path
 
 from tests.connector.sink_failure_output import Input
 from tests.connector.sink_failure_query import Query, register
-from tests.support.local_spark import QUICK_JVM, start_spark
+from tests.support.local_spark import QUICK_SPARK, start_spark
 
 __all__ = ["KEEP_ALL_PLANS", "QUICK_DRIVER"]
 
-# Nor need it plan again what is so small.
-QUICK_DRIVER = QUICK_JVM | {"spark__sql__adaptive__enabled": "false"}
+# Nor need Spark plan again what is so small.
+QUICK_DRIVER = QUICK_SPARK | {"spark__sql__adaptive__enabled": "false"}
 # ``Input.take_order`` reads the plans of all batches in the checkpoint.
 KEEP_ALL_PLANS = ("spark.sql.streaming.minBatchesToRetain", "10000")
 

@@ -9,7 +9,6 @@ copy of the slow task had staged all but its last rows.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import subprocess
 import sys
@@ -53,11 +52,10 @@ def cluster(scratch: Path) -> Iterator[str]:
         options = ["--host", worker, "--cores", "2", "--memory", "1g", "--webui-port", "0"]
         options += ["--work-dir", str(scratch / worker), f"spark://{address}"]
         commands.append([*java, f"{deploy}.worker.Worker", *options])
-    environment = os.environ | {"SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     with contextlib.ExitStack() as running:
         for number, command in enumerate(commands):
             log = running.enter_context((scratch / f"daemon-{number}.log").open("wb"))
-            daemon = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            daemon = subprocess.Popen(command, stdout=log, stderr=log)
             running.callback(daemon.wait)
             running.callback(daemon.kill)
         yield f"spark://{address}"
@@ -73,7 +71,6 @@ def main(directory: str) -> None:
             "spark__executor__cores": "2",
             "spark__executor__memory": "512m",
             "spark__executorEnv__PYTHONPATH": str(PROJECT),
-            "spark__executor__extraJavaOptions": QUICK_DRIVER["spark__driver__extraJavaOptions"],
             "spark__sql__execution__arrow__maxRecordsPerBatch": str(ROWS_OF_A_BATCH),
             "spark__speculation": "true",
             "spark__speculation__interval": "100ms",

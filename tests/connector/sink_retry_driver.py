@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.functions import udf
 
 from tests.connector.sink_helpers import append, stream_to
-from tests.support.local_spark import start_spark
+from tests.support.local_spark import QUICK_SPARK, start_spark
 
 __all__: list[str] = []
 
@@ -28,12 +28,9 @@ def main(directory: str) -> None:
     settings = {
         "spark__master": "local[2,4]",
         "spark__sql__execution__arrow__maxRecordsPerBatch": str(ROWS_OF_A_BATCH),
-        # A JVM that lives for seconds spends them compiling unless told not to.
-        "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark__sql__codegen__wholeStage": "false",
         "spark__sql__adaptive__enabled": "false",
     }
-    spark = start_spark(base / "scratch", **settings)
+    spark = start_spark(base / "scratch", **(QUICK_SPARK | settings))
 
     @udf("string")
     def fails_once(number: int) -> str:

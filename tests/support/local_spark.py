@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PROJECT", "QUICK_JVM", "make_java_available", "start_spark"]
+__all__ = ["PROJECT", "QUICK_SPARK", "make_java_available", "start_spark"]
 
-# A JVM that lives for seconds or minutes spends them compiling unless told not to.
-QUICK_JVM = {
-    "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark__sql__codegen__wholeStage": "false",
-}
+# For few rows: no query is compiled.
+QUICK_SPARK = {"spark__sql__codegen__wholeStage": "false"}
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 
@@ -38,6 +35,7 @@ def start_spark(scratch: Path, **settings: str) -> SparkSession:
         SparkSession.builder.appName("pyspark-commitlog tests")
         .master("local[2]")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")

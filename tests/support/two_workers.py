@@ -1,4 +1,4 @@
-"""How pytest-xdist shares the tests out: a module at a time, and all that start Spark as if they were one."""
+"""How pytest-xdist shares the tests out: a module at a time, and those that start Spark as if they were two."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 __all__ = ["ByModule"]
 
-# One worker gets all of these: the session of the fixture ``spark`` starts once, and no two JVMs start side by side.
-_STARTS_SPARK = ("tests/connector/test_spark_", "tests/connector/test_sink_", "tests/examples/")
+# One worker gets all of a kind: those with the fixture ``spark``, whose session starts once, and the programs that
+# start a Spark of their own.
+_SPARK_SESSION = ("tests/connector/test_spark_", "tests/connector/test_sink_")
+_SPARK_PROGRAMS = ("tests/connector/test_spark_crash", "tests/connector/test_sink_retry", "tests/examples/")
 
 
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]
@@ -15,4 +17,6 @@ class ByModule(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         module, _, _ = nodeid.partition("::")
-        return "Spark" if module.startswith(_STARTS_SPARK) else module
+        if module.startswith(_SPARK_PROGRAMS):
+            return "Spark programs"
+        return "Spark session" if module.startswith(_SPARK_SESSION) else module
