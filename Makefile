@@ -10,8 +10,8 @@ WORKERS ?= 2
 # The two set-ups: what the demo needs, and what development needs (which contains the first).
 DEMO_READY := $(VENV)/.installed-demo
 DEV_READY  := $(VENV)/.installed-dev
-# What makes the JVMs of the tests start in half the time.
-QUICK_JVM  := $(VENV)/.classes-archived
+# What lets the Sparks of the tests start in half the time.
+QUICK_SPARK := $(VENV)/.quick-spark
 
 # Java is looked up when a recipe runs, after .venv exists: .ci/java-home may have to install one there.
 WITH_JAVA = JAVA_HOME="$$(.ci/java-home)" && export JAVA_HOME &&
@@ -26,7 +26,7 @@ help: ## Show this list
 demo: $(DEMO_READY) ## Read a real RocketMQ store with Structured Streaming, stop midway, go on
 	@$(WITH_JAVA) $(PYTHON) examples/demo.py $(ARGS)
 
-test: $(QUICK_JVM) ## Run all tests (ARGS="-k name" picks some)
+test: $(QUICK_SPARK) ## Run all tests (ARGS="-k name" picks some)
 	@$(WITH_JAVA) $(PYTHON) -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 check: lint types tidy test ## Lint, format check, types, layers, all tests: what CI runs
@@ -44,7 +44,7 @@ tidy: $(DEV_READY) ## Import directions, __all__, no print (seconds, no Java)
 bench: $(DEV_READY) ## Run the benchmarks (ARGS="source query" picks some)
 	@$(WITH_JAVA) $(PYTHON) -m tests.benchmarks $(ARGS)
 
-stress: $(QUICK_JVM) ## Long runs: every byte of real stores damaged, crash images, kills, property tests with 5,000 examples
+stress: $(QUICK_SPARK) ## Long runs: every byte of real stores damaged, crash images, kills, property tests with 5,000 examples
 	@$(WITH_JAVA) HYPOTHESIS_PROFILE=stress $(PYTHON) -m pytest -m "stress or hypothesis" --timeout=3600 $(ARGS)
 
 format: $(DEV_READY) ## Let ruff fix and format everything
@@ -71,7 +71,7 @@ $(DEV_READY): pyproject.toml | $(PYTHON)
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(DEMO_READY) $@
 
-$(QUICK_JVM): $(DEV_READY) tests/support/quick_jvm.py
-	@echo "Archiving the classes that Spark loads, which makes the tests' JVMs start faster"
-	@$(WITH_JAVA) $(PYTHON) -m tests.support.quick_jvm
+$(QUICK_SPARK): $(DEV_READY) tests/support/quick_spark.py
+	@echo "Preparing a Spark that starts faster, for the tests alone"
+	@$(WITH_JAVA) $(PYTHON) -m tests.support.quick_spark
 	@touch $@

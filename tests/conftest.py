@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import golden
 from tests.support.local_spark import QUICK_SPARK, start_spark
-from tests.support.quick_jvm import make_jvms_quick
+from tests.support.quick_spark import make_spark_quick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ __all__: list[str] = []
 os.environ["TZ"] = "UTC"
 time.tzset()
 
-make_jvms_quick()
+make_spark_quick()
 
 # The default profile is the same on every run, so that a failure in CI is a failure here; `make stress` explores.
 _QUIET = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
