@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from commitlog.errors import CommitLogError
@@ -62,14 +62,13 @@ class StoreSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Names as the columns have them, in camel case."""
-        plain = {_camel(name): value for name, value in asdict(self).items() if name != "queues"}
+        plain = {_camel(name): value for name, value in vars(self).items() if name != "queues"}
         plain["topics"] = [
             {
                 "topic": topic,
                 "system": is_system_topic(topic),
                 "queues": [
-                    {_camel(name): value for name, value in asdict(queue).items() if name != "topic"}
-                    for queue in queues
+                    {_camel(name): value for name, value in vars(queue).items() if name != "topic"} for queue in queues
                 ],
             }
             for topic, queues in self.by_topic().items()
@@ -77,6 +76,7 @@ class StoreSummary:
         return plain
 
 
+@cache
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(part.title() for part in rest)
@@ -91,10 +91,7 @@ def summarize(reader: StoreReader, *, with_sizes: bool) -> StoreSummary:
     problems: list[str] = []
     queues: list[QueueSummary] = []
     for topic in reader.topics():
-        for queue_id in _or_problem(partial(reader.queue_ids, topic), problems) or []:
-            info = _or_problem(partial(reader.queue_info, topic, queue_id), problems)
-            if info is not None:
-                queues.append(_queue(reader, info, with_sizes=with_sizes))
+        queues += [_queue(reader, info, with_sizes=with_sizes) for info in _queue_infos(reader, topic, problems)]
     low, high = _or_problem(reader.physical_bounds, problems) or (0, 0)
     checkpoint = _or_problem(reader.checkpoint, problems)
     index = _or_problem(reader.index_files, problems) or []
@@ -108,10 +105,20 @@ def summarize(reader: StoreReader, *, with_sizes: bool) -> StoreSummary:
         disk_size=size,
         index_files=len(index),
         indexed_keys=sum(max(file.index_count - 1, 0) for file in index),
-        checkpoint={_camel(name): value for name, value in asdict(checkpoint).items()} if checkpoint else None,
+        checkpoint={_camel(name): value for name, value in vars(checkpoint).items()} if checkpoint else None,
         queues=queues,
         problems=problems,
     )
+
+
+def _queue_infos(reader: StoreReader, topic: str, problems: list[str]) -> list[QueueInfo]:
+    try:
+        return reader.queues(topic)
+    except CommitLogError:
+        # One queue that cannot be read is not to hide the others.
+        ids = _or_problem(partial(reader.queue_ids, topic), problems) or []
+        infos = [_or_problem(partial(reader.queue_info, topic, queue_id), problems) for queue_id in ids]
+        return [info for info in infos if info is not None]
 
 
 def _or_problem(get: Callable[[], T], problems: list[str]) -> T | None:

