@@ -25,7 +25,7 @@ SAYS = {
     "topic_to_parquet.py": ["Run 1: 278 rows added", "Run 2: 0 rows added", "278 different positions"],
 }
 # What an example is given here to be done sooner.
-ARGUMENTS = {"exactly_once.py": ["--kills", "1", "--rows", "6000"]}
+ARGUMENTS = {"exactly_once.py": ["--kills", "1", "--rows", "4000"]}
 WITHOUT_SPARK = {"producer_consumer.py"}
 
 
