@@ -4,8 +4,9 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 ARGS   ?=
-# Two workers, a module at a time (tests/support/two_workers.py); `make test WORKERS=0` is one process.
-WORKERS ?= 2
+# So many at once, a module at a time (tests/support/sharing_out.py); `make test WORKERS=0` is one process.
+# Two of them start Sparks and wait for them often, so a third keeps two cores busy.
+WORKERS ?= 3
 
 # The two set-ups: what the demo needs, and what development needs (which contains the first).
 DEMO_READY := $(VENV)/.installed-demo

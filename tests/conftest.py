@@ -42,8 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """``make test`` runs two workers; a bare ``pytest`` is one process, and needs no pytest-xdist."""
-    from tests.support.two_workers import ByModule
+    """``make test`` runs several workers; a bare ``pytest`` is one process, and needs no pytest-xdist."""
+    from tests.support.sharing_out import ByModule
 
     return ByModule(config, log)
 
