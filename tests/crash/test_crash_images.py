@@ -19,7 +19,7 @@ from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
 
-CHUNKS, IMAGES = 2, 32
+CHUNKS, IMAGES = 3, 32
 RECOVERIES, RECOVERY_IMAGES = 4, 10
 STRESS_CHUNKS, STRESS_IMAGES = 16, 130
 STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = 32, 30
