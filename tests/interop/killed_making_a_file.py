@@ -19,8 +19,9 @@ MESSAGES_BEFORE = 20
 SETTINGS: dict[str, object] = {
     "mapped_file_size_commit_log": 1 << 20,
     "mapped_file_size_consume_queue": 37 * 20,
-    "max_hash_slot_num": 10,
-    "max_index_num": 40,
+    "max_hash_slot_num": 500,
+    # RocketMQ names index files by the millisecond: two that it makes within one, as it recovers, are one file.
+    "max_index_num": 2_000,
 }
 
 

@@ -52,7 +52,8 @@ class Turns:
             "mapped_file_size_commit_log": self._chance.choice([128 << 10, 256 << 10, 1 << 20]),
             "mapped_file_size_consume_queue": self._chance.choice([37, 300, 2_000]) * 20,
             "max_hash_slot_num": 100,
-            "max_index_num": self._chance.choice([50, 400, 4_000]),
+            # No fewer: RocketMQ names index files by the millisecond, and two that it makes within one are one file.
+            "max_index_num": self._chance.choice([400, 1_000, 4_000]),
         }
 
     def random_turn(self) -> Turn:
