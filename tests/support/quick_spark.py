@@ -11,6 +11,7 @@ they are not, or were made with another Java or Spark, all is loaded as ever. Be
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -52,8 +53,12 @@ def prepare() -> None:
     make_spark_quick()
     unfinished = _ARCHIVE.with_suffix(".unfinished")
     os.environ[_JAVA_OPTIONS] += f" {_SILENT} -XX:ArchiveClassesAtExit={unfinished}"
-    with tempfile.TemporaryDirectory() as directory:
-        _use_spark(Path(directory))
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            _use_spark(Path(directory))
+    except Exception:
+        shutil.rmtree(_HOME)  # nobody is to start what does not start here
+        raise
     if unfinished.exists():
         unfinished.rename(_ARCHIVE)
 
