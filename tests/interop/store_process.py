@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import subprocess
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.support.quick_spark import JAVA_OPTIONS
 from tests.support.source_tree import PROJECT
 
 __all__ = ["Json", "StoreProcess", "StoreProcessFailed"]
@@ -39,9 +41,12 @@ class StoreProcess:
         self.path = path
         self._log = log
         self._log_start = log.stat().st_size if log.exists() else 0
+        # RocketMQ's JVM is given its own, and would say in its log that it found these.
+        environment = {name: value for name, value in os.environ.items() if name != JAVA_OPTIONS}
+        pipe = subprocess.PIPE
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, text=True, cwd=PROJECT
+                command, stdin=pipe, stdout=pipe, stderr=output, text=True, cwd=PROJECT, env=environment
             )
         self._ended = False
         self._replies: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -19,12 +19,12 @@ from pathlib import Path
 from tests.support.golden import ROCKETMQ_533, copy_golden
 from tests.support.local_spark import QUICK_SPARK, start_spark
 
-__all__ = ["make_spark_quick", "prepare"]
+__all__ = ["JAVA_OPTIONS", "make_spark_quick", "prepare"]
 
 _HOME = Path(sys.prefix, "spark-home")
 _ARCHIVE = Path(sys.prefix, "spark.jsa")
 # Read by the java launcher itself, so by whatever starts one.
-_JAVA_OPTIONS = "JDK_JAVA_OPTIONS"
+JAVA_OPTIONS = "JDKJAVA_OPTIONS"
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # An archive that does not fit is passed over; what Java says of that would be among a program's output.
 _SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -32,9 +32,9 @@ _SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off
 
 def make_spark_quick() -> None:
     """Whatever Spark this process and its children start from now on."""
-    os.environ[_JAVA_OPTIONS] = _QUICK_JVM
+    os.environ[JAVA_OPTIONS] = _QUICK_JVM
     if _ARCHIVE.exists():
-        os.environ[_JAVA_OPTIONS] += f" {_SILENT} -XX:SharedArchiveFile={_ARCHIVE}"
+        os.environ[JAVA_OPTIONS] += f" {_SILENT} -XX:SharedArchiveFile={_ARCHIVE}"
     if _HOME.exists():
         os.environ["SPARK_HOME"] = str(_HOME)
 
@@ -52,7 +52,7 @@ def prepare() -> None:
     _ARCHIVE.unlink(missing_ok=True)
     make_spark_quick()
     unfinished = _ARCHIVE.with_suffix(".unfinished")
-    os.environ[_JAVA_OPTIONS] += f" {_SILENT} -XX:ArchiveClassesAtExit={unfinished}"
+    os.environ[JAVA_OPTIONS] += f" {_SILENT} -XX:ArchiveClassesAtExit={unfinished}"
     try:
         with tempfile.TemporaryDirectory() as directory:
             _use_spark(Path(directory))
