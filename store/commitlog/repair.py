@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import DamagedLog, InvalidValue
+from commitlog.errors import CommitLogError, DamagedLog, InvalidValue
 from commitlog.log.log_cut import LostMessages, cut_log, messages_from
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.recovery import Progress
@@ -70,5 +70,10 @@ def repair_store(
         lost = messages_from(directory, damage.cut_at)
         kept_in = None if cut_at is None else cut_log(directory, cut_at)
     if kept_in is not None:
-        open_and_close()
+        try:
+            open_and_close()
+        except CommitLogError as error:
+            done = f"Before this, the log was cut at physical offset {cut_at}; what was cut off is in {kept_in}."
+            error.args = (f"{error} {done}", *error.args[1:])
+            raise
     return RepairReport(path=where, damage=damage, lost=lost, kept_in=kept_in)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from commitlog import FlushDiskType, MessageStore, repair_store
 from commitlog.cli.app import app
-from commitlog.errors import DiskFull, InvalidValue, StoreLocked, StoreNotFound
+from commitlog.errors import DiskFull, InvalidValue, StoreIOError, StoreLocked, StoreNotFound
 from commitlog.files import disk
 from tests.crash.batch_workloads import commit
 from tests.crash.stored_messages import Stored, check_store, log_records
@@ -181,6 +181,28 @@ def test_without_space_for_what_is_cut_off_nothing_is_cut(memory: Path, monkeypa
     assert files_below(store / "commitlog") == log
     assert files_below(store / "repair") == {}
     assert repair_store(store, config=CONFIG, cut_at=bad.physical_offset).kept_in is not None
+
+
+def test_a_store_that_fails_to_open_behind_a_cut_says_what_was_done(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = memory / "store"
+    _, bad = damaged_store(store)
+    kept_in = store / "repair" / f"{bad.physical_offset:020d}"
+    real = disk.sync
+
+    def fail(descriptor: int) -> None:
+        if kept_in.exists() and "/consumequeue/" in disk_path(descriptor):
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "sync", fail)
+        with pytest.raises(StoreIOError, match="Input/output error") as caught:
+            repair_store(store, config=CONFIG, cut_at=bad.physical_offset)
+    assert f"cut at physical offset {bad.physical_offset}; what was cut off is in {kept_in}" in str(caught.value)
+    MessageStore.open(store, CONFIG).close()
+    assert_clean(store)
 
 
 def disk_path(descriptor: int) -> str:

@@ -125,17 +125,22 @@ class WritableMappedFile(MappedFile):
             with self._opening:
                 if self._descriptor == _UNOPENED:
                     try:
-                        descriptor = disk.open_for_writing(self.path)
+                        self._descriptor = self._open_same()
                     except OSError as error:
                         raise StoreIOError("open", path=self.path, cause=error) from error
-                    if disk.identity(descriptor) != self.identity:
-                        disk.close(descriptor)
-                        cause = OSError(errno.ESTALE, "another file has taken its place, or it has another size")
-                        raise StoreIOError("open", path=self.path, cause=cause)
-                    self._descriptor = descriptor
                     if self.on_opened is not None:
                         self.on_opened(self)
         return self._descriptor
+
+    def _open_same(self) -> int:
+        descriptor = disk.open_for_writing(self.path)
+        try:
+            if disk.identity(descriptor) != self.identity:
+                raise OSError(errno.ESTALE, "another file has taken its place, or it has another size")
+        except OSError:
+            disk.close(descriptor)
+            raise
+        return descriptor
 
     @property
     def is_open(self) -> bool:
