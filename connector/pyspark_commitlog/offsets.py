@@ -109,8 +109,9 @@ def _flat(part: str, nested: object, convert: Callable[[object], _V | None]) -> 
 
 
 def _count(raw: object) -> int | None:
-    good = isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < 2**63
-    return raw if good else None  # type: ignore[return-value]
+    if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < 2**63:
+        return raw
+    return None
 
 
 def _fence(raw: object) -> Fence | None:

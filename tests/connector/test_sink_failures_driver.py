@@ -24,7 +24,7 @@ __all__: list[str] = []
 OPERATIONS = 58
 OPERATIONS_BEHIND_A_CRASH = 76
 # Of these, the default run takes one in so many.
-STEP = 10
+STEP = 8
 
 
 def die_at_points(query: Query, step: int, kind: str) -> None:

@@ -15,7 +15,7 @@ from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.paths import COMMIT_LOG, is_system_topic
 from commitlog.reader import QueueInfo, StoreReader
 
-__all__ = ["QueueSummary", "StoreSummary", "summarize"]
+__all__ = ["QueueSummary", "StoreSummary", "camel_members", "summarize"]
 
 T = TypeVar("T")
 
@@ -62,18 +62,21 @@ class StoreSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Names as the columns have them, in camel case."""
-        plain = {_camel(name): value for name, value in vars(self).items() if name != "queues"}
+        plain = camel_members(self, without="queues")
         plain["topics"] = [
             {
                 "topic": topic,
                 "system": is_system_topic(topic),
-                "queues": [
-                    {_camel(name): value for name, value in vars(queue).items() if name != "topic"} for queue in queues
-                ],
+                "queues": [camel_members(queue, without="topic") for queue in queues],
             }
             for topic, queues in self.by_topic().items()
         ]
         return plain
+
+
+def camel_members(record: object, *, without: str = "") -> dict[str, Any]:
+    """The fields of a dataclass under the names that JSON gives them."""
+    return {_camel(name): value for name, value in vars(record).items() if name != without}
 
 
 @cache
@@ -105,7 +108,7 @@ def summarize(reader: StoreReader, *, with_sizes: bool) -> StoreSummary:
         disk_size=size,
         index_files=len(index),
         indexed_keys=sum(max(file.index_count - 1, 0) for file in index),
-        checkpoint={_camel(name): value for name, value in vars(checkpoint).items()} if checkpoint else None,
+        checkpoint=camel_members(checkpoint) if checkpoint else None,
         queues=queues,
         problems=problems,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from commitlog.cli.render import json_text, printable_text, uncut_console
+from commitlog.cli.summary import camel_members
 from commitlog.log.verification import VerificationReport
 
 __all__ = ["print_report"]
@@ -64,7 +64,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _to_json(report: VerificationReport) -> dict[str, Any]:
-    findings = [{_camel(name): value for name, value in asdict(one).items()} for one in report.findings]
+    findings = [camel_members(one) for one in report.findings]
     return {
         "path": report.path,
         "aborted": report.aborted,
@@ -75,8 +75,3 @@ def _to_json(report: VerificationReport) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "findings": findings,
     }
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.title() for part in rest)
