@@ -24,7 +24,7 @@ __all__ = ["JAVA_OPTIONS", "make_spark_quick", "prepare"]
 _HOME = Path(sys.prefix, "spark-home")
 _ARCHIVE = Path(sys.prefix, "spark.jsa")
 # Read by the java launcher itself, so by whatever starts one.
-JAVA_OPTIONS = "JDKJAVA_OPTIONS"
+JAVA_OPTIONS = "JDK_JAVA_OPTIONS"
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # An archive that does not fit is passed over; what Java says of that would be among a program's output.
 _SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -61,6 +61,8 @@ def prepare() -> None:
         raise
     if unfinished.exists():
         unfinished.rename(_ARCHIVE)
+    else:
+        sys.stderr.write("Java made no archive of classes; every Spark of the tests loads them anew\n")
 
 
 def _use_spark(directory: Path) -> None:
