@@ -106,7 +106,7 @@ def staged_checksum(scan: RecordScan, checksum: int, first: int = 0, stop: int |
             host_flags=hosts,
             queue_offsets=nothing,
             physical_offsets=nothing,
-            store_timestamps=nothing,
+            store_timestamps=0,
         )
     return crc32(data.data, checksum)
 

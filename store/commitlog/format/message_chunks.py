@@ -16,11 +16,13 @@ __all__ = ["message_chunks"]
 # Rows and bytes of one chunk: its bytes stay in the processor's cache from one step to the next.
 _CHUNK_ROWS = 16_384
 _CHUNK_SIZE = 16 << 20
+# The columns whose values may be of any size.
+_SIZED = frozenset({"body", "value", "properties", "keys", "tags", "shardingKey"})
 
 
 def message_chunks(table: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Slices of at most so many rows and bytes of body (or of one row), each with its first row's number."""
-    ends = np.cumsum(_body_sizes(table))
+    """Slices of at most so many rows and bytes (or of one row), each with its first row's number."""
+    ends = np.cumsum(_row_sizes(table))
     first = done = 0
     while first < table.num_rows:
         stop = int(np.searchsorted(ends, done + _CHUNK_SIZE, side="right"))
@@ -33,17 +35,29 @@ def message_chunks(table: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
         done = int(ends[stop - 1])
 
 
-def _body_sizes(table: Rows) -> Int64Array:
-    """Bytes of every row's body, 0 for null."""
-    column = table.column("body" if "body" in table.schema.names else "value")
-    kind = column.type
+def _row_sizes(table: Rows) -> Int64Array:
+    """Bytes of every row's body and properties, 0 for null."""
+    sizes = np.zeros(table.num_rows, np.int64)
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        if name in _SIZED:
+            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+            sizes += np.concatenate([np.zeros(0, np.int64), *map(_value_sizes, chunks)])
+    return sizes
+
+
+def _value_sizes(values: pa.Array) -> Int64Array:
+    kind = values.type
+    if pa.types.is_nested(kind):
+        # Of a slice, the offsets are its own, and what they point into is that of the whole.
+        parts = (values.keys, values.items) if pa.types.is_map(kind) else (values.values,)
+        ends = np.append(0, np.cumsum(sum(map(_value_sizes, parts))))
+        return np.asarray(np.diff(ends[values.offsets.to_numpy(zero_copy_only=False)]), np.int64)
+    if pa.types.is_null(kind):
+        return np.zeros(len(values), np.int64)
     if pa.types.is_fixed_size_binary(kind):
-        return np.full(len(column), kind.byte_width, np.int64)
-    sizes = [np.zeros(0, np.int64)]
-    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
-        if pa.types.is_dictionary(kind):
-            lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
-        else:
-            lengths = pc.binary_length(chunk)
-        sizes.append(lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
-    return np.concatenate(sizes)
+        return np.full(len(values), kind.byte_width, np.int64)
+    if pa.types.is_dictionary(kind):
+        lengths = pc.binary_length(values.dictionary).take(values.indices)
+    else:
+        lengths = pc.binary_length(values)
+    return np.asarray(lengths.fill_null(0).to_numpy(zero_copy_only=False), np.int64)

@@ -52,7 +52,6 @@ __all__ = [
     "HEADER_DTYPES",
     "HEADER_SIZE",
     "HOST_FLAGS",
-    "LATE_FIELDS",
     "MAGIC_V1",
     "MAGIC_V2",
     "MAX_TOPIC_SIZE",
@@ -108,9 +107,6 @@ _HEADER_FIELDS: tuple[tuple[str, str], ...] = (
     ("prepared_transaction_offset", ">i8"),
     ("body_length", ">i4"),
 )
-
-# What is known only under the put lock, when the record's place is decided.
-LATE_FIELDS = ("queue_offset", "physical_offset", "store_timestamp")
 
 _V6_FLAG_OF = {"born_ip": sys_flag.BORNHOST_V6_FLAG, "store_ip": sys_flag.STOREHOSTADDRESS_V6_FLAG}
 _STRUCT_CODE = {">i4": "i", ">u4": "I", ">i8": "q"}

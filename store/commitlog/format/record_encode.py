@@ -26,12 +26,12 @@ from commitlog.format.record import (
     CRC_MASK,
     HEADER_DTYPES,
     HOST_FLAGS,
-    LATE_FIELDS,
     MAGIC_V1,
     MAGIC_V2,
     MAX_TOPIC_SIZE,
     PROPERTIES_LENGTH_SIZE,
     TOPIC_LENGTH_SIZE,
+    field_offset,
 )
 
 __all__ = [
@@ -45,6 +45,9 @@ __all__ = [
 ]
 
 _BINARY = pa.large_binary()
+_OFFSETS = np.dtype([("queue_offset", ">i8"), ("physical_offset", ">i8")])
+_STORED = np.dtype(">i8")
+assert field_offset("physical_offset") == field_offset("queue_offset") + _STORED.itemsize
 
 # Bodies become Python objects in stretches of about so many bytes, which the processor's cache still holds when their
 # CRC is taken. Measured at 100 B and 1 KiB: 200 and 450 ns a body, against 310 and 495 ns with slices of a memoryview.
@@ -191,18 +194,24 @@ def patch_late_fields(
     host_flags: int,
     queue_offsets: Int64Array,
     physical_offsets: Int64Array,
-    store_timestamps: Int64Array,
+    store_timestamps: Int64Array | int,
 ) -> EncodedRecords:
-    """The records with the fields that their place decides: one scatter a field.
+    """The records with the late fields: what is known only under the put lock, when their place is decided.
 
+    ``store_timestamps`` may be one for all.
     The physical offsets are each row's own: records may be placed apart, as where a file ends between them.
     """
     data = records.data if records.data.flags.writeable else records.data.copy()
-    for name, values in zip(LATE_FIELDS, (queue_offsets, physical_offsets, store_timestamps), strict=True):
-        _scatter(data, records.starts[:-1], host_flags, name, values)
+    # The two offsets stand side by side, so one scatter writes both.
+    pairs = np.empty(len(queue_offsets), _OFFSETS)
+    pairs["queue_offset"], pairs["physical_offset"] = queue_offsets, physical_offsets
+    _scatter(data, records.starts[:-1] + field_offset("queue_offset"), pairs)
+    stored = np.asarray(store_timestamps, _STORED)
+    _scatter(data, records.starts[:-1] + field_offset("store_timestamp", host_flags), stored)
     return EncodedRecords(data, records.starts)
 
 
-def _scatter(data: ByteArray, starts: Int64Array, host_flags: int, name: str, values: npt.NDArray[np.generic]) -> None:
-    kind, at = HEADER_DTYPES[host_flags & HOST_FLAGS].fields[name][:2]  # type: ignore[index]
-    strided_view(data, kind.itemsize)[starts + at] = values.astype(kind).view(f"V{kind.itemsize}")
+def _scatter(data: ByteArray, places: Int64Array, values: npt.NDArray[np.generic]) -> None:
+    """Write the bytes of each value at its place; one value may be for all."""
+    width = values.dtype.itemsize
+    strided_view(data, width)[places] = values.view(f"V{width}")

@@ -383,6 +383,6 @@ def _placed(rows: QueuedRecords, row: int, room: int, begin: int, queue_offsets:
         host_flags=rows.host_flags,
         queue_offsets=queue_offsets[row:stop],
         physical_offsets=places,
-        store_timestamps=np.full(stop - row, now, np.int64),
+        store_timestamps=now,
     )
     return _Piece(stop, places, patched.data[first : int(starts[stop])])

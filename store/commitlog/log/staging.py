@@ -6,7 +6,7 @@
 
 Anybody may stage, on any machine that sees the store's directory, as often as he likes; only ``MessageStore`` brings
 what was staged into the log. What is left behind here is of no use to anyone, and the next commit of the same
-application removes it; what a write without a name left goes by its age (``staging_leftovers``).
+application removes it; where none comes, its age does (``staging_leftovers``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,16 @@ from commitlog.format.staged_block import (
 )
 from commitlog.paths import STAGING
 
-__all__ = ["BlockBuffers", "StagedWriter", "read_blocks", "remove_batch", "remove_files", "remove_up_to", "staged_size"]
+__all__ = [
+    "BlockBuffers",
+    "StagedWriter",
+    "read_blocks",
+    "remove_application",
+    "remove_batch",
+    "remove_files",
+    "remove_up_to",
+    "staged_size",
+]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 _TRIES = 5
@@ -248,13 +257,21 @@ def remove_batch(store_path: str, batch: BatchId) -> None:
 
 def remove_up_to(store_path: str, batch: BatchId) -> None:
     """Remove what is staged for an application's versions up to this one: all of it is committed or given up."""
-    directory = os.path.join(STAGING, _directory_name(batch.app_id))
+    _remove_versions(store_path, os.path.join(STAGING, _directory_name(batch.app_id)), batch.version)
+
+
+def remove_application(store_path: str, name: str) -> None:
+    """Remove what is staged in the directory ``name`` of the staging area, which is an application's."""
+    _remove_versions(store_path, os.path.join(STAGING, name), None)
+
+
+def _remove_versions(store_path: str, directory: str, last: int | None) -> None:
     try:
         names = disk.list_names(os.path.join(store_path, directory))
     except (OSError, StoreAccessDenied):
         return
     for name in names:
-        if name.isascii() and name.isdigit() and int(name) <= batch.version:
+        if name.isascii() and name.isdigit() and (last is None or int(name) <= last):
             _remove_version(store_path, os.path.join(directory, name))
     _remove_empty(store_path, directory)
 

@@ -1,35 +1,32 @@
-"""What batch writes that nobody named left in the staging area.
+"""What was left in the staging area by applications that do not come again.
 
-What is staged for an application goes with its next commit. A write without a name is an application of its own, which
-commits once; when its driver dies before that, nobody comes who would know that it is over. So its age decides.
+What is staged for an application goes with its next commit. When its driver dies and nobody starts it again, or it was
+a write without a name, which commits once, nobody comes who would know that it is over. So its age decides.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 
-from commitlog.batch import BatchId
 from commitlog.errors import CommitLogError
 from commitlog.files import disk
-from commitlog.log.staging import remove_batch
-from commitlog.paths import STAGING, UNNAMED_WRITE_PREFIX
+from commitlog.log.staging import remove_application
+from commitlog.paths import STAGING
 
 __all__ = ["LEFT_OVER_AFTER_SECONDS", "remove_leftovers"]
 
-# Far longer than the tasks of a write leave its directory alone: seven days.
+# Far longer than the tasks of a batch leave its directory alone: seven days.
 LEFT_OVER_AFTER_SECONDS = 7 * 24 * 3600
-# The version's directory, and the files in it; what lies deeper, nobody staged.
+# The versions' directories, and the files in them; what lies deeper, nobody staged.
 _DEPTH = 2
-_UNNAMED_WRITE = re.compile(re.escape(UNNAMED_WRITE_PREFIX) + "[0-9a-f]{32}")
 
 
 def remove_leftovers(store_path: str, *, now: float) -> None:
-    """Remove what unnamed writes have staged and left alone for seven days before ``now`` (seconds since the epoch).
+    """Remove what applications have staged and left alone for seven days before ``now`` (seconds since the epoch).
 
     For the owner of the store. Nothing is raised, and what cannot be removed stays; nothing is touched through a
-    symbolic link (invariant 10). Were such a write alive after all, its commit would find ``StagingLost`` and write
+    symbolic link (invariant 10). Were such a batch to be committed after all, that would find ``StagingLost`` and write
     nothing.
     """
     staging = os.path.join(store_path, STAGING)
@@ -37,15 +34,14 @@ def remove_leftovers(store_path: str, *, now: float) -> None:
         if disk.is_symlink(staging):
             return
         for name in disk.list_names(staging):
-            if _UNNAMED_WRITE.fullmatch(name):
-                _remove_if_left(store_path, name, before=now - LEFT_OVER_AFTER_SECONDS)
+            _remove_if_left(store_path, name, before=now - LEFT_OVER_AFTER_SECONDS)
 
 
 def _remove_if_left(store_path: str, name: str, *, before: float) -> None:
     directory = os.path.join(store_path, STAGING, name)
-    with contextlib.suppress(OSError, CommitLogError):  # of one write; the others are looked at all the same
+    with contextlib.suppress(OSError, CommitLogError):  # of one application; the others are looked at all the same
         if not disk.is_symlink(directory) and _last_change(directory, _DEPTH) < before:
-            remove_batch(store_path, BatchId(name))
+            remove_application(store_path, name)
 
 
 def _last_change(directory: str, depth: int) -> float:

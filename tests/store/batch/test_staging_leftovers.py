@@ -1,4 +1,4 @@
-"""What an unnamed write leaves in the staging area when its driver dies goes by its age, and nothing else does."""
+"""What is left in the staging area by drivers that died and were not started again goes by its age."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from commitlog import BatchId
 from commitlog.errors import StagingLost, StoreAccessDenied
 from commitlog.files import disk
 from commitlog.log import staging_leftovers
-from commitlog.log.staging import StagedWriter
+from commitlog.log.staging import StagedWriter, _directory_name
 from commitlog.log.staging_leftovers import LEFT_OVER_AFTER_SECONDS, remove_leftovers
 from commitlog.paths import UNNAMED_WRITE_PREFIX
 from commitlog.stager import BatchStager
@@ -33,7 +33,7 @@ def stage(store: Path, app: str = UNNAMED, *, version: int = 0, age: float = OLD
     """A staged file, and its directories, last written then."""
     store.mkdir(exist_ok=True)
     StagedWriter(str(store), BatchId(app, version), "part")
-    (file,) = (path for path in (store / "staging" / app / str(version)).iterdir())
+    (file,) = (path for path in (store / "staging" / _directory_name(app) / str(version)).iterdir())
     for path in (file, file.parent, file.parent.parent):
         os.utime(path, (age, age))
     return file
@@ -60,20 +60,26 @@ def test_one_thing_that_was_written_lately_keeps_all_of_a_write(tmp_path: Path, 
     assert file.exists()
 
 
-@pytest.mark.parametrize(
-    ("app", "version"),
-    [
-        ("loader", 0),
-        ("write-orders", 0),
-        (UNNAMED + "0", 0),
-        (UNNAMED.upper(), 0),
-        (UNNAMED, 1),
-    ],
-)
-def test_what_a_named_application_staged_waits_for_its_next_commit(tmp_path: Path, app: str, version: int) -> None:
-    file = stage(tmp_path, app, version=version)
+@pytest.mark.parametrize("app", ["loader", "0a1b2c3d-0000-4000-8000-000000000000", "a name that is hashed"])
+def test_all_versions_of_an_application_go_together(tmp_path: Path, app: str) -> None:
+    """A query whose checkpoint is gone commits nothing any more; of one that is at work, nothing goes."""
+    stage(tmp_path, app, version=3)
+    stage(tmp_path, app, version=40)
+    late = stage(tmp_path, OTHER, version=3)
+    new = stage(tmp_path, OTHER, version=4, age=NOW - 60)
     remove_leftovers(str(tmp_path), now=NOW)
-    assert file.exists()
+    assert (left(tmp_path), late.exists(), new.exists()) == ([OTHER], True, True)
+
+
+def test_what_nobody_staged_stays(tmp_path: Path) -> None:
+    """Neither files of another hand nor directories that are no versions."""
+    file = stage(tmp_path, "loader")
+    (file.parent.parent / "notes").mkdir()
+    (tmp_path / "staging" / "README").touch()
+    for path in (tmp_path / "staging" / "README", file.parent.parent / "notes", file.parent.parent):
+        os.utime(path, (OLD, OLD))
+    remove_leftovers(str(tmp_path), now=NOW)
+    assert (left(tmp_path), file.exists()) == (["README", "loader"], False)
 
 
 def test_an_empty_directory_of_an_old_write_goes(tmp_path: Path) -> None:

@@ -286,3 +286,30 @@ def test_chunks_are_cut_by_the_bytes_of_the_bodies(monkeypatch: pytest.MonkeyPat
     for rows_of in (table, table.to_batches()[0], pa.concat_tables([table.slice(0, 2), table.slice(2)])):
         found = [(first, chunk.num_rows) for first, chunk in message_chunks.message_chunks(rows_of)]
         assert found == [(0, 3), (3, 1), (4, 2), (6, 3), (9, 1)]
+
+
+_MAPS = [{"a": "123456789"}, {"a": "1234"}, None, {"b": "12", "c": ""}, {"a": "12345"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("keys", pa.array(["1234567890", "12345", None, "12345", "123456"])),
+        ("keys", pa.array([["12345", "67890"], ["12345"], None, ["", "12345"], ["123456"]])),
+        ("properties", pa.array([one and list(one.items()) for one in _MAPS], pa.map_(pa.string(), pa.string()))),
+    ],
+    ids=["text", "lists", "maps"],
+)
+def test_chunks_are_cut_by_the_bytes_of_keys_and_properties(
+    monkeypatch: pytest.MonkeyPatch, name: str, values: pa.Array
+) -> None:
+    monkeypatch.setattr(message_chunks, "_CHUNK_SIZE", 10)
+    table = pa.table({"body": [b""] * 6, name: pa.concat_arrays([values.slice(0, 1), values])})
+    for rows_of in (table, pa.concat_tables([table.slice(0, 2), table.slice(2)])):
+        found = [(first, chunk.num_rows) for first, chunk in message_chunks.message_chunks(rows_of.slice(1))]
+        assert found == [(0, 1), (1, 3), (4, 1)]
+
+
+def test_lists_of_nulls_take_no_bytes() -> None:
+    table = pa.table({"body": [b"x"] * 2, "keys": pa.array([[None], [None]])})
+    assert [chunk.num_rows for _, chunk in message_chunks.message_chunks(table)] == [2]
