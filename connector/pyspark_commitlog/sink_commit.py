@@ -4,6 +4,7 @@ or removed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -16,6 +17,8 @@ from pyspark_commitlog.write_options import SinkOptions
 
 __all__ = ["commit_staged", "prepare_store", "remove_staged", "staged_rows"]
 
+_logger = logging.getLogger(__name__)
+
 
 def prepare_store(options: SinkOptions) -> None:
     """Make the store if there is none yet, so that tasks can stage in it. ``StoreOpenError`` for what is no store.
@@ -26,6 +29,8 @@ def prepare_store(options: SinkOptions) -> None:
         StoreReader.open(options.path).close()
     except (StoreNotFound, NotAStore):
         _open(options).close()  # which refuses a directory that holds something else
+        # It is what was asked for, or a path mistyped, or a disk that is not mounted.
+        _logger.warning("There was no store in %s, so a new one was made.", options.path)
 
 
 def staged_rows(messages: Iterable[WriterCommitMessage | None]) -> list[StagedRows]:

@@ -17,7 +17,7 @@ from tests.support.local_spark import PROJECT, make_java_available
 
 __all__: list[str] = []
 
-# What ``pip install pyspark[connect]`` brings beside what is needed anyway.
+# What ``pip install pyspark[connect]`` brings beside what is needed anyway; ``make`` installs it.
 CONNECT = ("grpc", "grpc_status", "google.rpc", "pandas", "zstandard")
 
 
@@ -47,7 +47,7 @@ libraries:
       include: transformations/**
 """
 
-pytestmark = [pytest.mark.spark, pytest.mark.stress, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 def run(*command: str, where: Path = PROJECT) -> None:
@@ -84,13 +84,14 @@ def test_batches_streams_and_for_each_batch_through_connect(tmp_path: Path) -> N
     (tmp_path / "input").mkdir()
     for name in "abc":
         (tmp_path / "input" / f"{name}.txt").write_text(f"{name}1\n{name}2\n")
-    run(sys.executable, "-m", "tests.connector.sink_failure_connect_client", str(tmp_path))
+    run(sys.executable, "-m", "tests.connector.sink_connect_client", str(tmp_path))
     lines = ["a1", "a2", "b1", "b2", "c1", "c2"]
     for name, wanted in (("batch", list("01234")), ("stream", lines), ("each", lines)):
         check(tmp_path / name, wanted)
     check_last_batch(tmp_path / "stream", 2)
 
 
+@pytest.mark.stress
 @pytest.mark.skipif(not all(map(is_there, (*CONNECT, "yaml"))), reason="needs pyspark[pipelines]")
 def test_a_flow_of_a_pipeline_writes_each_row_once(tmp_path: Path) -> None:
     """Run twice: the second run goes on where the first one ended."""

@@ -1,6 +1,6 @@
 """A client of Spark Connect, with a server of its own on this machine.
 
-    python -m tests.connector.sink_failure_connect_client BASE
+    python -m tests.connector.sink_connect_client BASE
 
 It writes ``BASE/batch``, ``BASE/stream`` and ``BASE/each``, the last two from the text files in ``BASE/input``.
 """
