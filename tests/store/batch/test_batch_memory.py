@@ -1,0 +1,14 @@
+"""Memory for a batch is bounded by chunks, not by the batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.programs import run_program
+
+__all__: list[str] = []
+
+
+def test_a_batch_larger_than_memory_is_staged_and_committed(tmp_path: Path) -> None:
+    done = run_program("-m", "tests.store.batch.stage_in_little_memory", tmp_path / "store", timeout=100)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
