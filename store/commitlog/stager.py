@@ -14,6 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog.batch import BatchId, StagedFile, TopicUse
@@ -151,10 +152,13 @@ class BatchStager:
             unique_keys=unique_keys(self._key_prefix, self._partition, self._rows, chunk.num_rows),
             compression=self._compression,
         )
-        refusals = encoded.refusals + _rows_of_no_producer(columns)
+        refusals = [
+            *encoded.refusals,
+            *_rows_of_no_producer(columns),
+            *_rows_too_long(encoded, columns, queue_ids, self._largest_record),
+        ]
         if refusals:
             raise self._refused(min(refusals, key=lambda refusal: refusal.row))
-        self._refuse_too_long(encoded)
         self._note_uses(columns, counts)
         self._rows += chunk.num_rows
         return encoded
@@ -168,18 +172,6 @@ class BatchStager:
             spread_over = counts[name] if ids.min() < 0 else 0
             use = TopicUse(name, spread_over, int(ids.max()) + 1, is_new=name not in self._known)
             self._uses[name] = use.joined(self._uses.get(name, use))
-
-    def _refuse_too_long(self, encoded: EncodedMessages) -> None:
-        too_long = np.flatnonzero(encoded.records.sizes > self._largest_record)
-        if len(too_long):
-            row = int(too_long[0])
-            topic, queue_id = encoded.topics[encoded.topic_codes[row]], int(encoded.queue_ids[row])
-            raise PutRefused(
-                RefusalKind.MESSAGE_ILLEGAL.value,
-                f"Message in row {self._rows + row} of partition {self._partition} (topic {topic!r}, queue "
-                f"{queue_id}): its record takes {int(encoded.records.sizes[row])} bytes, a CommitLog file of the store "
-                f"has room for {self._largest_record}. Nothing of this batch is in the store.",
-            )
 
     def _refused(self, refusal: Refusal) -> PutRefused:
         place = f"row {self._rows + refusal.row} of partition {self._partition}"
@@ -198,3 +190,20 @@ def _rows_of_no_producer(columns: QueueColumns) -> list[Refusal]:
             why = f"its topic is one that RocketMQ writes itself and takes from no producer: {hint}"
             found.append(Refusal(int(rows[0]), RefusalKind.MESSAGE_ILLEGAL, f"topic {name!r}", why))
     return found
+
+
+def _rows_too_long(
+    encoded: EncodedMessages, columns: QueueColumns, queue_ids: npt.NDArray[np.int32], largest: int
+) -> list[Refusal]:
+    """The first row whose record no file of the store has room for."""
+    too_long = np.flatnonzero(encoded.records.sizes > largest)
+    if not len(too_long):
+        return []
+    record = int(too_long[0])
+    row = int(encoded.rows[record])
+    why = (
+        f"its record takes {int(encoded.records.sizes[record])} bytes, a CommitLog file of the store has room for "
+        f"{largest}: compress the bodies, or begin a store with larger files (mappedFileSizeCommitLog)"
+    )
+    context = f"topic {columns.topics[columns.topic_codes[row]]!r}, queue {queue_ids[row]}"
+    return [Refusal(row, RefusalKind.MESSAGE_ILLEGAL, context, why)]

@@ -17,7 +17,7 @@ __all__ = ["message_chunks"]
 _CHUNK_ROWS = 16_384
 _CHUNK_SIZE = 16 << 20
 # The columns whose values may be of any size.
-_SIZED = frozenset({"body", "value", "properties", "keys", "tags", "shardingKey"})
+_SIZED = frozenset({"body", "value", "properties", "keys", "key", "tags", "shardingKey"})
 
 
 def message_chunks(table: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:

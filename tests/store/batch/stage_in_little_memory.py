@@ -1,6 +1,8 @@
-"""Stage and commit a batch far larger than the memory for it: ``python -m tests.store.batch.stage_in_little_memory DIR``.
+"""Stage and commit a batch that has more bytes than there is memory.
 
-Prints one line, ``fine``, or fails with a ``MemoryError``.
+    python -m tests.store.batch.stage_in_little_memory DIR
+
+It prints one line, ``fine``, or fails with a ``MemoryError``.
 """
 
 from __future__ import annotations

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from commitlog import BatchId, StagedFile
-from commitlog.errors import CorruptStaging, InvalidValue, StagingLost, StoreIOError
+from commitlog.errors import CorruptStaging, InvalidValue, PutRefused, StagingLost, StoreIOError
 from commitlog.log.staging import StagedWriter, remove_batch, remove_files, remove_up_to
+from commitlog.stager import BatchStager
 from tests.store.batch.batches import bodies, commit, expected, table
 from tests.store.owner.owned_store import open_store
 
@@ -100,3 +102,17 @@ def test_empty_directories_behind_a_symbolic_link_stay(tmp_path: Path) -> None:
     remove_up_to(str(tmp_path / "store"), BatchId("loader", 2))
     remove_files(str(tmp_path / "store"), [StagedFile("staging/loader/1/rows", 1, 1, 0)])
     assert (outside / "loader" / "1").is_dir()
+
+
+@pytest.mark.parametrize("delay_level", [0, 3])
+def test_the_first_row_that_the_store_does_not_take_is_told_whatever_is_wrong_with_it(
+    tmp_path: Path, delay_level: int
+) -> None:
+    """A record that is too long is told with its own topic and queue, also where the schedule's would hold it."""
+    bodies = [b"", b"x" * 1000, b""]
+    rows = pa.table({"body": bodies, "queueId": [0, 2, -1], "delayLevel": [0, delay_level, 0]})
+    told = r"row 2 of partition 0 \(topic 'orders', queue 2\): its record takes 1\d\d\d bytes"
+    with BatchStager(tmp_path, BatchId("loader"), queue_counts={}, topic="orders", largest_record=500) as stager:
+        stager.put(rows.slice(0, 1))
+        with pytest.raises(PutRefused, match=told):
+            stager.put(rows)
