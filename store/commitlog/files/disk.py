@@ -72,8 +72,7 @@ __all__ = [
 # What can be written: anything that lays its bytes open. (numpy's arrays do; their type says so from Python 3.12 on.)
 Bytes: TypeAlias = Any
 
-# The unit of st_blocks, whatever the file system's own is.
-_STAT_BLOCK_SIZE = 512
+_STAT_BLOCK_SIZE = 512  # the unit of st_blocks, whatever the file system's own is
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,20 +335,21 @@ def is_symlink(path: str) -> bool:
     return os.path.islink(path)
 
 
-def data_extents(descriptor: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """The stretches of ``[start, stop)`` that may hold something: holes of the file are left out."""
-    at = start
-    while at < stop:
-        try:
-            first = os.lseek(descriptor, at, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # no more data up to the end
-                return
+def data_extents(descriptor: int, start: int, stop: int) -> list[tuple[int, int]]:
+    """The stretches of ``[start, stop)`` that are no holes of the file, all of them before one is read.
+
+    Allocated space that was never written counts as data once the kernel has read it ahead: who asked again behind
+    each stretch would chase that through the whole file.
+    """
+    at, extents = start, []
+    try:
+        while at < stop and (first := os.lseek(descriptor, at, os.SEEK_DATA)) < stop:
+            at = min(os.lseek(descriptor, first, os.SEEK_HOLE), stop)
+            extents.append((first, at))
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # no more data up to the end
             raise
-        if first >= stop:
-            return
-        at = min(os.lseek(descriptor, first, os.SEEK_HOLE), stop)
-        yield max(first, start), at
+    return extents
 
 
 def map_for_writing(descriptor: int, size: int) -> mmap.mmap:

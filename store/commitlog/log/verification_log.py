@@ -39,11 +39,11 @@ def usual_size(sizes: list[int]) -> int:
     return Counter(sizes).most_common(1)[0][0] if sizes else 0
 
 
-def _data_extents(path: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+def _data_extents(path: str, start: int, stop: int) -> list[tuple[int, int]]:
     """The stretches of ``[start, stop)`` of a file that are no holes."""
     descriptor = disk.open_file(path)
     try:
-        yield from disk.data_extents(descriptor, start, min(stop, disk.size_of(descriptor)))
+        return disk.data_extents(descriptor, start, min(stop, disk.size_of(descriptor)))
     finally:
         disk.close(descriptor)
 

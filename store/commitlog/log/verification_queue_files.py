@@ -137,7 +137,7 @@ class UnitFiles:
             except FileNotFoundError:
                 continue
             try:
-                extents = list(disk.data_extents(descriptor, start - file.base, stop - file.base))
+                extents = disk.data_extents(descriptor, start - file.base, stop - file.base)
             finally:
                 disk.close(descriptor)
             for first, last in extents:

@@ -54,6 +54,21 @@ def test_a_new_file_has_its_space(tmp_path: Path) -> None:
     assert found.st_mode & 0o777 == 0o600
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the cache cannot be emptied here")
+def test_space_that_was_never_written_is_not_read(tmp_path: Path) -> None:
+    """Reading brings pages behind into the kernel's cache, where they look as if they had been written."""
+    path = tmp_path / "file"
+    make_file(str(path), 64 << 20)
+    with path.open("r+b", buffering=0) as file:
+        file.write(b"x" * 100)
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        found = 0
+        for start, stop in disk.data_extents(file.fileno(), 0, 64 << 20):
+            found += len(os.pread(file.fileno(), stop - start, start))
+        assert 100 <= found <= 8 << 20
+
+
 def test_a_warm_file_has_been_written_to_its_end(tmp_path: Path) -> None:
     make_file(str(tmp_path / "file"), 3 << 20, warm=True)
     assert (tmp_path / "file").read_bytes() == bytes(3 << 20)
