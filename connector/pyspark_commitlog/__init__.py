@@ -33,10 +33,14 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """``read``, ``readStream``, ``write`` and ``writeStream`` with ``.format("commitlog")``; see docs/connector.md."""
+    """``read``, ``readStream``, ``write`` and ``writeStream`` with ``.format("commitlog")``; see docs/connector.md.
+
+    Spark makes one for each read or write, with the options in ``self.options``, and calls the method that it needs.
+    """
 
     @classmethod
     def name(cls) -> str:
+        """What ``.format(...)`` and ``USING`` call it."""
         return "commitlog"
 
     def schema(self) -> StructType:
@@ -47,6 +51,11 @@ class DefaultSource(DataSource):
         return default_schema(parse_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read of these columns.
+
+        ``OptionError``; ``SchemaError`` for columns that the source does not give, or gives with another type. The
+        store itself is looked at when Spark asks for the partitions.
+        """
         from pyspark_commitlog.batch_source import CommitLogBatchReader
         from pyspark_commitlog.options import parse_batch_options
         from pyspark_commitlog.schema import check_schema
@@ -54,6 +63,7 @@ class DefaultSource(DataSource):
         return CommitLogBatchReader(parse_batch_options(self.options), check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming read of these columns. The errors are those of ``reader``; each trigger looks at the store."""
         from pyspark_commitlog.options import parse_stream_options
         from pyspark_commitlog.schema import check_schema
         from pyspark_commitlog.stream_source import CommitLogStreamReader
@@ -61,6 +71,11 @@ class DefaultSource(DataSource):
         return CommitLogStreamReader(parse_stream_options(self.options), check_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write of rows with these columns. The store is made where there is none.
+
+        ``OptionError``, also for every mode but ``append``; ``SchemaError``; ``StoreOpenError`` for a path that is no
+        store, or a store that cannot be opened; ``StoreIOError``, ``CorruptConfig``.
+        """
         from pyspark_commitlog.sink import CommitLogBatchWriter, refuse_overwrite
         from pyspark_commitlog.sink_columns import check_sink_schema
         from pyspark_commitlog.write_options import parse_batch_write_options
@@ -70,6 +85,7 @@ class DefaultSource(DataSource):
         return CommitLogBatchWriter(options, check_sink_schema(schema, topic=options.topic))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """The write of a streaming query's next micro-batch. The errors are those of ``writer``."""
         from pyspark_commitlog.sink import CommitLogStreamWriter, refuse_overwrite
         from pyspark_commitlog.sink_columns import check_sink_schema
         from pyspark_commitlog.write_options import parse_stream_write_options

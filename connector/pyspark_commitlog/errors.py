@@ -5,7 +5,7 @@
     commitlog.errors.CommitLogError
     └── ConnectorError
         ├── OptionError         an option that is unknown, missing, or has a value that cannot be right
-        ├── SchemaError         a column of the user's schema that the source cannot give
+        ├── SchemaError         a column that the source cannot give, or that the sink cannot write
         ├── OffsetFormatError   a checkpointed offset that this version cannot read
         ├── DataLossError       messages that were to be read are gone: retention, a deleted queue, a missing file
         └── TailLostError       a queue ends before what was read from it, or holds other messages there
@@ -26,11 +26,14 @@ __all__ = [
 
 
 class ConnectorError(CommitLogError):
-    """The base of the connector's errors."""
+    """The base of the connector's errors; itself where Spark does not give a task or a commit what it needs."""
 
 
 class OptionError(ConnectorError, ValueError):
-    """An option of the source is unknown, missing, or has a value that cannot be right."""
+    """An option of a read or a write is unknown, missing, or has a value that cannot be right; or so a write's mode.
+
+    ``option`` is its name, ``value`` the text that was given, None where there is none.
+    """
 
     def __init__(self, message: str, *, option: str, value: str | None = None) -> None:
         super().__init__(message)
@@ -39,7 +42,10 @@ class OptionError(ConnectorError, ValueError):
 
 
 class SchemaError(ConnectorError, ValueError):
-    """The schema given by the user asks for something that the source does not have."""
+    """The schema of a read asks for what the source does not have, or a frame has columns that cannot be written.
+
+    ``column`` is the one in question; None when it is about all of them.
+    """
 
     def __init__(self, message: str, *, column: str | None = None) -> None:
         super().__init__(message)

@@ -120,6 +120,13 @@ class CommitLogStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if None in messages:
+            # Of trigger(continuous=...), which calls no writer of Python's and yet commits: the rows would be lost.
+            raise ConnectorError(
+                f"Batch {batchId} is to be committed without what its tasks wrote: Spark does not ask a Python sink to "
+                "write under trigger(continuous=...). Use trigger(processingTime=...) or trigger(availableNow=True). "
+                "Nothing was written."
+            )
         staged = staged_rows(messages)
         if not any(message.staged for message in staged):
             return

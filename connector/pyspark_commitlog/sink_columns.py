@@ -76,6 +76,8 @@ SINK_COLUMNS: tuple[str, ...] = tuple(_KINDS)
 
 _ALIASES = {"value": "body", "key": "keys"}
 _SPELLING = {name.lower(): name for name in (*SINK_COLUMNS, *_ALIASES)}
+# Columns of Kafka's sink and source that a message has under another name.
+_KAFKAS = {"headers": "properties", "partition": "queueId", "timestamp": "bornTimestamp"}
 # What the source gives and the sink cannot take: the store or its host decides these.
 _READ_ONLY = {name.lower(): name for name in ALL_COLUMNS if name.lower() not in _SPELLING}
 
@@ -133,7 +135,12 @@ def check_sink_schema(schema: StructType, *, topic: str | None) -> SinkColumns:
 
 
 def _how_to_cast(name: str, field: StructField) -> str:
-    """How to make a time of what times are often kept in, since a cast of a number takes it for seconds."""
+    """How to make a text of bytes, as Kafka's keys are, and a time of what times are often kept in.
+
+    A cast of a number to a time would take it for seconds.
+    """
+    if _KINDS[name].takes(StringType()) and isinstance(field.dataType, BinaryType):
+        return f", as cast({field.name} as string) makes of UTF-8 bytes"
     if name != "bornTimestamp":
         return ""
     if isinstance(field.dataType, LongType):
@@ -146,9 +153,12 @@ def _how_to_cast(name: str, field: StructField) -> str:
 def _known_column(name: str) -> str:
     known = _SPELLING.get(name.lower())
     if known is None:
+        kafkas = _KAFKAS.get(name.lower())
+        hint = did_you_mean(name, _SPELLING)
+        if kafkas is not None:
+            hint = f" What Kafka calls so is {kafkas} here, {_KINDS[kafkas].names}."
         raise SchemaError(
-            f"Unknown column {name!r}.{did_you_mean(name, _SPELLING)} The columns of a message are: "
-            f"{', '.join(_SPELLING.values())}.",
+            f"Unknown column {name!r}.{hint} The columns of a message are: {', '.join(_SPELLING.values())}.",
             column=name,
         )
     return _ALIASES.get(known, known)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from commitlog import BatchId, StagedFile
-from commitlog.errors import PutRefused, StoreIOError, StoreNotFound
+from commitlog.errors import StoreIOError, StoreNotFound
 from commitlog.stager import BatchStager
 from pyspark_commitlog.sink_columns import SinkColumns
 from pyspark_commitlog.write_options import SinkOptions
@@ -67,8 +67,6 @@ class StageTask:
                 for rows in batches:
                     stager.put(self.columns.rename(rows))
                 return stager.finish()
-        except PutRefused as refusal:
-            raise PutRefused(refusal.status, _with_option(refusal.reason)) from refusal
         except StoreIOError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -78,9 +76,3 @@ class StageTask:
                 "Nothing was written.",
                 path=self.options.path,
             ) from error
-
-
-def _with_option(reason: str) -> str:
-    """The limit by the name of the option that sets it, and Spark's word for what is not there."""
-    reason = reason.replace("(max_message_size)", "(option maxMessageSize)", 1)
-    return reason.replace("Nothing of this batch is", "Nothing of this write is")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
+
+from commitlog.format.columns import nearest_name
 
 __all__ = ["did_you_mean"]
-
-_LEAST_SIMILAR = 0.5
 
 
 def did_you_mean(name: str, known: Mapping[str, str]) -> str:
@@ -15,5 +14,5 @@ def did_you_mean(name: str, known: Mapping[str, str]) -> str:
 
     ``known`` are the names in lower case and as they are written.
     """
-    near = get_close_matches(name.lower(), known, n=1, cutoff=_LEAST_SIMILAR)
-    return f" Did you mean {known[near[0]]}?" if near else ""
+    near = nearest_name(name, known.values())
+    return f" Did you mean {near}?" if near else ""

@@ -6,11 +6,11 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from commitlog import BatchId, BodyCompression, CompressionType, FlushDiskType, MessageStoreConfig
 from commitlog.errors import InvalidValue
-from commitlog.paths import validate_new_topic
+from commitlog.paths import MOST_QUEUES, validate_new_topic
 from commitlog.stager import NO_PRODUCERS_TOPICS
 from pyspark_commitlog import option_values as values
 from pyspark_commitlog.errors import OptionError
@@ -25,7 +25,6 @@ _COMPRESSIONS = {
     "lz4": CompressionType.LZ4,
     "zstd": CompressionType.ZSTD,
 }
-_MAX_QUEUES = 1 << 16
 _LONGEST_LOCK_TIMEOUT_S = 86_400.0
 
 
@@ -91,8 +90,8 @@ def _parse_topic(option: str, value: str) -> str:
 
 def _parse_queues(option: str, value: str) -> int:
     number = values.parse_positive(option, value)
-    if number > _MAX_QUEUES:
-        values.refuse(option, value, f"a number of queues from 1 to {_MAX_QUEUES}")
+    if number > MOST_QUEUES:
+        values.refuse(option, value, f"a number of queues from 1 to {MOST_QUEUES}")
     return number
 
 
@@ -253,9 +252,28 @@ def _parse(options: Mapping[str, str]) -> SinkOptions:
     try:
         _ = parsed.store_config
     except InvalidValue as error:
-        name = next((option.name for option in WRITE_OPTIONS if option.field in str(error)), "path")
-        raise OptionError(f"Option {name} cannot be: {error}", option=name, value=given.get(name)) from error
+        _refuse_settings(error, given)
     return parsed
+
+
+def _refuse_settings(error: InvalidValue, given: Mapping[str, str]) -> NoReturn:
+    """What the store says of its settings, in the words of the options that they were given by."""
+    texts = {
+        option.name: str(given.get(option.name, option.default))
+        for option in WRITE_OPTIONS
+        if option.field in error.settings
+    }
+    if not texts:
+        raise error
+    names, plural = " and ".join(texts), len(texts) > 1
+    option = next((name for name in texts if name in given), next(iter(texts)))
+    unit = "" if plural else f" {_BY_LOWER_NAME[option.lower()].unit}"
+    raise OptionError(
+        f"Option{'s' if plural else ''} {names} {'are' if plural else 'is'} {' and '.join(map(repr, texts.values()))}; "
+        f"expected {error.expected}{unit}.",
+        option=option,
+        value=texts[option],
+    ) from error
 
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:

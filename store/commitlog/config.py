@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 
 from commitlog.errors import InvalidValue
+from commitlog.paths import MOST_QUEUES
 
 __all__ = ["LARGEST_BODY", "FlushDiskType", "MessageStoreConfig", "parse_delay_levels"]
 
@@ -24,8 +25,6 @@ _MAX_INT = 2**31 - 1
 _LARGEST_FILE = _MAX_INT
 # An index file: what its header takes, a slot, and a place for an entry.
 _INDEX_HEADER_SIZE, _INDEX_SLOT_SIZE, _INDEX_ENTRY_SIZE = 40, 4, 20
-# As many as ``create_topic`` takes: each queue is a directory.
-_MOST_QUEUE_NUMS = 65_536
 # A hundred years: a time of delivery is still one that every system can show.
 _LONGEST_DELAY_MS = 36_500 * 86_400_000
 # What a record takes at most beside its body fits 128 KiB: header, a topic and properties of 32,767 bytes each.
@@ -43,7 +42,8 @@ class FlushDiskType(enum.Enum):
 class MessageStoreConfig:
     """Settings of a ``MessageStore``. Intervals and timeouts are milliseconds, sizes are bytes, pages are 4 KiB.
 
-    Numbers are at most 2**31 - 1, as in RocketMQ; ``InvalidValue`` names the setting, its value and its range.
+    Numbers are at most 2**31 - 1, as in RocketMQ; ``InvalidValue`` names the setting, its value and its range, in its
+    text and as ``settings`` and ``expected``.
 
     File sizes matter for a new store only: an existing one goes on with the sizes its files have.
     """
@@ -120,21 +120,24 @@ class MessageStoreConfig:
         self._require_ranges()
         self._require_index_fits()
         if self.mapped_file_size_consume_queue % _UNIT_SIZE:
-            raise InvalidValue(
-                f"mapped_file_size_consume_queue is a multiple of {_UNIT_SIZE}, "
-                f"not {self.mapped_file_size_consume_queue}."
+            raise _bad_setting(
+                "mapped_file_size_consume_queue", f"a multiple of {_UNIT_SIZE}", self.mapped_file_size_consume_queue
             )
         try:
             if "%" in self.broker_ip:  # a zone, which no message id has room for
                 raise ValueError(self.broker_ip)
             ipaddress.ip_address(self.broker_ip)
         except ValueError as error:
-            raise InvalidValue(f"broker_ip is an IPv4 or IPv6 address, not {self.broker_ip!r}.") from error
+            raise _bad_setting("broker_ip", "an IPv4 or IPv6 address", repr(self.broker_ip)) from error
         if self.transient_store_pool_enable and self.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            raise InvalidValue("transient_store_pool_enable works with ASYNC_FLUSH only.")
-        if not 0.0 < self.disk_space_warning_level_ratio <= 1.0:
             raise InvalidValue(
-                f"disk_space_warning_level_ratio is above 0 and at most 1: {self.disk_space_warning_level_ratio}."
+                "transient_store_pool_enable works with ASYNC_FLUSH only.",
+                settings=("transient_store_pool_enable", "flush_disk_type"),
+                expected="ASYNC_FLUSH with the pool",
+            )
+        if not 0.0 < self.disk_space_warning_level_ratio <= 1.0:
+            raise _bad_setting(
+                "disk_space_warning_level_ratio", "above 0 and at most 1", self.disk_space_warning_level_ratio
             )
         parse_delay_levels(self.message_delay_level)
 
@@ -143,7 +146,7 @@ class MessageStoreConfig:
             value, kind = getattr(self, setting.name), type(setting.default)
             takes = (int, float) if kind is float else kind
             if not isinstance(value, takes) or (isinstance(value, bool) and kind is not bool):
-                raise InvalidValue(f"{setting.name} is of type {kind.__name__}, not {value!r}.")
+                raise _bad_setting(setting.name, f"of type {kind.__name__}", repr(value))
 
     def _require_ranges(self) -> None:
         for setting in fields(self):
@@ -151,15 +154,17 @@ class MessageStoreConfig:
                 low, high = _RANGES.get(setting.name, (0, _MAX_INT))
                 value = getattr(self, setting.name)
                 if not low <= value <= high:
-                    raise InvalidValue(f"{setting.name} is {low} to {high}, not {value}.")
+                    raise _bad_setting(setting.name, f"{low} to {high}", value)
 
     def _require_index_fits(self) -> None:
         slots, entries = self.max_hash_slot_num, self.max_index_num
         size = _INDEX_HEADER_SIZE + slots * _INDEX_SLOT_SIZE + entries * _INDEX_ENTRY_SIZE
         if size > _LARGEST_FILE:
+            expected = f"an index file of at most {_LARGEST_FILE} bytes"
             raise InvalidValue(
-                f"max_hash_slot_num and max_index_num make an index file of at most {_LARGEST_FILE} bytes, "
-                f"not {size} as {slots} and {entries} do."
+                f"max_hash_slot_num and max_index_num make {expected}, not {size} as {slots} and {entries} do.",
+                settings=("max_hash_slot_num", "max_index_num"),
+                expected=expected,
             )
 
     @property
@@ -179,6 +184,10 @@ class MessageStoreConfig:
         return cls(**settings)  # type: ignore[arg-type]
 
 
+def _bad_setting(setting: str, expected: str, found: object) -> InvalidValue:
+    return InvalidValue(f"{setting} is {expected}, not {found}.", settings=(setting,), expected=expected)
+
+
 # Settings whose range is not 0 to 2**31 - 1.
 _RANGES = {
     "mapped_file_size_commit_log": (4 * _KIB, _LARGEST_FILE),
@@ -191,7 +200,7 @@ _RANGES = {
     "flush_interval_consume_queue": (1, _MAX_INT),
     "max_message_size": (1, LARGEST_BODY),
     "put_message_timeout": (1, _MAX_INT),
-    "default_topic_queue_nums": (1, _MOST_QUEUE_NUMS),
+    "default_topic_queue_nums": (1, MOST_QUEUES),
     "listen_port": (0, 65_535),
     "file_reserved_time": (1, _MAX_INT),
 }
@@ -207,13 +216,21 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     for part in text.split():
         match = _LEVEL.fullmatch(part)
         if match is None:
-            raise InvalidValue(
-                f"A level of message_delay_level is a number of up to 18 digits and s, m, h or d: {part[:40]!r}."
-            )
+            raise _no_level("a number of up to 18 digits and s, m, h or d", part)
         delay = int(match[1]) * _UNIT_MS[match[2]]
         if delay > _LONGEST_DELAY_MS:
-            raise InvalidValue(f"A level of message_delay_level is 0s to 36500d, not {part!r}.")
+            raise _no_level("0s to 36500d", part)
         levels.append(delay)
     if not levels:
-        raise InvalidValue("message_delay_level names no level.")
+        raise InvalidValue(
+            "message_delay_level names no level.", settings=("message_delay_level",), expected="at least one level"
+        )
     return tuple(levels)
+
+
+def _no_level(expected: str, found: str) -> InvalidValue:
+    return InvalidValue(
+        f"A level of message_delay_level is {expected}, not {found[:40]!r}.",
+        settings=("message_delay_level",),
+        expected=f"levels of {expected}",
+    )

@@ -255,7 +255,16 @@ class ReaderClosed(CommitLogError):
 
 
 class InvalidValue(CommitLogError, ValueError):
-    """An argument that no store could satisfy: an ill-formed message id, a negative offset, an unknown column."""
+    """An argument that no store could satisfy: an ill-formed message id, a negative offset, an unknown column.
+
+    ``settings`` names those of ``MessageStoreConfig`` that it is about, and ``expected`` says what they may be, for
+    callers whose users know them by other names; both are empty for all other arguments.
+    """
+
+    def __init__(self, message: str, *, settings: tuple[str, ...] = (), expected: str = "") -> None:
+        super().__init__(message)
+        self.settings = settings
+        self.expected = expected
 
 
 class StoreClosed(CommitLogError):

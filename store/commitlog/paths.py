@@ -41,6 +41,7 @@ __all__ = [
     "INDEX",
     "LOCK",
     "MAX_QUEUE_ID",
+    "MOST_QUEUES",
     "REPAIR",
     "RETRY_TOPIC_PREFIX",
     "STAGING",
@@ -89,6 +90,8 @@ BACKUP_SUFFIX = ".bak"
 
 # Queue ids, which name directories, are 32-bit integers.
 MAX_QUEUE_ID = 2**31 - 1
+# How many queues a topic gets at most. Far more than anybody has; each is a directory.
+MOST_QUEUES = 65_536
 
 _FILE_NAME_DIGITS = 20
 _MAX_OFFSET = 2**63 - 1

@@ -87,7 +87,7 @@ def test_what_can_be_written(ddl: str, names: tuple[str, ...]) -> None:
         ("body binary; key array<int>", "key", "ARRAY<INT>", "STRING or ARRAY<STRING>"),
         ("body binary; properties map<string,int>", "properties", "MAP<STRING,INT>", "MAP<STRING,STRING>"),
         ("body binary; bornTimestamp boolean", "bornTimestamp", "BOOLEAN", "TIMESTAMP"),
-        ("body binary; topic binary", "topic", "BINARY", "STRING"),
+        ("body binary; tags boolean", "tags", "BOOLEAN", "STRING"),
     ],
 )
 def test_a_wrong_type_is_named_with_what_was_expected(ddl: str, column: str, found: str, expected: str) -> None:
@@ -108,6 +108,25 @@ def test_a_time_of_another_type_is_refused_with_what_makes_a_timestamp_of_it(kin
     said = refused(f"body binary; BORNTIMESTAMP {kind}")
     assert "expected TIMESTAMP, as " in said
     assert told in said
+
+
+@pytest.mark.parametrize("column", ["key", "KEYS", "tags", "topic", "shardingKey"])
+def test_bytes_for_a_text_are_refused_with_the_cast_that_helps(column: str) -> None:
+    """Kafka's keys are BINARY, in its sink and in what its source gives."""
+    assert refused(f"body binary; {column} binary").endswith(f", as cast({column} as string) makes of UTF-8 bytes.")
+
+
+@pytest.mark.parametrize(
+    ("kafkas", "here"),
+    [
+        ("headers", "properties here, MAP<STRING,STRING>."),
+        ("partition", "queueId here, INT"),
+        ("Timestamp", "bornTimestamp here, TIMESTAMP."),
+    ],
+)
+def test_kafkas_columns_are_told_by_their_names_here(kafkas: str, here: str) -> None:
+    said = refused(f"value binary; {kafkas} string")
+    assert said.startswith(f"Unknown column '{kafkas}'. What Kafka calls so is {here}")
 
 
 def test_an_unknown_column_gets_the_nearest_known_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -112,19 +113,29 @@ def test_what_spark_says_of_the_query_is_kept() -> None:
         ("bodyCompression", "gzip", "none, zlib, lz4, zstd"),
         ("compressOver", "-1", "64m"),
         ("txnAppId", " ", "not empty"),
-        ("txnAppId", "x" * 1025, "1,024"),
+        ("txnAppId", "x" * 1025, "1025 bytes, at most 1024"),
         ("txnVersion", "-1", "whole number"),
         ("txnVersion", str(2**63), "whole number"),
-        ("maxMessageSize", "3g", "max_message_size"),
-        ("mappedFileSizeConsumeQueue", "4001", "multiple of 20"),
-        ("mappedFileSizeCommitLog", "1", "mapped_file_size_commit_log"),
+        ("maxMessageSize", "3g", "Option maxMessageSize is '3g'; expected 1 to 2147352575 bytes."),
+        ("mappedFileSizeConsumeQueue", "4001", "is '4001'; expected a multiple of 20 bytes."),
+        ("mappedFileSizeCommitLog", "1", "is '1'; expected 4096 to 2147483647 bytes."),
+        ("maxIndexNum", "1", "is '1'; expected 2 to 2147483647 entries."),
+        (
+            "maxHashSlotNum",
+            "500000000",
+            "Options maxHashSlotNum and maxIndexNum are '500000000' and '20000000'; expected an index file of at most",
+        ),
         ("messageIndexEnable", "yes", "true or false"),
     ],
 )
 def test_bad_values_say_what_was_expected(name: str, value: str, expected: str) -> None:
-    said = refused(parse_batch_write_options, **{"txnAppId": "a", "txnVersion": "1"} | {name: value})
+    with pytest.raises(OptionError) as caught:
+        parse_batch_write_options(GOOD | {"txnAppId": "a", "txnVersion": "1"} | {name: value})
+    said = str(caught.value)
     assert name in said
-    assert expected.replace("1,024", "1024") in said.replace("1,024", "1024")
+    assert expected in said
+    assert not re.search("[a-z]_[a-z]", said), "the store's names for its settings are not the user's"
+    assert (caught.value.option, caught.value.value) == (name, value)
 
 
 def test_a_missing_path() -> None:

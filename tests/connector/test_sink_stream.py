@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.connector.sink_failure_query import wait_for
 from tests.connector.sink_helpers import SMALL, append, bodies, messages, rows_of, staged_files, stream_to
 from tests.connector.spark_helpers import stream
 from tests.support.clean_store import assert_clean
@@ -170,3 +172,17 @@ def test_what_cannot_be_fails_before_the_first_row(
         query.awaitTermination(90)
     assert said in str(caught.value)
     assert not (tmp_path / "store").exists()
+
+
+def test_a_continuous_trigger_loses_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark calls no writer of Python's under it, and still has each epoch committed."""
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 100).load().selectExpr("string(value) as body")
+    writer = rows.writeStream.format("commitlog").options(**SMALL).option("checkpointLocation", str(tmp_path / "state"))
+    query = writer.trigger(continuous="200 milliseconds").start(str(tmp_path / "store"))
+    try:
+        wait_for(lambda: len(list((tmp_path / "state" / "offsets").glob("[0-9]*"))) > 1)
+        time.sleep(1)  # commits would follow at once
+    finally:
+        query.stop()
+    assert not list((tmp_path / "state" / "commits").glob("[0-9]*"))
+    assert bodies(tmp_path / "store") == []

@@ -181,10 +181,10 @@ NOT_UTF8 = pa.array([b"\xff"]).view(pa.string())
     ("column", "bad", "said"),
     [
         ("body", pa.array([None], pa.binary()), "its body is null"),
-        ("body", pa.array([b"x" * 1025]), "1025 bytes, the limit (option maxMessageSize) is 1024"),
+        ("body", pa.array([b"x" * 1025]), "1025 bytes, the limit (maxMessageSize) is 1024"),
         ("topic", pa.array(["no topic"]), "'no topic'"),
         ("queueId", pa.array([-1], pa.int32()), "queueId is -1"),
-        ("tags", NOT_UTF8, "TAGS is no UTF-8"),
+        ("tags", NOT_UTF8, "its column tags is no UTF-8"),
         ("properties", pa.array([[("REAL_TOPIC", "x")]], KIND), "REAL_TOPIC"),
         ("properties", pa.array([[("a", "x" * 40_000)]], KIND), "the limit is 32767"),
         ("delayLevel", pa.array([-5], pa.int32()), "delayLevel is -5"),
@@ -202,7 +202,7 @@ def test_a_row_that_no_store_takes_fails_the_task_and_leaves_no_file(
         one.stage([first, wrong, first], BATCH, 7, 0)
     assert "row 3 of partition 7" in str(caught.value)
     assert said in str(caught.value)
-    assert "Nothing of this write is in the store" in str(caught.value)
+    assert "Nothing of this batch is in the store" in str(caught.value)
     assert not staged_files(store)
 
 

@@ -1,4 +1,7 @@
-"""The quick starts in README.md run as they stand, on a golden store in place of the path they name."""
+"""The quick starts in README.md run as they stand, on a golden store in place of the path they name.
+
+Of the connector's guide, whose programs need what a reader has, the Python is compiled.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,13 @@ __all__: list[str] = []
 
 STORE_PATH = "/var/lib/rocketmq/store"
 CHECKPOINT_PATH = "/tmp/orders-checkpoint"
+WRITTEN_STORE_PATH = "/data/paid-orders-store"
+WRITTEN_CHECKPOINT_PATH = "/tmp/paid-orders-checkpoint"
+GUIDE = PROJECT / "docs" / "connector.md"
+
+
+def blocks_of(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def python_blocks() -> dict[str, str]:
@@ -25,8 +35,8 @@ def python_blocks() -> dict[str, str]:
     sections = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
     found = {}
     for heading, section in zip(sections[1::2], sections[2::2], strict=True):
-        if block := re.search(r"^```python\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL):
-            found[heading] = block[1]
+        if blocks := blocks_of(section):
+            (found[heading],) = blocks
     return found
 
 
@@ -63,10 +73,25 @@ def test_quick_start_for_writing(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_quick_start_for_spark(golden_533: Path, tmp_path: Path) -> None:
+def test_quick_starts_for_spark(golden_533: Path, tmp_path: Path) -> None:
+    """Reading and writing in one process: the second one goes on with the frame of the first, as a reader would."""
     make_java_available()
-    program = python_blocks()["Quick start: Spark"]
-    forever = "query.awaitTermination()"
-    assert forever in program
-    printed = run(program.replace(forever, "query.processAllAvailable()\nquery.stop()"), golden_533, tmp_path)
+    blocks = python_blocks()
+    reading, writing = blocks["Quick start: Spark"], blocks["Quick start: writing from Spark"]
+    forever, until_done = "query.awaitTermination()", "query.processAllAvailable()\nquery.stop()\n"
+    assert forever in reading
+    written = tmp_path / "written"
+    for path in (WRITTEN_STORE_PATH, WRITTEN_CHECKPOINT_PATH):
+        assert path in writing
+    writing = writing.replace(WRITTEN_STORE_PATH, str(written))
+    writing = writing.replace(WRITTEN_CHECKPOINT_PATH, str(tmp_path / "written-checkpoint"))
+    printed = run(reading.replace(forever, until_done) + writing + until_done, golden_533, tmp_path)
     assert re.search(r"^\| *orders\|", printed, flags=re.MULTILINE), printed
+    with StoreReader.open(golden_533) as source, StoreReader.open(written) as copy:
+        rows = sum(queue.max_offset - queue.min_offset for queue in source.queues("orders"))
+        assert sum(queue.max_offset for queue in copy.queues("paid-orders")) == rows > 0
+
+
+@pytest.mark.parametrize("number", range(len(blocks_of(GUIDE.read_text(encoding="utf-8")))))
+def test_the_python_of_the_guide_is_python(number: int) -> None:
+    compile(blocks_of(GUIDE.read_text(encoding="utf-8"))[number], f"{GUIDE.name}, block {number}", "exec")

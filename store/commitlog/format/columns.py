@@ -6,7 +6,7 @@ Spark gets the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 import pyarrow as pa
@@ -21,7 +21,11 @@ __all__ = [
     "PROPERTIES_COLUMN",
     "arrow_schema",
     "column_type",
+    "nearest_name",
 ]
+
+# How much a name must be like a known one to be told as what was meant: 0 to 1.
+_LEAST_SIMILAR = 0.5
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -59,9 +63,16 @@ def column_type(name: str) -> pa.DataType:
     try:
         return COLUMN_TYPES[name]
     except KeyError:
-        near = get_close_matches(name, ALL_COLUMNS, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        near = nearest_name(name, ALL_COLUMNS)
+        hint = f" Did you mean {near!r}?" if near else ""
         raise InvalidValue(f"Unknown column {name!r}.{hint} The columns are: {', '.join(ALL_COLUMNS)}.") from None
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like one that is not known, whatever their case; None when none is near."""
+    spelled = {one.lower(): one for one in known}
+    near = get_close_matches(name.lower(), spelled, n=1, cutoff=_LEAST_SIMILAR)
+    return spelled[near[0]] if near else None
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:

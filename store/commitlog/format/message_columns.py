@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -33,6 +32,7 @@ import pyarrow.compute as pc
 
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import BoolArray, Int64Array
+from commitlog.format.columns import nearest_name
 from commitlog.format.message_properties import (
     PropertyMap,
     blank_to_null,
@@ -61,6 +61,8 @@ Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 
 _MAX_INT = 2**31 - 1
 _ALIASES = {"value": "body", "key": "keys"}
+# The properties of text that have a column.
+_COLUMN_OF = {KEYS: "keys", SHARDING_KEY: "shardingKey", TAGS: "tags"}
 # Milliseconds in a unit, or units in a millisecond when that is negative.
 _MS_OF_UNIT = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}
 
@@ -144,8 +146,8 @@ def check_message_schema(schema: pa.Schema, *, topic: str | None) -> None:
 
 def _unknown(name: str) -> str:
     known = (*MESSAGE_COLUMNS, *_ALIASES)
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest_name(name, known)
+    hint = f" Did you mean {near!r}?" if near else ""
     return f"Unknown column {name!r}.{hint} The columns of a message are: {', '.join(known)}."
 
 
@@ -222,8 +224,9 @@ def message_columns(
     texts = {KEYS: keys, SHARDING_KEY: _text(table, "shardingKey"), TAGS: _text(table, "tags")}
     for name, text in texts.items():
         if text is not None:
-            refusals.add(separator_rows(text), _holds_separator(name))
-            refusals.add(illegible_rows(text), f"its {name} is no UTF-8 text".format)
+            column = f"its column {_spelling(table, _COLUMN_OF[name])}"
+            refusals.add(separator_rows(text), f"{column} holds '\\x01' or '\\x02', which separate properties".format)
+            refusals.add(illegible_rows(text), f"{column} is no UTF-8 text".format)
     own = {name: _first_given(text, properties.own.get(name)) for name, text in texts.items()}
     return MessageColumns(
         bodies=bodies,
@@ -317,7 +320,7 @@ def _refuse_bodies(bodies: pa.LargeBinaryArray, limits: MessageLimits, refusals:
         refusals.add(bodies.is_null().to_numpy(zero_copy_only=False), lambda _: "its body is null")
     sizes, most = np.diff(binary_parts(bodies)[0]), limits.max_message_size
     refusals.add(
-        sizes > most, lambda row: f"its body has {int(sizes[row])} bytes, the limit (max_message_size) is {most}"
+        sizes > most, lambda row: f"its body has {int(sizes[row])} bytes, the limit (maxMessageSize) is {most}"
     )
 
 
@@ -388,10 +391,6 @@ def _keys(column: pa.Array | None, refusals: Refusals) -> pa.LargeBinaryArray | 
     if column is None:
         return None
     return join_keys(column, refusals.add) if _is_list(column.type) else blank_to_null(column)
-
-
-def _holds_separator(name: str) -> Callable[[int], str]:
-    return lambda _: f"its {name} holds '\\x01' or '\\x02', which separate properties"
 
 
 def _first_given(column: pa.LargeBinaryArray | None, other: pa.LargeBinaryArray | None) -> pa.LargeBinaryArray | None:

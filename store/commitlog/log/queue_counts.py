@@ -11,12 +11,10 @@ from functools import lru_cache
 
 from commitlog.errors import StoreIOError
 from commitlog.files import disk
-from commitlog.log.topic_config import parse_topic_config, spread_over
+from commitlog.log.topic_config import LARGEST_CONFIG, parse_topic_config, spread_over
 from commitlog.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, TOPICS_CONFIG, parse_file_name
 
 __all__ = ["file_size_of", "queue_counts"]
-
-_LARGEST_CONFIG = 256 << 20
 
 
 def queue_counts(path: str, topic: str | None, default: int) -> dict[str, int]:
@@ -67,4 +65,4 @@ def _listed(path: str) -> dict[str, int]:
 @lru_cache(maxsize=8)
 def _parsed(file: str, signature: tuple[int, ...]) -> dict[str, int]:  # noqa: ARG001  # a changed file is another one
     """Batches are planned one after the other, so the list is parsed when it changed and not each time."""
-    return parse_topic_config(disk.read_file(file, _LARGEST_CONFIG), file)
+    return parse_topic_config(disk.read_file(file, LARGEST_CONFIG), file)

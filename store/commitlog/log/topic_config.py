@@ -30,16 +30,15 @@ from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, PutRefused,
 from commitlog.files import disk
 from commitlog.files.whole_file import replace_file
 from commitlog.message import PutMessageStatus
-from commitlog.paths import BACKUP_SUFFIX, CONFIG, TOPICS_CONFIG, validate_new_topic
+from commitlog.paths import BACKUP_SUFFIX, CONFIG, MOST_QUEUES, TOPICS_CONFIG, validate_new_topic
 
-__all__ = ["TopicConfig", "parse_topic_config", "spread_over"]
+__all__ = ["LARGEST_CONFIG", "TopicConfig", "parse_topic_config", "spread_over"]
 
-_LARGEST_CONFIG = 256 << 20
+# Bytes of a list that is still read; far beyond what a broker ever writes.
+LARGEST_CONFIG = 256 << 20
 _MAX_INT = 2**31 - 1
 # What RocketMQ gives a topic that does not say, to write to and to read.
 _DEFAULT_QUEUE_NUMS = 16
-# Far more than anybody has; each queue is a directory.
-_MOST_QUEUE_NUMS = 65_536
 _READ_AND_WRITE = 6
 _MAX_LONG = 2**63 - 1
 # A text, or an integer that is the name of a member: fastjson leaves the quotes off.
@@ -52,7 +51,7 @@ def spread_over(present: int, default: int) -> int:
     All of them, and at least the default. Where one message names a queue beyond what a topic can have, that says
     nothing of how many there are: it is the default.
     """
-    return default if present > _MOST_QUEUE_NUMS else max(default, present)
+    return default if present > MOST_QUEUES else max(default, present)
 
 
 class TopicConfig:
@@ -124,7 +123,7 @@ class TopicConfig:
         changed = {}
         for use in uses:
             # An id that no topic can have says nothing of where consumers are to look.
-            readable = use.named_queues if use.named_queues <= _MOST_QUEUE_NUMS else 0
+            readable = use.named_queues if use.named_queues <= MOST_QUEUES else 0
             if use.topic in listed:
                 _refuse_fewer_queues(use, listed[use.topic], self.path)
                 if readable > _read_queue_nums(use.topic, table[use.topic], self.path):
@@ -143,12 +142,12 @@ class TopicConfig:
     def _read(self) -> bytes:
         """The file's bytes. ``FileNotFoundError``."""
         try:
-            return disk.read_file(self.path, _LARGEST_CONFIG)
+            return disk.read_file(self.path, LARGEST_CONFIG)
         except FileNotFoundError:
             raise
         except OSError as error:
             if error.errno == errno.EFBIG:
-                raise _corrupt(self.path, 0, f"at most {_LARGEST_CONFIG} bytes", "more") from error
+                raise _corrupt(self.path, 0, f"at most {LARGEST_CONFIG} bytes", "more") from error
             raise StoreIOError("read", path=self.path, cause=error) from error
 
     def _refresh(self) -> None:
@@ -213,8 +212,8 @@ def _number(topic: str, entry: dict[str, Any], name: str, path: str) -> int:
 
 def _check_new_topic(topic: str, queue_nums: int) -> None:
     validate_new_topic(topic)
-    if not 1 <= queue_nums <= _MOST_QUEUE_NUMS:
-        raise InvalidValue(f"A topic has 1 to {_MOST_QUEUE_NUMS} queues, not {queue_nums}: {topic!r}.")
+    if not 1 <= queue_nums <= MOST_QUEUES:
+        raise InvalidValue(f"A topic has 1 to {MOST_QUEUES} queues, not {queue_nums}: {topic!r}.")
 
 
 def _refuse_fewer_queues(use: TopicUse, listed: int, path: str) -> None:

@@ -22,6 +22,7 @@ from commitlog.format.dispatch_request import DispatchRequests, QueueUnits, unit
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.log.light_queues import first_light_offset, places_of, taken_rows
 from commitlog.log.store_directory import check_topic_kind
+from commitlog.log.topic_config import LARGEST_CONFIG
 from commitlog.log.verification_findings import FINDINGS_PER_FILE, Finding, Findings, Lost, Severity
 from commitlog.log.verification_log import LogCheck, usual_size
 from commitlog.log.verification_queue_files import UnitFiles, queue_directories
@@ -35,7 +36,6 @@ _CHUNK = 1 << 18
 _HIGHEST_OFFSET = (2**63 - 1) // UNIT_SIZE - 1
 # Tags codes up to this one are addresses in consumequeue_ext, not hash codes.
 _LAST_EXT_ADDRESS = -(2**31) - 1
-_LARGEST_CONFIG = 256 << 20
 
 
 @dataclass
@@ -241,7 +241,7 @@ class QueueCheck:
         """Whether the broker's own list of topics is there and does not name it."""
         path = os.path.join(self._store, CONFIG, TOPICS_CONFIG)
         try:
-            table = json.loads(disk.read_file(path, _LARGEST_CONFIG)).get("topicConfigTable")
+            table = json.loads(disk.read_file(path, LARGEST_CONFIG)).get("topicConfigTable")
         except (OSError, ValueError, AttributeError):
             return False
         return isinstance(table, dict) and topic not in table

@@ -39,6 +39,8 @@ def _every_error() -> list[CommitLogError]:
             made.append(kind("What happened", path="/p"))
         elif kind is errors.BatchConflict:
             made.append(kind("What happened", app_id="a", version=1, committed=2))
+        elif kind is errors.InvalidValue:
+            made.append(kind("What happened", settings=("a_setting",), expected="1 to 2"))
         elif kind is errors.PutRefused:
             made.append(kind("MESSAGE_ILLEGAL", "The body is too large."))
         else:

@@ -73,7 +73,7 @@ def test_the_limit_is_that_of_the_body_as_given() -> None:
     packing = BodyCompression(CompressionType.ZSTD, 100)
     encoded = encode(table, compression=packing, limits=MessageLimits(max_message_size=5000))
     assert encoded.rows.tolist() == [0]
-    assert "5001 bytes, the limit (max_message_size) is 5000" in encoded.refusals[0].reason
+    assert "5001 bytes, the limit (maxMessageSize) is 5000" in encoded.refusals[0].reason
 
 
 def test_the_other_bits_of_the_flag_stay() -> None:
