@@ -194,7 +194,7 @@ class PutMessageService:
         if len(message.body) > self._largest_body:
             reason = (
                 f"The body has {len(message.body)} bytes, at most {self._largest_body} are taken "
-                f"(max_message_size; topic {message.topic!r}, queue {message.queue_id})."
+                f"(maxMessageSize; topic {message.topic!r}, queue {message.queue_id})."
             )
         elif not 0 <= message.queue_id <= MAX_QUEUE_ID:
             reason = f"A queue id is 0 to {MAX_QUEUE_ID}, not {message.queue_id}."
