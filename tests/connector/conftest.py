@@ -10,6 +10,7 @@ import pytest
 
 from tests.connector.sink_failure_output import Input
 from tests.connector.sink_failure_query import Query, register
+from tests.connector.sink_failure_reader import ReadingQuery
 from tests.connector.sized_store import NewStore, SizedStore
 
 if TYPE_CHECKING:
@@ -35,7 +36,27 @@ def new_store(tmp_path: Path) -> Iterator[NewStore]:
 
 
 @pytest.fixture
-def query(spark: SparkSession, tmp_path: Path) -> Query:
-    """A query into a new store, whose input the test decides."""
+def source(tmp_path: Path) -> Input:
+    """The input of ``query``."""
+    return Input(tmp_path / "input")
+
+
+@pytest.fixture
+def unread_query(spark: SparkSession, tmp_path: Path, source: Input) -> Query:
+    """A query into a new store, which it makes itself."""
     register(spark)
-    return Query(spark, tmp_path, Input(tmp_path / "input"))
+    return Query(spark, tmp_path, source)
+
+
+@pytest.fixture
+def reading(unread_query: Query, tmp_path: Path) -> Iterator[ReadingQuery]:
+    """A second query, which reads the output from before the first batch to behind the test's end."""
+    unread_query.make_store()
+    with ReadingQuery(unread_query.spark, tmp_path, unread_query.store, unread_query.source) as reader:
+        yield reader
+
+
+@pytest.fixture
+def query(unread_query: Query, reading: ReadingQuery) -> Query:
+    """A query into a new store, whose input the test decides; another query reads all the time."""
+    return unread_query

@@ -16,6 +16,7 @@ from commitlog import StoreReader
 from tests.connector.sink_failure_driver import QUICK_DRIVER
 from tests.connector.sink_failure_output import Input, Watcher, check_output
 from tests.connector.sink_failure_query import Query, register
+from tests.connector.sink_failure_reader import ReadingQuery
 from tests.connector.sink_helpers import staged_files
 from tests.support.local_spark import start_spark
 
@@ -34,7 +35,8 @@ def main(base: str, mount: str) -> None:
     source.extra_rows = 9_000
     query = Query(spark, Path(base), source, Path(mount, "store"))
     source.add()
-    with Watcher(query.store, source):
+    query.make_store()
+    with Watcher(query.store, source), ReadingQuery(spark, Path(base), query.store, source):
         query.run_well()
         with StoreReader.open(query.store) as reader:
             size = reader.physical_bounds()[1]

@@ -32,15 +32,18 @@ _POLL_INTERVAL_S = 0.001
 
 
 class Input:
-    """A directory of directories, each a batch: two text files, so that it is written by two tasks."""
+    """A directory of directories, each a batch: ``parts`` text files, so that it is written by as many tasks."""
 
-    def __init__(self, path: Path, name: str = "m", queues: Sequence[int] = (0, 1, 2, 3)) -> None:
+    def __init__(self, path: Path, name: str = "m", queues: Sequence[int] = (0, 1, 2, 3), parts: int = 2) -> None:
         self.path = path
         self.name = name
         self.queues = tuple(queues)
+        self.parts = parts
         self.count = 0
         # How many more rows each batch has.
         self.extra_rows = 0
+        # What each body ends with.
+        self.padding = ""
         # Which of the rows, by body and queue, the query writes.
         self.lets_through: Callable[[str, int], bool] = lambda *_: True
         # The batches as a query took them, when that is not the order in which they were added.
@@ -51,25 +54,33 @@ class Input:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The input as a stream: columns body and queueId."""
-        lines = spark.readStream.option("maxFilesPerTrigger", 2).text(str(self.path / "[0-9]*"))
+        lines = spark.readStream.option("maxFilesPerTrigger", self.parts).text(str(self.path / "[0-9]*"))
+        return self._columns(lines)
+
+    def all_frame(self, spark: SparkSession) -> DataFrame:
+        """All batches that are there, to be written at once."""
+        return self._columns(spark.read.text(str(self.path / "[0-9]*")))
+
+    def _columns(self, lines: DataFrame) -> DataFrame:
         return lines.selectExpr("split(value, ' ')[0] as body", "cast(split(value, ' ')[1] as int) as queueId")
 
     def rows(self, batch: int) -> list[tuple[str, int]]:
         """Body and queue of each row of a batch."""
         count = 2 * len(self.queues) + batch * 7 % 11 + self.extra_rows
-        return [(f"{self.name}-{batch}-{at}", self.queues[at % len(self.queues)]) for at in range(count)]
+        return [(f"{self.name}-{batch}-{at}{self.padding}", self.queues[at % len(self.queues)]) for at in range(count)]
 
     def add(self, batches: int = 1) -> None:
-        half = len(self.queues) // 2
+        size = -(-len(self.queues) // self.parts)
         for batch in range(self.count, self.count + batches):
-            # Both files come in one moment, or a query that runs would take one of them alone.
+            # Its files come in one moment, or a query that runs would take one of them alone.
             unfinished = self.path / f".{batch}"
             unfinished.mkdir()
-            for part, queues in enumerate((self.queues[:half], self.queues[half:])):
+            for part in range(self.parts):
+                queues = self.queues[part * size : (part + 1) * size]
                 lines = [f"{body} {queue}\n" for body, queue in self.rows(batch) if queue in queues]
                 file = unfinished / f"{part}.txt"
                 file.write_text("".join(lines))
-                os.utime(file, (self._begun + 2 * batch + part,) * 2)
+                os.utime(file, (self._begun + self.parts * batch + part,) * 2)
             unfinished.rename(self.path / f"{batch:06}")
         self.count += batches
 
@@ -108,15 +119,22 @@ class Input:
         return tuple(found.count(queue) for queue in self.queues)
 
 
-def check_output(store: Path, *inputs: Input) -> None:
-    """Each row once, in order within its queue, nothing else, nothing staged, and a store without a fault."""
+def check_output(store: Path, *inputs: Input, expired: bool = False) -> None:
+    """Each row once, in order within its queue, nothing else, nothing staged, and a store without a fault.
+
+    ``expired``: retention has taken rows, so the first ones of a queue may be missing, as many as it says itself.
+    """
     by_queue: dict[int, list[str]] = {}
     for message in messages(store, TOPIC):
         by_queue.setdefault(message.queue_id, []).append(message.body.decode())
+    with StoreReader.open(store) as reader:
+        gone = {info.queue_id: info.min_offset for info in reader.queues(TOPIC)}
+    assert expired or not any(gone.values()), f"rows are gone: {gone}"
     for one in inputs:
         rows = [row for batch in one.order for row in one.written(batch)]
         for queue in one.queues:
-            assert by_queue.pop(queue, []) == [body for body, its in rows if its == queue], f"{one.name}: queue {queue}"
+            wanted = [body for body, its in rows if its == queue][gone.get(queue, 0) :]
+            assert by_queue.pop(queue, []) == wanted, f"{one.name}: queue {queue}"
     assert not by_queue
     left = [path for path in (store / "staging").rglob("*") if path.is_file()]
     assert not left

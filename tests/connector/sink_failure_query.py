@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark_commitlog.sink_commit import prepare_store
+from pyspark_commitlog.write_options import parse_stream_write_options
 from tests.connector.sink_failure_output import TOPIC, Input
 from tests.connector.sink_failure_source import FORMAT, FailingSource, Failure, told
 from tests.connector.sink_helpers import SMALL
@@ -77,10 +79,26 @@ class Query:
         return told(self.plan)
 
     @property
-    def exits(self) -> int:
-        """How often a commit was cut off."""
+    def operations(self) -> list[int]:
+        """How many file operations each commit had that returned."""
+        return [said["operations"] for said in self.told if "commit" in said]
+
+    @property
+    def exits(self) -> list[int]:
+        """At which of its operations each commit was cut off that was."""
         path = self.plan.with_suffix(".exits")
-        return len(path.read_text().splitlines()) if path.exists() else 0
+        return [int(line.split()[0]) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @property
+    def failed(self) -> list[str]:
+        """The files for which an operation failed as planned."""
+        path = self.plan.with_suffix(".failed")
+        return path.read_text().splitlines() if path.exists() else []
+
+    def make_store(self) -> None:
+        """As planning its first batch does, so that there is something to read before that."""
+        options = {name: str(value) for name, value in self.options.items() if name != "plan"}
+        prepare_store(parse_stream_write_options(options | {"path": str(self.store)}))
 
 
 def ended(query: StreamingQuery) -> str:

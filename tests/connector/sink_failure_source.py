@@ -187,12 +187,14 @@ class _Operations:
         failure = self._failure
         if failure.operation not in ("", name):
             return False
-        if failure.path:
-            first = named.get("descriptor", arguments[0]) if name not in _TAKES_A_DESCRIPTOR else arguments[0]
-            path = os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else str(first)
-            if failure.path not in path:
-                return False
+        if failure.path and failure.path not in self._path(name, arguments, named):
+            return False
         return next(self._turns) == failure.turn
+
+    def _path(self, name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> str:
+        """The file that the operation is for."""
+        first = named.get("descriptor", arguments[0]) if name not in _TAKES_A_DESCRIPTOR else arguments[0]
+        return os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else str(first)
 
     def _fail(self, name: str, real: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         kind = self._failure.kind
@@ -210,6 +212,8 @@ class _Operations:
                 stream.write(f"{self.count} {name}\n")
             os._exit(17)
         if kind == "error":
+            with self._plan.with_suffix(".failed").open("a") as stream:
+                stream.write(self._path(name, arguments, named) + "\n")
             raise OSError(self._failure.code, "as the test wants", str(arguments[0]))
         if kind in ("pause", "zombie"):
             unfinished = self._plan.with_suffix(".unfinished")

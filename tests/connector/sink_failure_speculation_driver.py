@@ -2,8 +2,8 @@
 
     python -m tests.connector.sink_failure_speculation_driver BASE
 
-``BASE/store`` is written from the lines of ``BASE/input``. ``BASE/twin`` tells what lay in the staging area when the
-copy of the slow task had staged all but its last rows.
+``BASE/store`` is written, while a thread and a second query read it. ``BASE/twin`` tells what lay in the staging area
+when the copy of the slow task had staged all but its last rows. It prints ``fine`` at the end, or fails.
 """
 
 from __future__ import annotations
@@ -21,17 +21,22 @@ from pyspark import TaskContext
 from pyspark.sql.functions import udf
 
 from tests.connector.sink_failure_driver import QUICK_DRIVER
+from tests.connector.sink_failure_output import TOPIC, Input, Watcher, check_output
+from tests.connector.sink_failure_query import Query
+from tests.connector.sink_failure_reader import ReadingQuery
 from tests.connector.sink_helpers import staged_files, stream_to
 from tests.support.local_spark import PROJECT, make_java_available, start_spark
 
-__all__ = ["FILES", "PADDING", "ROWS"]
+__all__: list[str] = []
 
 # Spark puts a copy on another host only, and a host is an address to it.
 MASTER, WORKERS = "127.0.0.1", ("127.0.0.2", "127.0.0.3")
+# One for each queue.
 FILES = 4
-# Of each file. The slow task waits in the middle.
-ROWS = 600
-WAITS_AT = 300
+ROWS = 2_400
+# The slow task has the rows 1, 5, 9 and so on: it waits in the middle, and its copy tells at the end.
+WAITS_AT = ROWS // 2 + 1
+TELLS_AT = ROWS - FILES + 1
 PADDING = "." * 2_000
 ROWS_OF_A_BATCH = 50
 LIMIT_SECONDS = 60
@@ -79,9 +84,18 @@ def main(directory: str) -> None:
             "spark__speculation__minTaskRuntime": "100ms",
         }
         spark = start_spark(scratch, **(QUICK_DRIVER | settings))
-        lines = spark.readStream.option("wholetext", "false").text(str(base / "input"))
-        stream_to(lines.select(slow_where_told(base)("value").alias("body")), base / "store", base / "checkpoint")
+        source = Input(base / "input", parts=FILES)
+        source.extra_rows, source.padding = ROWS - len(source.rows(0)), PADDING
+        source.add()
+        query = Query(spark, base, source)
+        query.make_store()
+        slow = slow_where_told(query.store, base / "twin")
+        with Watcher(query.store, source), ReadingQuery(spark, base, query.store, source):
+            frame = source.frame(spark).select(slow("body").alias("body"), "queueId")
+            stream_to(frame, query.store, query.checkpoint, topic=TOPIC)
+        check_output(query.store, source)
         spark.stop()
+    print("fine")
 
 
 def wait_for(what: Callable[[], bool]) -> None:
@@ -90,22 +104,21 @@ def wait_for(what: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def slow_where_told(base: Path):  # type: ignore[no-untyped-def]  # what udf returns, PySpark's stubs do not say
-    """A function that gives every line back, padded; of one file, the task's first attempt waits for its twin."""
-    store, twin = base / "store", base / "twin"
+def slow_where_told(store: Path, twin: Path):  # type: ignore[no-untyped-def]  # what udf returns, PySpark does not say
+    """A function that gives every body back; of one queue, the task's first attempt waits for its twin."""
+    waits_at, tells_at = (f"m-0-{at}{PADDING}" for at in (WAITS_AT, TELLS_AT))
 
     @udf("string")
-    def slow(line: str) -> str:
-        file, number = (int(part) for part in line.split("-"))
+    def slow(body: str) -> str:
         task = TaskContext.get()
-        if file == 1 and task is not None:
-            if task.attemptNumber() == 0 and number == WAITS_AT:
+        if task is not None:
+            if task.attemptNumber() == 0 and body == waits_at:
                 wait_for(twin.exists)
-            if task.attemptNumber() == 1 and number == ROWS - 1:
+            if task.attemptNumber() == 1 and body == tells_at:
                 wait_for(lambda: any(f"/{task.partitionId()}-1-" in path for path in staged_files(store)))
                 twin.with_suffix(".tmp").write_text("\n".join(staged_files(store)))
                 twin.with_suffix(".tmp").rename(twin)
-        return f"{line}{PADDING}"
+        return body
 
     return slow
 

@@ -2,60 +2,102 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from commitlog import StoreReader
-from tests.connector.sink_failure_output import Watcher, check_output
-from tests.connector.sink_failure_query import Query, ended, wait_for
+from tests.connector.sink_failure_deaths import Deaths, points
+from tests.connector.sink_failure_output import Input, Watcher, check_output
+from tests.connector.sink_failure_query import Query, ended, register, wait_for
 from tests.connector.sink_failure_reader import ReadingQuery
 from tests.connector.sink_helpers import staged_files
 from tests.connector.test_sink_stream import replay_last
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 __all__: list[str] = []
 
-# How many file operations a commit has, opening and closing the store included, and how many behind a crash.
-OPERATIONS = 58
-OPERATIONS_BEHIND_A_CRASH = 76
-# Of these, the default run takes one in so many.
-STEP = 8
+# Of the points at which a commit can die, the default run takes one in so many, and the last one.
+STEP = 30
+# The stress form takes all of them; of each kind, so many have to have been deadly.
+STRESS_DEATHS = 200
+# It makes a new store for each point of a first commit; a second query reads one in so many of them.
+READ_ONE_IN = 8
 
 
-def die_at_points(query: Query, step: int, kind: str) -> None:
-    """Each batch dies twice: in a commit on a clean store, and in the one that follows and so has to recover first."""
-    source = query.source
-    source.add()
-    turns = range(1, OPERATIONS + 1, step)
-    with Watcher(query.store, source):
+def die_at_points(query: Query, step: int, kind: str, dry_runs: int) -> int:
+    """Each batch dies twice: in a commit on a clean store, and in the one that follows and so has to recover first.
+
+    At how many points it died.
+    """
+    deaths = Deaths(query, kind)
+    with Watcher(query.store, query.source):
+        clean = deaths.sizes_on_a_clean_store(dry_runs)
+        middle = min(clean) // 2
+        behind = deaths.sizes_behind_a_crash(middle, max(1, dry_runs // 3))
+        count = deaths.go_through(points(clean, step), points(behind, step), middle)
         query.run_well()
-        for number, turn in enumerate(turns):
-            source.add()
-            query.fail(kind, batch=source.count - 1, turn=turn)
-            query.run()
-            query.fail(kind, batch=source.count - 1, turn=1 + number * OPERATIONS_BEHIND_A_CRASH // len(turns))
-            query.run()
-            query.plan.unlink(missing_ok=True)
-        query.run_well()
-    check_output(query.store, source)
-    assert query.exits >= 2 * len(turns) * 3 // 4
+    check_output(query.store, query.source)
+    return count
+
+
+def die_at_points_of_the_first_commit(spark: SparkSession, base: Path, step: int, kind: str, rows: int) -> int:
+    """On a new store for each point. At how many of them it died."""
+
+    def on_a_new_store(name: str) -> Query:
+        directory = base / name
+        directory.mkdir()
+        query = Query(spark, directory, Input(directory / "input"))
+        query.source.extra_rows = rows
+        query.source.add()
+        return query
+
+    dry = on_a_new_store("first-dry")
+    dry.run_well()
+    count = 0
+    for number, turn in enumerate(points(dry.operations, step)):
+        query = on_a_new_store(f"first-{turn}")
+        with contextlib.ExitStack() as watching:
+            watching.enter_context(Watcher(query.store, query.source))
+            if step == 1 and number % READ_ONE_IN == 0:
+                query.make_store()
+                watching.enter_context(ReadingQuery(spark, query.plan.parent, query.store, query.source))
+            died = Deaths(query, kind).die(turn)
+            query.run_well()
+        check_output(query.store, query.source)
+        assert query.exits == [turn] * died
+        count += died
+        shutil.rmtree(query.plan.parent)
+    return count
 
 
 def test_a_commit_that_dies_at_any_operation_is_there_once(query: Query) -> None:
-    die_at_points(query, STEP, "exit")
+    assert die_at_points(query, STEP, "exit", 3) >= 6
+
+
+def test_a_first_commit_that_dies_at_any_operation_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
+    register(spark)
+    assert die_at_points_of_the_first_commit(spark, tmp_path, STEP, "exit", 0) >= 4
 
 
 @pytest.mark.stress
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", ["exit", "half"])
-def test_a_commit_that_dies_at_each_operation_is_there_once(query: Query, kind: str) -> None:
-    """``half``: within the write, where it is one."""
-    die_at_points(query, 1, kind)
+def test_a_commit_that_dies_at_each_operation_is_there_once(query: Query, tmp_path: Path, kind: str) -> None:
+    """``half``: within the write, where it is one. The log goes on in its next file in every batch."""
+    query.source.extra_rows = 100
+    deaths = die_at_points(query, 1, kind, 12)
+    deaths += die_at_points_of_the_first_commit(query.spark, tmp_path, 1, kind, 100)
+    assert deaths >= STRESS_DEATHS
 
 
 def test_newest_commits_of_the_checkpoint_are_lost(query: Query) -> None:
@@ -132,24 +174,23 @@ def test_without_its_checkpoint_it_is_a_new_query(query: Query) -> None:
     ids=["ledger", "close"],
 )
 def test_a_commit_that_raises_behind_its_commit_point_is_aborted_and_there_once(
-    query: Query, tmp_path: Path, operation: str, path: str
+    query: Query, operation: str, path: str
 ) -> None:
     source = query.source
     source.add()
     with Watcher(query.store, source):
         query.run_well()
-        with ReadingQuery(query.spark, tmp_path, query.store, source):
-            source.add()
-            query.fail("error", batch=1, operation=operation, path=path, code=errno.EIO, odd_aborts=True)
-            assert query.run()
-            assert "abort" in query.told[-1]
-            with StoreReader.open(query.store) as reader:
-                bounds = reader.physical_bounds()
-            query.run_well()
-            with StoreReader.open(query.store) as reader:
-                assert reader.physical_bounds() == bounds, "it was there: nothing was written"
-            source.add()
-            query.run_well()
+        source.add()
+        query.fail("error", batch=1, operation=operation, path=path, code=errno.EIO, odd_aborts=True)
+        assert query.run()
+        assert "abort" in query.told[-1]
+        with StoreReader.open(query.store) as reader:
+            bounds = reader.physical_bounds()
+        query.run_well()
+        with StoreReader.open(query.store) as reader:
+            assert reader.physical_bounds() == bounds, "it was there: nothing was written"
+        source.add()
+        query.run_well()
     check_output(query.store, source)
 
 

@@ -6,11 +6,16 @@ import os
 
 from commitlog.config import MessageStoreConfig
 from commitlog.log.index_service import has_index_files
-from commitlog.paths import INDEX
+from commitlog.log.store_checkpoint import StoreCheckpoint
+from commitlog.paths import CHECKPOINT, INDEX
 
 __all__ = ["owner_config"]
 
 
 def owner_config(path: str) -> MessageStoreConfig:
-    """A store that is kept without an index stays so: opening it with one would build it from the whole log."""
-    return MessageStoreConfig(message_index_enable=has_index_files(os.path.join(path, INDEX)))
+    """A store that is kept without an index stays so: opening it with one would build it from the whole log.
+
+    Messages without keys make no index files; that they have been looked at is in the checkpoint. ``StoreIOError``.
+    """
+    looked_at = StoreCheckpoint.load(os.path.join(path, CHECKPOINT)).values.index_msg_timestamp > 0
+    return MessageStoreConfig(message_index_enable=looked_at or has_index_files(os.path.join(path, INDEX)))

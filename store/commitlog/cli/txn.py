@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from commitlog.batch import CommittedBatch
 from commitlog.cli.owner_config import owner_config
-from commitlog.cli.render import printable_text, uncut_console
+from commitlog.cli.render import json_text, printable_text, uncut_console
 from commitlog.errors import InvalidValue
 from commitlog.log.store_directory import check_store_directory
 from commitlog.store import MessageStore
@@ -23,7 +22,7 @@ def print_batches(batches: Sequence[CommittedBatch], *, as_json: bool) -> None:
     """The last batch of each application: a table for people, an object a line for programs."""
     if as_json:
         for batch in batches:
-            print(json.dumps(_to_json(batch)))
+            print(json_text(_to_json(batch)))
         return
     columns = ("application", "version", "fingerprint", "rows", "committed (UTC)", "physical offset")
     table = Table(*columns, box=None, pad_edge=False)

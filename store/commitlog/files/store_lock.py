@@ -138,7 +138,8 @@ def _refusal(path: str, holder: int | None) -> StoreLocked:
         if name and "java" in name:
             who += ", probably a RocketMQ broker"
     return StoreLocked(
-        f"The store of {path} cannot be opened for writing: {who}. Stop it first, or read the store with StoreReader.",
+        f"The store of {os.path.dirname(path)} cannot be opened for writing: {who}. Stop it first, or read the store "
+        "with StoreReader.",
         path=path,
         holder=holder,
     )
