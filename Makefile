@@ -13,6 +13,9 @@ DEMO_READY := $(VENV)/.installed-demo
 DEV_READY  := $(VENV)/.installed-dev
 # What lets the Sparks of the tests start in half the time.
 QUICK_SPARK := $(VENV)/.quick-spark
+# What a server of Spark Connect takes, in a directory of its own.
+CONNECT := $(VENV)/connect
+TEST_READY := $(QUICK_SPARK) $(CONNECT)/.installed
 
 # Java is looked up when a recipe runs, after .venv exists: .ci/java-home may have to install one there.
 WITH_JAVA = JAVA_HOME="$$(.ci/java-home)" && export JAVA_HOME &&
@@ -27,7 +30,7 @@ help: ## Show this list
 demo: $(DEMO_READY) ## Read a real RocketMQ store with Structured Streaming, stop midway, go on
 	@$(WITH_JAVA) $(PYTHON) examples/demo.py $(ARGS)
 
-test: $(QUICK_SPARK) ## Run all tests (ARGS="-k name" picks some)
+test: $(TEST_READY) ## Run all tests (ARGS="-k name" picks some)
 	@$(WITH_JAVA) $(PYTHON) -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 check: lint types tidy test ## Lint, format check, types, layers, all tests: what CI runs
@@ -45,7 +48,7 @@ tidy: $(DEV_READY) ## Import directions, __all__, no print (seconds, no Java)
 bench: $(DEV_READY) ## Run the benchmarks (ARGS="source query" picks some)
 	@$(WITH_JAVA) $(PYTHON) -m tests.benchmarks $(ARGS)
 
-stress: $(QUICK_SPARK) ## Long runs: every byte of real stores damaged, crash images, kills, property tests with 5,000 examples
+stress: $(TEST_READY) ## Long runs: every byte of real stores damaged, crash images, kills, property tests with 5,000 examples
 	@$(WITH_JAVA) HYPOTHESIS_PROFILE=stress $(PYTHON) -m pytest -m "stress or hypothesis" --timeout=3600 $(ARGS)
 
 format: $(DEV_READY) ## Let ruff fix and format everything
@@ -75,4 +78,8 @@ $(DEV_READY): pyproject.toml | $(PYTHON)
 $(QUICK_SPARK): $(DEV_READY) tests/support/quick_spark.py
 	@echo "Preparing a Spark that starts faster, for the tests alone"
 	@$(WITH_JAVA) $(PYTHON) -m tests.support.quick_spark || echo "That did not work; the tests will do without it"
+	@touch $@
+
+$(CONNECT)/.installed: tests/connector/connect-requirements.txt | $(DEV_READY)
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --target $(CONNECT) --requirement $<
 	@touch $@

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -17,15 +16,8 @@ from tests.support.local_spark import PROJECT, make_java_available
 
 __all__: list[str] = []
 
-# What ``pip install pyspark[connect]`` brings beside what is needed anyway; ``make`` installs it.
-CONNECT = ("grpc", "grpc_status", "google.rpc", "pandas", "zstandard")
-
-
-def is_there(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+# What ``pip install pyspark[pipelines]`` brings beside what is needed anyway; ``make`` installs it there.
+CONNECT = Path(sys.prefix, "connect")
 
 
 PIPELINE = """
@@ -47,11 +39,15 @@ libraries:
       include: transformations/**
 """
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(not CONNECT.exists(), reason="needs what `make test` installs for Spark Connect"),
+]
 
 
 def run(*command: str, where: Path = PROJECT) -> None:
-    path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(PROJECT), str(CONNECT), *filter(None, [os.environ.get("PYTHONPATH")])])
     make_java_available()
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     ran = subprocess.run(
@@ -79,7 +75,6 @@ def check_last_batch(store: Path, version: int) -> None:
     assert (query.batch.version, bool(query.batch.fingerprint)) == (version, True)
 
 
-@pytest.mark.skipif(not all(map(is_there, CONNECT)), reason="needs pyspark[connect]")
 def test_batches_streams_and_for_each_batch_through_connect(tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     for name in "abc":
@@ -92,7 +87,6 @@ def test_batches_streams_and_for_each_batch_through_connect(tmp_path: Path) -> N
 
 
 @pytest.mark.stress
-@pytest.mark.skipif(not all(map(is_there, (*CONNECT, "yaml"))), reason="needs pyspark[pipelines]")
 def test_a_flow_of_a_pipeline_writes_each_row_once(tmp_path: Path) -> None:
     """Run twice: the second run goes on where the first one ended."""
     source, store = tmp_path / "input", tmp_path / "store"
