@@ -73,13 +73,13 @@ def one_commit(path: Path, config: MessageStoreConfig, version: int) -> Counter[
 
 
 def test_behind_many_batches(tmp_path: Path) -> None:
-    """Where a queue begins and ends is found by bisection; all else is the same behind 10 batches and behind 2,000."""
+    """Where a queue begins and ends is found by bisection; all else is the same behind 10 batches and behind 500."""
     config = MessageStoreConfig(
         flush_disk_type=SYNC, mapped_file_size_commit_log=4 << 20, max_hash_slot_num=1000, max_index_num=100_000
     )
     filling = dataclasses.replace(config, flush_disk_type=FlushDiskType.ASYNC_FLUSH)
     done, found = 0, []
-    for count in (10, 2000):
+    for count in (10, 500):
         with MessageStore.open(tmp_path, filling) as store:
             while done < count:
                 commit(store, done, rows(1))
@@ -87,7 +87,7 @@ def test_behind_many_batches(tmp_path: Path) -> None:
         found.append(one_commit(tmp_path, config, done))
         done += 3
     few, many = found
-    steps = math.ceil(math.log2(2000 / 10))
+    steps = math.ceil(math.log2(500 / 10))
     # A step opens a file of the queue, reads a unit and closes it.
     assert many.total() <= few.total() + _QUEUES * steps * 3 + _SLACK, many - few
 
