@@ -220,9 +220,18 @@ def check_failing(
             return
 
 
-@pytest.mark.parametrize(("operation", "code"), FAILING, ids=lambda value: errno.errorcode.get(value, value))
-@pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
-@pytest.mark.parametrize("begin", ["new", "crashed"])
+def in_each_case(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test with each kind of call that fails, on each kind of store."""
+    for mark in (
+        pytest.mark.parametrize(("operation", "code"), FAILING, ids=lambda value: errno.errorcode.get(value, value)),
+        pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value),
+        pytest.mark.parametrize("begin", ["new", "crashed"]),
+    ):
+        test = mark(test)
+    return test
+
+
+@in_each_case
 def test_a_failing_call_breaks_no_promise(
     begin: str, flush: FlushDiskType, operation: str, code: int, memory: Path
 ) -> None:
@@ -235,9 +244,7 @@ def test_a_failing_call_breaks_no_promise(
 
 @pytest.mark.stress
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("operation", "code"), FAILING, ids=lambda value: errno.errorcode.get(value, value))
-@pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
-@pytest.mark.parametrize("begin", ["new", "crashed"])
+@in_each_case
 def test_each_failing_call_breaks_no_promise(
     begin: str, flush: FlushDiskType, operation: str, code: int, memory: Path
 ) -> None:

@@ -12,7 +12,6 @@ from commitlog.batch import CommittedBatch
 from commitlog.cli.owner_config import owner_config
 from commitlog.cli.render import json_text, printable_text, uncut_console
 from commitlog.errors import InvalidValue
-from commitlog.log.store_directory import check_store_directory
 from commitlog.store import MessageStore
 
 __all__ = ["forget", "print_batches"]
@@ -40,7 +39,6 @@ def print_batches(batches: Sequence[CommittedBatch], *, as_json: bool) -> None:
 
 def forget(path: str, application: str, lock_timeout: float) -> str:
     """Make the store forget an application, and say what it knew. ``InvalidValue`` when it knew nothing."""
-    check_store_directory(path)  # or opening would make a store there
     with MessageStore.open(path, owner_config(path), lock_timeout=lock_timeout) as store:
         forgotten = store.forget_batches(application)
         known = ", ".join(repr(batch.batch.app_id) for batch in store.batches()) or "none"

@@ -16,8 +16,6 @@ __all__ = ["message_chunks"]
 # Rows and bytes of one chunk: its bytes stay in the processor's cache from one step to the next.
 _CHUNK_ROWS = 16_384
 _CHUNK_SIZE = 16 << 20
-# The columns whose values may be of any size.
-_SIZED = frozenset({"body", "value", "properties", "keys", "key", "tags", "shardingKey"})
 
 
 def message_chunks(table: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -36,10 +34,10 @@ def message_chunks(table: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def _row_sizes(table: Rows) -> Int64Array:
-    """Bytes of every row's body and properties, 0 for null."""
+    """Bytes of every row's texts, bytes, lists and maps, 0 for null; numbers are few, and all rows have as many."""
     sizes = np.zeros(table.num_rows, np.int64)
-    for name, column in zip(table.schema.names, table.columns, strict=True):
-        if name in _SIZED:
+    for column in table.columns:
+        if not pa.types.is_primitive(column.type):
             chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
             sizes += np.concatenate([np.zeros(0, np.int64), *map(_value_sizes, chunks)])
     return sizes

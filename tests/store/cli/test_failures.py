@@ -22,6 +22,7 @@ __all__: list[str] = []
     [
         (["info", "{store}/nowhere"], "no such directory"),
         (["info", "{store}/checkpoint"], "is a file"),
+        (["repair", "{store}/checkpoint"], "is a file"),
         (["info", "{store}/index"], "did you mean {store}"),
         (["cat", "{store}", "nope"], "Topic 'nope'"),
         (["cat", "{store}", "../config"], "A topic is made of"),
