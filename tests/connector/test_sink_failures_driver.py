@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import shutil
@@ -30,8 +29,8 @@ __all__: list[str] = []
 STEP = 30
 # The stress form takes all of them; of each kind, so many have to have been deadly.
 STRESS_DEATHS = 200
-# It makes a new store for each point of a first commit; a second query reads one in so many of them.
-READ_ONE_IN = 8
+# A first commit takes a new store for each point, with a second query of its own.
+FIRST_STEP = 40
 
 
 def die_at_points(query: Query, step: int, kind: str, dry_runs: int) -> int:
@@ -64,13 +63,11 @@ def die_at_points_of_the_first_commit(spark: SparkSession, base: Path, step: int
     dry = on_a_new_store("first-dry")
     dry.run_well()
     count = 0
-    for number, turn in enumerate(points(dry.operations, step)):
+    for turn in points(dry.operations, step):
         query = on_a_new_store(f"first-{turn}")
-        with contextlib.ExitStack() as watching:
-            watching.enter_context(Watcher(query.store, query.source))
-            if step == 1 and number % READ_ONE_IN == 0:
-                query.make_store()
-                watching.enter_context(ReadingQuery(spark, query.plan.parent, query.store, query.source))
+        query.make_store()
+        reading = ReadingQuery(spark, query.plan.parent, query.store, query.source)
+        with Watcher(query.store, query.source), reading:
             died = Deaths(query, kind).die(turn)
             query.run_well()
         check_output(query.store, query.source)
@@ -86,7 +83,7 @@ def test_a_commit_that_dies_at_any_operation_is_there_once(query: Query) -> None
 
 def test_a_first_commit_that_dies_at_any_operation_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
-    assert die_at_points_of_the_first_commit(spark, tmp_path, STEP, "exit", 0) >= 4
+    assert die_at_points_of_the_first_commit(spark, tmp_path, FIRST_STEP, "exit", 0) >= 4
 
 
 @pytest.mark.stress

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import subprocess
 import time
@@ -44,15 +43,13 @@ class Campaign:
     def run(self, kinds: Sequence[str]) -> None:
         store, source = self.query.store, self.query.source
         before = ""
-        with contextlib.ExitStack() as watching:
-            watching.enter_context(Watcher(store, source))
+        self.query.make_store()
+        with Watcher(store, source), ReadingQuery(self.query.spark, self.base, store, source):
             for number, kind in enumerate(kinds):
                 arguments = str(self.base), str(self.base / f"scratch-{number}")
                 log = self.base / f"driver-{number}.log"
                 with self.drivers.run("tests.connector.sink_failure_driver", *arguments, log=log) as process:
                     self.feed_until_it_commits(process, before)
-                    if not number:
-                        watching.enter_context(ReadingQuery(self.query.spark, self.base, store, source))
                     self.kill(process, kind)
                 before = kind
             seen = self.count("begun"), self.count("commit")
