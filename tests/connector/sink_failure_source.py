@@ -214,7 +214,9 @@ class _Operations:
         if kind == "error":
             with self._plan.with_suffix(".failed").open("a") as stream:
                 stream.write(self._path(name, arguments, named) + "\n")
-            raise OSError(self._failure.code, "as the test wants", str(arguments[0]))
+            # As the system says it: of a descriptor it does not know the name.
+            file = None if isinstance(arguments[0], int) else arguments[0]
+            raise OSError(self._failure.code, "as the test wants", file)
         if kind in ("pause", "zombie"):
             unfinished = self._plan.with_suffix(".unfinished")
             unfinished.write_text(str(os.getpid()))

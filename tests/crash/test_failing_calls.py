@@ -64,7 +64,9 @@ class Fault:
                 self.happened = True
                 if self.operation == "sync":
                     self._recorder.sync_failed(arguments[0])
-                raise OSError(self._code, f"injected into {self.operation}", self.path)
+                # As the system says it: of a descriptor it does not know the name.
+                name = None if isinstance(arguments[0], int) else arguments[0]
+                raise OSError(self._code, f"injected into {self.operation}", name)
             return real(*arguments, **named)
 
         with pytest.MonkeyPatch.context() as patch:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 
 from commitlog.files import disk
+from commitlog.files.named_errors import errors_name
 
 __all__ = ["TEMPORARY_SUFFIX", "new_file", "replace_file"]
 
@@ -30,10 +31,11 @@ def new_file(path: str, prepare: Callable[[int], None]) -> int:
     that it finds beside its own files for a number, and does not open a store in which one is none. Where the file
     system knows no files without names it gets another one first. ``OSError``; then nothing is left.
     """
-    descriptor = _named_at_last(path, prepare)
     made = path
-    if descriptor is None:
-        descriptor, made = _written(path, prepare), path + TEMPORARY_SUFFIX
+    with errors_name(path):
+        descriptor = _named_at_last(path, prepare)
+        if descriptor is None:
+            descriptor, made = _written(path, prepare), path + TEMPORARY_SUFFIX
     try:
         if made != path:
             disk.rename(made, path)
@@ -80,7 +82,8 @@ def replace_file(path: str, data: bytes, *, keep_as: str = "") -> None:
     ``keep_as`` is the name that the file of before gets, if there is one; after an error, or a crash in between, it may
     have that name alone. The names are on the device once the caller has synced the directory.
     """
-    disk.close(_written(path, lambda descriptor: disk.write_at(descriptor, data, 0)))
+    with errors_name(path):
+        disk.close(_written(path, lambda descriptor: disk.write_at(descriptor, data, 0)))
     try:
         if keep_as and disk.exists(path):
             disk.rename(path, keep_as)

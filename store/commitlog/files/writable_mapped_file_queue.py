@@ -18,6 +18,7 @@ from typing import Protocol
 from commitlog.errors import CorruptRecord, StoreClosed, StoreIOError
 from commitlog.files import disk
 from commitlog.files.limits import most_open_files
+from commitlog.files.named_errors import errors_name
 from commitlog.files.transient_store_pool import TransientStorePool
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.files.writable_mapped_file import FENCED, WritableMappedFile, make_file
@@ -124,8 +125,9 @@ class WritableMappedFileQueue:
         if size < self.file_size:
             descriptor = disk.open_for_writing(path)
             try:
-                disk.allocate(descriptor, size, self.file_size - size)
-                disk.sync(descriptor)
+                with errors_name(path):
+                    disk.allocate(descriptor, size, self.file_size - size)
+                    disk.sync(descriptor)
             finally:
                 disk.close(descriptor)
 

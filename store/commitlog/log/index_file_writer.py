@@ -25,6 +25,7 @@ import numpy.typing as npt
 from commitlog.errors import CorruptIndex, FileChanged, InvalidValue, UnsupportedStore
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
+from commitlog.files.named_errors import errors_name
 from commitlog.files.whole_file import new_file
 from commitlog.format.index_file import (
     ENTRY_SIZE,
@@ -120,7 +121,8 @@ class IndexFileWriter:
 
         descriptor = new_file(path, prepare)
         try:
-            return cls(path, descriptor, slot_count, capacity, IndexHeader(0, 0, 0, 0, 0, 1))
+            with errors_name(path):
+                return cls(path, descriptor, slot_count, capacity, IndexHeader(0, 0, 0, 0, 0, 1))
         except OSError:
             disk.close(descriptor)
             with contextlib.suppress(OSError):
@@ -144,9 +146,10 @@ class IndexFileWriter:
             raise _corrupt(path, HEADER_SIZE - 4, "an index count of at least 2", header.index_count)
         descriptor = disk.open_for_writing(path)
         try:
-            # RocketMQ's files may have holes, and a page that finds no space when it is touched kills the process.
-            disk.allocate(descriptor, 0, entry_offset(0, slot_count))
-            return cls(path, descriptor, slot_count, entry_capacity(size, slot_count) or 0, header)
+            with errors_name(path):
+                # RocketMQ's files may have holes, and a page that finds no space when it is touched kills the process.
+                disk.allocate(descriptor, 0, entry_offset(0, slot_count))
+                return cls(path, descriptor, slot_count, entry_capacity(size, slot_count) or 0, header)
         except OSError:
             disk.close(descriptor)
             raise
@@ -194,9 +197,10 @@ class IndexFileWriter:
         encoded = encode_header(header)
         # Should one of these fail, then slots may lead to entries that are not counted.
         self._failed = self._unsynced = True
-        disk.write_at(self._descriptor, entries.view(np.uint8), entry_offset(first, self.slot_count))
-        self._store_slots(links.slots, links.newest)
-        disk.write_at(self._descriptor, encoded, 0)
+        with errors_name(self.path):
+            disk.write_at(self._descriptor, entries.view(np.uint8), entry_offset(first, self.slot_count))
+            self._store_slots(links.slots, links.newest)
+            disk.write_at(self._descriptor, encoded, 0)
         self._failed = False
         self.header = header
         return count
@@ -214,7 +218,8 @@ class IndexFileWriter:
         if self._unsynced:
             # A second sync succeeds though the first has lost the pages, so there is none.
             self._failed = True
-            disk.sync(self._descriptor)
+            with errors_name(self.path):
+                disk.sync(self._descriptor)
             self._unsynced = self._failed = False
 
     def truncate(self, physical_offset: int) -> int:
@@ -246,12 +251,13 @@ class IndexFileWriter:
             int(np.count_nonzero(heads)),
             kept + 1,
         )
-        disk.write_at(self._descriptor, encode_header(header), 0)
-        changed = np.flatnonzero(self._slots != heads)
-        self._store_slots(changed, heads[changed])
-        # Bytes that are cut off and given back are zero. In between the size is wrong, which a crash leaves as damage.
-        disk.truncate(self._descriptor, entry_offset(kept + 1, self.slot_count))
-        disk.truncate(self._descriptor, file_size(self.slot_count, self.capacity))
+        with errors_name(self.path):
+            disk.write_at(self._descriptor, encode_header(header), 0)
+            changed = np.flatnonzero(self._slots != heads)
+            self._store_slots(changed, heads[changed])
+            # What is cut off and given back is zero. In between the size is wrong, which a crash leaves as damage.
+            disk.truncate(self._descriptor, entry_offset(kept + 1, self.slot_count))
+            disk.truncate(self._descriptor, file_size(self.slot_count, self.capacity))
         self._failed = False
         self.header = header
         self.flush()
@@ -265,7 +271,8 @@ class IndexFileWriter:
         while kept < self.header.index_count - 1:
             count = min(self.header.index_count - 1 - kept, _CHECKED_ENTRIES)
             at = entry_offset(kept + 1, self.slot_count)
-            data = disk.read_at(self._descriptor, count * ENTRY_SIZE, at)
+            with errors_name(self.path):
+                data = disk.read_at(self._descriptor, count * ENTRY_SIZE, at)
             if len(data) < count * ENTRY_SIZE:
                 raise _corrupt(self.path, at, f"{count * ENTRY_SIZE} bytes", f"{len(data)}")
             entries = np.frombuffer(data, INDEX_ENTRY_DTYPE)
