@@ -60,7 +60,7 @@ def _open(options: SinkOptions) -> MessageStore:
         return MessageStore.open(options.path, options.store_config, lock_timeout=options.lock_timeout_s)
     except StoreLocked as error:
         raise StoreLocked(
-            f"{error} Waited {options.lock_timeout_s:g} s for it (option lockTimeout); nothing was written.",
+            f"{error} Nothing was written. The option lockTimeout says how long to wait.",
             path=error.path,
             holder=error.holder,
         ) from error

@@ -98,7 +98,7 @@ def test_a_broker_that_owns_the_store_is_told_of_and_nothing_is_written(query: Q
             broker.stdin.close()
         assert "StoreLocked" in error
         assert f"process {broker.pid}" in error
-        assert "Waited 0.3 s for it (option lockTimeout); nothing was written." in error
+        assert "Waited 0.3 s for it. Nothing was written. The option lockTimeout says" in error
         assert sorted(path.name for path in query.store.rglob("*")) == before
         query.run_well()
     check_output(query.store, source)

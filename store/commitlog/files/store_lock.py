@@ -63,9 +63,12 @@ class StoreLock:
         while True:
             try:
                 return cls._acquire_now(path)
-            except StoreLocked:
-                if time.monotonic() >= deadline:
+            except StoreLocked as error:
+                if not timeout:
                     raise
+                if time.monotonic() >= deadline:
+                    waited = f"{error} Waited {timeout:g} s for it."
+                    raise StoreLocked(waited, path=error.path, holder=error.holder) from error
             time.sleep(_RETRY_SECONDS)
 
     @classmethod

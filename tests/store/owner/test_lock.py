@@ -96,7 +96,7 @@ def test_a_killed_owner_holds_nothing(tmp_path: Path) -> None:
 
 def test_who_waits_for_the_owner_gets_the_store_after_it(tmp_path: Path) -> None:
     with _holder("store", tmp_path) as process:
-        with pytest.raises(StoreLocked):
+        with pytest.raises(StoreLocked, match=r"Waited 0.05 s for it\.$"):
             MessageStore.open(tmp_path, lock_timeout=0.05)
         assert process.stdin is not None
         process.stdin.close()
