@@ -172,11 +172,12 @@ def test_each_failing_call_leaves_whole_batches(flush: FlushDiskType, operation:
 
 
 class Interrupter:
-    """Ctrl-C at the k-th line that a commit runs in the modules that know of batches."""
+    """Ctrl-C at the k-th line that a commit runs in the modules that know of batches, or of other threads."""
 
     MODULES = (
         *("commit_batch.py", "commit_log_writer.py", "frame_space.py", "batch_ledger.py", "transaction.py"),
-        "whole_file.py",
+        *("whole_file.py", "worker.py", "wakeup.py", "ahead.py", "allocate.py", "running_state.py", "queue_writers.py"),
+        "/threading.py",
     )
 
     def __init__(self, turn: int) -> None:

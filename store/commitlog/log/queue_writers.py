@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
+import queue
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 from commitlog.errors import NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
 from commitlog.files import disk
@@ -177,9 +178,10 @@ class QueueWriters:
                 taken = [(writer, writer.take_dirty()) for writer in dirty]
             try:
                 _sync_files(sorted(path for _, paths in taken for path in paths))
-            except StoreIOError as error:
+            except BaseException as error:
                 with self._lock:
-                    self._failure = error
+                    if isinstance(error, StoreIOError):
+                        self._failure = error
                     for writer, paths in taken:
                         writer.dirty |= paths
                 raise
@@ -213,16 +215,45 @@ class QueueWriters:
 
 
 def _sync_files(paths: list[str]) -> None:
-    """Sync files side by side: a file system that journals brings many of them to the device in one go."""
-    running: list[Future[None]] = []
-    with ThreadPoolExecutor(_MOST_SYNCS, "QueueSync") as threads:
-        # The last one is for this thread; and all of them, when the interpreter is being shut down and begins no more.
+    """Sync files side by side: a file system that journals brings many of them to the device in one go.
+
+    ``StoreIOError``, once all of them are done: one of those that failed.
+    """
+    # No executor, whose locks an interrupt may leave behind: what is used here is used in one step each.
+    left: queue.SimpleQueue[str] = queue.SimpleQueue()
+    failures: list[BaseException] = []
+    running: list[_thread.LockType] = []
+    for path in paths:
+        left.put(path)
+    try:
+        # This thread syncs too; and alone, when the interpreter is being shut down and begins no threads any more.
         with contextlib.suppress(RuntimeError):
-            running.extend(threads.submit(_sync_file, path) for path in paths[:-1])
-        for path in paths[len(running) :]:
-            _sync_file(path)
-        for done in running:
-            done.result()
+            for _ in paths[1:_MOST_SYNCS]:
+                lock = _thread.allocate_lock()
+                lock.acquire()
+                _thread.start_new_thread(_sync_each, (left, failures, lock))
+                running.append(lock)
+        _sync_each(left, failures, None)
+    finally:
+        for lock in running:
+            lock.acquire()
+    if failures:
+        raise failures[0]
+
+
+def _sync_each(left: queue.SimpleQueue[str], failures: list[BaseException], running: _thread.LockType | None) -> None:
+    """Sync files until there are no more of them, and let go of the lock then."""
+    try:
+        while True:
+            try:
+                _sync_file(left.get_nowait())
+            except queue.Empty:
+                return
+            except BaseException as error:  # noqa: BLE001 - it is raised by the thread that wants the files synced
+                failures.append(error)
+    finally:
+        if running is not None:
+            running.release()
 
 
 def _sync_file(path: str) -> None:

@@ -167,7 +167,7 @@ class ReputMessageService:
             end.offset = self.reput_from
             blocks = self._blocks(limit, end)
             if limit - self.reput_from > BLOCK_SIZE:
-                blocks = one_ahead(blocks, "ReputBlocks")
+                blocks = one_ahead(blocks)
             with contextlib.closing(blocks):
                 for block in blocks:
                     self._write(block)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from commitlog.errors import CommitLogError, PutRefused, StoreIOError
 from commitlog.message import PutMessageStatus
+from commitlog.services.wakeup import Wakeup
 
 __all__ = ["RunningFlags", "RunningState"]
 
@@ -27,7 +28,7 @@ class RunningFlags(enum.Flag):
 
 
 _NONE = RunningFlags(0)
-# An interrupt may have kept a call from telling that it ended.
+# An interrupt may have kept a call from telling that it ended, and of several who close the store one is told.
 _LOOK_AGAIN_S = 0.1
 _NESTED = (
     "This thread is in the middle of another call of the store, which a signal handler has interrupted, say, and which "
@@ -52,7 +53,7 @@ class RunningState:
         # A thread holds its lock while it is within a call, and nobody else takes it. ``with`` takes and lets go of a
         # lock in one step, so no interrupt leaves it behind. Numbers of threads are used again: there are never many.
         self._calls: dict[int, threading.Lock] = {}
-        self._left = threading.Condition()
+        self._left = Wakeup()
         # The threads that asked for a close within a call of their own.
         self._close_due: set[int] = set()
 
@@ -121,9 +122,8 @@ class RunningState:
         """
         self._refuse_all()
         own = threading.get_ident()
-        with self._left:
-            while any(call.locked() for thread, call in list(self._calls.items()) if thread != own):
-                self._left.wait(_LOOK_AGAIN_S)
+        while any(call.locked() for thread, call in list(self._calls.items()) if thread != own):
+            self._left.wait(_LOOK_AGAIN_S)
 
     def close_later(self) -> bool:
         """Whether this thread is within a call: then nothing more is taken, and a close is due when the call ends."""
@@ -140,8 +140,7 @@ class RunningState:
 
         A call that was refused within another one is not that one's end.
         """
-        with self._left:
-            self._left.notify_all()
+        self._left.set()
         thread = threading.get_ident()
         if thread not in self._close_due or self._calls[thread].locked():
             return False

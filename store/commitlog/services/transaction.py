@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
@@ -16,10 +17,11 @@ __all__ = ["Transaction"]
 
 
 class Transaction:
-    """Messages that will be in the store together or not at all. Use it as a context manager, from one thread.
+    """Messages that will be in the store together or not at all. Use it as a context manager.
 
     Leaving the block commits; an exception in it gives everything up, and so does a process that dies. What was put is
-    staged on disk meanwhile, so a transaction may be larger than memory, and others put beside it.
+    staged on disk meanwhile, so a transaction may be larger than memory, and others put beside it. Any number of
+    threads may put into it, one after the other, as long as the block lasts.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Transaction:
         # Does something as a call of the store's.
         self._when_open = when_open
         self._commit = commit
+        self._lock = threading.Lock()
         self._writer: StagedWriter | None = None
         self._ended = False
         self._process = os.getpid()
@@ -57,8 +60,7 @@ class Transaction:
         ``InvalidValue`` for columns that cannot be, ``PutRefused`` for the first row that no store takes,
         ``StoreIOError`` when staging fails, ``StoreClosed``.
         """
-        if self._ended:
-            raise InvalidValue(f"The transaction of {self.batch} has ended; begin another one.")
+        self._refuse_ended()
         self._refuse_failed()
         if self.already_there:
             return
@@ -70,10 +72,22 @@ class Transaction:
             raise
 
     def _stage(self, table: Rows, topic: str | None) -> None:
-        if self._writer is None:
-            self._writer = StagedWriter(self._store_path, self.batch)
-        for encoded in self._encode(table, topic):
-            self._writer.append(encoded)
+        with self._lock:
+            # Another thread may have been here meanwhile.
+            self._refuse_ended()
+            self._refuse_failed()
+            try:
+                if self._writer is None:
+                    self._writer = StagedWriter(self._store_path, self.batch)
+                for encoded in self._encode(table, topic):
+                    self._writer.append(encoded)
+            except BaseException as error:
+                self._failure = error
+                raise
+
+    def _refuse_ended(self) -> None:
+        if self._ended:
+            raise InvalidValue(f"The transaction of {self.batch} has ended; begin another one.")
 
     def _refuse_failed(self) -> None:
         if self._failure is not None:
@@ -88,10 +102,13 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended = True
-        writer, self._writer = self._writer, None
-        if os.getpid() != self._process:
-            writer = None  # in a forked child: the staged file is its parent's, who may go on with it
+        if os.getpid() == self._process:
+            with self._lock:
+                self._ended = True
+                writer, self._writer = self._writer, None
+        else:
+            # In a forked child: the staged file is its parent's, who may go on with it, and so is the lock.
+            self._ended, writer = True, None
         try:
             if kind is None and not self.already_there:
                 self._refuse_failed()

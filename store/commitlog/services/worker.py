@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from commitlog.services.wakeup import Wakeup
+
 __all__ = ["Service", "Worker"]
 
 _LOG = logging.getLogger(__name__)
@@ -24,7 +26,7 @@ class Worker:
     def __init__(self, name: str, service: Service, on_error: Callable[[BaseException], None]) -> None:
         self._service = service
         self._on_error = on_error
-        self._wakeup = threading.Event()
+        self._wakeup = Wakeup()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -52,4 +54,3 @@ class Worker:
                 return
             if pause > 0 and not self._stopping:
                 self._wakeup.wait(pause)
-                self._wakeup.clear()
