@@ -28,6 +28,8 @@ class BatchId:
 
     def __post_init__(self) -> None:
         for name, text in (("application id", self.app_id), ("fingerprint", self.fingerprint)):
+            if not isinstance(text, str):
+                raise InvalidValue(f"The {name} of a batch is text, not {text!r}.")
             try:
                 length = len(text.encode("utf-8"))
             except UnicodeEncodeError as error:

@@ -161,6 +161,8 @@ def validate_new_topic(topic: str) -> None:
 
     Nor does anybody but the store put messages into the topic of its batches.
     """
+    if not isinstance(topic, str):
+        raise InvalidValue(f"A topic is text, not {topic!r}.")
     refuse_batch_topic(topic)
     for_group = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
     validate_topic(topic, max_length=_LONGEST_TOPIC_LENGTH if for_group else _NEW_TOPIC_LENGTH)

@@ -22,30 +22,18 @@ from commitlog.config import MessageStoreConfig
 from commitlog.errors import PutRefused
 from commitlog.format.body_compression import BodyCompression
 from commitlog.format.message_chunks import message_chunks
-from commitlog.format.message_columns import QueueColumns, Rows, check_message_schema, queue_columns
+from commitlog.format.message_columns import QueueColumns, Rows, check_message_rows, queue_columns
 from commitlog.format.message_encode import EncodedMessages, encode_messages
 from commitlog.format.message_id import parse_host
 from commitlog.format.message_queues import resolve_queue_ids
-from commitlog.format.message_rules import SCHEDULE_TOPIC, MessageLimits, Refusal, RefusalKind
+from commitlog.format.message_rules import NO_PRODUCERS_TOPICS, MessageLimits, Refusal, RefusalKind
+from commitlog.format.producer_rules import producer_refusals
 from commitlog.format.record import FILLER_SIZE
 from commitlog.format.unique_key import unique_keys
 from commitlog.log.queue_counts import file_size_of, queue_counts
 from commitlog.log.staging import StagedWriter, remove_batch, remove_files
 
 __all__ = ["NO_PRODUCERS_TOPICS", "BatchStager", "largest_record_of", "queue_counts", "remove_batch", "remove_files"]
-
-# What is in these came from the broker, which acts on it. RocketMQ's TopicValidator.isNotAllowedSendTopic (its
-# NOT_ALLOWED_SEND_TOPIC_SET); the other system topics may be sent to there, and so here.
-NO_PRODUCERS_TOPICS = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
 
 # Which topics and queues the rows themselves name; a body has to be there.
 _USES = ("body", "value", "topic", "queueId")
@@ -106,10 +94,10 @@ class BatchStager:
     def put(self, rows: Rows) -> None:
         """Stage rows, with the columns of ``MessageStore.put_messages``.
 
-        ``PutRefused`` for the first row that no store takes, or no broker from a producer (``NO_PRODUCERS_TOPICS``);
+        ``PutRefused`` for the first row that no store takes, or no broker from a producer (``format.producer_rules``);
         ``InvalidValue`` for columns that cannot be; ``StoreIOError`` when staging fails.
         """
-        check_message_schema(rows.schema, topic=self._topic)
+        check_message_rows(rows, topic=self._topic)
         for _, chunk in message_chunks(rows):
             encoded = self._encode(chunk)
             if self._writer is None:
@@ -154,7 +142,7 @@ class BatchStager:
         )
         refusals = [
             *encoded.refusals,
-            *_rows_of_no_producer(columns),
+            *producer_refusals(chunk, columns, encoded),
             *_rows_too_long(encoded, columns, queue_ids, self._largest_record),
         ]
         if refusals:
@@ -176,20 +164,6 @@ class BatchStager:
     def _refused(self, refusal: Refusal) -> PutRefused:
         place = f"row {self._rows + refusal.row} of partition {self._partition}"
         return PutRefused(refusal.kind.value, f"{refusal.told(place)} Nothing of this batch is in the store.")
-
-
-def _rows_of_no_producer(columns: QueueColumns) -> list[Refusal]:
-    """The first row of each topic that brokers take from no producer."""
-    found = []
-    for code, name in enumerate(columns.topics):
-        if name not in NO_PRODUCERS_TOPICS:
-            continue
-        rows = np.flatnonzero(columns.topic_codes == code)
-        if len(rows):
-            hint = "give the topic that it is for, and a delayLevel" if name == SCHEDULE_TOPIC else "give another topic"
-            why = f"its topic is one that RocketMQ writes itself and takes from no producer: {hint}"
-            found.append(Refusal(int(rows[0]), RefusalKind.MESSAGE_ILLEGAL, f"topic {name!r}", why))
-    return found
 
 
 def _rows_too_long(

@@ -14,10 +14,10 @@ from commitlog import MessageStore
 from commitlog.batch import BatchId, StagedFile, TopicUse
 from commitlog.errors import PutRefused, StoreNotFound
 from commitlog.format import message_chunks
+from commitlog.format.message_rules import NO_PRODUCERS_TOPICS
 from commitlog.format.properties import decode_properties
 from commitlog.format.record import Record, decode_record
 from commitlog.log.staging import read_blocks
-from commitlog.stager import NO_PRODUCERS_TOPICS
 from pyspark_commitlog.sink_columns import SinkColumns
 from pyspark_commitlog.sink_task import StageTask
 from pyspark_commitlog.write_options import parse_batch_write_options
@@ -184,9 +184,12 @@ NOT_UTF8 = pa.array([b"\xff"]).view(pa.string())
         ("body", pa.array([b"x" * 1025]), "1025 bytes, the limit (maxMessageSize) is 1024"),
         ("topic", pa.array(["no topic"]), "'no topic'"),
         ("queueId", pa.array([-1], pa.int32()), "queueId is -1"),
+        ("queueId", pa.array([65_536], pa.int32()), "(topic 'orders'): its queueId is 65536; 0 to 65535 may be"),
         ("tags", NOT_UTF8, "its column tags is no UTF-8"),
         ("properties", pa.array([[("REAL_TOPIC", "x")]], KIND), "REAL_TOPIC"),
         ("properties", pa.array([[("a", "x" * 40_000)]], KIND), "the limit is 32767"),
+        ("properties", pa.array([[("TIMER_DELAY_SEC", "30")]], KIND), "'TIMER_DELAY_SEC' asks for a timer"),
+        ("properties", pa.array([[("a", "b"), ("TIMER_DELIVER_MS", "1")]], KIND), "give a delayLevel"),
         ("delayLevel", pa.array([-5], pa.int32()), "delayLevel is -5"),
     ],
 )
@@ -220,6 +223,22 @@ def test_a_row_for_a_topic_that_brokers_take_from_no_producer_fails_the_task(
     assert "RocketMQ writes itself and takes from no producer" in str(caught.value)
     assert ("a delayLevel" in str(caught.value)) == (topic == "SCHEDULE_TOPIC_XXXX")
     assert not staged_files(store)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        [("TIMER_DELIVER_MS", "1"), ("TIMER_OUT_MS", "1")],
+        [("TIMER_DELAY_SEC", "1"), ("DELAY", "1")],
+        [("note", "TIMER_DELAY_SEC")],
+        [("TIMER_DELETED", "yes")],
+    ],
+    ids=["delivered", "delayed", "value", "other"],
+)
+def test_what_a_timer_has_delivered_and_what_none_would_is_taken(store: Path, properties: Any) -> None:
+    rows = batch_of(body=[b"a"], properties=pa.array([properties], KIND))
+    (record,) = stage(task(store, ("body", "properties")), [rows])
+    assert dict(properties).items() <= decode_properties(record.properties).items()
 
 
 def test_a_map_of_nothing_but_nulls_says_nothing(store: Path) -> None:

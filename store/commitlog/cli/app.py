@@ -15,6 +15,7 @@ from commitlog.cli import render, scan, summary
 from commitlog.cli.message_lines import BadLine, Defaults, LineFormat, read_batches
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import InvalidValue, MessageNotFound, StoreOpenError
+from commitlog.format.message_rules import no_producers_fault
 from commitlog.paths import validate_new_topic
 from commitlog.reader import StoreReader
 
@@ -303,6 +304,8 @@ def _checked_config(settings: dict[str, Any], topic: str | None, line_format: Li
     try:
         if topic is not None:
             validate_new_topic(topic)
+            if fault := no_producers_fault(topic):
+                raise typer.BadParameter(f"Messages are not put into {topic}: {fault}.", param_hint="--topic")
         return MessageStoreConfig.from_mapping(settings)
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error

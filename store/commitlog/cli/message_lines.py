@@ -21,6 +21,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from commitlog.config import MessageStoreConfig
+from commitlog.format.message_rules import no_producers_fault
 
 __all__ = ["BadLine", "Defaults", "LineFormat", "MessageBatch", "read_batches"]
 
@@ -183,6 +184,8 @@ def _parse(line: bytes, line_format: LineFormat, defaults: Defaults) -> dict[str
         row["keys"] = [defaults.key]
     if row["topic"] is None:
         raise ValueError("it names no topic; give it a field 'topic', or all messages one with --topic")
+    if fault := no_producers_fault(str(row["topic"])):
+        raise ValueError(fault)
     return row
 
 

@@ -52,7 +52,7 @@ __all__ = [
     "QueueColumns",
     "Refusals",
     "Rows",
-    "check_message_schema",
+    "check_message_rows",
     "message_columns",
     "queue_columns",
 ]
@@ -118,16 +118,17 @@ _KINDS = {
 MESSAGE_COLUMNS: tuple[str, ...] = tuple(_KINDS)
 
 
-def check_message_schema(schema: pa.Schema, *, topic: str | None) -> None:
+def check_message_rows(rows: Rows, *, topic: str | None) -> None:
     """``InvalidValue`` for columns that messages cannot be made of; ``topic`` is that of rows without one.
 
-    That is: an unknown or repeated column, one of the wrong type, a column beside its alias, no body, and neither a
-    topic column nor a default topic, or a default topic that may not be one.
+    That is: no table, unknown columns, repeated ones, one beside its alias, wrong types, no body, and no topic.
     """
+    if not isinstance(rows, pa.Table | pa.RecordBatch):
+        raise InvalidValue(f"Messages are the rows of a pyarrow Table or RecordBatch, not of a {type(rows).__name__}.")
     if topic is not None:
         validate_new_topic(topic)
     found: dict[str, str] = {}
-    for column in schema:
+    for column in rows.schema:
         name = _ALIASES.get(column.name, column.name)
         if name not in _KINDS:
             raise InvalidValue(_unknown(column.name))
@@ -146,8 +147,7 @@ def check_message_schema(schema: pa.Schema, *, topic: str | None) -> None:
 
 def _unknown(name: str) -> str:
     known = (*MESSAGE_COLUMNS, *_ALIASES)
-    near = nearest_name(name, known)
-    hint = f" Did you mean {near!r}?" if near else ""
+    hint = f" Did you mean {near!r}?" if (near := nearest_name(name, known)) else ""
     return f"Unknown column {name!r}.{hint} The columns of a message are: {', '.join(known)}."
 
 
@@ -198,9 +198,9 @@ def message_columns(
 ) -> MessageColumns:
     """The rows' values; those that no store takes are noted in ``refusals``, and their values mean nothing.
 
-    ``queue_ids`` replaces the column ``queueId``. ``InvalidValue`` as ``check_message_schema`` gives it.
+    ``queue_ids`` replaces the column ``queueId``. ``InvalidValue`` as ``check_message_rows`` gives it.
     """
-    check_message_schema(table.schema, topic=topic)
+    check_message_rows(table, topic=topic)
     count = table.num_rows
     refusals = Refusals(np.ones(count, np.bool_))
     names, codes = _topics(_column(table, "topic"), topic, count)
@@ -254,8 +254,8 @@ class QueueColumns(NamedTuple):
 
 
 def queue_columns(table: Rows, *, topic: str | None) -> QueueColumns:
-    """The part of ``message_columns`` that choosing queues takes. ``InvalidValue`` as ``check_message_schema``."""
-    check_message_schema(table.schema, topic=topic)
+    """The part of ``message_columns`` that choosing queues takes. ``InvalidValue`` as ``check_message_rows``."""
+    check_message_rows(table, topic=topic)
     names, codes = _topics(_column(table, "topic"), topic, table.num_rows)
     given = _numbers(table, "queueId", -1, table.num_rows).values
     queue_ids = np.where((given >= 0) & (given <= _MAX_INT), given, -1).astype(np.int32)

@@ -47,6 +47,7 @@ from commitlog.message import Message, MessageExtBrokerInner
 from commitlog.paths import MAX_QUEUE_ID, validate_topic
 
 __all__ = [
+    "NO_PRODUCERS_TOPICS",
     "OWN_PROPERTIES",
     "SCHEDULE_TOPIC",
     "STORE_PROPERTIES",
@@ -56,12 +57,26 @@ __all__ = [
     "check_queue_place",
     "message_fault",
     "name_fault",
+    "no_producers_fault",
     "parse_delay_level",
     "shown",
 ]
 
 # Topic of the messages that wait for their delay to pass; a level has the queue before its own number.
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+# What is in these came from the broker, which acts on it: ``isNotAllowedSendTopic`` of RocketMQ's
+# ``common/topic/TopicValidator.java``. The other system topics may be sent to there, and so here.
+NO_PRODUCERS_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
 
 # Properties that have a column or field of their own, in the order in which they are stored, after all others.
 OWN_PROPERTIES = (KEYS, SHARDING_KEY, TAGS, DELAY)
@@ -123,6 +138,14 @@ class Refusal(NamedTuple):
         return (
             f"Message in {place} ({self.context}): {self.why}." if self.context else f"Message in {place}: {self.why}."
         )
+
+
+def no_producers_fault(topic: str) -> str | None:
+    """Why no producer may send to a topic, as the end of a sentence; None when it may."""
+    if topic not in NO_PRODUCERS_TOPICS:
+        return None
+    hint = "give the topic that it is for, and a delayLevel" if topic == SCHEDULE_TOPIC else "give another topic"
+    return f"its topic is one that RocketMQ writes itself and takes from no producer: {hint}"
 
 
 def name_fault(name: str) -> str | None:

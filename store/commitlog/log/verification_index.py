@@ -130,11 +130,15 @@ class IndexCheck:
 
     def _without_begun(self, keys: _Keys) -> _Keys:
         """The first message may have keys in a file before the first, which is gone."""
-        file = self._file
         at_begin = int(np.count_nonzero(keys.places == self._begin))
-        if file is None or not at_begin or keys.places[0] != self._begin:
+        if not at_begin or keys.places[0] != self._begin:
             return keys
-        there = int(np.count_nonzero(file.peek(at_begin).places == self._begin))
+        there = 0
+        for file in self._files[self._current :]:
+            found = int(np.count_nonzero(file.peek(at_begin - there).places == self._begin))
+            there += found
+            if found < file.left:
+                break  # else its keys fill the file, and go on in the next one
         return _Keys(*(values[at_begin - there :] for values in keys)) if there else keys
 
     def _skip_repeated(self, following: int) -> None:

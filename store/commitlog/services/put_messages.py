@@ -17,7 +17,7 @@ import pyarrow as pa
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, InvalidValue, PutRefused
 from commitlog.format.message_chunks import message_chunks
-from commitlog.format.message_columns import Rows, check_message_schema, queue_columns
+from commitlog.format.message_columns import Rows, check_message_rows, queue_columns
 from commitlog.format.message_encode import EncodedMessages, encode_messages
 from commitlog.format.message_id import parse_host
 from commitlog.format.message_properties import property_of
@@ -131,7 +131,7 @@ class PutMessagesService:
 
     def put_messages(self, table: Rows, *, topic: str | None = None) -> PutMessagesResult:
         """Append the table's rows in their order. ``InvalidValue`` for columns that cannot be, before the first row."""
-        check_message_schema(table.schema, topic=topic)
+        check_message_rows(table, topic=topic)
         rows = _Rows(table.num_rows)
         try:
             for first, chunk in message_chunks(table):
@@ -158,7 +158,7 @@ class PutMessagesService:
 
     def refused(self, table: Rows, refused: PutRefused, *, topic: str | None = None) -> PutMessagesResult:
         """The result of a put of which nothing was begun. ``InvalidValue`` as for one that was."""
-        check_message_schema(table.schema, topic=topic)
+        check_message_rows(table, topic=topic)
         rows = _Rows(table.num_rows)
         rows.refuse_rest(PutMessageStatus(refused.status), refused.reason)
         return rows.result()
@@ -168,7 +168,7 @@ class PutMessagesService:
 
         ``InvalidValue`` for columns that cannot be.
         """
-        check_message_schema(table.schema, topic=topic)
+        check_message_rows(table, topic=topic)
         for first, chunk in message_chunks(table):
             encoded = self._encode(chunk, topic, self._queue_ids(chunk, topic))
             if encoded.refusals:

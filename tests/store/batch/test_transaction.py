@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from commitlog import BatchId, MessageStore, StoreReader
 from commitlog.errors import InvalidValue, PutRefused, StoreClosed
 from commitlog.paths import BATCH_TOPIC
+from commitlog.services.transaction import Transaction
 from tests.store.batch.batches import bodies, commit, expected, table
 from tests.store.owner.owned_store import SYNC, open_store, put_ok
 from tests.support.clean_store import assert_clean
@@ -135,11 +138,51 @@ def test_batches_and_single_puts_of_many_threads_stand_side_by_side(tmp_path: Pa
     assert_clean(tmp_path)
 
 
+def test_several_threads_put_into_one_transaction(tmp_path: Path) -> None:
+    threads = 8
+    with open_store(tmp_path) as store:
+        for version in range(20):
+            begun = threading.Barrier(threads)
+
+            def put(batch: Transaction, name: str, begun: threading.Barrier = begun) -> None:
+                begun.wait()
+                batch.put_messages(table(name), topic="orders")
+
+            with store.transaction("loader", version) as batch:
+                putting = [threading.Thread(target=put, args=(batch, f"{version}-{part}")) for part in range(threads)]
+                for thread in putting:
+                    thread.start()
+                for thread in putting:
+                    thread.join()
+            assert batch.result is not None
+            assert batch.result.rows == 30 * threads
+    wanted = expected(*(f"{version}-{part}" for version in range(20) for part in range(threads)))
+    assert sorted(bodies(tmp_path)) == sorted(wanted)
+    assert_clean(tmp_path)
+
+
+def test_a_put_that_comes_while_the_block_ends_is_in_the_batch_or_refused(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        for version in range(20):
+            with ThreadPoolExecutor(1) as threads:
+                with store.transaction("loader", version) as batch:
+                    batch.put_messages(table("early"), topic="orders")
+                    late = threads.submit(batch.put_messages, table("late"), topic="orders")
+                refused = late.exception()
+            assert batch.result is not None
+            assert batch.result.rows == (60 if refused is None else 30)
+            assert refused is None or "has ended" in str(refused)
+    assert_clean(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("app", "version", "fingerprint"),
-    [("a" * 1025, 1, ""), ("a", -1, ""), ("a", 2**63, ""), ("a", 1, "f" * 1025), ("\ud800", 1, ""), ("a", True, "")],
+    [
+        *[("a" * 1025, 1, ""), ("a", -1, ""), ("a", 2**63, ""), ("a", 1, "f" * 1025), ("\ud800", 1, "")],
+        *[("a", True, ""), (None, 1, ""), (5, 1, ""), (b"a", 1, ""), ("a", 1, None), ("", 1, "")],
+    ],
 )
-def test_what_can_be_no_batch_is_refused(tmp_path: Path, app: str, version: int, fingerprint: str) -> None:
+def test_what_can_be_no_batch_is_refused(tmp_path: Path, app: Any, version: int, fingerprint: Any) -> None:
     with open_store(tmp_path) as store, pytest.raises(InvalidValue):
         store.transaction(app, version, fingerprint)
 

@@ -124,6 +124,17 @@ def test_a_bad_line_stops_behind_what_was_put(path: Path, line: str, words: str)
     assert verify_store(path) == []
 
 
+def test_topics_that_brokers_take_from_no_producer_are_refused(path: Path) -> None:
+    lines = '{"body": "x", "topic": "good"}\n{"body": "x", "topic": "SCHEDULE_TOPIC_XXXX"}\n'
+    result = produce(lines, path, "--ndjson")
+    assert result.exit_code == 1
+    assert "Line 2: its topic is one that RocketMQ writes itself and takes from no producer" in result.stderr
+    assert len(messages(path, "good")) == 1
+    result = produce("x", path, "--topic", "SCHEDULE_TOPIC_XXXX")
+    assert result.exit_code == 2
+    assert "a delayLevel" in " ".join(result.stderr.split())
+
+
 def test_a_line_without_a_topic_is_told(path: Path) -> None:
     result = produce('{"body": "x"}', path, "--ndjson")
     assert result.exit_code == 1

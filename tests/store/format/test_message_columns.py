@@ -13,7 +13,7 @@ import pytest
 
 from commitlog.errors import InvalidValue
 from commitlog.format.java_hash import string_hash_code
-from commitlog.format.message_columns import MESSAGE_COLUMNS, check_message_schema
+from commitlog.format.message_columns import MESSAGE_COLUMNS, check_message_rows
 from commitlog.format.message_encode import EncodedMessages, encode_messages
 from commitlog.format.message_queues import resolve_queue_ids
 from commitlog.format.message_rules import STORE_PROPERTIES, MessageLimits, RefusalKind
@@ -65,13 +65,18 @@ def test_columns_that_messages_cannot_be_made_of_are_refused(
     columns: dict[str, pa.DataType], topic: str | None, names: str
 ) -> None:
     with pytest.raises(InvalidValue, match=names):
-        check_message_schema(pa.schema(list(columns.items())), topic=topic)
+        check_message_rows(pa.schema(list(columns.items())).empty_table(), topic=topic)
+
+
+@pytest.mark.parametrize("rows", [None, "body", [{"body": b"x"}], {"body": [b"x"]}])
+def test_what_is_no_table_is_refused(rows: Any) -> None:
+    with pytest.raises(InvalidValue, match=f"pyarrow Table or RecordBatch, not of a {type(rows).__name__}"):
+        check_message_rows(rows, topic="t")
 
 
 def test_every_column_may_be_there_or_be_nothing_but_null() -> None:
-    check_message_schema(
-        pa.schema([(name, pa.null() if name != "body" else TEXT) for name in MESSAGE_COLUMNS]), topic="t"
-    )
+    every = pa.schema([(name, pa.null() if name != "body" else TEXT) for name in MESSAGE_COLUMNS])
+    check_message_rows(every.empty_table(), topic="t")
     only_nulls = {name: pa.nulls(2) for name in MESSAGE_COLUMNS if name != "body"}
     assert encode({"body": ["a", "b"], **only_nulls}).records.data.tobytes() == (
         encode({"value": [b"a", b"b"]}).records.data.tobytes()

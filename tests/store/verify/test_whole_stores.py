@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,16 @@ def test_a_store_made_by_the_builder_is_whole(tmp_path: Path) -> None:
         builder.append("orders", [0, 1, 2], [rng.bytes(int(n)) for n in rng.integers(0, 900, 60)])
         builder.append("late", 2, [b"x"] * 20)
     assert verify_store(builder.path) == []
+
+
+@pytest.mark.parametrize("before", [0, 1, 10])
+@pytest.mark.parametrize("keys", [49, 50, 98, 150])
+def test_the_keys_of_one_message_may_fill_index_files(tmp_path: Path, before: int, keys: int) -> None:
+    """A file of 50 places has 49 entries."""
+    with MessageStore.open(tmp_path, replace(CONFIG, max_index_num=50)) as store:
+        for count in (before, keys, 3):
+            store.put_message(Message(topic="t", body=b"m", keys=[f"k{number}" for number in range(count)]))
+    assert verify_store(tmp_path) == []
 
 
 def test_what_retention_took_is_not_missed(tmp_path: Path) -> None:
