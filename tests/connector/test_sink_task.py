@@ -189,7 +189,7 @@ NOT_UTF8 = pa.array([b"\xff"]).view(pa.string())
         ("properties", pa.array([[("REAL_TOPIC", "x")]], KIND), "REAL_TOPIC"),
         ("properties", pa.array([[("a", "x" * 40_000)]], KIND), "the limit is 32767"),
         ("properties", pa.array([[("TIMER_DELAY_SEC", "30")]], KIND), "'TIMER_DELAY_SEC' asks for a timer"),
-        ("properties", pa.array([[("a", "b"), ("TIMER_DELIVER_MS", "1")]], KIND), "give a delayLevel"),
+        ("properties", pa.array([[("a", "b"), ("TIMER_DELIVER_MS", "1")]], KIND), "leave it out, or give a delayLevel"),
         ("delayLevel", pa.array([-5], pa.int32()), "delayLevel is -5"),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_row_for_a_topic_that_brokers_take_from_no_producer_fails_the_task(
     with pytest.raises(PutRefused) as caught:
         task(store, ("body", "topic", "delayLevel")).stage([rows], BATCH, 2, 0)
     assert f"row 1 of partition 2 (topic {topic!r})" in str(caught.value), "the first of two bad rows is told"
-    assert "RocketMQ writes itself and takes from no producer" in str(caught.value)
+    assert f"RocketMQ writes {topic} itself and takes it from no producer" in str(caught.value)
     assert ("a delayLevel" in str(caught.value)) == (topic == "SCHEDULE_TOPIC_XXXX")
     assert not staged_files(store)
 

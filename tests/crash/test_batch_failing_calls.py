@@ -9,15 +9,10 @@ import contextlib
 import errno
 import functools
 import itertools
-import linecache
 import random
 import shutil
-import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -30,6 +25,7 @@ from tests.crash.stored_messages import check_store, log_records
 from tests.crash.test_failing_calls import CHANGING, FAILING, Fault
 from tests.crash.workloads import kill, small_config
 from tests.support.clean_store import assert_clean
+from tests.support.interrupter import Interrupter
 
 __all__: list[str] = []
 
@@ -171,39 +167,12 @@ def test_each_failing_call_leaves_whole_batches(flush: FlushDiskType, operation:
     check_failing(flush, operation, code, 1, memory)
 
 
-class Interrupter:
-    """Ctrl-C at the k-th line that a commit runs in the modules that know of batches, or of other threads."""
-
-    MODULES = (
-        *("commit_batch.py", "commit_log_writer.py", "frame_space.py", "batch_ledger.py", "transaction.py"),
-        *("whole_file.py", "worker.py", "wakeup.py", "ahead.py", "allocate.py", "running_state.py", "queue_writers.py"),
-        "/threading.py",
-    )
-
-    def __init__(self, turn: int) -> None:
-        self.turn = turn
-        self.lines = 0
-        self.where = ""
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
-        if not frame.f_code.co_filename.endswith(self.MODULES):
-            return None
-        # No signal comes between a block and the lock that it gives back, or at a bare "try"; tracing would stop there.
-        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
-        if event == "line" and not source.startswith(("with ", "try:")):
-            self.lines += 1
-            if self.lines == self.turn:
-                self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-                raise KeyboardInterrupt
-        return self
-
-    def run(self, call: Callable[[], object]) -> None:
-        before = sys.gettrace()
-        sys.settrace(self)
-        try:
-            call()
-        finally:
-            sys.settrace(before)
+# The modules that know of batches, or of other threads.
+INTERRUPTED = (
+    *("commit_batch.py", "commit_log_writer.py", "frame_space.py", "batch_ledger.py", "transaction.py"),
+    *("whole_file.py", "worker.py", "wakeup.py", "ahead.py", "allocate.py", "running_state.py", "queue_writers.py"),
+    *("service_group.py", "store.py", "/threading.py"),
+)
 
 
 def check_interrupts(flush: FlushDiskType, step: int, memory: Path) -> None:
@@ -214,14 +183,14 @@ def check_interrupts(flush: FlushDiskType, step: int, memory: Path) -> None:
         path = memory / f"store-{turn}"
         shutil.copytree(memory / "begin", path)
         store = MessageStore.open(path, config)
-        interrupter = Interrupter(turn)
+        interrupter = Interrupter(turn, INTERRUPTED)
         outcome = Outcome()
-        with contextlib.suppress(KeyboardInterrupt):
-            interrupter.run(functools.partial(commit, store, app, version, rows))
-        try_commit(store, app, version, rows, outcome)
-        outcome.absent.clear()  # what the second call did not write, the first one may have written
-        store.put_message(Message(topic="beside", body=b"behind", queue_id=0))
         try:
+            with contextlib.suppress(KeyboardInterrupt):
+                interrupter.run(functools.partial(commit, store, app, version, rows))
+            try_commit(store, app, version, rows, outcome)
+            outcome.absent.clear()  # what the second call did not write, the first one may have written
+            store.put_message(Message(topic="beside", body=b"behind", queue_id=0))
             kill(store)
             check_reopened(path, config, outcome, safe=True)
         except Exception as error:
@@ -243,3 +212,39 @@ def test_a_commit_that_is_interrupted_anywhere_is_there_once(flush: FlushDiskTyp
 @pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
 def test_a_commit_that_is_interrupted_at_any_line_is_there_once(flush: FlushDiskType, memory: Path) -> None:
     check_interrupts(flush, 1, memory)
+
+
+def check_interrupted_ends(flush: FlushDiskType, step: int, memory: Path) -> None:
+    """Flush and close are interrupted; closing again ends what there is to end."""
+    config = small_config(flush)
+    begin(memory / "begin", config)
+    for turn in itertools.count(1, step):
+        path = memory / f"store-{turn}"
+        shutil.copytree(memory / "begin", path)
+        store = MessageStore.open(path, config)
+        interrupter = Interrupter(turn, INTERRUPTED)
+        outcome = Outcome()
+        try_commit(store, *BATCHES[0], outcome)
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                interrupter.run(lambda store=store: (store.flush(), store.close()))  # type: ignore[misc]
+            with contextlib.suppress(CommitLogError):  # the interrupt may have fenced it
+                store.close()
+            assert not [thread for thread in threading.enumerate() if thread.name.endswith("Service")]
+            check_reopened(path, config, outcome, safe=True)
+        except Exception as error:
+            raise AssertionError(f"interrupted at {interrupter.where}, {outcome.errors}") from error
+        shutil.rmtree(path)
+        if not interrupter.where:
+            return
+
+
+def test_a_flush_or_close_that_is_interrupted_anywhere_loses_nothing(memory: Path) -> None:
+    check_interrupted_ends(ASYNC, 23, memory)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
+def test_a_flush_or_close_that_is_interrupted_at_any_line_loses_nothing(flush: FlushDiskType, memory: Path) -> None:
+    check_interrupted_ends(flush, 1, memory)

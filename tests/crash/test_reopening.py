@@ -274,7 +274,7 @@ def test_a_queue_that_begins_with_fillers_goes_on_once_there_is_space(
     writer.append(*units_from(30, 5))
     assert writer.next_offset == 35
     assert writer.read(0, 50)["size"].tolist() == [FILLER_SIZE] * 30 + [100] * 5 + [0] * 15
-    assert writer.take_dirty() == {str(path / f"{0:020d}")}
+    assert writer.begin_sync() == {str(path / f"{0:020d}")}
 
 
 def queues_below(path: Path) -> QueueWriters:

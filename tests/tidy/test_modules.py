@@ -17,6 +17,8 @@ __all__: list[str] = []
 LONGEST_FUNCTION_LINES = 60
 LONGEST_MODULE_LINES = 400
 
+UNSAFE_WAITS = {"Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "Timer", "Queue", "LifoQueue"}
+
 # "# -----", "# ====", "####", "# -- a part --": a module that needs them is two modules.
 SECTION_BANNER = re.compile(r"^\s*#\s*(?:[-=*#~_─═]{2,})", re.MULTILINE)
 
@@ -51,6 +53,23 @@ def test_only_the_command_line_prints(module: Module) -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"print", "pprint"}
     ]
     assert not printing, f"{module.path} prints on lines {printing}; log, or return what there is to say"
+
+
+@pytest.mark.parametrize("module", modules("commitlog"), ids=lambda module: module.name)
+def test_the_store_waits_for_nothing_that_an_interrupt_leaves_waiting(module: Module) -> None:
+    """docs/decisions/0011."""
+    found = [f"{module.path}:{getattr(node, 'lineno', 0)}" for node in ast.walk(module.tree) if _waits_unsafely(node)]
+    assert not found, f"made of locks that Ctrl-C may leave behind; use Wakeup, locks and SimpleQueue: {found}"
+
+
+def _waits_unsafely(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in {"threading", "queue"}:
+        return node.attr in UNSAFE_WAITS
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").startswith("concurrent") or (
+            node.module in {"threading", "queue"} and any(name.name in UNSAFE_WAITS for name in node.names)
+        )
+    return isinstance(node, ast.Import) and any(name.name.startswith("concurrent") for name in node.names)
 
 
 @pytest.mark.parametrize("module", ALL_MODULES, ids=lambda module: module.name)

@@ -305,7 +305,7 @@ def _checked_config(settings: dict[str, Any], topic: str | None, line_format: Li
         if topic is not None:
             validate_new_topic(topic)
             if fault := no_producers_fault(topic):
-                raise typer.BadParameter(f"Messages are not put into {topic}: {fault}.", param_hint="--topic")
+                raise typer.BadParameter(f"{fault}.", param_hint="--topic")
         return MessageStoreConfig.from_mapping(settings)
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error

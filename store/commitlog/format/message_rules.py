@@ -141,11 +141,13 @@ class Refusal(NamedTuple):
 
 
 def no_producers_fault(topic: str) -> str | None:
-    """Why no producer may send to a topic, as the end of a sentence; None when it may."""
+    """What is wrong with messages to a topic that no producer may send to; None when it may."""
     if topic not in NO_PRODUCERS_TOPICS:
         return None
-    hint = "give the topic that it is for, and a delayLevel" if topic == SCHEDULE_TOPIC else "give another topic"
-    return f"its topic is one that RocketMQ writes itself and takes from no producer: {hint}"
+    hint = "give another topic"
+    if topic == SCHEDULE_TOPIC:
+        hint = "give the topic that the message is for, and a delayLevel"
+    return f"RocketMQ writes {topic} itself and takes it from no producer: {hint}"
 
 
 def name_fault(name: str) -> str | None:

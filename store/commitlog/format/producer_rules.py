@@ -27,7 +27,7 @@ from commitlog.paths import MOST_QUEUES
 
 __all__ = ["producer_refusals"]
 
-# One of these makes a message a timer's, unless the timer has put the other one there, or it has a delay level.
+# One of these makes a message a timer's, unless it has a delay level or ``TIMER_OUT_MS``, which the timer adds itself.
 _TIMER_PROPERTIES = frozenset({"TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"})
 _TIMED = "TIMER_OUT_MS"
 _BEGIN_OF_ALL = "TIMER_DEL"
@@ -48,13 +48,14 @@ def producer_refusals(rows: Rows, columns: QueueColumns, encoded: EncodedMessage
 
 
 def _timer_refusals(columns: QueueColumns, encoded: EncodedMessages) -> Iterator[Refusal]:
-    perhaps = pc.match_substring(encoded.properties, _BEGIN_OF_ALL).to_numpy(zero_copy_only=False)
+    named, timed = (pc.match_substring(encoded.properties, text) for text in (_BEGIN_OF_ALL, _TIMED))
+    perhaps = pc.and_not(named, timed).to_numpy(zero_copy_only=False)
     for record in np.flatnonzero(perhaps).tolist():
         properties = decode_properties(encoded.properties[record].as_py())
         found = sorted(_TIMER_PROPERTIES & properties.keys())
-        if found and _TIMED not in properties and DELAY not in properties:
+        if found and DELAY not in properties:
             row = int(encoded.rows[record])
-            why = f"its property {found[0]!r} asks for a timer, which is not supported: give a delayLevel, or none"
+            why = f"its property {found[0]!r} asks for a timer, which is not supported: leave it out, or give a delayLevel"
             yield Refusal(row, RefusalKind.MESSAGE_ILLEGAL, _topic_of(columns, row), why)
             return
 

@@ -81,6 +81,7 @@ class QueueWriter:
         self._open_files = open_files
         # Files written since the last flush, and how many bytes.
         self.dirty: set[str] = set()
+        self._syncing: set[str] = set()
         self._dirty_bytes = 0
         # Set while the first file gets its fillers, which may take several attempts.
         self.pads = False
@@ -310,15 +311,22 @@ class QueueWriter:
                 disk.write_at(descriptor, bytes(len(data)), start)
                 self.dirty.add(path)
 
-    def take_dirty(self) -> set[str]:
-        """The files that were written and are to be synced, by the caller. They count as clean from here on."""
-        taken, self.dirty = self.dirty, set()
+    def begin_sync(self) -> set[str]:
+        """The files that are to be synced, by the caller, who says ``end_sync`` when all of them are.
+
+        Those of a sync that was not brought to its end are among them again.
+        """
+        self._syncing |= self.dirty
+        self.dirty = set()
         self._dirty_bytes = 0
-        return taken
+        return set(self._syncing)
+
+    def end_sync(self) -> None:
+        self._syncing = set()
 
     @property
     def dirty_pages(self) -> int:
-        return -(-self._dirty_bytes // _PAGE)
+        return max(-(-self._dirty_bytes // _PAGE), len(self._syncing))
 
     def delete(self) -> None:
         """Delete every file of the queue. ``StoreIOError``."""

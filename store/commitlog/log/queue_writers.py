@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import errno
 import os
 import queue
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from commitlog.errors import NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
 from commitlog.files import disk
@@ -172,19 +174,23 @@ class QueueWriters:
         """Sync what is dirty in queues with that many dirty pages, while puts and dispatch go on."""
         with self._flushing:
             with self._lock:
-                if self._failure is not None:
-                    raise self._failure
+                self._refuse_failed()
                 dirty = [writer for writer in self._writers.values() if writer.dirty_pages >= least_pages]
-                taken = [(writer, writer.take_dirty()) for writer in dirty]
-            try:
-                _sync_files(sorted(path for _, paths in taken for path in paths))
-            except BaseException as error:
-                with self._lock:
-                    if isinstance(error, StoreIOError):
-                        self._failure = error
-                    for writer, paths in taken:
-                        writer.dirty |= paths
-                raise
+                paths = sorted(path for writer in dirty for path in writer.begin_sync())
+            _sync_files(paths, self._sync_failed)
+            with self._lock:
+                self._refuse_failed()
+                for writer in dirty:
+                    writer.end_sync()
+
+    def _refuse_failed(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _sync_failed(self, error: StoreIOError) -> None:
+        """Called by the thread whose sync it was: an interrupt of the one that waits for it does not hide it."""
+        with self._lock:
+            self._failure = self._failure or error
 
     def sync_directories(self) -> None:
         """Bring the names of topics, queues and files to the device: who made them may have been killed before that.
@@ -214,43 +220,58 @@ class QueueWriters:
             self._writers = {}
 
 
-def _sync_files(paths: list[str]) -> None:
+def _sync_files(paths: list[str], failed: Callable[[StoreIOError], None]) -> None:
     """Sync files side by side: a file system that journals brings many of them to the device in one go.
 
-    ``StoreIOError``, once all of them are done: one of those that failed.
+    ``failed`` is told of each that failed, by the thread that synced it. docs/decisions/0011 says why it is no
+    executor's, and not this one.
     """
-    # No executor, whose locks an interrupt may leave behind: what is used here is used in one step each.
     left: queue.SimpleQueue[str] = queue.SimpleQueue()
-    failures: list[BaseException] = []
-    running: list[_thread.LockType] = []
     for path in paths:
         left.put(path)
-    try:
-        # This thread syncs too; and alone, when the interpreter is being shut down and begins no threads any more.
-        with contextlib.suppress(RuntimeError):
-            for _ in paths[1:_MOST_SYNCS]:
-                lock = _thread.allocate_lock()
-                lock.acquire()
-                _thread.start_new_thread(_sync_each, (left, failures, lock))
-                running.append(lock)
-        _sync_each(left, failures, None)
-    finally:
-        for lock in running:
+    running: list[_thread.LockType] = []
+    for _ in paths[:_MOST_SYNCS]:
+        lock = _thread.allocate_lock()
+        lock.acquire()
+        if not _begin(_sync_each, left, failed, lock):
+            break
+        running.append(lock)
+    if not running:
+        _sync_each(left, failed, None)
+    process = os.getpid()
+    for lock in running:
+        # A forked child has no such threads.
+        if os.getpid() == process:
             lock.acquire()
-    if failures:
-        raise failures[0]
 
 
-def _sync_each(left: queue.SimpleQueue[str], failures: list[BaseException], running: _thread.LockType | None) -> None:
+def _begin(work: Callable[..., None], *arguments: object) -> bool:
+    """Let a thread do that. False while the interpreter is being shut down, when none begins any more."""
+    if sys.is_finalizing():
+        return False
+    try:
+        _thread.start_new_thread(work, arguments)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _sync_each(
+    left: queue.SimpleQueue[str], failed: Callable[[StoreIOError], None], running: _thread.LockType | None
+) -> None:
     """Sync files until there are no more of them, and let go of the lock then."""
     try:
         while True:
+            path = left.get_nowait()
             try:
-                _sync_file(left.get_nowait())
-            except queue.Empty:
-                return
-            except BaseException as error:  # noqa: BLE001 - it is raised by the thread that wants the files synced
-                failures.append(error)
+                _sync_file(path)
+            except StoreIOError as error:
+                failed(error)
+            except BaseException as error:
+                failed(StoreIOError("sync", path=path, cause=OSError(errno.EIO, f"interrupted by {error!r}")))
+                raise
+    except queue.Empty:
+        pass
     finally:
         if running is not None:
             running.release()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from commitlog.batch import BatchId, CommittedBatch, StagedFile, TopicUse
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import CommitLogError, CorruptStaging, InvalidValue, PutRefused, StoreIOError
+from commitlog.errors import CommitLogError, CorruptStaging, PutRefused, StoreIOError
 from commitlog.files.writable_mapped_file import NO_SPACE
 from commitlog.format.batch_frame import BatchFrame, encode_frame
 from commitlog.format.message_id import parse_host
@@ -44,24 +44,18 @@ _SAVE_EVERY = 256
 class _FrameHead:
     """The frame record of one batch, as ``CommitLogWriter.append_frame`` wants it."""
 
-    def __init__(self, batch: BatchId, rows: int, previous: int, host: tuple[bytes, int]) -> None:
+    def __init__(self, batch: BatchId, previous: int, host: tuple[bytes, int]) -> None:
         self._batch = batch
-        self._rows = rows
         self._previous = previous
         self._host = host
         self._born = int(time.time() * 1000)
         self.host_flags = _V6_FLAGS if len(host[0]) == 16 else 0
-        self.size = len(self._encoded(0, 0, 0))
+        self.size = len(self.record(0, 0, 0))
         # Whether all rows are written: from now on the frame may be in the log.
         self.made = False
 
     def record(self, length: int, rows: int, checksum: int, /) -> bytearray:
-        if rows != self._rows:
-            raise InvalidValue(f"{self._rows} rows are staged for {self._batch}, and {rows} of them came.")
         self.made = True
-        return self._encoded(length, rows, checksum)
-
-    def _encoded(self, length: int, rows: int, checksum: int) -> bytearray:
         body = encode_frame(BatchFrame(self._batch, length, rows, checksum, self._previous))
         return encode_message(
             BATCH_TOPIC.encode(),
@@ -137,8 +131,7 @@ class CommitBatchService:
         if uses:
             self._topics.admit(uses, self._queue_nums)
         last = ledger.last(batch.app_id)
-        rows = sum(one.rows for one in staged)
-        head = _FrameHead(batch, rows, -1 if last is None else last.physical_offset, self._host)
+        head = _FrameHead(batch, -1 if last is None else last.physical_offset, self._host)
         try:
             appended = self._append(head, staged)
             committed = CommittedBatch(
@@ -178,8 +171,15 @@ class CommitBatchService:
     def _blocks(self, staged: list[StagedFile]) -> Generator[StagedBlock, None, None]:
         """The blocks of all files. The next one is read and checked while this one is being written."""
         buffers = BlockBuffers()
+        rows, left = 0, sum(one.rows for one in staged)
         blocks = (block for one in staged for block in read_blocks(self._store_path, one, buffers))
-        return one_ahead(blocks)
+        with contextlib.closing(one_ahead(blocks)) as ahead:
+            for block in ahead:
+                rows += len(block)
+                yield block
+        if rows != left:
+            # What the files hold is checked as they are read; this is for the way from there to the log.
+            raise CorruptStaging("Rows", path=staged[0].path, offset=0, expected=f"{left} rows", found=f"{rows}")
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application."""

@@ -67,8 +67,9 @@ class Transaction:
         try:
             self._when_open(lambda: self._stage(table, topic))
         except BaseException as error:
-            # A part of the table may be staged.
-            self._failure = error
+            # A part of the table may be staged. One that came too late is no part of the transaction.
+            if self._failure is None and not self._ended:
+                self._failure = error
             raise
 
     def _stage(self, table: Rows, topic: str | None) -> None:
@@ -102,13 +103,13 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Before the lock is waited for: a signal handler that puts meanwhile is refused, and does not wait for itself.
+        self._ended = True
+        writer: StagedWriter | None = None
+        # In a forked child the staged file is its parent's, who may go on with it, and so may be the lock.
         if os.getpid() == self._process:
             with self._lock:
-                self._ended = True
                 writer, self._writer = self._writer, None
-        else:
-            # In a forked child: the staged file is its parent's, who may go on with it, and so is the lock.
-            self._ended, writer = True, None
         try:
             if kind is None and not self.already_there:
                 self._refuse_failed()

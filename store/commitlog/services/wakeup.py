@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
-import queue
 
 __all__ = ["Wakeup"]
 
@@ -11,18 +11,18 @@ __all__ = ["Wakeup"]
 class Wakeup:
     """Ends a wait, or the next one if nobody waits; of several who wait, one.
 
-    The events and conditions of ``threading`` are written in Python, with a lock: what interrupts one of them half-way,
-    as Ctrl-C does, may leave that lock behind, and then everybody waits for ever. A queue of C's is used in one step.
+    A lock that is let go of by who wakes and taken by who waits, each in one step: docs/decisions/0008 says why it is
+    no ``threading.Event``.
     """
 
     def __init__(self) -> None:
-        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._lock = _thread.allocate_lock()
+        self._lock.acquire()
 
     def set(self) -> None:
-        if self._tokens.empty():
-            self._tokens.put(None)
+        with contextlib.suppress(RuntimeError):  # it is set already
+            self._lock.release()
 
     def wait(self, seconds: float) -> None:
         """Return when it is set, or so many seconds are over."""
-        with contextlib.suppress(queue.Empty):
-            self._tokens.get(timeout=seconds)
+        self._lock.acquire(timeout=min(max(seconds, 0.0), _thread.TIMEOUT_MAX))

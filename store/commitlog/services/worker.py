@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -28,6 +29,9 @@ class Worker:
         self._on_error = on_error
         self._wakeup = Wakeup()
         self._stopping = False
+        # Held by the thread as long as it lives. One that is joined counts as dead when Ctrl-C ends the wait for it.
+        self._running = threading.Lock()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -41,10 +45,16 @@ class Worker:
         """End the thread after its current step; one that hangs is waited for at most ``timeout`` seconds."""
         self._stopping = True
         self._wakeup.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout)
+        if self._thread.ident == threading.get_ident() or os.getpid() != self._process:
+            return  # from its own thread, or in a forked child, which has not got it
+        if self._running.acquire(timeout=-1 if timeout is None else timeout):
+            self._running.release()
 
     def _run(self) -> None:
+        with self._running:
+            self._work()
+
+    def _work(self) -> None:
         while not self._stopping:
             try:
                 pause = self._service.run_once()

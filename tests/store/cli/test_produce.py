@@ -128,7 +128,7 @@ def test_topics_that_brokers_take_from_no_producer_are_refused(path: Path) -> No
     lines = '{"body": "x", "topic": "good"}\n{"body": "x", "topic": "SCHEDULE_TOPIC_XXXX"}\n'
     result = produce(lines, path, "--ndjson")
     assert result.exit_code == 1
-    assert "Line 2: its topic is one that RocketMQ writes itself and takes from no producer" in result.stderr
+    assert "Line 2: RocketMQ writes SCHEDULE_TOPIC_XXXX itself and takes it from no producer" in result.stderr
     assert len(messages(path, "good")) == 1
     result = produce("x", path, "--topic", "SCHEDULE_TOPIC_XXXX")
     assert result.exit_code == 2
