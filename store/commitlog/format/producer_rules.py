@@ -55,7 +55,7 @@ def _timer_refusals(columns: QueueColumns, encoded: EncodedMessages) -> Iterator
         found = sorted(_TIMER_PROPERTIES & properties.keys())
         if found and DELAY not in properties:
             row = int(encoded.rows[record])
-            why = f"its property {found[0]!r} asks for a timer, which is not supported: leave it out, or give a delayLevel"
+            why = f"its property {found[0]!r} asks for a timer, and there is none: leave it out, or give a delayLevel"
             yield Refusal(row, RefusalKind.MESSAGE_ILLEGAL, _topic_of(columns, row), why)
             return
 
