@@ -1,8 +1,9 @@
 """A Spark driver in which tasks are tried again: writes a store as a batch and as a stream, each task failing once.
 
-    python -m tests.connector.sink_retry_driver DIRECTORY
+    python -m tests.connector.sink_retry_driver BASE
 
-The shared session of the tests gives a failed task up at once, as ``local[2]`` does.
+The shared session of the tests gives a failed task up at once, as ``local[2]`` does. ``BASE/batch/store`` and
+``BASE/stream/store`` are written, while a thread and a second query read them. It prints ``fine`` at the end, or fails.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql.functions import udf
 
+from tests.connector.sink_failure_output import TOPIC, Input, Watcher, check_output
+from tests.connector.sink_failure_query import Query
+from tests.connector.sink_failure_reader import ReadingQuery
 from tests.connector.sink_helpers import append, stream_to
 from tests.support.local_spark import QUICK_SPARK, start_spark
 
 __all__: list[str] = []
 
 ROWS = 1_500
+# Of each queue one, so that each task fails.
+FAILING = range(1_000, 1_004)
 # So that the sink has staged something when a task fails.
 ROWS_OF_A_BATCH = 50
 
@@ -33,19 +39,31 @@ def main(directory: str) -> None:
     spark = start_spark(base / "scratch", **(QUICK_SPARK | settings))
 
     @udf("string")
-    def fails_once(number: int) -> str:
+    def fails_once(body: str) -> str:
         context = TaskContext.get()
         assert context is not None
-        if number % 500 == 350 and context.attemptNumber() == 0:
+        if int(body.rpartition("-")[2]) in FAILING and context.attemptNumber() == 0:
             raise RuntimeError("the task fails, as the test wants")
-        return str(number)
+        return body
 
-    numbers = spark.range(0, ROWS, 1, 3)
-    append(numbers.select(fails_once("id").alias("body")), base / "batch")
-    numbers.write.parquet(str(base / "input"))
-    source = spark.readStream.schema("id bigint").parquet(str(base / "input"))
-    stream_to(source.select(fails_once("id").alias("body")), base / "stream", base / "checkpoint")
+    source = Input(base / "input")
+    source.extra_rows = ROWS
+    source.add()
+    for write in ("batch", "stream"):
+        directory_of_write = base / write
+        directory_of_write.mkdir()
+        query = Query(spark, directory_of_write, source)
+        query.make_store()
+        frame = source.all_frame(spark) if write == "batch" else source.frame(spark)
+        rows = frame.withColumn("body", fails_once("body"))
+        with Watcher(query.store, source), ReadingQuery(spark, directory_of_write, query.store, source):
+            if write == "batch":
+                append(rows, query.store, topic=TOPIC)
+            else:
+                stream_to(rows, query.store, query.checkpoint, topic=TOPIC)
+        check_output(query.store, source)
     spark.stop()
+    print("fine")
 
 
 if __name__ == "__main__":

@@ -106,8 +106,11 @@ def test_a_queue_beyond_those_of_a_listed_topic_is_one_that_consumers_look_at(tm
     before = path.stat().st_mtime_ns
     Write(tmp_path, "app", 3).run(body=["c"] * 2, queueId=numbers(9, 3))
     assert path.stat().st_mtime_ns == before, "it says so already"
-    Write(tmp_path, "app", 4).run(body=["d"], queueId=numbers(2**31 - 1))
-    assert listed(tmp_path) == {"orders": (2, 10)}, "an id that no topic can have says nothing of where to look"
+    for beyond in (65_536, 2**31 - 1):
+        with pytest.raises(PutRefused, match=f"its queueId is {beyond}; 0 to 65535 may be"):
+            Write(tmp_path, "app", 4).run(body=["d"], queueId=numbers(beyond))
+    Write(tmp_path, "app", 4).run(body=["d"], queueId=numbers(65_535))
+    assert listed(tmp_path) == {"orders": (2, 65_536)}
 
 
 def test_a_topic_whose_first_rows_are_all_delayed_is_listed(tmp_path: Path) -> None:
