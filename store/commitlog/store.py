@@ -303,18 +303,18 @@ class MessageStore:
             return
         self._state.close()
         self._on_dispatched()
-        # Up to here nothing was given up: who interrupts may close again. No file is closed under a thread, and
-        # the lock is kept as long as one could write.
+        # Up to here nothing was given up: who interrupts may close again. No file is closed under a thread.
         self._log.writer.close()
         self._services.stop()
-        self._ended = True
-        clean = False
+        self._ended, clean = True, False
         try:
             self._services.close_cleanly(self._batches.save)
             clean = self._state.failure is None
         finally:
-            self._log.close()
-            self._directory.close(clean=clean)
+            try:
+                self._log.close()
+            finally:
+                self._directory.close(clean=clean)
 
     def _after_last_calls(self) -> None:
         """Close, if that was asked for within the call that has ended. The call has an answer of its own."""

@@ -24,9 +24,9 @@ class Interrupter:
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
         if not frame.f_code.co_filename.endswith(self._modules):
             return None
-        # No signal comes between a block and the lock that it gives back, or at a bare "try"; tracing would stop there.
+        # No signal comes between a lock and its block, at a bare "try" or at a "pass"; tracing would stop there.
         source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
-        if event == "line" and not source.startswith(("with ", "try:")):
+        if event == "line" and not source.startswith(("with ", "try:", "pass")):
             self._lines += 1
             if self._lines == self._turn:
                 self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -41,14 +41,14 @@ class Worker:
         """Let the service work now rather than when its wait is over."""
         self._wakeup.set()
 
-    def stop(self, timeout: float | None = None) -> None:
-        """End the thread after its current step; one that hangs is waited for at most ``timeout`` seconds."""
+    def stop(self) -> None:
+        """End the thread after its current step, and return when it has ended. It may be called again."""
         self._stopping = True
         self._wakeup.set()
         if self._thread.ident == threading.get_ident() or os.getpid() != self._process:
             return  # from its own thread, or in a forked child, which has not got it
-        if self._running.acquire(timeout=-1 if timeout is None else timeout):
-            self._running.release()
+        with self._running:
+            pass
 
     def _run(self) -> None:
         with self._running:
