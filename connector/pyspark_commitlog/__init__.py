@@ -45,8 +45,8 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns when the user names none. Raises ``OptionError`` for options that can never be right."""
-        from pyspark_commitlog.options import parse_options
-        from pyspark_commitlog.schema import default_schema
+        from pyspark_commitlog.options.read import parse_options
+        from pyspark_commitlog.source.schema import default_schema
 
         return default_schema(parse_options(self.options))
 
@@ -56,17 +56,17 @@ class DefaultSource(DataSource):
         ``OptionError``; ``SchemaError`` for columns that the source does not give, or gives with another type. The
         store itself is looked at when Spark asks for the partitions.
         """
-        from pyspark_commitlog.batch_source import CommitLogBatchReader
-        from pyspark_commitlog.options import parse_batch_options
-        from pyspark_commitlog.schema import check_schema
+        from pyspark_commitlog.options.read import parse_batch_options
+        from pyspark_commitlog.source.batch_source import CommitLogBatchReader
+        from pyspark_commitlog.source.schema import check_schema
 
         return CommitLogBatchReader(parse_batch_options(self.options), check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read of these columns. The errors are those of ``reader``; each trigger looks at the store."""
-        from pyspark_commitlog.options import parse_stream_options
-        from pyspark_commitlog.schema import check_schema
-        from pyspark_commitlog.stream_source import CommitLogStreamReader
+        from pyspark_commitlog.options.read import parse_stream_options
+        from pyspark_commitlog.source.schema import check_schema
+        from pyspark_commitlog.source.stream_source import CommitLogStreamReader
 
         return CommitLogStreamReader(parse_stream_options(self.options), check_schema(schema))
 
@@ -76,9 +76,9 @@ class DefaultSource(DataSource):
         ``OptionError``, also for every mode but ``append``; ``SchemaError``; ``StoreOpenError`` for a path that is no
         store, or a store that cannot be opened; ``StoreIOError``, ``CorruptConfig``.
         """
-        from pyspark_commitlog.sink import CommitLogBatchWriter, refuse_overwrite
-        from pyspark_commitlog.sink_columns import check_sink_schema
-        from pyspark_commitlog.write_options import parse_batch_write_options
+        from pyspark_commitlog.options.write import parse_batch_write_options
+        from pyspark_commitlog.sink.columns import check_sink_schema
+        from pyspark_commitlog.sink.writers import CommitLogBatchWriter, refuse_overwrite
 
         refuse_overwrite(overwrite, streaming=False)
         options = parse_batch_write_options(self.options)
@@ -86,9 +86,9 @@ class DefaultSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """The write of a streaming query's next micro-batch. The errors are those of ``writer``."""
-        from pyspark_commitlog.sink import CommitLogStreamWriter, refuse_overwrite
-        from pyspark_commitlog.sink_columns import check_sink_schema
-        from pyspark_commitlog.write_options import parse_stream_write_options
+        from pyspark_commitlog.options.write import parse_stream_write_options
+        from pyspark_commitlog.sink.columns import check_sink_schema
+        from pyspark_commitlog.sink.writers import CommitLogStreamWriter, refuse_overwrite
 
         refuse_overwrite(overwrite, streaming=True)
         options = parse_stream_write_options(self.options)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_commitlog.errors import OffsetFormatError
-from pyspark_commitlog.offsets import StreamOffset
-from pyspark_commitlog.subscription import QueueKey
+from pyspark_commitlog.options.subscription import QueueKey
+from pyspark_commitlog.source.offsets import StreamOffset
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

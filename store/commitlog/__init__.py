@@ -9,25 +9,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from commitlog.batch import BatchId, CommittedBatch, StagedFile
+from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
+from commitlog.columnar.body_compression import BodyCompression
+from commitlog.columnar.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError
-from commitlog.format.body_compression import BodyCompression
 from commitlog.format.checkpoint import Checkpoint
-from commitlog.format.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.sys_flag import CompressionType
-from commitlog.log.index_service import IndexFileInfo
+from commitlog.index.service import IndexFileInfo
 from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageResult, PutMessageStatus
 from commitlog.reader import Fence, QueueInfo, StoreReader
 
 if TYPE_CHECKING:
-    from commitlog.log.verification import Finding, verify_store
     from commitlog.repair import RepairReport, repair_store
     from commitlog.services.put_messages import PutMessagesResult
     from commitlog.services.transaction import Transaction
     from commitlog.stager import BatchStager
     from commitlog.store import MessageStore
+    from commitlog.verify.store import Finding, verify_store
 
 __all__ = [
     "ALL_COLUMNS",
@@ -64,14 +64,14 @@ __all__ = [
 
 # The writing half needs POSIX record locks; who only reads does not need it, nor has to wait for its import.
 _LAZY = {
-    "Finding": "commitlog.log.verification",
+    "Finding": "commitlog.verify.store",
     "BatchStager": "commitlog.stager",
     "MessageStore": "commitlog.store",
     "PutMessagesResult": "commitlog.services.put_messages",
     "RepairReport": "commitlog.repair",
     "Transaction": "commitlog.services.transaction",
     "repair_store": "commitlog.repair",
-    "verify_store": "commitlog.log.verification",
+    "verify_store": "commitlog.verify.store",
 }
 
 

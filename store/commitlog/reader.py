@@ -14,7 +14,11 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from commitlog.batch import CommittedBatch
+from commitlog.batch.frames import StoredFrames
+from commitlog.batch.ledger import load_ledger
+from commitlog.batch.visibility import NOTHING_HIDDEN, BatchMoments
+from commitlog.batch_id import CommittedBatch
+from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.errors import (
     CorruptCheckpoint,
     CorruptConsumeQueue,
@@ -29,20 +33,15 @@ from commitlog.files import disk
 from commitlog.format import message_id
 from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from commitlog.format.checksum import crc32
-from commitlog.format.columns import DEFAULT_COLUMNS, arrow_schema
-from commitlog.format.message_ext import message_of
-from commitlog.log.batch_gate import NOTHING_HIDDEN
-from commitlog.log.batch_ledger import load_ledger
-from commitlog.log.batch_moments import BatchMoments
-from commitlog.log.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
+from commitlog.format.single_record import message_of
+from commitlog.index.service import IndexFileInfo, IndexService
 from commitlog.log.commit_log import CommitLog
-from commitlog.log.consume_queue import Units
-from commitlog.log.index_service import IndexFileInfo, IndexService
-from commitlog.log.queue_catalog import QueueCatalog
 from commitlog.log.store_directory import check_store_directory
-from commitlog.log.stored_frames import StoredFrames
 from commitlog.message import MessageExt
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, validate_topic
+from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
+from commitlog.queue.catalog import QueueCatalog
+from commitlog.queue.consume_queue import Units
 
 __all__ = ["Fence", "QueueInfo", "StoreReader"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, DamagedLog, InvalidValue
-from commitlog.log.log_cut import LostMessages, cut_log, messages_from
 from commitlog.log.owner_directory import OwnerDirectory
-from commitlog.log.recovery import Progress
 from commitlog.log.store_directory import check_store_directory
+from commitlog.recovery.log_cut import LostMessages, cut_log, messages_from
+from commitlog.recovery.recover import Progress
 from commitlog.store import MessageStore
 
 __all__ = ["LostMessages", "RepairReport", "repair_store"]

@@ -17,21 +17,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from commitlog.batch import BatchId, StagedFile, TopicUse
+from commitlog.batch.staging import StagedWriter, remove_batch, remove_files
+from commitlog.batch_id import BatchId, StagedFile, TopicUse
+from commitlog.columnar.body_compression import BodyCompression
+from commitlog.columnar.encode import EncodedMessages, encode_messages
+from commitlog.columnar.input import QueueColumns, Rows, check_message_rows, queue_columns
+from commitlog.columnar.input_chunks import message_chunks
+from commitlog.columnar.producer_rules import producer_refusals
+from commitlog.columnar.queue_choice import resolve_queue_ids
+from commitlog.columnar.unique_key import unique_keys
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import PutRefused
-from commitlog.format.body_compression import BodyCompression
-from commitlog.format.message_chunks import message_chunks
-from commitlog.format.message_columns import QueueColumns, Rows, check_message_rows, queue_columns
-from commitlog.format.message_encode import EncodedMessages, encode_messages
 from commitlog.format.message_id import parse_host
-from commitlog.format.message_queues import resolve_queue_ids
 from commitlog.format.message_rules import NO_PRODUCERS_TOPICS, MessageLimits, Refusal, RefusalKind
-from commitlog.format.producer_rules import producer_refusals
 from commitlog.format.record import FILLER_SIZE
-from commitlog.format.unique_key import unique_keys
-from commitlog.log.queue_counts import file_size_of, queue_counts
-from commitlog.log.staging import StagedWriter, remove_batch, remove_files
+from commitlog.queue.queue_counts import file_size_of, queue_counts
 
 __all__ = ["NO_PRODUCERS_TOPICS", "BatchStager", "largest_record_of", "queue_counts", "remove_batch", "remove_files"]
 

@@ -13,19 +13,19 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import ParamSpec, SupportsFloat, TypeVar
 
-from commitlog.batch import BatchId, CommittedBatch, StagedFile
+from commitlog.batch.staging import remove_leftovers
+from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
+from commitlog.columnar.input import Rows
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, InvalidValue, PutRefused, StoreClosed
-from commitlog.format.message_columns import Rows
 from commitlog.format.message_rules import check_queue_place
 from commitlog.log.owner_directory import OwnerDirectory
-from commitlog.log.recovery import Progress, Recovered
-from commitlog.log.staging_leftovers import remove_leftovers
-from commitlog.log.topic_config import TopicConfig
 from commitlog.message import Message, PutMessageResult, PutMessageStatus
+from commitlog.queue.topic_config import TopicConfig
 from commitlog.reader import StoreReader
+from commitlog.recovery.open import OpenedLog, open_log
+from commitlog.recovery.recover import Progress, Recovered
 from commitlog.services.commit_batch import CommitBatchService
-from commitlog.services.opened_log import OpenedLog, open_log
 from commitlog.services.put_message import PutMessageService
 from commitlog.services.put_messages import PutMessagesResult, PutMessagesService
 from commitlog.services.running_state import RunningFlags, RunningState

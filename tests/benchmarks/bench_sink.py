@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from commitlog import BatchId, FlushDiskType, MessageStore, MessageStoreConfig, StagedFile
-from commitlog.format.message_encode import encode_messages
+from commitlog.batch.staging import StagedWriter
+from commitlog.columnar.encode import encode_messages
+from commitlog.columnar.unique_key import unique_keys
 from commitlog.format.message_id import parse_host
-from commitlog.format.unique_key import unique_keys
-from commitlog.log.staging import StagedWriter
 from tests.benchmarks.dropping_sink import DroppingSink
 from tests.benchmarks.measure import GIB, machine, memory_at_hand, scratch, show
 from tests.support.local_spark import start_spark

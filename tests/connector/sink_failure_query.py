@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark_commitlog.sink_commit import prepare_store
-from pyspark_commitlog.write_options import parse_stream_write_options
+from pyspark_commitlog.options.write import parse_stream_write_options
+from pyspark_commitlog.sink.commit import prepare_store
 from tests.connector.sink_failure_output import TOPIC, Input
 from tests.connector.sink_failure_source import FORMAT, FailingSource, Failure, told
 from tests.connector.sink_helpers import SMALL

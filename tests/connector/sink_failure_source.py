@@ -24,9 +24,9 @@ from pyspark.sql.types import StructType
 
 from commitlog.files import disk
 from pyspark_commitlog import DefaultSource
-from pyspark_commitlog.sink import CommitLogStreamWriter, refuse_overwrite
-from pyspark_commitlog.sink_columns import check_sink_schema
-from pyspark_commitlog.write_options import parse_stream_write_options
+from pyspark_commitlog.options.write import parse_stream_write_options
+from pyspark_commitlog.sink.columns import check_sink_schema
+from pyspark_commitlog.sink.writers import CommitLogStreamWriter, refuse_overwrite
 
 if TYPE_CHECKING:
     import pyarrow as pa

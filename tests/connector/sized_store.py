@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog import Fence, QueueInfo, StoreReader
-from pyspark_commitlog.planning import QueueRange
+from pyspark_commitlog.source.partitions import QueueRange
 from tests.support.store_builder import StoreBuilder
 
 __all__ = ["MIN_SIZE", "CountingReader", "NewStore", "SizedStore"]

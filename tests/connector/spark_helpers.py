@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commitlog import ALL_COLUMNS
-from pyspark_commitlog.schema import SPARK_TYPES
+from pyspark_commitlog.source.schema import SPARK_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from commitlog import FILLER_SIZE
 from commitlog.format.consume_queue_unit import UNIT_DTYPE
-from pyspark_commitlog.admission import admit_bytes, admit_rows
-from pyspark_commitlog.unit_sizes import SizeWalker, message_sizes
+from pyspark_commitlog.source.admission import admit_bytes, admit_rows
+from pyspark_commitlog.source.unit_sizes import SizeWalker, message_sizes
 from tests.connector.sized_store import MIN_SIZE, NewStore, SizedStore
 
 __all__: list[str] = []

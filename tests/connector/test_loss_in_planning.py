@@ -12,12 +12,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from commitlog import StoreReader
 from commitlog.errors import FileMissing, UnsupportedStore
-from pyspark_commitlog.batch_source import CommitLogBatchReader
 from pyspark_commitlog.errors import DataLossError
-from pyspark_commitlog.options import parse_batch_options, parse_stream_options
-from pyspark_commitlog.planning import plan_partitions
-from pyspark_commitlog.schema import check_schema
-from pyspark_commitlog.stream_planner import StreamPlanner
+from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
+from pyspark_commitlog.source.batch_source import CommitLogBatchReader
+from pyspark_commitlog.source.partitions import plan_partitions
+from pyspark_commitlog.source.schema import check_schema
+from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.sized_store import NewStore
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 

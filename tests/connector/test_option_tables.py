@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import pytest
 
-from pyspark_commitlog.option_values import EARLIEST, LATEST
-from pyspark_commitlog.options import (
+from pyspark_commitlog.options.read import (
     OPTION_NAMES,
     SourceOptions,
     parse_batch_options,
     parse_options,
     parse_stream_options,
 )
-from pyspark_commitlog.sink_columns import SINK_COLUMNS
-from pyspark_commitlog.write_options import WRITE_OPTIONS
+from pyspark_commitlog.options.values import EARLIEST, LATEST
+from pyspark_commitlog.options.write import WRITE_OPTIONS
+from pyspark_commitlog.sink.columns import SINK_COLUMNS
 from tests.support.local_spark import PROJECT
 
 __all__: list[str] = []

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from commitlog.errors import CommitLogError
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.option_values import EARLIEST, LATEST, parse_bytes, parse_path
-from pyspark_commitlog.options import OPTION_NAMES, parse_batch_options, parse_options, parse_stream_options
-from pyspark_commitlog.subscription import Subscription
+from pyspark_commitlog.options.read import OPTION_NAMES, parse_batch_options, parse_options, parse_stream_options
+from pyspark_commitlog.options.subscription import Subscription
+from pyspark_commitlog.options.values import EARLIEST, LATEST, parse_bytes, parse_path
 
 __all__: list[str] = []
 

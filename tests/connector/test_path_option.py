@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.options import parse_options
+from pyspark_commitlog.options.read import parse_options
 
 __all__: list[str] = []
 

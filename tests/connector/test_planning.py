@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_commitlog.planning import QueueRange, RangePartition, plan_partitions
+from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
 from tests.connector.sized_store import MIN_SIZE, NewStore, SizedStore
 
 __all__: list[str] = []

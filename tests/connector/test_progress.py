@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from pyspark_commitlog.listener import lag_by_queue
-from pyspark_commitlog.options import parse_stream_options
-from pyspark_commitlog.stream_planner import StreamPlanner
+from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.source.stream_planner import StreamPlanner
 from tests.connector.sized_store import NewStore, SizedStore
 
 __all__: list[str] = []

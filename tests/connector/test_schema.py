@@ -9,8 +9,8 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 
 from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS
 from pyspark_commitlog.errors import SchemaError
-from pyspark_commitlog.options import parse_options
-from pyspark_commitlog.schema import SPARK_TYPES, check_schema, default_schema
+from pyspark_commitlog.options.read import parse_options
+from pyspark_commitlog.source.schema import SPARK_TYPES, check_schema, default_schema
 
 __all__: list[str] = []
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from commitlog import Message, MessageStore, StoreReader
-from pyspark_commitlog.write_options import parse_batch_write_options
+from pyspark_commitlog.options.write import parse_batch_write_options
 from tests.connector.sink_helpers import SMALL, append, bodies, messages, staged_files, stream_to
 from tests.connector.test_sink_batch import error_of
 from tests.connector.test_sink_stream import Files

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from commitlog.format.message_columns import MESSAGE_COLUMNS
+from commitlog.columnar.input import MESSAGE_COLUMNS
 from pyspark_commitlog.errors import SchemaError
-from pyspark_commitlog.sink_columns import SINK_COLUMNS, check_sink_schema
+from pyspark_commitlog.sink.columns import SINK_COLUMNS, check_sink_schema
 
 __all__: list[str] = []
 

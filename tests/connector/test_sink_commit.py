@@ -10,15 +10,14 @@ import pyarrow as pa
 import pytest
 
 from commitlog import MessageStore
-from commitlog.batch import BatchId
+from commitlog.batch.staging import LEFT_OVER_AFTER_SECONDS, StagedWriter, remove_leftovers
+from commitlog.batch_id import BatchId
 from commitlog.errors import NotAStore, StagingLost, StoreLocked
-from commitlog.log.staging import StagedWriter
-from commitlog.log.staging_leftovers import LEFT_OVER_AFTER_SECONDS, remove_leftovers
-from pyspark_commitlog.sink import CommitLogBatchWriter
-from pyspark_commitlog.sink_columns import SinkColumns
-from pyspark_commitlog.sink_commit import commit_staged, prepare_store, remove_staged, staged_rows
-from pyspark_commitlog.sink_task import StagedRows, StageTask
-from pyspark_commitlog.write_options import SinkOptions, parse_batch_write_options
+from pyspark_commitlog.options.write import SinkOptions, parse_batch_write_options
+from pyspark_commitlog.sink.columns import SinkColumns
+from pyspark_commitlog.sink.commit import commit_staged, prepare_store, remove_staged, staged_rows
+from pyspark_commitlog.sink.task import StagedRows, StageTask
+from pyspark_commitlog.sink.writers import CommitLogBatchWriter
 from tests.connector.sink_helpers import SMALL, bodies, messages, staged_files
 from tests.support.clean_store import assert_clean
 

@@ -14,7 +14,7 @@ import pytest
 from commitlog import MessageStore, MessageStoreConfig, StoreReader
 from commitlog.errors import CorruptConsumeQueue
 from commitlog.reader import QueueInfo
-from pyspark_commitlog.options import parse_batch_options
+from pyspark_commitlog.options.read import parse_batch_options
 from tests.connector.sink_failure_output import TOPIC, Input
 from tests.connector.sink_failure_query import Query, register
 

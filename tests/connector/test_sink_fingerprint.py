@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_commitlog.sink_fingerprint import checkpoint_fingerprint
-from pyspark_commitlog.write_options import SinkOptions, parse_stream_write_options
+from pyspark_commitlog.options.write import SinkOptions, parse_stream_write_options
+from pyspark_commitlog.sink.fingerprint import checkpoint_fingerprint
 
 __all__: list[str] = []
 

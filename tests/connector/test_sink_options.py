@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from commitlog import FlushDiskType, MessageStoreConfig
-from commitlog.batch import BatchId
-from commitlog.format.body_compression import BodyCompression
+from commitlog.batch_id import BatchId
+from commitlog.columnar.body_compression import BodyCompression
 from commitlog.format.sys_flag import CompressionType
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.write_options import (
+from pyspark_commitlog.options.write import (
     WRITE_OPTIONS,
     SinkOptions,
     parse_batch_write_options,

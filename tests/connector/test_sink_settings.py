@@ -16,7 +16,7 @@ import pytest
 from commitlog import MessageExt, MessageStore, StoreReader
 from commitlog.format.index_file import file_size
 from commitlog.format.sys_flag import COMPRESSED_FLAG
-from pyspark_commitlog.write_options import parse_batch_write_options
+from pyspark_commitlog.options.write import parse_batch_write_options
 from tests.connector.sink_failure_query import wait_for
 from tests.connector.sink_helpers import SMALL, append, bodies, messages, rows_of, staged_files
 from tests.connector.spark_helpers import read

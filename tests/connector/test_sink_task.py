@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 
 from commitlog import MessageStore
-from commitlog.batch import BatchId, StagedFile, TopicUse
+from commitlog.batch.staging import read_blocks
+from commitlog.batch_id import BatchId, StagedFile, TopicUse
+from commitlog.columnar import input_chunks as message_chunks
 from commitlog.errors import PutRefused, StoreNotFound
-from commitlog.format import message_chunks
 from commitlog.format.message_rules import NO_PRODUCERS_TOPICS
 from commitlog.format.properties import decode_properties
 from commitlog.format.record import Record, decode_record
-from commitlog.log.staging import read_blocks
-from pyspark_commitlog.sink_columns import SinkColumns
-from pyspark_commitlog.sink_task import StageTask
-from pyspark_commitlog.write_options import parse_batch_write_options
+from pyspark_commitlog.options.write import parse_batch_write_options
+from pyspark_commitlog.sink.columns import SinkColumns
+from pyspark_commitlog.sink.task import StageTask
 from tests.connector.sink_helpers import SMALL, staged_files
 
 __all__: list[str] = []

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from commitlog import MessageStore
-from commitlog.batch import BatchId
+from commitlog.batch_id import BatchId
 from commitlog.errors import BatchConflict, PutRefused, StagingLost, StoreIOError
 from commitlog.files import disk
 from commitlog.stager import queue_counts
-from pyspark_commitlog.sink_columns import SinkColumns
-from pyspark_commitlog.sink_commit import commit_staged, prepare_store
-from pyspark_commitlog.sink_task import StagedRows, StageTask
-from pyspark_commitlog.write_options import parse_batch_write_options
+from pyspark_commitlog.options.write import parse_batch_write_options
+from pyspark_commitlog.sink.columns import SinkColumns
+from pyspark_commitlog.sink.commit import commit_staged, prepare_store
+from pyspark_commitlog.sink.task import StagedRows, StageTask
 from tests.connector.sink_helpers import SMALL, bodies, messages, staged_files
 from tests.support.clean_store import assert_clean
 

@@ -15,7 +15,7 @@ import pytest
 from chispa import assert_df_equality
 
 from commitlog import ALL_COLUMNS
-from pyspark_commitlog.subscription import QueueKey
+from pyspark_commitlog.options.subscription import QueueKey
 from tests.connector.spark_helpers import ORDER, Batches, expected_frame, stream, struct
 from tests.support.store_builder import StoreBuilder
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from commitlog import QueueInfo
 from pyspark_commitlog.errors import DataLossError, OffsetFormatError, OptionError
-from pyspark_commitlog.options import parse_stream_options
+from pyspark_commitlog.options.read import parse_stream_options
 from tests.connector.planned_query import FROM_START, Query, all_rows, filled
 from tests.connector.sized_store import NewStore
 

@@ -18,9 +18,9 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 
 from commitlog.errors import CorruptRecord
 from pyspark_commitlog.errors import DataLossError, TailLostError
-from pyspark_commitlog.planning import QueueRange, RangePartition, plan_partitions
-from pyspark_commitlog.schema import check_schema
-from pyspark_commitlog.task import ReadTask
+from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
+from pyspark_commitlog.source.schema import check_schema
+from pyspark_commitlog.source.task import ReadTask
 from tests.connector.sized_store import NewStore, SizedStore
 from tests.support.store_builder import StoreBuilder
 

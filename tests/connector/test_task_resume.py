@@ -11,10 +11,10 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from commitlog import FILLER_SIZE
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
 from pyspark_commitlog.errors import DataLossError
-from pyspark_commitlog.options import parse_options
-from pyspark_commitlog.planning import QueueRange, RangePartition
-from pyspark_commitlog.schema import check_schema
-from pyspark_commitlog.task import ReadTask
+from pyspark_commitlog.options.read import parse_options
+from pyspark_commitlog.source.partitions import QueueRange, RangePartition
+from pyspark_commitlog.source.schema import check_schema
+from pyspark_commitlog.source.task import ReadTask
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from commitlog import CommittedBatch, FlushDiskType, MessageStore, MessageStoreConfig
-from commitlog.format.batch_frame import decode_frame
-from commitlog.log.batch_gate import GateReader
+from commitlog.batch.visibility import GateReader
+from commitlog.columnar.batch_frame import decode_frame
 from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CONFIG
 from tests.crash.simulated_disk import RecordingDisk
 from tests.crash.stored_messages import Stored, log_records

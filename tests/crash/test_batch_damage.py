@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from commitlog import FlushDiskType, Message, MessageStore
+from commitlog.batch.visibility import BatchGate, GateReader
 from commitlog.errors import CorruptRecord
 from commitlog.format.record import field_offset
-from commitlog.log.batch_gate import BatchGate, GateReader
 from commitlog.log.store_checkpoint import StoreCheckpoint
 from commitlog.paths import BATCH_LEDGER, CHECKPOINT, COMMIT_LOG, CONFIG
 from tests.crash.batch_workloads import commit, gate_is_open

@@ -18,7 +18,7 @@ import pytest
 
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
 from commitlog.errors import CommitLogError, DiskFull, PutRefused, StoreIOError
-from commitlog.files import writable_mapped_file
+from commitlog.files import mapped_file_writer as writable_mapped_file
 from tests.crash.batch_workloads import commit, gate_is_open, stored_batches
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import check_store, log_records

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from commitlog import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
+from commitlog.batch.visibility import BatchGate
 from commitlog.errors import CommitLogError, TopicNotFound
 from commitlog.files import disk
-from commitlog.log.batch_gate import BatchGate
 from commitlog.paths import BATCH_TOPIC, CHECKPOINT
 from tests.crash.batch_workloads import (
     BATCH_QUEUES,

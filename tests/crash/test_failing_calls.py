@@ -21,7 +21,7 @@ import pytest
 
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
 from commitlog.errors import CommitLogError, DiskFull, StoreIOError
-from commitlog.files import disk, writable_mapped_file
+from commitlog.files import disk, mapped_file_writer
 from commitlog.message import PutMessageStatus
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import check_store, log_records
@@ -205,7 +205,7 @@ def check_failing(
         fault = Fault(operation, turn, code, recorder)
         with recorder.recording(), fault.armed(), pytest.MonkeyPatch.context() as patch:
             # Every record by pwrite: what is stored through a mapping cannot fail, only its sync can.
-            patch.setattr(writable_mapped_file, "_SMALL", -1)
+            patch.setattr(mapped_file_writer, "_SMALL", -1)
             outcome = run(path, config, fault, puts=2 if begin == "crashed" else 14)
         where = f"call {turn} of {operation}, at {fault.path}"
         check_outcome(outcome, fault, code, where)

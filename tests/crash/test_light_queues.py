@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog.columnar.dispatch import QueueUnits
 from commitlog.errors import StoreIOError
 from commitlog.files import disk
 from commitlog.format.checkpoint import Checkpoint, encode_checkpoint
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE, UNIT_SIZE
-from commitlog.format.dispatch_request import QueueUnits
 from commitlog.log.commit_log import CommitLog
-from commitlog.log.queue_catalog import QueueCatalog
-from commitlog.log.queue_writers import QueueWriters
-from commitlog.log.verification import verify_store
+from commitlog.queue.catalog import QueueCatalog
+from commitlog.queue.consume_queue_store import ConsumeQueueStore
+from commitlog.verify.store import verify_store
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -180,8 +180,8 @@ def group(offsets: Sequence[int], first: int) -> QueueUnits:
     return QueueUnits(ONE, 0, np.array(offsets, np.int64), units, light=True)
 
 
-def writers(path: Path) -> QueueWriters:
-    return QueueWriters(str(path), 4 * UNIT_SIZE, QueueCatalog(str(path), CommitLog(str(path / "commitlog"))))
+def writers(path: Path) -> ConsumeQueueStore:
+    return ConsumeQueueStore(str(path), 4 * UNIT_SIZE, QueueCatalog(str(path), CommitLog(str(path / "commitlog"))))
 
 
 @pytest.mark.parametrize("turn", [0, 1], ids=["fillers", "units"])

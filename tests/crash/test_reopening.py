@@ -21,15 +21,15 @@ import numpy.typing as npt
 import pytest
 
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog.columnar.dispatch import QueueUnits
 from commitlog.errors import StoreIOError
 from commitlog.files import disk
 from commitlog.format.checkpoint import decode_checkpoint, decode_mark
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE
-from commitlog.format.dispatch_request import QueueUnits
 from commitlog.log.commit_log import CommitLog
-from commitlog.log.queue_catalog import QueueCatalog
-from commitlog.log.queue_writer import OpenFiles, QueueWriter
-from commitlog.log.queue_writers import QueueWriters
+from commitlog.queue.catalog import QueueCatalog
+from commitlog.queue.consume_queue_store import ConsumeQueueStore
+from commitlog.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import kill, slow_clock, small_config
@@ -264,7 +264,7 @@ def test_a_queue_that_begins_with_fillers_goes_on_once_there_is_space(
 ) -> None:
     path = tmp_path / "consumequeue" / "topic" / "0"
     path.parent.mkdir(parents=True)
-    writer = QueueWriter(str(path), "topic", 0, 1000, OpenFiles())
+    writer = ConsumeQueueWriter(str(path), "topic", 0, 1000, OpenFiles())
     real, calls = disk.write_at, itertools.count()
 
     def write_at(descriptor: int, data: Any, offset: int) -> None:
@@ -281,8 +281,8 @@ def test_a_queue_that_begins_with_fillers_goes_on_once_there_is_space(
     assert writer.begin_sync() == {str(path / f"{0:020d}")}
 
 
-def queues_below(path: Path) -> QueueWriters:
-    return QueueWriters(str(path), 1000, QueueCatalog(str(path), CommitLog(str(path / "commitlog"))))
+def queues_below(path: Path) -> ConsumeQueueStore:
+    return ConsumeQueueStore(str(path), 1000, QueueCatalog(str(path), CommitLog(str(path / "commitlog"))))
 
 
 def test_dispatch_and_puts_go_on_while_queues_are_synced(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from commitlog.format.sys_flag import (
 )
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.message import MessageExtBrokerInner
-from commitlog.services import opened_log
+from commitlog.recovery import open as opened_log
 from tests.crash.simulated_disk import RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
 

@@ -176,7 +176,7 @@ def test_a_log_file_cut_under_a_sparse_read_is_a_named_error(store: Path) -> Non
     said = _run_with_store(
         store,
         """
-        from commitlog.log import block_reader
+        from commitlog.queue import block_reader
         block_reader._SPARSE_GAP = 1
         batches = reader.read("t", 0, 0, max_batch_rows=100)
         next(batches)

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from commitlog.columnar.records import EncodedRecords, encode_records, new_headers, patch_late_fields
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog.format.index_file import INDEX_ENTRY_DTYPE, IndexHeader, encode_header, file_size
 from commitlog.format.java_hash import index_key_hash, tags_code
 from commitlog.format.record import encode_filler
-from commitlog.format.record_encode import EncodedRecords, encode_records, new_headers, patch_late_fields
 from commitlog.paths import ABORT, file_name_for_offset, parse_file_name
 
 STORE_HOST = (bytes([10, 1, 2, 3]), 10911)

@@ -176,7 +176,7 @@ def verify(path: StorePath, as_json: AsJson = False) -> None:
     """
     from commitlog.cli.progress import progress_bar
     from commitlog.cli.verify import print_report
-    from commitlog.log.verification import verification_report
+    from commitlog.verify.store import verification_report
 
     try:
         with progress_bar("verifying") as progress:

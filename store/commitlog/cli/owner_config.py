@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from commitlog.config import MessageStoreConfig
-from commitlog.log.index_service import has_index_files
+from commitlog.index.service import has_index_files
 from commitlog.log.store_checkpoint import StoreCheckpoint
 from commitlog.log.store_directory import check_store_directory
 from commitlog.paths import CHECKPOINT, INDEX

@@ -23,16 +23,16 @@ import numpy as np
 from commitlog.cli.message_lines import MessageBatch
 from commitlog.cli.progress import progress_bar
 from commitlog.cli.render import drop_output
+from commitlog.columnar.encode import encode_messages
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import NotAStore, StoreNotFound
-from commitlog.format.message_encode import encode_messages
 from commitlog.format.message_id import encode_message_id, parse_host
 from commitlog.format.message_rules import MessageLimits
 from commitlog.format.record import FILLER_SIZE
-from commitlog.log.queue_counts import file_size_of
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import PutMessageStatus
 from commitlog.paths import MAX_QUEUE_ID
+from commitlog.queue.queue_counts import file_size_of
 from commitlog.services.put_messages import PutMessagesResult
 from commitlog.store import MessageStore
 

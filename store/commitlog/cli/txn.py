@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from rich.table import Table
 from rich.text import Text
 
-from commitlog.batch import CommittedBatch
+from commitlog.batch_id import CommittedBatch
 from commitlog.cli.owner_config import owner_config
 from commitlog.cli.render import json_text, printable_text, uncut_console
 from commitlog.errors import InvalidValue

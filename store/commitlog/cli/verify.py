@@ -11,7 +11,7 @@ from rich.text import Text
 
 from commitlog.cli.render import json_text, printable_text, uncut_console
 from commitlog.cli.summary import camel_members
-from commitlog.log.verification import VerificationReport
+from commitlog.verify.store import VerificationReport
 
 __all__ = ["print_report"]
 

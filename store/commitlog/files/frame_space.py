@@ -7,8 +7,8 @@ checkpoint and dispatch go by these positions, so none of them can count a part 
 from __future__ import annotations
 
 from commitlog.files import disk
-from commitlog.files.writable_mapped_file import WritableMappedFile
-from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.files.mapped_file_writer import MappedFileWriter
 
 __all__ = ["FrameSpace"]
 
@@ -16,11 +16,11 @@ __all__ = ["FrameSpace"]
 class FrameSpace:
     """Writes from the log's end on, under the put lock. Either ``publish`` or ``discard`` ends it."""
 
-    def __init__(self, files: WritableMappedFileQueue) -> None:
+    def __init__(self, files: MappedFileQueueWriter) -> None:
         """What ``FileAllocator`` raises, when the log's last file is full."""
         self._files = files
         self._first = self._file = files.writable()
-        self._new: list[WritableMappedFile] = []
+        self._new: list[MappedFileWriter] = []
         self._at = self._first.wrote_position
         self.start = self._first.base + self._at
         # From now on it is a part of the log, wholly or (after an interrupt) in a way that only recovery can tell.

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 
 from commitlog.files import disk
-from commitlog.files.named_errors import errors_name
+from commitlog.files.error_paths import errors_name
 
 __all__ = ["TEMPORARY_SUFFIX", "new_file", "replace_file"]
 

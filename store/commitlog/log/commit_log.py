@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from commitlog.columnar.bodies import plain_body, still_packed
 from commitlog.errors import CorruptRecord, InvalidValue, MessageNotFound
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import MappedFileQueue
@@ -22,7 +23,6 @@ from commitlog.format.record import (
     field_offset,
     own_position,
 )
-from commitlog.format.record_bodies import plain_body, still_packed
 from commitlog.format.sys_flag import COMPRESSED_FLAG
 
 __all__ = ["CommitLog"]

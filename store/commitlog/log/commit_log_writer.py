@@ -16,19 +16,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from commitlog.columnar.batch_frame import join_checksums
+from commitlog.columnar.records import EncodedRecords, QueuedRecords, patch_late_fields
+from commitlog.columnar.staged_block import StagedBlock
 from commitlog.errors import CommitLogError, DiskFull, InvalidValue, StoreIOError
 from commitlog.files.frame_space import FrameSpace
-from commitlog.files.writable_mapped_file import WritableMappedFile
-from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.files.mapped_file_writer import MappedFileWriter
 from commitlog.format.arrays import ByteArray, Int64Array
-from commitlog.format.batch_frame import join_checksums
-from commitlog.format.message_record import patch_late
-from commitlog.format.queued_records import QueuedRecords
 from commitlog.format.record import FILLER_SIZE, encode_filler
-from commitlog.format.record_encode import EncodedRecords, patch_late_fields
-from commitlog.format.staged_block import StagedBlock
+from commitlog.format.single_record import patch_late
 from commitlog.log.append_results import Appended, AppendedFrame, AppendedRows, FrameHead, LogFenced, QueueUnknown
-from commitlog.log.hand_over import LEAST_ROWS, HandedRecords, HandOver
+from commitlog.log.recent_appends import LEAST_ROWS, AppendedRecords, RecentAppends
 
 __all__ = ["CommitLogWriter"]
 
@@ -43,7 +42,7 @@ class CommitLogWriter:
 
     def __init__(
         self,
-        files: WritableMappedFileQueue,
+        files: MappedFileQueueWriter,
         next_queue_offset: Callable[[str, int], int],
         *,
         last_store_timestamp: int,
@@ -65,7 +64,7 @@ class CommitLogWriter:
         # Set under the put lock: whatever comes then is refused, whoever let it come so far.
         self._closed = False
         # Dispatch takes from there what is appended in bulk.
-        self.hand_over = HandOver()
+        self.recent_appends = RecentAppends()
         self._clock = clock
         self._next_queue_offset = next_queue_offset
         self._queue_offsets: dict[tuple[str, int], int] = {}
@@ -163,7 +162,7 @@ class CommitLogWriter:
         """The store time: it never goes back, whatever the clock does."""
         return max(int(self._clock() * 1000), self.last_store_timestamp)
 
-    def _file_with_room(self, length: int) -> WritableMappedFile:
+    def _file_with_room(self, length: int) -> MappedFileWriter:
         if length > self.largest_record:
             raise InvalidValue(
                 f"The record takes {length} bytes; with files of {self.files.file_size} bytes at most "
@@ -176,7 +175,7 @@ class CommitLogWriter:
         self._fill(file, left)
         return self.files.writable()
 
-    def _fill(self, file: WritableMappedFile, left: int) -> None:
+    def _fill(self, file: MappedFileWriter, left: int) -> None:
         """End a file with a blank filler. There is always room for it: every record left eight bytes."""
         filler = encode_filler(left)
         self._unsettled = True
@@ -247,8 +246,8 @@ class CommitLogWriter:
             return
         piece_rows = slice(row, piece.stop)
         with contextlib.suppress(MemoryError):  # dispatch reads it then
-            self.hand_over.add(
-                HandedRecords(
+            self.recent_appends.add(
+                AppendedRecords(
                     piece.places,
                     int(piece.places[0]) + len(piece.data),
                     rows.queues,
@@ -338,7 +337,7 @@ class CommitLogWriter:
 
     def _discard(self, space: FrameSpace) -> None:
         try:
-            self.hand_over.drop_from(space.start)
+            self.recent_appends.drop_from(space.start)
             space.discard()
         except BaseException as error:
             self._fence(error)

@@ -12,7 +12,7 @@ import time
 
 from commitlog.errors import InvalidValue, StoreIOError
 from commitlog.files import disk
-from commitlog.files.writable_mapped_file import make_file
+from commitlog.files.mapped_file_writer import make_file
 from commitlog.format.checkpoint import (
     CHECKPOINT_SIZE,
     Checkpoint,

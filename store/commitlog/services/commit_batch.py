@@ -10,28 +10,28 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 
-from commitlog.batch import BatchId, CommittedBatch, StagedFile, TopicUse
+from commitlog.batch.frames import FoundFrame, frame_of
+from commitlog.batch.ledger import BatchLedger, load_ledger
+from commitlog.batch.staging import BlockBuffers, read_blocks, remove_up_to, staged_size
+from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, TopicUse
+from commitlog.columnar.batch_frame import BatchFrame, encode_frame
+from commitlog.columnar.staged_block import StagedBlock
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, CorruptStaging, PutRefused, StoreIOError
-from commitlog.files.writable_mapped_file import NO_SPACE
-from commitlog.format.batch_frame import BatchFrame, encode_frame
+from commitlog.files.mapped_file_writer import NO_SPACE
 from commitlog.format.message_id import parse_host
-from commitlog.format.message_record import encode_message
 from commitlog.format.record import Record, decode_record
-from commitlog.format.staged_block import StagedBlock
+from commitlog.format.single_record import encode_message
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
 from commitlog.log.append_results import AppendedFrame, LogFenced, QueueUnknown
-from commitlog.log.batch_frames import FoundFrame, frame_of
-from commitlog.log.batch_ledger import BatchLedger, load_ledger
-from commitlog.log.staging import BlockBuffers, read_blocks, remove_up_to, staged_size
-from commitlog.log.topic_config import TopicConfig
 from commitlog.message import PutMessageStatus
 from commitlog.paths import BATCH_TOPIC
-from commitlog.services.ahead import one_ahead
-from commitlog.services.opened_log import OpenedLog
+from commitlog.queue.topic_config import TopicConfig
+from commitlog.recovery.open import OpenedLog
 from commitlog.services.put_message import PutRefusal
 from commitlog.services.running_state import RunningState
 from commitlog.services.service_group import ServiceGroup
+from commitlog.threads.prefetch import prefetch
 
 __all__ = ["CommitBatchService"]
 
@@ -173,7 +173,7 @@ class CommitBatchService:
         buffers = BlockBuffers()
         rows, left = 0, sum(one.rows for one in staged)
         blocks = (block for one in staged for block in read_blocks(self._store_path, one, buffers))
-        with contextlib.closing(one_ahead(blocks)) as ahead:
+        with contextlib.closing(prefetch(blocks)) as ahead:
             for block in ahead:
                 rows += len(block)
                 yield block

@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import StoreIOError
-from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 
 __all__ = ["FOREVER", "CommitRealTimeService", "FlushRealTimeService", "GroupCommitService"]
 
@@ -57,7 +57,7 @@ class GroupCommitService:
 
     def __init__(
         self,
-        files: WritableMappedFileQueue,
+        files: MappedFileQueueWriter,
         on_flushed: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -171,7 +171,7 @@ class FlushRealTimeService:
 
     def __init__(
         self,
-        files: WritableMappedFileQueue,
+        files: MappedFileQueueWriter,
         group_commit: GroupCommitService,
         config: MessageStoreConfig,
         clock: Callable[[], float] = time.monotonic,
@@ -200,7 +200,7 @@ class CommitRealTimeService:
 
     def __init__(
         self,
-        files: WritableMappedFileQueue,
+        files: MappedFileQueueWriter,
         config: MessageStoreConfig,
         on_committed: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from commitlog.config import MessageStoreConfig
-from commitlog.log.queue_writers import QueueWriters
+from commitlog.queue.consume_queue_store import ConsumeQueueStore
 
 __all__ = ["FlushConsumeQueueService"]
 
@@ -21,7 +21,7 @@ class FlushConsumeQueueService:
 
     def __init__(
         self,
-        queues: QueueWriters,
+        queues: ConsumeQueueStore,
         config: MessageStoreConfig,
         checkpoint: Callable[[], None],
         note_flushed: Callable[[], None],

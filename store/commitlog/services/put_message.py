@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, DiskFull, InvalidValue, StoreIOError, StoreOpenError
 from commitlog.format.message_id import encode_message_id, parse_host
-from commitlog.format.message_record import encode_message, message_properties, plain_message, stored_place
 from commitlog.format.message_rules import SCHEDULE_TOPIC, message_fault, shown
 from commitlog.format.properties import (
     INNER_MULTI_DISPATCH,
@@ -26,6 +25,7 @@ from commitlog.format.properties import (
     PropertiesTooLarge,
     encode_properties,
 )
+from commitlog.format.single_record import encode_message, message_properties, plain_message, stored_place
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, has_queue_unit
 from commitlog.log.append_results import Appended, LogFenced, QueueUnknown
 from commitlog.log.commit_log_writer import CommitLogWriter

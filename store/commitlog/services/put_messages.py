@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from commitlog.columnar.encode import EncodedMessages, encode_messages
+from commitlog.columnar.input import Rows, check_message_rows, queue_columns
+from commitlog.columnar.input_chunks import message_chunks
+from commitlog.columnar.input_properties import property_of
+from commitlog.columnar.queue_choice import resolve_queue_ids
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, InvalidValue, PutRefused
-from commitlog.format.message_chunks import message_chunks
-from commitlog.format.message_columns import Rows, check_message_rows, queue_columns
-from commitlog.format.message_encode import EncodedMessages, encode_messages
 from commitlog.format.message_id import parse_host
-from commitlog.format.message_properties import property_of
-from commitlog.format.message_queues import resolve_queue_ids
 from commitlog.format.message_rules import MessageLimits, Refusal
 from commitlog.format.properties import WAIT
 from commitlog.log.append_results import AppendedRows, LogFenced, QueueUnknown

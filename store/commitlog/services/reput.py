@@ -1,7 +1,7 @@
 """ReputMessageService: what the log has and the queues and the index do not have yet, brought to them.
 
 It reads the log (invariant 1): after a crash, and for what another owner or single puts appended. Of what was appended
-in bulk a moment ago it is told what it would read there (``HandOver``). It never goes further than readers may
+in bulk a moment ago it is told what it would read there (``RecentAppends``). It never goes further than readers may
 (invariant 3).
 
 Source: RocketMQ ``store/DefaultMessageStore.java`` (``ReputMessageService``).
@@ -19,19 +19,19 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from commitlog.batch.frames import FoundFrame, frames_in
+from commitlog.batch.visibility import BatchGate
+from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries, units_by_queue
+from commitlog.columnar.dispatch_keys import IndexEntries
 from commitlog.errors import CorruptRecord, StoreIOError
-from commitlog.files.writable_mapped_file import NO_SPACE
-from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.files.mapped_file_writer import NO_SPACE
 from commitlog.format.arrays import Int64Array
-from commitlog.format.dispatch_hints import IndexEntries
-from commitlog.format.dispatch_request import DispatchRequests, dispatch_requests, index_entries, units_by_queue
-from commitlog.log.batch_frames import FoundFrame, frames_in
-from commitlog.log.batch_gate import BatchGate
-from commitlog.log.hand_over import HandedRecords, HandOver
-from commitlog.log.index_writer import IndexWriter
-from commitlog.log.log_walk import BLOCK_SIZE, LogEnd, walk
-from commitlog.log.queue_writers import QueueWriters
-from commitlog.services.ahead import one_ahead
+from commitlog.index.writer import IndexWriter
+from commitlog.log.recent_appends import AppendedRecords, RecentAppends
+from commitlog.log.scan import BLOCK_SIZE, LogEnd, walk
+from commitlog.queue.consume_queue_store import ConsumeQueueStore
+from commitlog.threads.prefetch import prefetch
 
 __all__ = ["BuildConsumeQueue", "BuildIndex", "CommitLogDispatcher", "ReputMessageService"]
 
@@ -62,7 +62,7 @@ class CommitLogDispatcher(Protocol):
 class BuildConsumeQueue:
     """RocketMQ's CommitLogDispatcherBuildConsumeQueue."""
 
-    def __init__(self, queues: QueueWriters) -> None:
+    def __init__(self, queues: ConsumeQueueStore) -> None:
         self._queues = queues
 
     def prepare(self, requests: DispatchRequests, entries: Callable[[], IndexEntries]) -> Step:
@@ -106,7 +106,7 @@ class ReputMessageService:
 
     def __init__(
         self,
-        files: WritableMappedFileQueue,
+        files: MappedFileQueueWriter,
         reput_from: int,
         confirm: Callable[[], int],
         dispatchers: Sequence[CommitLogDispatcher],
@@ -114,7 +114,7 @@ class ReputMessageService:
         on_dispatched: Callable[[], None],
         on_disk_full: Callable[[StoreIOError | None], None],
         gate: BatchGate,
-        hand_over: HandOver,
+        recent_appends: RecentAppends,
     ) -> None:
         self.reput_from = reput_from
         self.last_store_timestamp = 0
@@ -127,7 +127,7 @@ class ReputMessageService:
         self._on_dispatched = on_dispatched
         self._on_disk_full = on_disk_full
         self._gate = gate
-        self._hand_over = hand_over
+        self._hand_over = recent_appends
         # The last frame that was begun.
         self._frame_start = self._frame_end = 0
         self._lock = threading.Lock()
@@ -167,7 +167,7 @@ class ReputMessageService:
             end.offset = self.reput_from
             blocks = self._blocks(limit, end)
             if limit - self.reput_from > BLOCK_SIZE:
-                blocks = one_ahead(blocks)
+                blocks = prefetch(blocks)
             with contextlib.closing(blocks):
                 for block in blocks:
                     self._write(block)
@@ -203,7 +203,7 @@ class ReputMessageService:
                 end.offset = handed.end
                 yield self._handed_block(handed)
 
-    def _handed_block(self, handed: HandedRecords) -> _Block:
+    def _handed_block(self, handed: AppendedRecords) -> _Block:
         requests = handed.requests()
         steps = [dispatcher.prepare(requests, handed.entries) for dispatcher in self._dispatchers]
         return _Block(handed.end, handed.store_timestamp, [], steps)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from commitlog.errors import CommitLogError, PutRefused, StoreIOError
 from commitlog.message import PutMessageStatus
-from commitlog.services.wakeup import Wakeup
+from commitlog.threads.wakeup import Wakeup
 
 __all__ = ["RunningFlags", "RunningState"]
 

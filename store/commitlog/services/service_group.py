@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, CorruptStoreError, StoreIOError
-from commitlog.files.writable_mapped_file import NO_SPACE
+from commitlog.files.mapped_file_writer import NO_SPACE
+from commitlog.recovery.open import OpenedLog
 from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import FOREVER, CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from commitlog.services.flush_consume_queue import FlushConsumeQueueService
-from commitlog.services.opened_log import OpenedLog
 from commitlog.services.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
 from commitlog.services.running_state import RunningFlags, RunningState
 from commitlog.services.stats import StoreStatsService
-from commitlog.services.worker import Worker
+from commitlog.threads.worker import Worker
 
 __all__ = ["ServiceGroup"]
 
@@ -43,7 +43,7 @@ class ServiceGroup:
             on_dispatched,
             self.watermark.dispatch_full,
             log.gate,
-            log.writer.hand_over,
+            log.writer.recent_appends,
         )
         self.reput.last_store_timestamp = log.writer.last_store_timestamp
         self._committer: CommitRealTimeService | None = None

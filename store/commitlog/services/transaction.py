@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
-from commitlog.batch import BatchId, CommittedBatch, StagedFile
+from commitlog.batch.staging import StagedWriter, remove_files
+from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
+from commitlog.columnar.encode import EncodedMessages
+from commitlog.columnar.input import Rows
 from commitlog.errors import InvalidValue
-from commitlog.format.message_columns import Rows
-from commitlog.format.message_encode import EncodedMessages
-from commitlog.log.staging import StagedWriter, remove_files
 
 __all__ = ["Transaction"]
 

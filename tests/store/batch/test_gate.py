@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from commitlog import StoreReader
+from commitlog.batch.visibility import NOTHING_HIDDEN, BatchGate, GateReader, GateState, hidden_from
 from commitlog.errors import StoreIOError
 from commitlog.files import disk
-from commitlog.log.batch_gate import NOTHING_HIDDEN, BatchGate, GateReader, GateState, hidden_from
-from commitlog.log.queue_writers import QueueWriters
+from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from tests.crash.workloads import kill
 from tests.store.batch.batches import commit
 from tests.store.owner.owned_store import open_store, put_ok
@@ -33,9 +33,9 @@ def ends(path: Path) -> ENDS:
 def looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ENDS]]:
     """What a reader sees before and after each queue gets units."""
     seen: list[ENDS] = []
-    real = QueueWriters.append
+    real = ConsumeQueueStore.append
 
-    def append(self: QueueWriters, groups: object) -> None:
+    def append(self: ConsumeQueueStore, groups: object) -> None:
         for group in list(groups):  # type: ignore[call-overload]
             seen.append(ends(tmp_path))
             real(self, [group])
@@ -43,7 +43,7 @@ def looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ENDS
 
     with open_store(tmp_path) as store:
         assert commit(store, 0)
-    monkeypatch.setattr(QueueWriters, "append", append)
+    monkeypatch.setattr(ConsumeQueueStore, "append", append)
     yield seen
     monkeypatch.undo()
 
@@ -98,13 +98,13 @@ def test_an_owner_that_dies_while_it_dispatches_leaves_the_batch_hidden_until_th
     with open_store(tmp_path) as store:
         assert commit(store, 0)
     store = open_store(tmp_path)
-    real = QueueWriters.append
+    real = ConsumeQueueStore.append
 
-    def half(self: QueueWriters, groups: object) -> None:
+    def half(self: ConsumeQueueStore, groups: object) -> None:
         real(self, list(groups)[:2])  # type: ignore[call-overload]
         raise MemoryError
 
-    monkeypatch.setattr(QueueWriters, "append", half)
+    monkeypatch.setattr(ConsumeQueueStore, "append", half)
     assert commit(store, 1)
     with pytest.raises((MemoryError, StoreIOError)):  # or the service's thread has met it first
         store.dispatch()
@@ -259,16 +259,16 @@ def test_queues_that_a_batch_brings_into_being_come_together(tmp_path: Path, mon
     """The topic's first batch: its queues are made one after the other, and the gate opens behind the last."""
     with open_store(tmp_path) as store:
         half_way, go_on = threading.Event(), threading.Event()
-        real = QueueWriters.append
+        real = ConsumeQueueStore.append
 
-        def append(self: QueueWriters, groups: object) -> None:
+        def append(self: ConsumeQueueStore, groups: object) -> None:
             for number, group in enumerate(groups):  # type: ignore[arg-type, var-annotated]
                 if number == 2:
                     half_way.set()
                     assert go_on.wait(10)
                 real(self, [group])
 
-        monkeypatch.setattr(QueueWriters, "append", append)
+        monkeypatch.setattr(ConsumeQueueStore, "append", append)
         assert commit(store, 0)
         assert half_way.wait(10)
         with StoreReader.open(tmp_path) as reader:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from commitlog import BatchId, StoreReader
+from commitlog.batch.staging import StagedWriter
 from commitlog.errors import BatchConflict, CorruptConfig
-from commitlog.log.staging import StagedWriter
 from tests.store.batch.batches import bodies, commit, expected, table
 from tests.store.owner.owned_store import open_store
 from tests.support.clean_store import assert_clean

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from commitlog import BatchId, StagedFile
+from commitlog.batch.staging import StagedWriter, remove_batch, remove_files, remove_up_to
 from commitlog.errors import CorruptStaging, InvalidValue, PutRefused, StagingLost, StoreIOError
-from commitlog.log.staging import StagedWriter, remove_batch, remove_files, remove_up_to
 from commitlog.stager import BatchStager
 from tests.store.batch.batches import bodies, commit, expected, table
 from tests.store.owner.owned_store import open_store

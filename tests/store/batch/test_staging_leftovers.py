@@ -12,11 +12,10 @@ import pyarrow as pa
 import pytest
 
 from commitlog import BatchId
+from commitlog.batch import staging
+from commitlog.batch.staging import LEFT_OVER_AFTER_SECONDS, StagedWriter, _directory_name, remove_leftovers
 from commitlog.errors import StagingLost, StoreAccessDenied
 from commitlog.files import disk
-from commitlog.log import staging_leftovers
-from commitlog.log.staging import StagedWriter, _directory_name
-from commitlog.log.staging_leftovers import LEFT_OVER_AFTER_SECONDS, remove_leftovers
 from commitlog.paths import UNNAMED_WRITE_PREFIX
 from commitlog.stager import BatchStager
 from tests.store.owner.owned_store import bodies, open_store, put_ok
@@ -159,14 +158,14 @@ def test_what_cannot_be_removed_does_not_keep_a_store_from_opening(
 def test_one_write_that_cannot_be_looked_at_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage(tmp_path)
     stage(tmp_path, OTHER)
-    real = staging_leftovers._last_change
+    real = staging._last_change
 
     def failing(directory: str, depth: int) -> float:
         if directory.endswith(UNNAMED):
             raise FileNotFoundError(2, "gone meanwhile", directory)
         return real(directory, depth)
 
-    monkeypatch.setattr(staging_leftovers, "_last_change", failing)
+    monkeypatch.setattr(staging, "_last_change", failing)
     remove_leftovers(str(tmp_path), now=NOW)
     assert left(tmp_path) == [UNNAMED]
 

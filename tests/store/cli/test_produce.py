@@ -19,7 +19,7 @@ from commitlog import Message, MessageStore, StoreReader
 from commitlog.cli import main
 from commitlog.cli.app import app
 from commitlog.cli.message_lines import BadLine, Defaults, LineFormat, read_batches
-from commitlog.log.verification import verify_store
+from commitlog.verify.store import verify_store
 from tests.store.cli.commands import SCRIPT, lines, script
 
 __all__: list[str] = []

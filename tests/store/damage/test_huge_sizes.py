@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from commitlog import StoreReader
+from commitlog.columnar import bodies
 from commitlog.errors import CommitLogError, CorruptRecord
-from commitlog.format import compression, record_bodies
+from commitlog.format import compression
 from commitlog.format.sys_flag import CompressionType
 from tests.store.damage.filled_store import log_file, poke, queue_file
 from tests.support.store_builder import StoreBuilder
@@ -55,7 +56,7 @@ def test_a_body_that_unpacks_without_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: CompressionType
 ) -> None:
     """A few kilobytes of stream can hold gigabytes of zeros."""
-    monkeypatch.setattr(record_bodies, "MAX_DECOMPRESSED_SIZE", 1 << 20)
+    monkeypatch.setattr(bodies, "MAX_DECOMPRESSED_SIZE", 1 << 20)
     builder = StoreBuilder(tmp_path / "store")
     bomb = compression.compress(bytes(64 << 20), kind)
     assert len(bomb) < 1 << 19

@@ -13,9 +13,9 @@ import pytest
 from commitlog.errors import StoreIOError
 from commitlog.files import disk
 from commitlog.files.frame_space import FrameSpace
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.files.mapped_file_writer import MappedFileWriter, make_file
 from commitlog.files.memory import drop_pages
-from commitlog.files.writable_mapped_file import WritableMappedFile, make_file
-from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 
 __all__: list[str] = []
 
@@ -24,11 +24,11 @@ _MAX_OPEN = 4
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> WritableMappedFileQueue:
-    return WritableMappedFileQueue(str(tmp_path), _SIZE, max_open=_MAX_OPEN)
+def files(tmp_path: Path) -> MappedFileQueueWriter:
+    return MappedFileQueueWriter(str(tmp_path), _SIZE, max_open=_MAX_OPEN)
 
 
-def _fill(files: WritableMappedFileQueue, count: int) -> None:
+def _fill(files: MappedFileQueueWriter, count: int) -> None:
     """Append so many whole files, each of its own letter."""
     for _ in range(count):
         file = files.writable()
@@ -42,7 +42,7 @@ def _letter(base: int) -> bytes:
     return bytes([ord("a") + base // _SIZE % 26])
 
 
-def _open_count(files: WritableMappedFileQueue) -> int:
+def _open_count(files: MappedFileQueueWriter) -> int:
     return sum(file.is_open for file in files.files)
 
 
@@ -58,7 +58,7 @@ def _failing(path: str, calls: list[int]) -> Callable[[int], None]:
     return sync
 
 
-def test_of_many_flushed_files_a_few_are_open(files: WritableMappedFileQueue) -> None:
+def test_of_many_flushed_files_a_few_are_open(files: MappedFileQueueWriter) -> None:
     for _ in range(20):
         _fill(files, 1)
         files.flush()
@@ -70,7 +70,7 @@ def test_of_many_flushed_files_a_few_are_open(files: WritableMappedFileQueue) ->
     files.close()
 
 
-def test_where_nothing_is_flushed_a_new_file_waits_for_the_device(files: WritableMappedFileQueue) -> None:
+def test_where_nothing_is_flushed_a_new_file_waits_for_the_device(files: MappedFileQueueWriter) -> None:
     _fill(files, 20)
     assert _open_count(files) <= _MAX_OPEN
     assert files.flushed_where == 0, "that is for the flush to say"
@@ -79,7 +79,7 @@ def test_where_nothing_is_flushed_a_new_file_waits_for_the_device(files: Writabl
     files.close()
 
 
-def test_a_frame_over_many_files_keeps_a_few_open(files: WritableMappedFileQueue) -> None:
+def test_a_frame_over_many_files_keeps_a_few_open(files: MappedFileQueueWriter) -> None:
     _fill(files, 1)
     space = FrameSpace(files)
     for _ in range(20):
@@ -96,7 +96,7 @@ def test_a_frame_over_many_files_keeps_a_few_open(files: WritableMappedFileQueue
     files.close()
 
 
-def test_a_file_with_bytes_that_are_not_on_the_device_stays_open(files: WritableMappedFileQueue) -> None:
+def test_a_file_with_bytes_that_are_not_on_the_device_stays_open(files: MappedFileQueueWriter) -> None:
     _fill(files, 1)
     file = files.files[0]
     assert (file.rest(), file.is_open) == (False, True)
@@ -105,7 +105,7 @@ def test_a_file_with_bytes_that_are_not_on_the_device_stays_open(files: Writable
     files.close()
 
 
-def test_bytes_that_somebody_reads_stay_mapped_when_their_file_is_closed(files: WritableMappedFileQueue) -> None:
+def test_bytes_that_somebody_reads_stay_mapped_when_their_file_is_closed(files: MappedFileQueueWriter) -> None:
     """Invariant 8."""
     _fill(files, 1)
     files.flush()
@@ -117,7 +117,7 @@ def test_bytes_that_somebody_reads_stay_mapped_when_their_file_is_closed(files: 
 
 @pytest.mark.parametrize("by", ["flush", "a put that needs a file"])
 def test_a_file_whose_sync_failed_is_never_taken_for_clean(
-    files: WritableMappedFileQueue, by: str, monkeypatch: pytest.MonkeyPatch
+    files: MappedFileQueueWriter, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second sync of the same pages says that all is well (invariant 2)."""
     _fill(files, _MAX_OPEN - 1)
@@ -134,7 +134,7 @@ def test_a_file_whose_sync_failed_is_never_taken_for_clean(
     files.close()
 
 
-def test_files_are_read_while_others_are_opened_and_closed(files: WritableMappedFileQueue) -> None:
+def test_files_are_read_while_others_are_opened_and_closed(files: MappedFileQueueWriter) -> None:
     """A descriptor that is closed under a reader may be another file's a moment later."""
     _fill(files, 20)
     files.flush()
@@ -161,11 +161,11 @@ def test_files_are_read_while_others_are_opened_and_closed(files: WritableMapped
     files.close()
 
 
-def test_recovery_reads_more_files_than_may_be_open(files: WritableMappedFileQueue) -> None:
+def test_recovery_reads_more_files_than_may_be_open(files: MappedFileQueueWriter) -> None:
     _fill(files, 20)
     files.flush()
     files.close()
-    again = WritableMappedFileQueue(files.path, _SIZE, max_open=_MAX_OPEN)
+    again = MappedFileQueueWriter(files.path, _SIZE, max_open=_MAX_OPEN)
     again.load()
     for file in again.files:
         assert file.read(0, 1) == _letter(file.base)
@@ -178,7 +178,7 @@ def test_more_than_is_given_back_at_once_goes_through_a_locked_mapping(tmp_path:
     """Pages that are locked cannot be given back, and are not to be."""
     path = str(tmp_path / f"{0:020d}")
     make_file(path, 20 << 20)
-    file = WritableMappedFile.open(path, 0)
+    file = MappedFileWriter.open(path, 0)
     if not file.warm():
         pytest.skip("memory may not be locked here")
     for _ in range(18 << 10):

@@ -11,8 +11,8 @@ import pytest
 
 from commitlog.errors import CorruptRecord, DiskFull, StoreIOError
 from commitlog.files import disk
-from commitlog.files.writable_mapped_file import WritableMappedFile, make_file
-from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.files.mapped_file_writer import MappedFileWriter, make_file
 
 __all__: list[str] = []
 
@@ -20,13 +20,13 @@ _SIZE = 32 << 10
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> WritableMappedFile:
+def file(tmp_path: Path) -> MappedFileWriter:
     path = str(tmp_path / f"{0:020d}")
     make_file(path, _SIZE)
-    return WritableMappedFile.open(path, 0)
+    return MappedFileWriter.open(path, 0)
 
 
-def test_positions_follow_the_work(file: WritableMappedFile) -> None:
+def test_positions_follow_the_work(file: MappedFileWriter) -> None:
     file.append(b"abc")
     assert (file.wrote_position, file.committed_position, file.flushed_position) == (3, 3, 0)
     file.flush()
@@ -34,7 +34,7 @@ def test_positions_follow_the_work(file: WritableMappedFile) -> None:
     assert file.read(0, 4) == b"abc\0"
 
 
-def test_a_failed_write_moves_no_position(file: WritableMappedFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_moves_no_position(file: MappedFileWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -84,7 +84,7 @@ def test_a_file_for_which_there_is_no_space_leaves_nothing(tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_held_is_not_deleted(file: WritableMappedFile) -> None:
+def test_a_file_that_is_held_is_not_deleted(file: MappedFileWriter) -> None:
     assert file.hold()
     assert not file.destroy(1_000, now=0.0)
     assert os.path.exists(file.path)
@@ -94,7 +94,7 @@ def test_a_file_that_is_held_is_not_deleted(file: WritableMappedFile) -> None:
     assert not os.path.exists(file.path)
 
 
-def test_a_file_that_is_held_too_long_is_deleted_in_any_case(file: WritableMappedFile) -> None:
+def test_a_file_that_is_held_too_long_is_deleted_in_any_case(file: MappedFileWriter) -> None:
     file.append(b"abc")
     kept = file.span(0, 3, populate=False)
     assert file.hold()
@@ -105,7 +105,7 @@ def test_a_file_that_is_held_too_long_is_deleted_in_any_case(file: WritableMappe
 
 
 def test_the_queue_rolls_and_finds_by_offset(tmp_path: Path) -> None:
-    files = WritableMappedFileQueue(str(tmp_path), _SIZE)
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE)
     for _ in range(3):
         files.writable().append(b"x" * _SIZE)
         files.appended()
@@ -120,7 +120,7 @@ def test_the_queue_rolls_and_finds_by_offset(tmp_path: Path) -> None:
 
 
 def test_cutting_zeroes_the_rest_and_deletes_what_lies_behind(tmp_path: Path) -> None:
-    files = WritableMappedFileQueue(str(tmp_path), _SIZE)
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE)
     for _ in range(3):
         files.writable().append(b"x" * _SIZE)
         files.appended()
@@ -136,14 +136,14 @@ def test_files_of_different_sizes_are_refused(tmp_path: Path) -> None:
     make_file(str(tmp_path / f"{0:020d}"), _SIZE)
     (tmp_path / f"{_SIZE:020d}").write_bytes(b"x" * (_SIZE // 2))
     with pytest.raises(CorruptRecord, match=str(_SIZE // 2)):
-        WritableMappedFileQueue(str(tmp_path), _SIZE).load(aborted=False)
+        MappedFileQueueWriter(str(tmp_path), _SIZE).load(aborted=False)
 
 
 def test_a_hole_between_files_is_refused(tmp_path: Path) -> None:
     make_file(str(tmp_path / f"{0:020d}"), _SIZE)
     (tmp_path / f"{2 * _SIZE:020d}").write_bytes(b"x" * _SIZE)
     with pytest.raises(CorruptRecord, match=f"{_SIZE:020d}"):
-        WritableMappedFileQueue(str(tmp_path), _SIZE).load()
+        MappedFileQueueWriter(str(tmp_path), _SIZE).load()
 
 
 def test_a_file_is_opened_when_it_is_used_first_and_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_a_file_is_opened_when_it_is_used_first_and_only_once(tmp_path: Path, mo
         return plain(path)
 
     monkeypatch.setattr(disk, "open_for_writing", noting)
-    files = WritableMappedFileQueue(str(tmp_path), _SIZE)
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE)
     files.load(aborted=False)
     assert opened == []
     found = files.find(_SIZE + 5)
@@ -175,7 +175,7 @@ def test_a_file_is_opened_when_it_is_used_first_and_only_once(tmp_path: Path, mo
 
 def test_a_file_that_is_gone_when_it_is_used_is_an_error_with_its_name(tmp_path: Path) -> None:
     make_file(str(tmp_path / f"{0:020d}"), _SIZE)
-    files = WritableMappedFileQueue(str(tmp_path), _SIZE)
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE)
     files.load(aborted=False)
     (tmp_path / f"{0:020d}").unlink()
     with pytest.raises(StoreIOError, match=f"Cannot open .*{0:020d}"):
@@ -187,13 +187,13 @@ def test_an_empty_file_behind_a_hole_is_a_leftover(tmp_path: Path) -> None:
     """Of two files made ahead, only the second may have reached the device when the machine stopped."""
     make_file(str(tmp_path / f"{0:020d}"), _SIZE)
     make_file(str(tmp_path / f"{2 * _SIZE:020d}"), _SIZE)
-    files = WritableMappedFileQueue(str(tmp_path), _SIZE)
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE)
     files.load()
     assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}"]
     files.close()
 
 
-def test_a_file_that_is_warmed_can_be_written_and_read(file: WritableMappedFile) -> None:
+def test_a_file_that_is_warmed_can_be_written_and_read(file: MappedFileWriter) -> None:
     file.warm()
     file.append(b"abc")
     file.flush()

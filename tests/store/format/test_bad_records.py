@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commitlog.columnar.locate import RecordProblem
 from commitlog.format.record import Record, decode_record, encode_record
-from commitlog.format.record_block import RecordProblem
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, COMPRESSED_FLAG
-from tests.store.format.record_blocks import Block, one_record, plain_record, rows_of
+from tests.store.columnar.record_blocks import Block, one_record, plain_record, rows_of
 
 __all__: list[str] = []
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
-from commitlog.log.log_walk import find_by_time
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.log.scan import find_by_time
 from tests.store.owner.owned_store import open_store, put_ok
 
 __all__: list[str] = []
@@ -23,7 +23,7 @@ def test_the_newest_file_that_begins_at_or_before_a_time(tmp_path: Path) -> None
         store._log.writer._clock = tick
         store._log.writer.last_store_timestamp = 0
         times = [put_ok(store, body=bytes(1_000)).store_timestamp for _ in range(40)]
-    files = WritableMappedFileQueue(str(tmp_path / "commitlog"), 16 << 10)
+    files = MappedFileQueueWriter(str(tmp_path / "commitlog"), 16 << 10)
     files.load(aborted=False)
     firsts = {}
     for file in files.files:

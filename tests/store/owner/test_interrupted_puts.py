@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from commitlog import Message, MessageStore, PutMessageStatus
+from commitlog.columnar import input_chunks as message_chunks
+from commitlog.columnar.encode import encode_messages
 from commitlog.errors import FileChanged, StoreIOError
-from commitlog.files.writable_mapped_file import WritableMappedFile
-from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
-from commitlog.format import message_chunks
-from commitlog.format.message_encode import encode_messages
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.files.mapped_file_writer import MappedFileWriter
 from commitlog.services import put_messages as bulk
 from commitlog.services.running_state import RunningFlags
 from tests.store.owner.owned_store import SYNC, Gate, bodies, open_store, put_ok
@@ -40,7 +40,7 @@ def test_after_an_interrupt_half_way_no_queue_offset_is_given_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[MessageStore], object], place: str
 ) -> None:
     """The bytes are there and the offset is not taken: the next message would get the same, and never be read."""
-    target: type = WritableMappedFile if place == "append" else WritableMappedFileQueue
+    target: type = MappedFileWriter if place == "append" else MappedFileQueueWriter
     original = getattr(target, place)
 
     def interrupted(*arguments: Any, **options: Any) -> None:
@@ -78,13 +78,13 @@ def test_a_store_that_failed_says_so_whatever_it_is_set_to(tmp_path: Path, sync_
 
 
 def test_a_filler_that_is_interrupted_is_not_written_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(self: WritableMappedFile) -> None:
+    def interrupted(self: MappedFileWriter) -> None:
         raise KeyboardInterrupt
 
     with open_store(tmp_path) as store:
         put_ok(store, body=bytes(16_000))
         with monkeypatch.context() as patch:
-            patch.setattr(WritableMappedFile, "skip_to_end", interrupted)
+            patch.setattr(MappedFileWriter, "skip_to_end", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 store.put_message(Message(topic="orders", body=bytes(1_000)))
         assert not store.put_message(Message(topic="orders", body=b"x")).ok
@@ -93,12 +93,12 @@ def test_a_filler_that_is_interrupted_is_not_written_into(tmp_path: Path, monkey
 
 
 def test_an_interrupt_before_the_first_byte_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(self: WritableMappedFileQueue) -> WritableMappedFile:
+    def interrupted(self: MappedFileQueueWriter) -> MappedFileWriter:
         raise KeyboardInterrupt
 
     with open_store(tmp_path) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(WritableMappedFileQueue, "writable", interrupted)
+            patch.setattr(MappedFileQueueWriter, "writable", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 _put_one(store)
         assert put_ok(store).queue_offset == 0

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from commitlog import MessageStore, PutMessagesResult, PutMessageStatus
+from commitlog.columnar import input_chunks as message_chunks
 from commitlog.errors import InvalidValue, PutRefused
-from commitlog.format import message_chunks
 from commitlog.format.java_hash import string_hash_code
 from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok, rows
 

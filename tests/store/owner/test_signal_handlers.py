@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 from commitlog import Message, MessageStore, PutMessageStatus
+from commitlog.columnar import input_chunks as message_chunks
 from commitlog.errors import PutRefused, StoreClosed, StoreIOError
 from commitlog.files import disk
-from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
-from commitlog.format import message_chunks
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.log.append_results import LogFenced
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.services import put_messages as bulk
@@ -37,8 +37,8 @@ TABLE = pa.table({"body": [b"a", b"b", b"c"], "queueId": [0, 0, 0]})
 PLACES: list[tuple[type, str]] = [
     (PutMessageService, "encode"),
     (CommitLogWriter, "_now"),
-    (WritableMappedFileQueue, "writable"),
-    (WritableMappedFileQueue, "appended"),
+    (MappedFileQueueWriter, "writable"),
+    (MappedFileQueueWriter, "appended"),
     (GroupCommitService, "flush_to"),
     (GroupCommitService, "_settle"),
 ]

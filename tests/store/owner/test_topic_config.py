@@ -18,7 +18,7 @@ from commitlog import PutMessageStatus
 from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
 from commitlog.format.java_hash import string_hash_code
-from commitlog.log.topic_config import TopicConfig, parse_topic_config
+from commitlog.queue.topic_config import TopicConfig, parse_topic_config
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.store.owner.owned_store import open_store, put_ok
 

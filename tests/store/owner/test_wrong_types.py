@@ -11,7 +11,7 @@ import pytest
 
 from commitlog import Message, MessageExtBrokerInner, MessageStore, PutMessageStatus
 from commitlog.errors import InvalidValue
-from commitlog.format.message_record import encode_message
+from commitlog.format.single_record import encode_message
 from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok, rows, small
 
 __all__: list[str] = []

@@ -11,8 +11,8 @@ import pytest
 
 from commitlog.errors import DiskFull
 from commitlog.files import disk
-from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
-from commitlog.services.allocate import AllocateMappedFileService
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.recovery.allocate import AllocateMappedFileService
 
 __all__: list[str] = []
 
@@ -28,7 +28,7 @@ def work(service: AllocateMappedFileService) -> None:
 def test_the_next_two_files_are_made_when_a_file_is_half_full(tmp_path: Path) -> None:
     service = AllocateMappedFileService(1.0, warm=False)
     service.wake = lambda: work(service)
-    files = WritableMappedFileQueue(str(tmp_path), _SIZE, allocator=service)
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=service)
     files.writable().append(b"x" * (_SIZE // 2 - 1))
     files.appended()
     assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}"]
@@ -40,7 +40,7 @@ def test_the_next_two_files_are_made_when_a_file_is_half_full(tmp_path: Path) ->
 
 def test_a_put_waits_only_so_long_for_its_file(tmp_path: Path) -> None:
     service = AllocateMappedFileService(0.01, warm=False)  # nobody runs it
-    files = WritableMappedFileQueue(str(tmp_path), _SIZE, allocator=service)
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=service)
     with pytest.raises(TimeoutError, match=f"{0:020d}"):
         files.writable()
     service.wake = lambda: work(service)
@@ -51,7 +51,7 @@ def test_a_put_waits_only_so_long_for_its_file(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_to_the_put_that_needs_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = AllocateMappedFileService(5.0, warm=False)
     service.wake = lambda: work(service)
-    files = WritableMappedFileQueue(str(tmp_path), _SIZE, allocator=service)
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=service)
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -13,8 +13,8 @@ import pytest
 from commitlog import FlushDiskType, MessageStoreConfig
 from commitlog.errors import StoreIOError
 from commitlog.files import disk
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.files.transient_store_pool import TransientStorePool
-from commitlog.files.writable_mapped_file_queue import WritableMappedFileQueue
 from commitlog.services import flush
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 
@@ -33,14 +33,14 @@ class Clock:
         return self.now
 
 
-def append(files: WritableMappedFileQueue, size: int) -> None:
+def append(files: MappedFileQueueWriter, size: int) -> None:
     files.writable().append(b"x" * size)
     files.appended()
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Iterator[WritableMappedFileQueue]:
-    queue = WritableMappedFileQueue(str(tmp_path), _FILE_SIZE)
+def files(tmp_path: Path) -> Iterator[MappedFileQueueWriter]:
+    queue = MappedFileQueueWriter(str(tmp_path), _FILE_SIZE)
     yield queue
     queue.close()
 
@@ -75,7 +75,7 @@ class HeldSyncs:
         self._go_on.set()
 
 
-def test_an_asynchronous_flush_waits_for_enough_pages(files: WritableMappedFileQueue) -> None:
+def test_an_asynchronous_flush_waits_for_enough_pages(files: MappedFileQueueWriter) -> None:
     clock = Clock()
     service = FlushRealTimeService(
         files, GroupCommitService(files, nothing), MessageStoreConfig(flush_commit_log_least_pages=4), clock
@@ -88,7 +88,7 @@ def test_an_asynchronous_flush_waits_for_enough_pages(files: WritableMappedFileQ
     assert files.flushed_where == 4 * 4096
 
 
-def test_an_asynchronous_flush_takes_what_is_old_enough(files: WritableMappedFileQueue) -> None:
+def test_an_asynchronous_flush_takes_what_is_old_enough(files: MappedFileQueueWriter) -> None:
     clock = Clock()
     config = MessageStoreConfig(flush_commit_log_thorough_interval=10_000)
     service = FlushRealTimeService(files, GroupCommitService(files, nothing), config, clock)
@@ -101,7 +101,7 @@ def test_an_asynchronous_flush_takes_what_is_old_enough(files: WritableMappedFil
     assert files.flushed_where == 100
 
 
-def test_beside_synchronous_puts_whatever_is_dirty_is_flushed(files: WritableMappedFileQueue) -> None:
+def test_beside_synchronous_puts_whatever_is_dirty_is_flushed(files: MappedFileQueueWriter) -> None:
     """Messages that nobody waits for (WAIT=false) reach the device too."""
     config = MessageStoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     service = FlushRealTimeService(files, GroupCommitService(files, nothing), config, Clock())
@@ -111,7 +111,7 @@ def test_beside_synchronous_puts_whatever_is_dirty_is_flushed(files: WritableMap
 
 
 def test_a_flush_over_a_file_end_syncs_the_older_file_first(
-    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
+    files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(files, _FILE_SIZE)
     append(files, 10)
@@ -128,9 +128,7 @@ def test_a_flush_over_a_file_end_syncs_the_older_file_first(
     assert files.flushed_where == _FILE_SIZE + 10
 
 
-def test_a_sync_that_failed_is_never_tried_again(
-    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sync_that_failed_is_never_tried_again(files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel drops the pages of a failed sync; the next one would say that all is well (invariant 2)."""
     append(files, 100)
     group_commit = GroupCommitService(files, nothing)
@@ -150,7 +148,7 @@ def test_a_sync_that_failed_is_never_tried_again(
     assert files.flushed_where == 0
 
 
-def test_one_sync_serves_all_that_wait(files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_sync_serves_all_that_wait(files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one syncs; those that come meanwhile share the next sync."""
     group_commit = GroupCommitService(files, nothing)
     append(files, 100)
@@ -174,9 +172,7 @@ def test_one_sync_serves_all_that_wait(files: WritableMappedFileQueue, monkeypat
     assert held.count == 2
 
 
-def test_a_put_that_waits_too_long_goes_without(
-    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_put_that_waits_too_long_goes_without(files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     group_commit = GroupCommitService(files, nothing)
     append(files, 100)
     held = HeldSyncs(monkeypatch)
@@ -203,7 +199,7 @@ class SlowSyncs:
 
 
 def test_where_syncs_are_slow_a_put_keeps_its_timeout_since_the_flush_service_syncs(
-    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
+    files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A put that led such a sync could not turn away from it, and would never see FLUSH_DISK_TIMEOUT."""
     clock = Clock()
@@ -225,7 +221,7 @@ def test_where_syncs_are_slow_a_put_keeps_its_timeout_since_the_flush_service_sy
 
 
 def test_a_slow_sync_is_not_handed_to_a_put_that_waits(
-    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
+    files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
     group_commit = GroupCommitService(files, nothing, clock)
@@ -250,7 +246,7 @@ def test_a_slow_sync_is_not_handed_to_a_put_that_waits(
 
 def test_the_pool_commits_in_time_and_only_committed_bytes_are_flushed(tmp_path: Path) -> None:
     pool = TransientStorePool(2, _FILE_SIZE)
-    files = WritableMappedFileQueue(str(tmp_path), _FILE_SIZE, pool=pool)
+    files = MappedFileQueueWriter(str(tmp_path), _FILE_SIZE, pool=pool)
     clock, told = Clock(), []
     config = MessageStoreConfig(transient_store_pool_enable=True, commit_commit_log_least_pages=2)
     service = CommitRealTimeService(files, config, lambda: told.append(files.committed_where), clock)
@@ -272,7 +268,7 @@ def test_the_pool_commits_in_time_and_only_committed_bytes_are_flushed(tmp_path:
 
 def test_a_full_file_gives_its_buffer_back(tmp_path: Path) -> None:
     pool = TransientStorePool(1, _FILE_SIZE)
-    files = WritableMappedFileQueue(str(tmp_path), _FILE_SIZE, pool=pool)
+    files = MappedFileQueueWriter(str(tmp_path), _FILE_SIZE, pool=pool)
     append(files, _FILE_SIZE)
     assert pool.available == 0
     files.commit()
@@ -303,7 +299,7 @@ class Interrupted:
 
 @pytest.mark.parametrize("chosen", [False, True], ids=["still waiting", "already chosen to lead"])
 def test_a_put_that_is_interrupted_leaves_nobody_behind(
-    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch, chosen: bool
+    files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch, chosen: bool
 ) -> None:
     """Ctrl-C in a synchronous put: the next put is synced all the same."""
     group_commit = GroupCommitService(files, nothing)
@@ -348,7 +344,7 @@ def test_a_put_that_is_interrupted_leaves_nobody_behind(
 
 
 def test_an_interrupt_while_the_leader_hands_over_leaves_somebody_to_sync(
-    files: WritableMappedFileQueue, monkeypatch: pytest.MonkeyPatch
+    files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C may come right behind the sync: those that wait are woken all the same, and go on."""
     group_commit = GroupCommitService(files, nothing)

@@ -10,7 +10,7 @@ import pytest
 
 from commitlog import StoreReader
 from commitlog.errors import FileChanged, InvalidValue, OffsetOutOfRange
-from commitlog.log import block_reader
+from commitlog.queue import block_reader
 from tests.store.shapes.numbered_bodies import bodies, body, bounds, log_files, numbered, queue_files, read
 from tests.support.store_builder import StoreBuilder
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from commitlog import MessageStore, MessageStoreConfig, StoreReader
 from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.log.verification import Finding, verify_store
+from commitlog.verify.store import Finding, verify_store
 
 __all__ = ["CONFIG", "checks", "damage", "files", "flip", "make_store", "message_place", "only", "queue_file"]
 

@@ -11,7 +11,7 @@ from commitlog import MessageStore
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark, encode_checkpoint
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.index_file import HEADER_SIZE, decode_header
-from commitlog.log.verification import verify_store
+from commitlog.verify.store import verify_store
 from tests.store.verify.made_store import (
     CONFIG,
     damage,

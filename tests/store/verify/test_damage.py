@@ -12,8 +12,8 @@ import pytest
 from commitlog.format.checkpoint import Checkpoint, encode_checkpoint
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.index_file import HEADER_SIZE, SLOT_SIZE, decode_header, entry_offset
-from commitlog.log.verification import verify_store
-from commitlog.log.verification_findings import FINDINGS_PER_FILE
+from commitlog.verify.findings import FINDINGS_PER_FILE
+from commitlog.verify.store import verify_store
 from tests.store.verify.made_store import (
     CONFIG,
     checks,

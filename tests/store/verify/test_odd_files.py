@@ -12,7 +12,7 @@ import pytest
 from commitlog import MessageStore, StoreReader
 from commitlog.errors import NotAStore
 from commitlog.files import disk
-from commitlog.log.verification import verify_store
+from commitlog.verify.store import verify_store
 from tests.store.cli.commands import script
 from tests.store.owner.owned_store import open_store, put_ok
 

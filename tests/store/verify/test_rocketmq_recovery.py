@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from commitlog import Message, MessageStore, StoreReader
+from commitlog.columnar.dispatch import dispatch_requests, index_entries
+from commitlog.columnar.scan import scan_records
 from commitlog.format.checkpoint import Checkpoint, encode_checkpoint
 from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.format.dispatch_request import dispatch_requests, index_entries
 from commitlog.format.index_file import entry_offset
-from commitlog.format.record_scan import scan_records
-from commitlog.log.index_file_writer import IndexFileWriter
-from commitlog.log.verification import verify_store
-from commitlog.log.verification_findings import FINDINGS_PER_FILE
+from commitlog.index.file_writer import IndexFileWriter
+from commitlog.verify.findings import FINDINGS_PER_FILE
+from commitlog.verify.store import verify_store
 from tests.store.verify.made_store import CONFIG, checks, damage, files, flip, only
 
 __all__: list[str] = []

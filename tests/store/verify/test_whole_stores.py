@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog.columnar.scan import scan_records
 from commitlog.errors import NotAStore, StoreNotFound
-from commitlog.format.record_scan import scan_records
-from commitlog.log import verification_log
-from commitlog.log.verification import verification_report, verify_store
+from commitlog.verify import log as verification_log
+from commitlog.verify.store import verification_report, verify_store
 from tests.store.verify.made_store import CONFIG, files, make_store
 from tests.support import golden
 from tests.support.store_builder import StoreBuilder

@@ -1,0 +1,3 @@
+"""What the user asked for."""
+
+__all__: list[str] = []

@@ -1,0 +1,193 @@
+"""All options of the source: names, defaults, and which of them fit together. docs/connector.md explains each."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.options import values
+from pyspark_commitlog.options.subscription import Subscription
+from pyspark_commitlog.options.suggestions import did_you_mean
+from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule
+
+__all__ = ["OPTION_NAMES", "SourceOptions", "parse_batch_options", "parse_options", "parse_stream_options"]
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """The options of one query. Sizes are bytes; ``starting`` and ``ending`` are None when the user did not say."""
+
+    path: str
+    subscription: Subscription
+    starting: OffsetRule | None = None
+    ending: OffsetRule | None = None
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    max_bytes_per_partition: int = 256 << 20
+    min_partitions: int | None = None
+    fail_on_data_loss: bool = True
+    include_properties: bool = False
+    include_metadata: bool = False
+    verify_crc: bool = False
+
+    @property
+    def start_rule(self) -> OffsetRule:
+        """Where a query without a checkpoint starts. Only the two ``parse_*_options`` know the default."""
+        return self.starting or OffsetRule(default=EARLIEST)
+
+    @property
+    def end_rule(self) -> OffsetRule:
+        """Where a batch ends."""
+        return self.ending or OffsetRule(default=LATEST)
+
+
+# Option, as documented -> field, and how its text is read.
+_PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "path": ("path", values.parse_path),
+    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", values.parse_positive),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", values.parse_bytes),
+    "maxBytesPerPartition": ("max_bytes_per_partition", values.parse_bytes),
+    "minPartitions": ("min_partitions", values.parse_positive),
+    "failOnDataLoss": ("fail_on_data_loss", values.parse_boolean),
+    "includeProperties": ("include_properties", values.parse_boolean),
+    "includeMetadata": ("include_metadata", values.parse_boolean),
+    "verifyCrc": ("verify_crc", values.parse_boolean),
+}
+_STRATEGIES: dict[str, Callable[[str, str], Subscription]] = {
+    "subscribe": values.parse_subscribe,
+    "subscribePattern": values.parse_pattern,
+    "assign": values.parse_assign,
+}
+_POSITIONS = ("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp")
+OPTION_NAMES: tuple[str, ...] = (*_PLAIN, *_STRATEGIES, *_POSITIONS)
+
+# Spark's own, which it may hand to a source along with the user's.
+_SPARKS = frozenset({"checkpointlocation", "__paths__"})
+# What CREATE TABLE adds to the options when it asks for the columns.
+_OF_A_CATALOG = frozenset({"location", "provider"})
+_CANONICAL = {name.lower(): name for name in OPTION_NAMES}
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """What can be said of the options before it is known whether a batch or a stream is read. ``OptionError``."""
+    given = _canonical(options)
+    fields: dict[str, Any] = {
+        field: parse(name, given[name]) for name, (field, parse) in _PLAIN.items() if name in given
+    }
+    if "path" not in fields:
+        raise OptionError(
+            'Option path is missing: name the store directory, as in .load("/data/rocketmq/store").'
+            f"{'' if given else ' ' + values.CATALOG_TABLES}",
+            option="path",
+        )
+    fields["path"] = os.path.abspath(fields["path"])
+    # Queues that JSON leaves out: reading starts at their first message and ends at their last, so that nothing is
+    # skipped because nobody thought of it. Queues that appear later are treated the same.
+    starting = _position(given, "starting", EARLIEST)
+    ending = _position(given, "ending", LATEST)
+    parsed = SourceOptions(subscription=_strategy(given), starting=starting, ending=ending, **fields)
+    _check_named_queues(parsed, given)
+    return parsed
+
+
+def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options of a batch read: from ``earliest`` to ``latest`` unless they say otherwise. ``OptionError``."""
+    parsed = parse_options(options)
+    given = _canonical(options)
+    if parsed.starting is not None and LATEST in (parsed.starting.default, *parsed.starting.named.values()):
+        values.refuse("startingOffsets", given["startingOffsets"], "no latest (-1) in a batch: it would read nothing")
+    if parsed.ending is not None and EARLIEST in (parsed.ending.default, *parsed.ending.named.values()):
+        values.refuse("endingOffsets", given["endingOffsets"], "no earliest (-2) in a batch: it would read nothing")
+    for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
+        if name in given:
+            _logger.warning("Option %s has no effect on a batch read, which reads everything at once.", name)
+    return parsed
+
+
+def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options of a streaming read: from ``latest`` unless they say otherwise. ``OptionError``."""
+    parsed = parse_options(options)
+    given = _canonical(options)
+    for name in ("endingOffsets", "endingTimestamp"):
+        if name in given:
+            raise OptionError(
+                f"Option {name} is for batch reads: a stream has no end. To read what is there and stop, use "
+                f".trigger(availableNow=True).",
+                option=name,
+                value=given[name],
+            )
+    if parsed.starting is not None:
+        return parsed
+    fields = {name: getattr(parsed, name) for name in parsed.__dataclass_fields__}
+    return SourceOptions(**fields | {"starting": OffsetRule(default=LATEST)})
+
+
+def _canonical(options: Mapping[str, str]) -> dict[str, str]:
+    """The options under their documented names. Spark hands the keys over in lower case; unknown ones are refused."""
+    given: dict[str, str] = {}
+    if {key.lower() for key in options} >= _OF_A_CATALOG:
+        raise OptionError(f"A table of a catalog cannot be read. {values.CATALOG_TABLES}", option="location")
+    for key, value in options.items():
+        lower = key.lower()
+        if lower in _CANONICAL:
+            given[_CANONICAL[lower]] = str(value)
+        elif lower == "paths":
+            raise OptionError(
+                f"Several paths were given, {value}; expected one store directory. Read each by itself and unite the "
+                f"results.",
+                option="path",
+                value=str(value),
+            )
+        elif lower not in _SPARKS:
+            raise OptionError(
+                f"Unknown option {key!r}.{did_you_mean(key, _CANONICAL)} The options are: {', '.join(OPTION_NAMES)}.",
+                option=key,
+                value=str(value),
+            )
+    return given
+
+
+def _strategy(given: Mapping[str, str]) -> Subscription:
+    named = [name for name in _STRATEGIES if name in given]
+    if len(named) != 1:
+        found = f"found {' and '.join(named)}" if named else "found none of them"
+        raise OptionError(
+            f"Exactly one of the options {', '.join(_STRATEGIES)} says which topics to read; {found}.",
+            option=named[-1] if named else "subscribe",
+        )
+    return _STRATEGIES[named[0]](named[0], given[named[0]])
+
+
+def _position(given: Mapping[str, str], which: str, default: int) -> OffsetRule | None:
+    offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
+    if offsets in given and timestamp in given:
+        raise OptionError(
+            f"Options {offsets} and {timestamp} exclude each other; found both.",
+            option=timestamp,
+            value=given[timestamp],
+        )
+    if timestamp in given:
+        return OffsetRule(default=default, timestamp_ms=values.parse_timestamp(timestamp, given[timestamp]))
+    return values.parse_offsets(offsets, given[offsets], default) if offsets in given else None
+
+
+def _check_named_queues(parsed: SourceOptions, given: Mapping[str, str]) -> None:
+    for which, rule in (("startingOffsets", parsed.starting), ("endingOffsets", parsed.ending)):
+        for topic, queue_id in rule.named if rule is not None else ():
+            if not parsed.subscription.covers(topic, queue_id):
+                values.refuse(which, given[which], f"only queues that are read; queue {queue_id} of {topic!r} is not")
+    start, end = parsed.starting, parsed.ending
+    for (topic, queue_id), first in start.named.items() if start is not None and end is not None else ():
+        stop = end.named.get((topic, queue_id), LATEST) if end is not None else LATEST
+        if 0 <= stop < first:
+            values.refuse(
+                "startingOffsets",
+                given["startingOffsets"],
+                f"no start behind the end; queue {queue_id} of {topic!r} would go from {first} to {stop}",
+            )

@@ -1,0 +1,188 @@
+"""From the text of one option to its value. Each function raises ``OptionError`` with what it expected."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+from urllib.parse import unquote
+
+from commitlog.errors import InvalidValue
+from commitlog.paths import validate_topic
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.options.subscription import QueueKey, Subscription
+
+__all__ = [
+    "CATALOG_TABLES",
+    "EARLIEST",
+    "LATEST",
+    "OffsetRule",
+    "parse_assign",
+    "parse_boolean",
+    "parse_bytes",
+    "parse_offsets",
+    "parse_path",
+    "parse_pattern",
+    "parse_positive",
+    "parse_subscribe",
+    "parse_timestamp",
+    "refuse",
+]
+
+LATEST = -1
+EARLIEST = -2
+
+# What is said where somebody may have made such a table.
+CATALOG_TABLES = (
+    "Spark hands a Python data source none of the options of a table that CREATE TABLE made. Use CREATE TEMPORARY VIEW "
+    "name USING commitlog OPTIONS (path '...', ...) instead."
+)
+
+_BYTE_UNITS = {"": 1, "b": 1} | {
+    suffix: 1 << (10 * power) for power, letter in enumerate("kmgtp", 1) for suffix in (letter, f"{letter}b")
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffsetRule:
+    """Where reading starts or ends: ``default`` (EARLIEST or LATEST), but for the queues named, or by store time."""
+
+    default: int
+    named: Mapping[QueueKey, int] = field(default_factory=dict)
+    timestamp_ms: int | None = None
+
+
+def refuse(option: str, value: str, expected: str) -> NoReturn:
+    """Raise the ``OptionError`` that every bad value gets."""
+    raise OptionError(f"Option {option} is {value!r}; expected {expected}.", option=option, value=value)
+
+
+def parse_path(option: str, value: str) -> str:
+    """A local path, perhaps as a ``file:`` URI (percent-decoded then; of hosts only ``localhost``).
+
+    Other file systems cannot be mapped into memory.
+    """
+    expected = "the path of a RocketMQ store directory on a local or mounted file system"
+    scheme, colon, rest = value.partition(":")
+    if colon and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]+", scheme):
+        host = re.match(r"//([^/]*)", rest)
+        if scheme.lower() != "file" or (host is not None and host[1].lower() not in ("", "localhost")):
+            refuse(option, value, expected)
+        path = unquote(re.sub(r"^/+", "/", rest[host.end() :] if host is not None else rest))
+    else:
+        path = value
+    if not path.strip() or "\0" in path:
+        refuse(option, value, expected)
+    return path
+
+
+def parse_boolean(option: str, value: str) -> bool:
+    text = value.strip().lower()
+    if text not in ("true", "false"):
+        refuse(option, value, "true or false")
+    return text == "true"
+
+
+def parse_positive(option: str, value: str) -> int:
+    number = _integer(value)
+    if number is None or number < 1:
+        refuse(option, value, "a whole number of at least 1")
+    return number
+
+
+def parse_timestamp(option: str, value: str) -> int:
+    number = _integer(value)
+    if number is None or number < 0:
+        refuse(option, value, "a time in milliseconds since 1970-01-01 UTC")
+    return number
+
+
+def parse_bytes(option: str, value: str) -> int:
+    """Bytes, with Spark's suffixes: ``134217728``, ``128m``, ``128MB``, ``1g``."""
+    found = re.fullmatch(r"([0-9]{1,18})\s*([a-z]{0,2})", value.strip().lower())
+    size = int(found[1]) * _BYTE_UNITS.get(found[2], 0) if found else 0
+    if not 1 <= size < 2**63:
+        refuse(option, value, "a size of at least 1 byte, such as 67108864, 64m or 1g")
+    return size
+
+
+def parse_subscribe(option: str, value: str) -> Subscription:
+    topics = tuple(dict.fromkeys(name for part in value.split(",") if (name := part.strip())))
+    if not topics:
+        refuse(option, value, "one or more topics, separated by commas")
+    for topic in topics:
+        _check_topic(option, value, topic)
+    return Subscription(topics=topics)
+
+
+def parse_pattern(option: str, value: str) -> Subscription:
+    pattern = value.strip()
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        refuse(option, value, f"a regular expression that a topic's whole name matches ({error})")
+    if not pattern:
+        refuse(option, value, "a regular expression that a topic's whole name matches")
+    return Subscription(pattern=pattern)
+
+
+def parse_assign(option: str, value: str) -> Subscription:
+    expected = 'JSON of topics and their queue ids, such as {"orders":[0,1],"audit":[0]}'
+    queues: dict[str, tuple[int, ...]] = {}
+    for topic, queue_ids in _json_object(option, value, expected).items():
+        _check_topic(option, value, topic)
+        if not isinstance(queue_ids, list) or not queue_ids or not all(map(_is_count, queue_ids)):
+            refuse(option, value, f"{expected}; {topic!r} has no list of queue ids")
+        queues[topic] = tuple(sorted(set(queue_ids)))
+    if not queues:
+        refuse(option, value, expected)
+    return Subscription(queues=queues)
+
+
+def parse_offsets(option: str, value: str, default: int) -> OffsetRule:
+    """``earliest``, ``latest``, or JSON of topics, queue ids and offsets; ``default`` is for queues the JSON omits."""
+    word = value.strip().lower()
+    if word in ("earliest", "latest"):
+        return OffsetRule(default=EARLIEST if word == "earliest" else LATEST)
+    expected = 'earliest, latest, or JSON such as {"orders":{"0":23,"1":-2}} (-2 earliest, -1 latest)'
+    named: dict[QueueKey, int] = {}
+    for topic, offsets in _json_object(option, value, expected).items():
+        _check_topic(option, value, topic)
+        if not isinstance(offsets, dict):
+            refuse(option, value, f"{expected}; {topic!r} has no object of queue ids and offsets")
+        for queue_text, offset in offsets.items():
+            queue_id = _integer(queue_text)
+            if queue_id is None or queue_id < 0 or not (_is_count(offset) or offset in (EARLIEST, LATEST)):
+                refuse(option, value, f"{expected}; found {offset!r} for queue {queue_text!r} of {topic!r}")
+            named[topic, queue_id] = int(offset)
+    return OffsetRule(default=default, named=named)
+
+
+def _json_object(option: str, value: str, expected: str) -> dict[str, object]:
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        refuse(option, value, expected)
+    if not isinstance(parsed, dict):
+        refuse(option, value, expected)
+    return parsed
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _integer(text: str) -> int | None:
+    text = text.strip()
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else None
+
+
+def _check_topic(option: str, value: str, topic: str) -> None:
+    try:
+        validate_topic(topic)
+    except InvalidValue as error:
+        raise OptionError(
+            f"Option {option} names {topic!r}, which cannot be a topic: {error}", option=option, value=value
+        ) from error

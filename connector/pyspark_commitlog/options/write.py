@@ -1,0 +1,293 @@
+"""All options of the sink: names, defaults and units, and how their texts are read. docs/connector.md explains each."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+from commitlog import BatchId, BodyCompression, CompressionType, FlushDiskType, MessageStoreConfig
+from commitlog.errors import InvalidValue
+from commitlog.paths import MOST_QUEUES, validate_new_topic
+from commitlog.stager import NO_PRODUCERS_TOPICS
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.options import values
+from pyspark_commitlog.options.suggestions import did_you_mean
+
+__all__ = ["WRITE_OPTIONS", "SinkOptions", "WriteOption", "parse_batch_write_options", "parse_stream_write_options"]
+
+_FLUSHES = {"sync": FlushDiskType.SYNC_FLUSH, "async": FlushDiskType.ASYNC_FLUSH}
+_COMPRESSIONS = {
+    "none": None,
+    "zlib": CompressionType.ZLIB,
+    "lz4": CompressionType.LZ4,
+    "zstd": CompressionType.ZSTD,
+}
+_LONGEST_LOCK_TIMEOUT_S = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """The options of one write. Sizes are bytes. ``WRITE_OPTIONS`` has the defaults."""
+
+    path: str
+    topic: str | None
+    queues: int
+    flush_disk_type: FlushDiskType
+    lock_timeout_s: float
+    txn_app_id: str | None
+    txn_version: int | None
+    max_message_size: int
+    body_compression: CompressionType | None
+    compress_over: int
+    mapped_file_size_commit_log: int
+    mapped_file_size_consume_queue: int
+    message_index_enable: bool
+    max_hash_slot_num: int
+    max_index_num: int
+    # Where a streaming query keeps its checkpoint, and its name, as far as Spark tells.
+    checkpoint_location: str | None
+    query_name: str | None
+
+    @property
+    def batch(self) -> BatchId | None:
+        """What ``txnAppId`` and ``txnVersion`` name; None without them."""
+        if self.txn_app_id is None or self.txn_version is None:
+            return None
+        return BatchId(self.txn_app_id, self.txn_version)
+
+    @property
+    def compression(self) -> BodyCompression | None:
+        """What is done to large bodies."""
+        return BodyCompression(self.body_compression, self.compress_over) if self.body_compression else None
+
+    @property
+    def store_config(self) -> MessageStoreConfig:
+        """What the store is opened with. ``InvalidValue``."""
+        return MessageStoreConfig(
+            flush_disk_type=self.flush_disk_type,
+            default_topic_queue_nums=self.queues,
+            **{name: getattr(self, name) for name in _STORE_SETTINGS},
+        )
+
+
+def _parse_topic(option: str, value: str) -> str:
+    try:
+        validate_new_topic(value)
+    except InvalidValue as error:
+        raise OptionError(f"Option {option} cannot be a topic: {error}", option=option, value=value) from error
+    if value in NO_PRODUCERS_TOPICS:
+        raise OptionError(
+            f"Option {option} is {value!r}, a topic that RocketMQ writes itself and takes from no producer. Give "
+            "another one; messages that are to be delivered later have a column delayLevel.",
+            option=option,
+            value=value,
+        )
+    return value
+
+
+def _parse_queues(option: str, value: str) -> int:
+    number = values.parse_positive(option, value)
+    if number > MOST_QUEUES:
+        values.refuse(option, value, f"a number of queues from 1 to {MOST_QUEUES}")
+    return number
+
+
+def _parse_choice(choices: Mapping[str, Any]) -> Callable[[str, str], Any]:
+    def parse(option: str, value: str) -> Any:
+        word = value.strip().lower()
+        if word not in choices:
+            values.refuse(option, value, f"one of {', '.join(choices)}")
+        return choices[word]
+
+    return parse
+
+
+def _parse_seconds(option: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= _LONGEST_LOCK_TIMEOUT_S:
+        values.refuse(option, value, f"a number of seconds from 0 to {_LONGEST_LOCK_TIMEOUT_S:.0f}, such as 30 or 0.5")
+    return seconds
+
+
+def _parse_app_id(option: str, value: str) -> str:
+    if not value.strip():
+        values.refuse(option, value, "a name that is not empty")
+    try:
+        return BatchId(value).app_id
+    except InvalidValue as error:
+        raise OptionError(f"Option {option}: {error}", option=option, value=value) from error
+
+
+def _parse_version(option: str, value: str) -> int:
+    text = value.strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < 2**63):
+        values.refuse(option, value, f"a whole number from 0 to {2**63 - 1}, one that goes up from write to write")
+    return int(text)
+
+
+def _parse_over(option: str, value: str) -> int:
+    return 0 if value.strip() == "0" else values.parse_bytes(option, value)
+
+
+class WriteOption(NamedTuple):
+    """One option as users know it. ``default`` is a text as a user would give it; None for none."""
+
+    name: str
+    field: str
+    parse: Callable[[str, str], Any]
+    default: str | None
+    unit: str
+    meaning: str
+
+
+def _store_setting(name: str, field: str, parse: Callable[[str, str], Any], unit: str, meaning: str) -> WriteOption:
+    """A setting of the store, whose default is the store's own."""
+    return WriteOption(name, field, parse, str(getattr(MessageStoreConfig(), field)).lower(), unit, meaning)
+
+
+# The default of every option stands here and nowhere else; the table in docs/connector.md is made of this.
+WRITE_OPTIONS: tuple[WriteOption, ...] = (
+    WriteOption("path", "path", values.parse_path, None, "", "the store's directory; made when it is not there"),
+    WriteOption("topic", "topic", _parse_topic, None, "", "the topic of rows without one"),
+    WriteOption("queues", "queues", _parse_queues, "4", "queues", "how many queues a topic gets that is not there yet"),
+    WriteOption(
+        "flush", "flush_disk_type", _parse_choice(_FLUSHES), "sync", "", "sync: committed means on the device; async"
+    ),
+    WriteOption(
+        "lockTimeout", "lock_timeout_s", _parse_seconds, "30", "seconds", "how long a commit waits for another owner"
+    ),
+    WriteOption("txnAppId", "txn_app_id", _parse_app_id, None, "", "batch writes: whose versions txnVersion counts"),
+    WriteOption("txnVersion", "txn_version", _parse_version, None, "", "batch writes: written at most once"),
+    _store_setting("maxMessageSize", "max_message_size", values.parse_bytes, "bytes", "the largest body"),
+    WriteOption(
+        "bodyCompression", "body_compression", _parse_choice(_COMPRESSIONS), "none", "", ", ".join(_COMPRESSIONS)
+    ),
+    WriteOption("compressOver", "compress_over", _parse_over, "4096", "bytes", "larger bodies are compressed"),
+    _store_setting(
+        "mappedFileSizeCommitLog", "mapped_file_size_commit_log", values.parse_bytes, "bytes", "new store: a log file"
+    ),
+    _store_setting(
+        "mappedFileSizeConsumeQueue",
+        "mapped_file_size_consume_queue",
+        values.parse_bytes,
+        "bytes",
+        "new store: a consume-queue file, a multiple of 20",
+    ),
+    _store_setting(
+        "messageIndexEnable",
+        "message_index_enable",
+        values.parse_boolean,
+        "",
+        "whether keys and unique keys are indexed",
+    ),
+    _store_setting("maxHashSlotNum", "max_hash_slot_num", values.parse_positive, "slots", "of a new index file"),
+    _store_setting("maxIndexNum", "max_index_num", values.parse_positive, "entries", "room in a new index file"),
+)
+_STORE_SETTINGS = (
+    "max_message_size",
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "message_index_enable",
+    "max_hash_slot_num",
+    "max_index_num",
+)
+
+_BY_LOWER_NAME = {option.name.lower(): option for option in WRITE_OPTIONS}
+_SPELLING = {lower: option.name for lower, option in _BY_LOWER_NAME.items()}
+# Spark's own, which it hands over along with the user's.
+_SPARKS = frozenset({"checkpointlocation", "queryname", "__paths__"})
+
+
+def parse_batch_write_options(options: Mapping[str, str]) -> SinkOptions:
+    """The options of ``df.write``. ``OptionError``."""
+    parsed = _parse(options)
+    if (parsed.txn_app_id is None) != (parsed.txn_version is None):
+        given, missing = ("txnAppId", "txnVersion") if parsed.txn_version is None else ("txnVersion", "txnAppId")
+        raise OptionError(
+            f"Option {given} is there without {missing}. Only both together say which write this is, so that it is "
+            "in the store once however often it is repeated.",
+            option=missing,
+        )
+    return parsed
+
+
+def parse_stream_write_options(options: Mapping[str, str]) -> SinkOptions:
+    """The options of ``df.writeStream``. ``OptionError``."""
+    parsed = _parse(options)
+    for name, value in (("txnAppId", parsed.txn_app_id), ("txnVersion", parsed.txn_version)):
+        if value is not None:
+            raise OptionError(
+                f"Option {name} is for batch writes: a streaming query has its own id and numbers its batches. "
+                "Leave it out, or give it to the batch write inside foreachBatch.",
+                option=name,
+                value=str(value),
+            )
+    return parsed
+
+
+def _parse(options: Mapping[str, str]) -> SinkOptions:
+    given = _canonical(options)
+    fields: dict[str, Any] = {
+        option.field: None if text is None else option.parse(option.name, text)
+        for option in WRITE_OPTIONS
+        for text in (given.get(option.name, option.default),)
+    }
+    if fields["path"] is None:
+        raise OptionError(
+            'Option path is missing: name the store directory, as in .option("path", "/data/rocketmq/store").'
+            f"{'' if given else ' ' + values.CATALOG_TABLES}",
+            option="path",
+        )
+    fields["path"] = os.path.abspath(fields["path"])
+    sparks = {name.lower(): str(value) for name, value in options.items() if name.lower() in _SPARKS}
+    parsed = SinkOptions(
+        **fields, checkpoint_location=sparks.get("checkpointlocation"), query_name=sparks.get("queryname")
+    )
+    try:
+        _ = parsed.store_config
+    except InvalidValue as error:
+        _refuse_settings(error, given)
+    return parsed
+
+
+def _refuse_settings(error: InvalidValue, given: Mapping[str, str]) -> NoReturn:
+    """What the store says of its settings, in the words of the options that they were given by."""
+    texts = {
+        option.name: str(given.get(option.name, option.default))
+        for option in WRITE_OPTIONS
+        if option.field in error.settings
+    }
+    if not texts:
+        raise error
+    names, plural = " and ".join(texts), len(texts) > 1
+    option = next((name for name in texts if name in given), next(iter(texts)))
+    unit = "" if plural else f" {_BY_LOWER_NAME[option.lower()].unit}"
+    raise OptionError(
+        f"Option{'s' if plural else ''} {names} {'are' if plural else 'is'} {' and '.join(map(repr, texts.values()))}; "
+        f"expected {error.expected}{unit}.",
+        option=option,
+        value=texts[option],
+    ) from error
+
+
+def _canonical(options: Mapping[str, str]) -> dict[str, str]:
+    """The options under their documented names. Spark hands the keys over in lower case; unknown ones are refused."""
+    given: dict[str, str] = {}
+    for key, value in options.items():
+        lower = key.lower()
+        if lower in _SPELLING:
+            given[_SPELLING[lower]] = str(value)
+        elif lower not in _SPARKS:
+            raise OptionError(
+                f"Unknown option {key!r}.{did_you_mean(key, _SPELLING)} The options of a write are: "
+                f"{', '.join(_SPELLING.values())}.",
+                option=key,
+                value=str(value),
+            )
+    return given

@@ -1,0 +1,3 @@
+"""The Spark sink: batch writes and exactly-once streaming writes."""
+
+__all__: list[str] = []

@@ -1,0 +1,177 @@
+"""The columns that messages are written from: the frame's Spark types checked, its names brought into the store's.
+
+This is the check of ``commitlog.columnar.input`` in Spark's words, made on the driver before the first row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    CharType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from commitlog import ALL_COLUMNS
+from pyspark_commitlog.errors import SchemaError
+from pyspark_commitlog.options.suggestions import did_you_mean
+
+__all__ = ["SINK_COLUMNS", "SinkColumns", "check_sink_schema"]
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType | VarcharType | CharType)
+
+
+def _is_integer(kind: DataType) -> bool:
+    return isinstance(kind, ByteType | ShortType | IntegerType | LongType)
+
+
+class _Kind(NamedTuple):
+    """A column's types: a test, and their names."""
+
+    takes: Callable[[DataType], bool]
+    names: str
+
+
+_TEXT = _Kind(_is_text, "STRING")
+_INTEGER = _Kind(_is_integer, "INT (or TINYINT, SMALLINT, BIGINT)")
+_KINDS: Mapping[str, _Kind] = {
+    "body": _Kind(lambda kind: isinstance(kind, BinaryType) or _is_text(kind), "BINARY or STRING"),
+    "topic": _TEXT,
+    "tags": _TEXT,
+    "keys": _Kind(
+        lambda kind: _is_text(kind) or (isinstance(kind, ArrayType) and _is_text_or_null(kind.elementType)),
+        "STRING or ARRAY<STRING>",
+    ),
+    "queueId": _INTEGER,
+    "shardingKey": _TEXT,
+    "properties": _Kind(
+        lambda kind: isinstance(kind, MapType) and _is_text_or_null(kind.keyType) and _is_text_or_null(kind.valueType),
+        "MAP<STRING,STRING>",
+    ),
+    "flag": _INTEGER,
+    "bornTimestamp": _Kind(lambda kind: isinstance(kind, TimestampType), "TIMESTAMP"),
+    "delayLevel": _INTEGER,
+}
+SINK_COLUMNS: tuple[str, ...] = tuple(_KINDS)
+
+_ALIASES = {"value": "body", "key": "keys"}
+_SPELLING = {name.lower(): name for name in (*SINK_COLUMNS, *_ALIASES)}
+# Columns of Kafka's sink and source that a message has under another name.
+_KAFKAS = {"headers": "properties", "partition": "queueId", "timestamp": "bornTimestamp"}
+# What the source gives and the sink cannot take: the store or its host decides these.
+_READ_ONLY = {name.lower(): name for name in ALL_COLUMNS if name.lower() not in _SPELLING}
+
+
+def _is_text_or_null(kind: DataType) -> bool:
+    return _is_text(kind) or isinstance(kind, NullType)
+
+
+@dataclass(frozen=True)
+class SinkColumns:
+    """``names``: what each column of the frame is called in the store, in the frame's order."""
+
+    names: tuple[str, ...]
+
+    def rename(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch under the store's names, its data shared."""
+        columns = [pa.nulls(len(column)) if _says_nothing(column.type) else column for column in batch.columns]
+        return pa.RecordBatch.from_arrays(columns, names=list(self.names))
+
+
+def _says_nothing(kind: pa.DataType) -> bool:
+    """Whether it is the type of ``map()`` or ``map('a', null)``: no properties, or only such as are left out."""
+    return bool(pa.types.is_map(kind)) and (pa.types.is_null(kind.key_type) or pa.types.is_null(kind.item_type))
+
+
+def check_sink_schema(schema: StructType, *, topic: str | None) -> SinkColumns:
+    """Every column known, of its type, and there once; ``topic`` is the option's. ``SchemaError`` for all else.
+
+    Names are compared without regard to case, as Spark's SQL does.
+    """
+    _refuse_read_only(schema)
+    found: dict[str, str] = {}
+    for field in schema.fields:
+        name = _known_column(field.name)
+        if name in found:
+            both = f"columns {found[name]} and {field.name}"
+            raise SchemaError(f"The {both} both say what a message's {name} is; keep one of them.", column=name)
+        kind = _KINDS[name]
+        # A column of nothing but nulls says nothing, as if it were not there.
+        if not kind.takes(field.dataType) and (name == "body" or not isinstance(field.dataType, NullType)):
+            found_type = field.dataType.simpleString().upper()
+            raise SchemaError(
+                f"Column {field.name} is {found_type}; expected {kind.names}{_how_to_cast(name, field)}.", column=name
+            )
+        found[name] = field.name
+    if "body" not in found:
+        raise SchemaError(
+            "There is no column body (or value), which holds what the messages say: BINARY or STRING.", column="body"
+        )
+    if "topic" not in found and topic is None:
+        raise SchemaError(
+            'The rows have no topic: add a column topic, or give one to all with .option("topic", ...).', column="topic"
+        )
+    return SinkColumns(tuple(found))
+
+
+def _how_to_cast(name: str, field: StructField) -> str:
+    """How to make a text of bytes, as Kafka's keys are, and a time of what times are often kept in.
+
+    A cast of a number to a time would take it for seconds.
+    """
+    if _KINDS[name].takes(StringType()) and isinstance(field.dataType, BinaryType):
+        return f", as cast({field.name} as string) makes of UTF-8 bytes"
+    if name != "bornTimestamp":
+        return ""
+    if isinstance(field.dataType, LongType):
+        return f", as timestamp_millis({field.name}) makes of milliseconds since 1970 (timestamp_seconds of seconds)"
+    if isinstance(field.dataType, TimestampNTZType | DateType | StringType):
+        return f", as cast({field.name} as timestamp) makes of it"
+    return ""
+
+
+def _known_column(name: str) -> str:
+    known = _SPELLING.get(name.lower())
+    if known is None:
+        kafkas = _KAFKAS.get(name.lower())
+        hint = did_you_mean(name, _SPELLING)
+        if kafkas is not None:
+            hint = f" What Kafka calls so is {kafkas} here, {_KINDS[kafkas].names}."
+        raise SchemaError(
+            f"Unknown column {name!r}.{hint} The columns of a message are: {', '.join(_SPELLING.values())}.",
+            column=name,
+        )
+    return _ALIASES.get(known, known)
+
+
+def _refuse_read_only(schema: StructType) -> None:
+    """Frames that were read from a store have such columns, so they are told of together, with the way out."""
+    names = [field.name for field in schema.fields if field.name.lower() in _READ_ONLY]
+    if names:
+        listed = ", ".join(names)
+        dropped = ", ".join(f'"{name}"' for name in names)
+        raise SchemaError(
+            f"These columns can be read but not written, since the store gives them: {listed}. Leave them out, as in "
+            f".drop({dropped}).",
+            column=names[0],
+        )

@@ -1,0 +1,87 @@
+"""What tells a batch that is replayed from another batch of the same number: its plan in the query's checkpoint.
+
+Spark writes ``<checkpoint>/offsets/<batch id>`` before it runs a batch, and runs the batch again from that very file
+after a crash. A batch that was planned anew, from a checkpoint that was put back, has a file with other bytes.
+
+Source: Spark ``sql/core/.../streaming/runtime/ResolveWriteToStream.scala`` (where the checkpoint is),
+``.../streaming/checkpointing/OffsetSeqLog.scala``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from pyspark_commitlog.options.write import SinkOptions
+
+__all__ = ["checkpoint_fingerprint"]
+
+_logger = logging.getLogger(__name__)
+
+_DIGEST_SIZE = 16
+# Queries that were told already that their checkpoint cannot be read.
+_warned: set[str] = set()
+
+
+def checkpoint_fingerprint(options: SinkOptions, checkpoint_root: str | None, query_id: str, batch_id: int) -> str:
+    """A hash of the batch's plan, in hex; empty, with a warning, where this process cannot read the checkpoint.
+
+    ``checkpoint_root`` is the session's ``spark.sql.streaming.checkpointLocation``.
+    """
+    location = options.checkpoint_location
+    if location is None and checkpoint_root is not None:
+        if options.query_name is None:
+            # Spark makes a new checkpoint at every start of a query without a name: no batch can be planned twice.
+            return ""
+        location = os.path.join(checkpoint_root, options.query_name)
+    for path in _local_paths(location):
+        if _query_of(path) == query_id:
+            try:
+                plan = (path / "offsets" / str(batch_id)).read_bytes()
+            except OSError:
+                continue
+            return hashlib.blake2b(plan, digest_size=_DIGEST_SIZE).hexdigest()
+    if query_id not in _warned:
+        _warned.add(query_id)
+        _logger.warning(
+            "The checkpoint of query %s, %s, cannot be read as files of this machine. Its batches are still written "
+            "once each; but if the checkpoint is ever replaced by an older copy of itself, batches that hold other "
+            "rows than before cannot be told from those that are repeated, and are left out.",
+            query_id,
+            location,
+        )
+    return ""
+
+
+def _local_paths(location: str | None) -> list[Path]:
+    """Where a checkpoint may lie. Spark takes a URI's path as it is written, whether it has escapes or not; ``..`` it
+    takes back from the text, where the system goes through directories, which may not be there or lead elsewhere.
+    """
+    if location is None:
+        return []
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?", location)
+    if found is None:
+        return _normalized(location)
+    if found[1].lower() != "file" or (found[2] or "").lower() not in ("", "localhost"):
+        return []
+    path = re.sub("^/+", "/", location[found.end() :])
+    return _normalized(path, unquote(path))
+
+
+def _normalized(*paths: str) -> list[Path]:
+    """Each as Hadoop's ``Path`` has it, and then as it is."""
+    return [Path(form) for form in dict.fromkeys(form for one in paths for form in (os.path.normpath(one), one))]
+
+
+def _query_of(checkpoint: Path) -> str | None:
+    """The id of the query that a checkpoint belongs to; None where there is no checkpoint."""
+    try:
+        metadata = json.loads((checkpoint / "metadata").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return metadata.get("id") if isinstance(metadata, dict) else None

@@ -1,0 +1,78 @@
+"""What a task of a write does in the executor: stage its rows, for the driver to commit or not.
+
+Attempts that are repeated, and twins that run at the same time, do no harm: each has a file of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from commitlog import BatchId, StagedFile
+from commitlog.errors import StoreIOError, StoreNotFound
+from commitlog.stager import BatchStager
+from pyspark_commitlog.options.write import SinkOptions
+from pyspark_commitlog.sink.columns import SinkColumns
+
+__all__ = ["StageTask", "StagedRows"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedRows(WriterCommitMessage):
+    """What a task tells the committer: its file, None when it had no rows.
+
+    ``checkpoint_root`` is the session's setting, for queries that have no checkpoint location of their own.
+    """
+
+    partition: int
+    batch: BatchId
+    staged: StagedFile | None
+    checkpoint_root: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTask:
+    """Made on the driver, pickled to the executors: settings, and how many queues each topic has."""
+
+    options: SinkOptions
+    columns: SinkColumns
+    queue_counts: Mapping[str, int]
+    largest_record: int | None = None
+
+    def stage(
+        self, batches: Iterable[pa.RecordBatch], batch: BatchId, partition: int, attempt: int
+    ) -> StagedFile | None:
+        """Stage the rows of one partition; the file, None without rows.
+
+        ``PutRefused``, ``StoreNotFound``, ``StoreIOError``. Whatever is raised, the file is gone.
+        """
+        stager = BatchStager(
+            self.options.path,
+            batch,
+            queue_counts=self.queue_counts,
+            topic=self.options.topic,
+            partition=partition,
+            name=f"{partition}-{attempt}",
+            config=self.options.store_config,
+            compression=self.options.compression,
+            largest_record=self.largest_record,
+        )
+        try:
+            with stager:
+                for rows in batches:
+                    stager.put(self.columns.rename(rows))
+                return stager.finish()
+        except StoreIOError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            raise StoreNotFound(
+                f"There is no store at {self.options.path} on this executor ({socket.gethostname()}), though the "
+                "driver has one there. Driver and executors must see the same directory: mount it on all of them. "
+                "Nothing was written.",
+                path=self.options.path,
+            ) from error

@@ -1,0 +1,146 @@
+"""The sink as Spark sees it: thin shells around ``StageTask`` (executors) and ``sink_commit`` (driver)."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from commitlog import BatchId
+from commitlog.paths import UNNAMED_WRITE_PREFIX
+from commitlog.stager import largest_record_of, queue_counts, remove_batch
+from pyspark_commitlog.errors import ConnectorError, OptionError
+from pyspark_commitlog.options.write import SinkOptions
+from pyspark_commitlog.sink.columns import SinkColumns
+from pyspark_commitlog.sink.commit import commit_staged, prepare_store, remove_staged, staged_rows
+from pyspark_commitlog.sink.fingerprint import checkpoint_fingerprint
+from pyspark_commitlog.sink.task import StagedRows, StageTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CommitLogBatchWriter", "CommitLogStreamWriter", "refuse_overwrite"]
+
+_logger = logging.getLogger(__name__)
+
+# Local properties that Spark gives the tasks of a streaming query.
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_CHECKPOINT_ROOT = "spark.sql.streaming.checkpointLocation"
+
+
+def refuse_overwrite(overwrite: bool, *, streaming: bool) -> None:
+    """``OptionError`` for all but appending; Spark itself refuses the modes that it does not hand over."""
+    if overwrite and streaming:
+        raise OptionError(
+            'outputMode("complete") writes the whole result anew in every batch; a log is only appended to. Use '
+            'outputMode("append"), or foreachBatch.',
+            option="outputMode",
+            value="complete",
+        )
+    if overwrite:
+        raise OptionError(
+            'mode("overwrite") is not for a log, which is only appended to. Use mode("append"); to begin a new store, '
+            "give a path where none is.",
+            option="mode",
+            value="overwrite",
+        )
+
+
+def _stage_task(options: SinkOptions, columns: SinkColumns) -> StageTask:
+    prepare_store(options)
+    only_topic = None if "topic" in columns.names else options.topic
+    counts = queue_counts(options.path, only_topic, options.queues)
+    largest = largest_record_of(options.path, options.store_config)
+    return StageTask(options=options, columns=columns, queue_counts=counts, largest_record=largest)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise ConnectorError("Rows can be written by a task of Spark only.")
+    return context
+
+
+class CommitLogBatchWriter(DataSourceArrowWriter):
+    """One batch write. Spark makes it on the driver and pickles it to the executors, and to where it commits."""
+
+    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
+        self._options = options
+        self._task = _stage_task(options, columns)
+        # A write that nobody named has a name of its own while it is staged, so that others keep off its files.
+        self._staged_as = options.batch or BatchId(UNNAMED_WRITE_PREFIX + uuid.uuid4().hex)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = _context()
+        partition = context.partitionId()
+        staged = self._task.stage(iterator, self._staged_as, partition, context.attemptNumber())
+        return StagedRows(partition=partition, batch=self._staged_as, staged=staged)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        committed = commit_staged(self._options, self._options.batch or BatchId(""), staged_rows(messages))
+        if committed is not None and committed.already_there:
+            _logger.warning("%s was in %s already; nothing was written.", self._options.batch, self._options.path)
+        if self._options.batch is None:
+            remove_batch(self._options.path, self._staged_as)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        remove_staged(self._options.path, staged_rows(messages))
+        if self._options.batch is None:  # a name that nobody else has: what failed tasks left goes too
+            remove_batch(self._options.path, self._staged_as)
+
+
+class CommitLogStreamWriter(DataSourceStreamArrowWriter):
+    """The write of one micro-batch. Spark makes one to plan it, and another one, elsewhere, to commit it."""
+
+    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
+        self._options = options
+        self._task = _stage_task(options, columns)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = _context()
+        partition = context.partitionId()
+        query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        if query_id is None or batch_id is None:
+            raise ConnectorError(
+                f"Spark did not tell this task the id of its query and batch ({_QUERY_ID}, {_BATCH_ID}), without which "
+                "a batch cannot be written exactly once. Write from foreachBatch, with txnAppId and txnVersion."
+            )
+        batch = BatchId(query_id, int(batch_id))
+        staged = self._task.stage(iterator, batch, partition, context.attemptNumber())
+        return StagedRows(
+            partition=partition,
+            batch=batch,
+            staged=staged,
+            checkpoint_root=context.getLocalProperty(_CHECKPOINT_ROOT),
+        )
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if None in messages:
+            # Of trigger(continuous=...), which calls no writer of Python's and yet commits: the rows would be lost.
+            raise ConnectorError(
+                f"Batch {batchId} is to be committed without what its tasks wrote: Spark does not ask a Python sink to "
+                "write under trigger(continuous=...). Use trigger(processingTime=...) or trigger(availableNow=True). "
+                "Nothing was written."
+            )
+        staged = staged_rows(messages)
+        if not any(message.staged for message in staged):
+            return
+        query_id = staged[0].batch.app_id
+        wrong = [message.batch for message in staged if message.batch != BatchId(query_id, batchId)]
+        if wrong:
+            raise ConnectorError(
+                f"Batch {batchId} of query {query_id!r} is to be committed, but a task staged {wrong[0]}. Nothing was "
+                "written."
+            )
+        fingerprint = checkpoint_fingerprint(self._options, staged[0].checkpoint_root, query_id, batchId)
+        committed = commit_staged(self._options, BatchId(query_id, batchId, fingerprint), staged)
+        if committed is not None and committed.already_there:
+            _logger.info("Batch %d of query %s was in %s already.", batchId, query_id, self._options.path)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002  # Spark's name
+        remove_staged(self._options.path, staged_rows(messages))

@@ -1,0 +1,3 @@
+"""The Spark source: batch and streaming reads."""
+
+__all__: list[str] = []

@@ -1,0 +1,57 @@
+"""The batch read: everything from ``startingOffsets`` to ``endingOffsets``, as the store is when Spark plans."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from commitlog import StoreReader
+from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
+from pyspark_commitlog.source.positions import resolve_rule
+from pyspark_commitlog.source.replanning import again_if_files_change
+from pyspark_commitlog.source.schema import Projection
+from pyspark_commitlog.source.task import ReadTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CommitLogBatchReader"]
+
+_logger = logging.getLogger(__name__)
+
+
+class CommitLogBatchReader(DataSourceReader):
+    """Made on the driver, pickled to the executors: holds settings only."""
+
+    def __init__(self, options: SourceOptions, projection: Projection) -> None:
+        self._options = options
+        self._task = ReadTask.of(options, projection)
+
+    def partitions(self) -> list[InputPartition]:
+        """One range of offsets per queue, cut by bytes. Named topics and queues must exist."""
+        options = self._options
+        with StoreReader.open(options.path) as reader:
+            options.subscription.require_all(reader)
+            return list(again_if_files_change(lambda: self._plan(reader), fail=options.fail_on_data_loss))
+
+    def _plan(self, reader: StoreReader) -> list[RangePartition]:
+        options = self._options
+        queues = options.subscription.bounds(reader).values()
+        if not queues:
+            _logger.warning("No topic of %s matches; the result is empty.", options.path)
+        starts = resolve_rule(reader, queues, options.start_rule, options, option="startingOffsets")
+        ends = resolve_rule(reader, queues, options.end_rule, options, option="endingOffsets")
+        return plan_partitions(
+            reader,
+            [QueueRange(*key, starts[key], ends[key]) for key in sorted(starts)],
+            max_bytes=options.max_bytes_per_partition,
+            min_partitions=options.min_partitions,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._task.read(partition)

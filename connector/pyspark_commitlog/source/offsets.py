@@ -1,0 +1,128 @@
+"""The offset of a stream, as Spark keeps it in the checkpoint.
+
+::
+
+    {"version": 1,
+     "offsets": {"orders": {"0": 23}},                 the next queue offset to read, by topic and queue id
+     "fence":   {"orders": {"0": [81920, 305419896]}}, the message at the offset before: physical offset, CRC
+     "from":    {"orders": {"0": 5}},                  where the batch that ends here began (see below)
+     "initial": true}                                  only in what initialOffset gives
+
+``fence`` is there for every queue from which a message was read. Should the store lose its tail and grow again, other
+messages take the same queue offsets, and nothing but the fence can tell.
+
+``from`` makes a batch repeatable where the offset before it does not say where the queue began. Spark writes the end
+of a batch to the checkpoint before it runs it, but never the start of the first batch: it calls ``initialOffset`` anew
+after a crash, and even twice within one run, and by then ``latest`` is elsewhere. The same holds for a queue that was
+new in a batch, and for one whose position moved because messages were lost. So the end of the batch carries those
+starts along. Spark compares offsets as JSON text: the same value must always become the same text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from commitlog import Fence
+from pyspark_commitlog.errors import OffsetFormatError
+from pyspark_commitlog.options.subscription import QueueKey
+
+__all__ = ["OFFSET_VERSION", "StreamOffset"]
+
+OFFSET_VERSION = 1
+
+_V = TypeVar("_V")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOffset:
+    """One offset of a stream; see the module for what its parts mean. Not to be changed once made."""
+
+    offsets: Mapping[QueueKey, int]
+    fences: Mapping[QueueKey, Fence] = field(default_factory=dict)
+    batch_starts: Mapping[QueueKey, int] = field(default_factory=dict)
+    initial: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """What Spark is to write as JSON. Keys are sorted, so equal offsets give equal text."""
+        value: dict[str, Any] = {
+            "version": OFFSET_VERSION,
+            "offsets": _nested(self.offsets),
+            "fence": _nested({key: list(fence) for key, fence in self.fences.items()}),
+        }
+        if self.batch_starts:
+            value["from"] = _nested(self.batch_starts)
+        if self.initial:
+            value["initial"] = True
+        return value
+
+    @classmethod
+    def from_json(cls, value: object) -> StreamOffset:
+        """``OffsetFormatError`` when it is not an offset that this version wrote."""
+        if not isinstance(value, dict):
+            raise _malformed("a JSON object", value)
+        version = value.get("version")
+        if isinstance(version, int) and not isinstance(version, bool) and version > OFFSET_VERSION:
+            raise OffsetFormatError(
+                f"The checkpoint holds offsets of version {version}; this pyspark-commitlog reads version "
+                f"{OFFSET_VERSION}. The checkpoint was written by a newer one: update pyspark-commitlog, or start with "
+                f"a new checkpoint."
+            )
+        if version != OFFSET_VERSION or isinstance(version, bool):
+            raise _malformed(f"version {OFFSET_VERSION}", version)
+        unknown = value.keys() - {"version", "offsets", "fence", "from", "initial"}
+        if unknown:
+            raise _malformed("no other keys than version, offsets, fence, from, initial", sorted(map(str, unknown)))
+        if "offsets" not in value:
+            raise _malformed("the key offsets", sorted(value))
+        return cls(
+            offsets=_flat("offsets", value["offsets"], _count),
+            fences=_flat("fence", value.get("fence", {}), _fence),
+            batch_starts=_flat("from", value.get("from", {}), _count),
+            initial=value.get("initial") is True,
+        )
+
+
+def _nested(flat: Mapping[QueueKey, _V]) -> dict[str, dict[str, _V]]:
+    nested: dict[str, dict[str, _V]] = {}
+    for topic, queue_id in sorted(flat):
+        nested.setdefault(topic, {})[str(queue_id)] = flat[topic, queue_id]
+    return nested
+
+
+def _flat(part: str, nested: object, convert: Callable[[object], _V | None]) -> dict[QueueKey, _V]:
+    if not isinstance(nested, dict):
+        raise _malformed(f"an object under {part}", nested)
+    flat: dict[QueueKey, _V] = {}
+    for topic, queues in nested.items():
+        if not isinstance(queues, dict):
+            raise _malformed(f"an object of queue ids under {part} for topic {topic!r}", queues)
+        for queue_text, raw in queues.items():
+            converted = convert(raw)
+            # Spark makes every key a string; a number is taken too, for those who build offsets in Python.
+            if converted is None or re.fullmatch(r"[0-9]{1,10}", str(queue_text)) is None:
+                raise _malformed(f"good values under {part} for topic {topic!r}", {queue_text: raw})
+            flat[str(topic), int(queue_text)] = converted
+    return flat
+
+
+def _count(raw: object) -> int | None:
+    if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < 2**63:
+        return raw
+    return None
+
+
+def _fence(raw: object) -> Fence | None:
+    if not isinstance(raw, list | tuple) or len(raw) != 2:
+        return None
+    physical_offset, crc = _count(raw[0]), _count(raw[1])
+    return None if physical_offset is None or crc is None else Fence(physical_offset, crc)
+
+
+def _malformed(expected: str, found: object) -> OffsetFormatError:
+    return OffsetFormatError(
+        f"An offset of this query cannot be read: expected {expected}, found {str(found)[:200]!r}. The checkpoint was "
+        f"damaged, or belongs to another source."
+    )

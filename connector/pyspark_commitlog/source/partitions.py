@@ -1,0 +1,233 @@
+"""Cuts what a batch reads into partitions of even size, so that one hot queue still uses every core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from pyspark.sql.datasource import InputPartition
+
+from commitlog import StoreReader
+from commitlog.errors import FileMissing
+from pyspark_commitlog import loss as data_loss
+from pyspark_commitlog.source.unit_sizes import Sizes, message_sizes
+
+__all__ = ["QueueRange", "RangePartition", "plan_partitions"]
+
+# Up to this many queues each has its own partitions. Beyond, small ones share: 2,000 queues are not 2,000 tasks.
+_MOST_UNSHARED_QUEUES = 32
+# When at least this part of a stretch of the log is read, several queues are read side by side.
+_DENSE = 0.5
+# A queue is measured in blocks, and only the blocks that are cut are looked at again. This many units are 80 KiB.
+_BLOCK_UNITS = 4096
+_BLOCKS_A_READ = 64
+
+
+class QueueRange(NamedTuple):
+    """The queue offsets ``[start, stop)`` of one queue."""
+
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class RangePartition(InputPartition):
+    """What one task reads: one range after the other, or ``side_by_side`` in even steps. Nothing but values: Spark
+    pickles it."""
+
+    ranges: tuple[QueueRange, ...]
+    side_by_side: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """A range in blocks: block ``i`` ends before offset ``ends[i]``, ``totals[i]`` bytes after the range's start.
+
+    Its messages lie between ``log_start`` and ``log_stop`` of the CommitLog, most likely with others among them.
+    """
+
+    range: QueueRange
+    ends: Sizes
+    totals: Sizes
+    log_start: int
+    log_stop: int
+
+    @property
+    def total(self) -> int:
+        return int(self.totals[-1]) if len(self.totals) else 0
+
+
+def plan_partitions(
+    reader: StoreReader,
+    ranges: Iterable[QueueRange],
+    *,
+    max_bytes: int,
+    min_partitions: int | None,
+    fail_on_data_loss: bool = True,
+) -> list[RangePartition]:
+    """Partitions of at most ``max_bytes`` (one larger message goes alone), and about ``min_partitions`` or more.
+
+    Cuts are exact: they come from the sizes and places in the consume queues. Where a file of a queue is missing,
+    ``DataLossError``, or a warning and the range without what stood there. Raises what ``StoreReader.units`` raises.
+    """
+    measured = [one for wanted in ranges for one in _measure_around_holes(reader, wanted, fail=fail_on_data_loss)]
+    total = sum(one.total for one in measured)
+    target = max_bytes
+    if min_partitions is not None:
+        target = max(1, min(max_bytes, -(-total // min_partitions)))
+    # What is left on both sides of a hole must not be read side by side: a queue's messages come in their order.
+    whole_queues = len({one.range[:2] for one in measured}) == len(measured)
+    if 1 < len(measured) <= _MOST_UNSHARED_QUEUES and total > target and whole_queues:
+        log_start = min(one.log_start for one in measured)
+        log_stop = max(one.log_stop for one in measured)
+        if total > (log_stop - log_start) * _DENSE:
+            return _cut_log(reader, measured, log_start, log_stop, target)
+    pieces = [piece for one in measured for piece in _cut(reader, one, target)]
+    if len(measured) <= _MOST_UNSHARED_QUEUES:
+        return [RangePartition((piece,)) for piece, _ in pieces]
+    return _pack(pieces, max(1, min(target, -(-total // _MOST_UNSHARED_QUEUES))))
+
+
+def _cut_log(
+    reader: StoreReader, measured: Sequence[_Measured], log_start: int, log_stop: int, target: int
+) -> list[RangePartition]:
+    """Partitions that are stretches of the log, each with what all the queues have there.
+
+    Queues lie interleaved in the log. A task that reads them side by side goes over its stretch once, where one task a
+    queue would have every task go over all of it.
+    """
+    begins = {one.range: one.range.start for one in measured}
+    partitions = []
+    at = log_start
+    while at < log_stop:
+        left = log_stop - at
+        at, stops = _stretch(reader, begins, at, at + -(-left // -(-left // target)))
+        ranges = tuple(
+            wanted._replace(start=begins[wanted], stop=stop) for wanted, stop in stops.items() if begins[wanted] < stop
+        )
+        begins = stops
+        if ranges:
+            partitions.append(RangePartition(ranges, side_by_side=len(ranges) > 1))
+    return partitions
+
+
+def _stretch(
+    reader: StoreReader, begins: Mapping[QueueRange, int], start: int, wanted: int
+) -> tuple[int, dict[QueueRange, int]]:
+    """Where a stretch of the log ends that begins at ``start``, and where in each queue that is.
+
+    It ends at ``wanted``, or before the message that lies across that place: then it holds no more bytes than it is
+    long. Only a message that fills the whole stretch is taken with it, alone.
+    """
+    stop = wanted
+    stops: dict[QueueRange, int] = {}
+    for queue, begin in begins.items():
+        topic, queue_id = queue.topic, queue.queue_id
+        end = reader.first_behind(topic, queue_id, wanted, begin, queue.stop)
+        if begin < end:
+            last = next(reader.units(topic, queue_id, end - 1, end))
+            place = int(last["physical_offset"][0])
+            after = place + int(message_sizes(last)[0])
+            if after > wanted and place > start:
+                stop, end = place, end - 1
+            elif after > wanted:
+                stop = after
+        stops[queue] = end
+    return stop, stops
+
+
+def _measure_around_holes(reader: StoreReader, wanted: QueueRange, *, fail: bool) -> Iterator[_Measured]:
+    """The range, or its parts between the files of the queue that are missing."""
+    left = wanted
+    while left.start < left.stop:
+        try:
+            yield _measure(reader, left)
+            return
+        except FileMissing as missing:
+            behind = data_loss.file_missing(missing, (left.start, left.stop), fail=fail)
+            if left.start < missing.start:
+                yield _measure(reader, left._replace(stop=missing.start))
+            left = left._replace(start=behind)
+
+
+def _measure(reader: StoreReader, wanted: QueueRange) -> _Measured:
+    sums: list[Sizes] = []
+    ends: list[Sizes] = []
+    at = wanted.start
+    places: list[int] = []
+    # The arrays end where a file of the queue ends, so a block may be shorter than the others.
+    for units in reader.units(*wanted, chunk=_BLOCK_UNITS * _BLOCKS_A_READ):
+        sizes = message_sizes(units)
+        firsts = np.arange(0, len(sizes), _BLOCK_UNITS)
+        sums.append(np.add.reduceat(sizes, firsts))
+        ends.append(at + np.append(firsts[1:], len(sizes)))
+        at += len(sizes)
+        last = units[-1]
+        places += [int(units["physical_offset"][0]), int(last["physical_offset"]) + int(sizes[-1])]
+    return _Measured(
+        range=wanted,
+        ends=np.concatenate(ends),
+        totals=np.cumsum(np.concatenate(sums)),
+        log_start=places[0],
+        log_stop=places[-1],
+    )
+
+
+def _cut(reader: StoreReader, one: _Measured, target: int) -> list[tuple[QueueRange, int]]:
+    """Pieces of at most ``target`` bytes and of about the same size, each with its bytes."""
+    topic, queue_id, at, stop = one.range
+    done = 0
+    pieces: list[tuple[QueueRange, int]] = []
+    while one.total - done > target:
+        left = one.total - done
+        share = -(-left // -(-left // target))
+        end, reached = _offset_within(reader, one, done + share)
+        if end <= at:  # a single message larger than the share
+            end, reached = at + 1, done + _size_at(reader, one.range, at)
+        if end >= stop:
+            break
+        pieces.append((QueueRange(topic, queue_id, at, end), reached - done))
+        at, done = end, reached
+    pieces.append((QueueRange(topic, queue_id, at, stop), one.total - done))
+    return pieces
+
+
+def _offset_within(reader: StoreReader, one: _Measured, budget: int) -> tuple[int, int]:
+    """The furthest offset that the first ``budget`` bytes reach, and the bytes before it."""
+    block = int(np.searchsorted(one.totals, budget, side="right"))
+    before = int(one.totals[block - 1]) if block else 0
+    first = int(one.ends[block - 1]) if block else one.range.start
+    if block == len(one.totals):
+        return one.range.stop, before
+    totals = np.cumsum(_sizes(reader, one.range, first, int(one.ends[block])))
+    count = int(np.searchsorted(totals, budget - before, side="right"))
+    return first + count, before + (int(totals[count - 1]) if count else 0)
+
+
+def _size_at(reader: StoreReader, wanted: QueueRange, offset: int) -> int:
+    return int(_sizes(reader, wanted, offset, offset + 1)[0])
+
+
+def _sizes(reader: StoreReader, wanted: QueueRange, start: int, stop: int) -> Sizes:
+    parts = [message_sizes(units) for units in reader.units(wanted.topic, wanted.queue_id, start, stop)]
+    return np.concatenate(parts)
+
+
+def _pack(pieces: Sequence[tuple[QueueRange, int]], target: int) -> list[RangePartition]:
+    """Neighbours together while they stay within ``target`` bytes."""
+    packed: list[RangePartition] = []
+    current: list[QueueRange] = []
+    filled = 0
+    for piece, size in pieces:
+        if current and filled + size > target:
+            packed.append(RangePartition(tuple(current)))
+            current, filled = [], 0
+        current.append(piece)
+        filled += size
+    if current:
+        packed.append(RangePartition(tuple(current)))
+    return packed

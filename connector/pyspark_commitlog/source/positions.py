@@ -1,0 +1,99 @@
+"""From what the user asked for (``earliest``, ``latest``, an offset, a time) to queue offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from commitlog import QueueInfo, StoreReader
+from commitlog.errors import FileMissing, MessageNotFound, OffsetOutOfRange
+from pyspark_commitlog import loss as data_loss
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.options.subscription import QueueKey
+from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule
+
+__all__ = ["resolve_rule"]
+
+_logger = logging.getLogger(__name__)
+
+
+def resolve_rule(
+    reader: StoreReader, queues: Iterable[QueueInfo], rule: OffsetRule, options: SourceOptions, *, option: str
+) -> dict[QueueKey, int]:
+    """The offset of each queue that ``rule`` means, given the queues' bounds as they are now.
+
+    ``option`` names the rule in messages. ``OptionError`` for a queue that is named and not there, or an offset behind
+    its end; ``DataLossError`` for an offset before its start (with failOnDataLoss=false both are moved to the nearest
+    offset there is, with a warning).
+    """
+    bounds = {(info.topic, info.queue_id): info for info in queues}
+    for topic, queue_id in rule.named:
+        if (topic, queue_id) not in bounds:
+            raise OptionError(
+                f"Option {option} names queue {queue_id} of topic {topic!r}, which is not in the store {options.path}.",
+                option=option,
+            )
+    if rule.timestamp_ms is not None:
+        fail = options.fail_on_data_loss
+        return {key: _offset_by_time(reader, info, rule.timestamp_ms, fail=fail) for key, info in bounds.items()}
+    return {key: _resolve(info, rule.named.get(key, rule.default), options, option) for key, info in bounds.items()}
+
+
+def _offset_by_time(reader: StoreReader, info: QueueInfo, timestamp_ms: int, *, fail: bool) -> int:
+    """The first message stored at or after the time; with files missing, the first of those that are there."""
+    try:
+        return reader.offset_by_time(info.topic, info.queue_id, timestamp_ms)
+    except (MessageNotFound, OffsetOutOfRange):
+        pass  # bisection met a hole, or retention is at work: look which
+    low, high = info.min_offset, info.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        found = _first_stored(reader, info, middle, high, fail=fail)
+        if found is not None and found[1] < timestamp_ms:
+            low = found[0] + 1
+        else:
+            high = middle
+    return low
+
+
+def _first_stored(reader: StoreReader, info: QueueInfo, start: int, stop: int, *, fail: bool) -> tuple[int, int] | None:
+    """Offset and store time of the first message in ``[start, stop)`` that no missing file has taken along."""
+    at = start
+    while at < stop:
+        try:
+            return at, reader.store_timestamp(info.topic, info.queue_id, at)
+        except (MessageNotFound, OffsetOutOfRange):
+            try:
+                next(reader.read(info.topic, info.queue_id, at, info.max_offset, columns=("queueOffset",)))
+            except FileMissing as missing:
+                at = data_loss.file_missing(missing, (at, stop), fail=fail)
+                continue
+            raise
+    return None
+
+
+def _resolve(info: QueueInfo, wanted: int, options: SourceOptions, option: str) -> int:
+    if wanted == EARLIEST:
+        return info.min_offset
+    if wanted == LATEST:
+        return info.max_offset
+    if wanted < info.min_offset:
+        data_loss.head_lost(
+            info.topic,
+            info.queue_id,
+            (wanted, info.max_offset),
+            (info.min_offset, info.max_offset),
+            fail=options.fail_on_data_loss,
+        )
+        return info.min_offset
+    if wanted > info.max_offset:
+        text = (
+            f"Option {option} asks for offset {wanted} of topic {info.topic!r}, queue {info.queue_id}; available are "
+            f"[{info.min_offset}, {info.max_offset})."
+        )
+        if options.fail_on_data_loss:
+            raise OptionError(text, option=option, value=str(wanted))
+        _logger.warning("%s Taking %d.", text, info.max_offset)
+        return info.max_offset
+    return wanted

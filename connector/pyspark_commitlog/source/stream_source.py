@@ -1,0 +1,72 @@
+"""The streaming read as Spark sees it: a thin shell around ``StreamPlanner`` and ``ReadTask``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.source.schema import Projection
+from pyspark_commitlog.source.stream_planner import StreamPlanner
+from pyspark_commitlog.source.task import ReadTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CommitLogStreamReader"]
+
+
+class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark makes one in a long-lived process on the driver, which plans every batch of one run of the query, and
+    another one that it only pickles to the executors for ``read``. So the store is opened on first use."""
+
+    def __init__(self, options: SourceOptions, projection: Projection) -> None:
+        self._options = options
+        self._task = ReadTask.of(options, projection)
+        self._planner: StreamPlanner | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._open().initial_offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Spark has no limit that is made of two, so it is told of one; ``latestOffset`` heeds both."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        # Trigger.Once asks for everything, whatever the options say.
+        return self._open().latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return self._open().report_latest_offset()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._open().prepare_for_available_now()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return list(self._open().partitions(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._task.read(partition)
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None
+
+    def _open(self) -> StreamPlanner:
+        if self._planner is None:
+            self._planner = StreamPlanner.open(self._options)
+        return self._planner

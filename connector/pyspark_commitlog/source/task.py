@@ -1,0 +1,118 @@
+"""What runs in a Spark task: the messages of one partition, as record batches of the declared schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from commitlog import StoreReader
+from commitlog.errors import FileChanged, FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from pyspark_commitlog import loss as data_loss
+from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.source.partitions import QueueRange, RangePartition
+from pyspark_commitlog.source.schema import Projection
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import InputPartition
+
+__all__ = ["ReadTask"]
+
+# Read in any case, as the last column, and not handed over: it says how far a range has been read.
+_PLACE = "queueOffset"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadTask:
+    """All that a task needs to know; pickled to the executors.
+
+    The same partition gives the same rows in the same order on every attempt, as long as the store still has them.
+    """
+
+    path: str
+    projection: Projection
+    verify_crc: bool
+    fail_on_data_loss: bool
+
+    @classmethod
+    def of(cls, options: SourceOptions, projection: Projection) -> ReadTask:
+        """The task of a query, batch or stream."""
+        return cls(
+            path=options.path,
+            projection=projection,
+            verify_crc=options.verify_crc,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition. Raises ``DataLossError``, ``TailLostError``, and the store's own errors."""
+        # Spark makes a partition of its own when a plan has none.
+        ranges = partition.ranges if isinstance(partition, RangePartition) else ()
+        if not ranges:
+            return
+        declared = self.projection.arrow_schema()
+        with StoreReader.open(self.path) as reader:
+            batches = [self._read_range(reader, wanted) for wanted in ranges]
+            side_by_side = isinstance(partition, RangePartition) and partition.side_by_side
+            for batch in _in_step(ranges, batches) if side_by_side else chain.from_iterable(batches):
+                # The same columns under the user's spelling and nullability, which Spark compares exactly.
+                yield pa.RecordBatch.from_arrays(batch.columns[: len(declared)], schema=declared)
+
+    def _read_range(self, reader: StoreReader, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
+        topic, queue_id, at, stop = wanted
+        columns = (*self.projection.columns, _PLACE)
+        while at < stop:
+            try:
+                for batch in reader.read(topic, queue_id, at, stop, columns=columns, verify_crc=self.verify_crc):
+                    yield batch
+                    # Not by the number of rows: fillers within the range have offsets and give no row.
+                    at = batch.column(len(columns) - 1)[-1].as_py() + 1
+                return
+            except FileMissing as missing:
+                behind = data_loss.file_missing(missing, (at, stop), fail=self.fail_on_data_loss)
+                if at < missing.start < stop:  # the reader noticed the hole before it came there
+                    yield from self._read_range(reader, QueueRange(topic, queue_id, at, missing.start))
+                at = behind
+            except (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound) as error:
+                at, stop = self._after_loss(reader, QueueRange(topic, queue_id, at, stop), error)
+
+    def _after_loss(self, reader: StoreReader, wanted: QueueRange, error: Exception) -> tuple[int, int]:
+        """Where to go on after ``error``, if the query may; ``error`` itself when it is not about lost messages."""
+        topic, queue_id, at, stop = wanted
+        fail = self.fail_on_data_loss
+        try:
+            info = reader.queue_info(topic, queue_id)
+        except (QueueNotFound, TopicNotFound):
+            data_loss.queue_gone(topic, queue_id, at, fail=fail)
+            return stop, stop
+        available = (info.min_offset, info.max_offset)
+        if info.max_offset < stop:
+            data_loss.tail_lost(topic, queue_id, stop, available, fail=fail)
+            stop = info.max_offset
+        if info.min_offset > at:
+            data_loss.head_lost(topic, queue_id, (at, wanted.stop), available, fail=fail, cause=error)
+            at = info.min_offset
+        if (at, stop) == (wanted.start, wanted.stop):
+            raise error  # the queue still says that it has them all: not retention, but a file that was cut or damaged
+        return at, stop
+
+
+def _in_step(ranges: Sequence[QueueRange], batches: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """The batches of several ranges, always of the one of which the smallest part has been read.
+
+    The ranges cover the same stretch of the log, so all of them move over it together, and what one has brought into
+    memory serves the others.
+    """
+    read = [0] * len(ranges)
+    left = set(range(len(ranges)))
+    while left:
+        behind = min(left, key=lambda index: (read[index] / (ranges[index].stop - ranges[index].start), index))
+        batch = next(batches[behind], None)
+        if batch is None:
+            left.remove(behind)
+        else:
+            read[behind] += batch.num_rows
+            yield batch

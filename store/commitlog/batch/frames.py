@@ -1,0 +1,134 @@
+"""Frames in the log: where they are, how far they go, and whether one is whole.
+
+A frame that is not whole is what a crash of the machine left of a batch whose sync had not returned: it is no batch,
+and recovery ends the log at its start. docs/decisions/0007-batches-as-frames.md has the argument.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from commitlog.batch_id import CommittedBatch
+from commitlog.columnar.batch_frame import BatchFrame, decode_frame, staged_checksum
+from commitlog.columnar.dispatch import DispatchRequests
+from commitlog.columnar.scan import RecordScan
+from commitlog.errors import CorruptRecord, InvalidValue, MessageNotFound, QueueNotFound, TopicNotFound
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.format.record import Record
+from commitlog.log.commit_log import CommitLog
+from commitlog.log.scan import LogEnd, walk
+from commitlog.paths import BATCH_TOPIC
+from commitlog.queue.catalog import QueueCatalog
+
+__all__ = ["FoundFrame", "FrameCheck", "StoredFrames", "frame_of", "frames_in", "is_whole"]
+
+
+class FoundFrame(NamedTuple):
+    """A frame record of the log: its place, the end of its batch, and its body."""
+
+    physical_offset: int
+    end: int
+    store_timestamp: int
+    frame: BatchFrame
+
+    def committed(self) -> CommittedBatch:
+        """The batch as a commit answers with it."""
+        frame = self.frame
+        return CommittedBatch(frame.batch, self.physical_offset, self.end, frame.rows, self.store_timestamp)
+
+
+def frame_of(record: Record) -> FoundFrame | None:
+    """The frame that a record of the log begins; None for any other record."""
+    if record.topic != BATCH_TOPIC.encode() or record.queue_id != 0:
+        return None
+    return _found(bytes(record.body), record.physical_offset, record.total_size, record.store_timestamp)
+
+
+def frames_in(scan: RecordScan, requests: DispatchRequests) -> list[FoundFrame]:
+    """The frames that begin among the records of a scan, in log order."""
+    if BATCH_TOPIC not in requests.topics:
+        return []
+    code = requests.topics.index(BATCH_TOPIC)
+    rows = np.flatnonzero((requests.topic_codes == code) & (requests.queue_ids == 0))
+    found = []
+    for row in rows.tolist():
+        start, length = int(scan.body_starts[row]), int(scan.body_lengths[row])
+        body = scan.data[start : start + length].tobytes()
+        place, size = int(requests.physical_offsets[row]), int(requests.sizes[row])
+        found.append(_found(body, place, size, int(requests.store_timestamps[row])))
+    return [frame for frame in found if frame is not None]
+
+
+def _found(body: bytes, physical_offset: int, size: int, store_timestamp: int) -> FoundFrame | None:
+    try:
+        frame = decode_frame(body)
+    except InvalidValue:
+        return None  # somebody's own message of that topic
+    return FoundFrame(physical_offset, physical_offset + size + frame.length, store_timestamp, frame)
+
+
+class FrameCheck:
+    """The records behind a frame record, taken scan by scan, compared with what it says of them."""
+
+    def __init__(self, found: FoundFrame) -> None:
+        self.found = found
+        self._rows = self._checksum = 0
+        self._of_one_time = True
+
+    def take(self, scan: RecordScan, first: int) -> int:
+        """Take the frame's own records of a scan, from that one on; which is the first behind them."""
+        stop = int(np.searchsorted(scan.positions + scan.physical_offset, self.found.end))
+        self._checksum = staged_checksum(scan, self._checksum, first, stop)
+        self._rows += max(stop - first, 0)
+        times = scan.field("store_timestamp")[first:stop]
+        self._of_one_time &= bool((times == self.found.store_timestamp).all())
+        return max(stop, first)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all records that were taken are all that the frame should have, as they were staged."""
+        frame = self.found.frame
+        return self._of_one_time and (self._rows, self._checksum) == (frame.rows, frame.checksum)
+
+
+def is_whole(files: MappedFileQueueWriter, found: FoundFrame) -> bool:
+    """Whether all records of a frame are there, as they were staged and all of one time."""
+    end = LogEnd()
+    check = FrameCheck(found)
+    first = 1  # the frame record itself
+    for scan in walk(files, found.physical_offset, found.end, end, check_crc=True):
+        check.take(scan, first)
+        first = 0
+    return end.offset >= found.end and check.whole
+
+
+class StoredFrames:
+    """A ``LedgerSource`` on the files of a store."""
+
+    def __init__(self, commit_log: CommitLog, catalog: QueueCatalog) -> None:
+        self._commit_log = commit_log
+        self._catalog = catalog
+
+    def log_bounds(self) -> tuple[int, int]:
+        return self._commit_log.bounds()
+
+    def queue_end(self) -> int:
+        try:
+            return self._catalog.bounds(BATCH_TOPIC, 0)[1]
+        except (TopicNotFound, QueueNotFound):
+            return 0
+
+    def place(self, queue_offset: int) -> int | None:
+        try:
+            unit = self._catalog.queue(BATCH_TOPIC, 0).unit(queue_offset)
+        except (TopicNotFound, QueueNotFound):
+            return None
+        return None if unit is None else unit[0]
+
+    def frame_at(self, physical_offset: int) -> FoundFrame | None:
+        try:
+            return frame_of(self._commit_log.read_record(physical_offset))
+        except (CorruptRecord, MessageNotFound):
+            return None

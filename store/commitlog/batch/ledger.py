@@ -1,0 +1,243 @@
+"""The ledger: which batch every application committed last.
+
+It is derived from the log (invariant 1): the consume queue of the frame topic lists all frames. The copy in
+``config/batchLedger.json`` says up to which offset of that queue it speaks, so that few frames are read when a store is
+opened, and it remembers applications whose frames retention has taken::
+
+    {"version": 1, "queueOffset": 12, "batches": {"orders-loader": {"version": 7, "fingerprint": "", "rows": 1000,
+     "physicalOffset": 123456, "end": 234567, "storeTimestamp": 1700000000000}}}
+
+The file before it stays beside it with ``.bak``, as RocketMQ keeps its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from commitlog.batch.frames import FoundFrame
+from commitlog.batch_id import BatchId, CommittedBatch
+from commitlog.errors import BatchConflict, CorruptConfig, InvalidValue, StoreIOError
+from commitlog.files import disk
+from commitlog.files.whole_file import replace_file
+from commitlog.format.checkpoint import MAX_TIMESTAMP_MS
+from commitlog.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG
+
+__all__ = ["BatchLedger", "LedgerSource", "load_ledger"]
+
+_FORMAT = 1
+_LARGEST = 256 << 20
+# So many frames are read when a store is opened, rather than that the file is written when it is closed.
+_MOST_UNSAVED = 64
+
+
+class BatchLedger:
+    """The last batch of every application, and up to which frame they are known.
+
+    ``find`` gives the frame record at a physical offset, None where there is none any more.
+    """
+
+    def __init__(
+        self,
+        store_path: str,
+        batches: dict[str, CommittedBatch],
+        next_offset: int,
+        find: Callable[[int], FoundFrame | None],
+        *,
+        saved: dict[str, CommittedBatch],
+    ) -> None:
+        """Use ``load_ledger``. ``saved`` is what the file says."""
+        self.path = os.path.join(store_path, CONFIG, BATCH_LEDGER)
+        self.next_offset = next_offset
+        self._store_path = store_path
+        self._batches = batches
+        self._find = find
+        self._saved = saved
+        self._saved_offset = next_offset
+
+    def batches(self) -> list[CommittedBatch]:
+        """The last batch of every application, by its id."""
+        return [self._batches[app] for app in sorted(self._batches)]
+
+    def last(self, app_id: str) -> CommittedBatch | None:
+        """The application's last batch."""
+        return self._batches.get(app_id)
+
+    def add(self, batch: CommittedBatch) -> None:
+        """A batch that was committed now; its frame is the next one of the frame topic's queue."""
+        self.next_offset += 1
+        self._put(batch)
+
+    def _put(self, committed: CommittedBatch) -> None:
+        if committed.batch.app_id:
+            self._batches[committed.batch.app_id] = committed
+
+    def read(self, frame: FoundFrame | None) -> None:
+        """The next frame of the frame topic's queue, in its order; None for what is no frame (any more)."""
+        self.next_offset += 1
+        if frame is not None:
+            self._put(frame.committed())
+
+    def forget(self, app_id: str) -> CommittedBatch | None:
+        """Take an application out: its next batch is written, whatever its version. What the ledger knew of it."""
+        return self._batches.pop(app_id, None)
+
+    def check(self, batch: BatchId) -> CommittedBatch | None:
+        """The batch when it is in the store already, None when it is to be written. ``BatchConflict``."""
+        last = self.last(batch.app_id)
+        if last is None or batch.version > last.batch.version:
+            return None
+        found = self._committed(batch.version, last)
+        if found is None:
+            if not batch.fingerprint:
+                return CommittedBatch(batch, -1, -1, 0, -1, already_there=True)
+            raise self._conflict(batch, last, "that version is not among the frames that are left in the log")
+        known = found.batch.fingerprint
+        if known and batch.fingerprint and known != batch.fingerprint:
+            raise self._conflict(batch, last, f"that version is in the store with other contents (fingerprint {known})")
+        return CommittedBatch(
+            found.batch, found.physical_offset, found.end, found.rows, found.store_timestamp, already_there=True
+        )
+
+    def _committed(self, version: int, last: CommittedBatch) -> CommittedBatch | None:
+        """An application's batch of a version, from the last one back."""
+        at = last
+        while at.batch.version > version:
+            frame = self._find(at.physical_offset)
+            before = None if frame is None or frame.frame.previous < 0 else self._find(frame.frame.previous)
+            # Each leads back (invariant 9), or following them would not end.
+            if before is None or before.physical_offset >= at.physical_offset:
+                return None
+            if before.frame.batch.app_id != last.batch.app_id:
+                return None
+            at = before.committed()
+        return at if at.batch.version == version else None
+
+    def _conflict(self, batch: BatchId, last: CommittedBatch, why: str) -> BatchConflict:
+        return BatchConflict(
+            f"Cannot commit {batch} (fingerprint {batch.fingerprint or 'none'}): its last batch in this store is "
+            f"{last.batch.version}, and {why}. Was the query restarted from an older copy of its checkpoint? Nothing "
+            "was written. Go on with the checkpoint that belongs to the store, or start with a new one. To "
+            "make the store forget the query, whose batches are then written again from where the checkpoint stands: "
+            f"commitlog txn reset {shlex.quote(self._store_path)} {shlex.quote(batch.app_id)}",
+            app_id=batch.app_id,
+            version=batch.version,
+            committed=last.batch.version,
+        )
+
+    @property
+    def changed(self) -> bool:
+        """Whether the file does not know everything yet, or leaves many frames to be read."""
+        return self._saved != self._batches or self.next_offset - self._saved_offset >= _MOST_UNSAVED
+
+    def save(self) -> None:
+        """Write the file. Everything it speaks of must be on the device. ``StoreIOError``."""
+        entries = {app: _entry(batch) for app, batch in sorted(self._batches.items())}
+        data = json.dumps({"version": _FORMAT, "queueOffset": self.next_offset, "batches": entries}, indent=1)
+        try:
+            replace_file(self.path, data.encode(), keep_as=self.path + BACKUP_SUFFIX)
+            disk.sync_directory(os.path.dirname(self.path))
+        except OSError as error:
+            raise StoreIOError("write", path=self.path, cause=error) from error
+        self._saved, self._saved_offset = dict(self._batches), self.next_offset
+
+
+class LedgerSource(Protocol):
+    """What the ledger is read from: the log, and the consume queue of the frame topic."""
+
+    def log_bounds(self) -> tuple[int, int]:
+        """The log's first byte, and its end."""
+        ...
+
+    def queue_end(self) -> int:
+        """The next offset of the frame topic's queue; 0 when there is none."""
+        ...
+
+    def place(self, queue_offset: int) -> int | None:
+        """The physical offset of a frame record; None when retention has taken it."""
+        ...
+
+    def frame_at(self, physical_offset: int) -> FoundFrame | None:
+        """The frame that begins there; None when none does."""
+        ...
+
+
+def load_ledger(store_path: str, source: LedgerSource) -> BatchLedger:
+    """What the file says, and all frames behind it.
+
+    What the file says of a log that has lost its end (it was restored from a copy) is left out. ``CorruptConfig`` for
+    a damaged file, ``StoreIOError``.
+    """
+    next_offset, batches = _load(os.path.join(store_path, CONFIG, BATCH_LEDGER))
+    queue_end, bounds = source.queue_end(), source.log_bounds()
+    kept = {app: batch for app, batch in batches.items() if _still_there(batch, bounds, source.frame_at)}
+    if len(kept) < len(batches):
+        next_offset = 0  # an earlier batch of the same application may be left
+    ledger = BatchLedger(store_path, kept, min(next_offset, queue_end), source.frame_at, saved=batches)
+    while ledger.next_offset < queue_end:
+        place = source.place(ledger.next_offset)
+        ledger.read(None if place is None else source.frame_at(place))
+    return ledger
+
+
+def _still_there(batch: CommittedBatch, log_bounds: tuple[int, int], find: Callable[[int], FoundFrame | None]) -> bool:
+    if batch.physical_offset < log_bounds[0]:
+        return True  # retention has taken the frame
+    frame = find(batch.physical_offset) if batch.physical_offset < log_bounds[1] else None
+    return frame is not None and frame.frame.batch == batch.batch
+
+
+def _load(path: str) -> tuple[int, dict[str, CommittedBatch]]:
+    """Next queue offset and batches; nothing where there is no file.
+
+    The one before it counts only where a crash has left no other: what it does not know may be gone from the log too.
+    """
+    for name in (path, path + BACKUP_SUFFIX):
+        try:
+            return _parse(disk.read_file(name, _LARGEST), name)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreIOError("read", path=name, cause=error) from error
+    return 0, {}
+
+
+def _parse(data: bytes, path: str) -> tuple[int, dict[str, CommittedBatch]]:
+    try:
+        root = json.loads(data)
+        if root["version"] != _FORMAT:
+            raise ValueError(f"version {root['version']!r}")
+        batches = {app: _batch(app, entry) for app, entry in root["batches"].items()}
+        return int(root["queueOffset"]), batches
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError, InvalidValue) as error:
+        raise CorruptConfig(
+            "The ledger of batches",
+            path=path,
+            offset=0,
+            expected=f"JSON of version {_FORMAT}",
+            found=repr(error),
+            advice="Restore it (the one before it has .bak), or remove both: the ledger is then built from the frames "
+            "in the log, and knows nothing of queries whose frames retention has taken.",
+        ) from error
+
+
+def _batch(app: str, entry: dict[str, Any]) -> CommittedBatch:
+    batch = BatchId(app, int(entry["version"]), str(entry["fingerprint"]))
+    place, end, rows, stored = (int(entry[name]) for name in ("physicalOffset", "end", "rows", "storeTimestamp"))
+    if not 0 <= stored <= MAX_TIMESTAMP_MS:
+        raise ValueError(f"the time {stored}")
+    return CommittedBatch(batch, place, end, rows, stored)
+
+
+def _entry(batch: CommittedBatch) -> dict[str, object]:
+    return {
+        "version": batch.batch.version,
+        "fingerprint": batch.batch.fingerprint,
+        "rows": batch.rows,
+        "physicalOffset": batch.physical_offset,
+        "end": batch.end,
+        "storeTimestamp": batch.store_timestamp,
+    }

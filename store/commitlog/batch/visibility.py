@@ -1,0 +1,229 @@
+"""The gate: which part of the log readers leave out, because a batch is being dispatched to its queues.
+
+``<store>/gate`` holds 36 bytes, big-endian::
+
+    0          4          8             16            24            32
+    +----------+----------+-------------+-------------+-------------+----------+
+    | MAGIC    | IS OPEN  | TURN        | START       | SHOWN TO    | CRC-32   |
+    | "PYGT"   | 0 1      |             |             |             | of these |
+    +----------+----------+-------------+-------------+-------------+----------+
+
+TURN counts how often it was closed or opened. The owner closes the gate at the first byte of a frame (START) before
+the first of its units is written, and opens it after the last; SHOWN TO is then the frame's end. Where it goes on with
+the next frame at once, the gate moves on to that one, which counts as opened and closed. A reader looks at the
+gate before and after it asks queues for their ends, and knows by the two what to leave out, so that the ends are those
+of one moment.
+
+It holds beside a living owner and after a killed one, since the kernel keeps what was written. Nothing depends on it
+after the machine has stopped: recovery opens it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import threading
+from typing import NamedTuple
+
+from commitlog.batch.frames import StoredFrames
+from commitlog.errors import CorruptStoreError, FileMissing, StoreIOError, StoreOpenError
+from commitlog.files import disk
+from commitlog.format.checksum import crc32
+from commitlog.log.store_checkpoint import read_mark
+from commitlog.paths import CHECKPOINT, GATE
+
+__all__ = ["NOTHING_HIDDEN", "BatchGate", "BatchMoments", "GateReader", "GateState", "Moment", "hidden_from"]
+
+_MAGIC = b"PYGT"
+_FIELDS = struct.Struct(">4siqqq")
+_CRC = struct.Struct(">I")
+_SIZE = _FIELDS.size + _CRC.size
+# How often a reader looks again at a gate that is being written.
+_LOOKS = 1000
+
+
+class GateState(NamedTuple):
+    """What stands in the gate. ``start`` and ``shown_to`` are physical offsets, of the frame that it moved for last."""
+
+    turn: int
+    is_open: bool
+    start: int
+    shown_to: int
+
+
+_NEVER_CLOSED = GateState(0, True, 0, 0)
+
+
+def hidden_from(before: GateState, after: GateState) -> int | None:
+    """From which physical offset on to leave out what was seen between two looks; None when that cannot be told.
+
+    What lies before the first frame that was hidden at any time since the first look is all there, and was at its end.
+    None means that several frames were hidden since, one after the other.
+    """
+    if not before.is_open:
+        return before.start
+    if after.turn == before.turn:
+        return NOTHING_HIDDEN
+    return after.start if after.turn - before.turn <= _ONE_FRAME else None
+
+
+NOTHING_HIDDEN = 2**63 - 1
+# Closing and opening.
+_ONE_FRAME = 2
+
+
+def _encode(state: GateState) -> bytes:
+    packed = _FIELDS.pack(_MAGIC, state.is_open, state.turn, state.start, state.shown_to)
+    return packed + _CRC.pack(crc32(packed))
+
+
+def _decode(data: bytes) -> GateState | None:
+    if len(data) != _SIZE:
+        return None
+    magic, is_open, turn, start, shown_to = _FIELDS.unpack_from(data)
+    if magic != _MAGIC or _CRC.unpack_from(data, _FIELDS.size)[0] != crc32(data[: _FIELDS.size]):
+        return None
+    return GateState(turn, bool(is_open), start, shown_to)
+
+
+class BatchGate:
+    """The gate in the hands of the store's owner. The file is made when it is closed for the first time."""
+
+    def __init__(self, store_path: str) -> None:
+        """What a killed owner left is taken over as it is. ``StoreIOError``."""
+        self.path = os.path.join(store_path, GATE)
+        self._descriptor = -1
+        self._lock = threading.Lock()
+        self._unsynced = True
+        self.state = _NEVER_CLOSED
+        try:
+            if disk.exists(self.path):
+                self._descriptor = disk.open_for_writing(self.path)
+                self.state = _decode(disk.read_at(self._descriptor, _SIZE, 0)) or _NEVER_CLOSED
+        except OSError as error:
+            raise StoreIOError("open", path=self.path, cause=error) from error
+
+    def close_from(self, start: int) -> None:
+        """Hide what begins at or behind the offset; a closed gate stays where it is. ``StoreIOError``."""
+        with self._lock:
+            if self.state.is_open:
+                self._write(GateState(self.state.turn + 1, False, start, self.state.shown_to))
+
+    def move_to(self, start: int) -> None:
+        """Hide only what begins at or behind the offset, if the gate is closed before it. ``StoreIOError``."""
+        with self._lock:
+            if not self.state.is_open and self.state.start < start:
+                self._write(GateState(self.state.turn + _ONE_FRAME, False, start, self.state.shown_to))
+
+    def open(self, shown_to: int) -> None:
+        """Hide nothing any more: frames are dispatched up to there. ``StoreIOError``."""
+        with self._lock:
+            if not self.state.is_open:
+                self._write(GateState(self.state.turn + 1, True, self.state.start, shown_to))
+
+    def settle(self, log_end: int) -> None:
+        """Recovery is done: hide nothing, and take no frame for shown that is yet to be written. ``StoreIOError``."""
+        self.open(log_end)
+        with self._lock:
+            if self.state.shown_to > log_end:  # the log has lost its end since
+                self._write(self.state._replace(shown_to=log_end))
+
+    def _write(self, state: GateState) -> None:
+        try:
+            if self._descriptor < 0:
+                self._descriptor = disk.create_file(self.path)
+            disk.write_at(self._descriptor, _encode(state), 0)
+        except OSError as error:
+            raise StoreIOError("write", path=self.path, cause=error) from error
+        self.state = state
+        self._unsynced = True
+
+    def sync(self) -> None:
+        """Bring the gate to the device: a machine that stops would leave an old one. ``StoreIOError``."""
+        with self._lock:
+            if self._descriptor < 0 or not self._unsynced:
+                return
+            try:
+                disk.sync(self._descriptor)
+            except OSError as error:
+                raise StoreIOError("sync", path=self.path, cause=error) from error
+            self._unsynced = False
+
+    def put_back(self, state: GateState) -> None:
+        """Make the gate as it was found: opening the store has failed. What cannot be written stays."""
+        with self._lock, contextlib.suppress(StoreIOError):
+            if self.state != state:
+                self._write(GateState(self.state.turn + 1, state.is_open, state.start, state.shown_to))
+
+    def release(self) -> None:
+        """Let go of the file, as it is."""
+        with self._lock:
+            if self._descriptor >= 0:
+                disk.close(self._descriptor)
+                self._descriptor = -1
+
+
+class GateReader:
+    """The gate as a reader sees it."""
+
+    def __init__(self, store_path: str) -> None:
+        self._path = os.path.join(store_path, GATE)
+        self._descriptor = -1
+
+    def look(self) -> GateState:
+        """The gate as it is now. A store without one, or with one that is no gate, hides nothing."""
+        if self._descriptor < 0:
+            try:
+                self._descriptor = disk.open_file(self._path)
+            except OSError:
+                return _NEVER_CLOSED
+        for _ in range(_LOOKS):
+            # A look may come between two bytes that are written.
+            state = _decode(disk.read_at(self._descriptor, _SIZE, 0))
+            if state is not None:
+                return state
+        return _NEVER_CLOSED
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            disk.close(self._descriptor)
+            self._descriptor = -1
+
+
+class Moment(NamedTuple):
+    """How many batches had begun to be dispatched (-1 when that is not known), and the gate after that was asked."""
+
+    batches: int
+    gate: GateState
+
+
+class BatchMoments:
+    """The gate and the frames of a store, looked at before and after whatever a reader asks of queues or index."""
+
+    def __init__(self, store_path: str, frames: StoredFrames) -> None:
+        self.gate = GateReader(store_path)
+        self._frames = frames
+        self._checkpoint = os.path.join(store_path, CHECKPOINT)
+
+    def now(self) -> Moment:
+        """The moment from which on ``hidden_since`` tells."""
+        batches = -1
+        # Who asks for other queues has nothing to do with what is wrong with this one.
+        with contextlib.suppress(CorruptStoreError, FileMissing, StoreOpenError):
+            batches = self._frames.queue_end()
+        return Moment(batches, self.gate.look())
+
+    def hidden_since(self, moment: Moment) -> int | None:
+        """From which physical offset on what was seen since then may be a part of a batch; None: look again."""
+        batches, before = moment
+        if not before.is_open and read_mark(self._checkpoint) is None:
+            return NOTHING_HIDDEN  # a broker took the store over from an owner that was killed, and knows no gate
+        hidden = hidden_from(before, self.gate.look())
+        if hidden is None and batches >= 0:
+            # Several since. The gate stood open, so those that had begun were there, and the next was the first hidden.
+            hidden = self._frames.place(batches)
+        return hidden
+
+    def close(self) -> None:
+        self.gate.close()

@@ -1,0 +1,61 @@
+"""Tables of messages cut into chunks: what is encoded at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from commitlog.columnar.input import Rows
+from commitlog.format.arrays import Int64Array
+
+__all__ = ["message_chunks"]
+
+# Rows and bytes of one chunk: its bytes stay in the processor's cache from one step to the next.
+_CHUNK_ROWS = 16_384
+_CHUNK_SIZE = 16 << 20
+
+
+def message_chunks(table: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Slices of at most so many rows and bytes (or of one row), each with its first row's number."""
+    ends = np.cumsum(_row_sizes(table))
+    first = done = 0
+    while first < table.num_rows:
+        stop = int(np.searchsorted(ends, done + _CHUNK_SIZE, side="right"))
+        stop = min(max(stop, first + 1), first + _CHUNK_ROWS, table.num_rows)
+        piece = table.slice(first, stop - first)
+        # A column of more than 2 GiB stays in several pieces, and so are the batches then.
+        for batch in piece.combine_chunks().to_batches() if isinstance(piece, pa.Table) else (piece,):
+            yield first, batch
+            first += batch.num_rows
+        done = int(ends[stop - 1])
+
+
+def _row_sizes(table: Rows) -> Int64Array:
+    """Bytes of every row's texts, bytes, lists and maps, 0 for null; numbers are few, and all rows have as many."""
+    sizes = np.zeros(table.num_rows, np.int64)
+    for column in table.columns:
+        if not pa.types.is_primitive(column.type):
+            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+            sizes += np.concatenate([np.zeros(0, np.int64), *map(_value_sizes, chunks)])
+    return sizes
+
+
+def _value_sizes(values: pa.Array) -> Int64Array:
+    kind = values.type
+    if pa.types.is_nested(kind):
+        # Of a slice, the offsets are its own, and what they point into is that of the whole.
+        parts = (values.keys, values.items) if pa.types.is_map(kind) else (values.values,)
+        ends = np.append(0, np.cumsum(sum(map(_value_sizes, parts))))
+        return np.asarray(np.diff(ends[values.offsets.to_numpy(zero_copy_only=False)]), np.int64)
+    if pa.types.is_null(kind):
+        return np.zeros(len(values), np.int64)
+    if pa.types.is_fixed_size_binary(kind):
+        return np.full(len(values), kind.byte_width, np.int64)
+    if pa.types.is_dictionary(kind):
+        lengths = pc.binary_length(values.dictionary).take(values.indices)
+    else:
+        lengths = pc.binary_length(values)
+    return np.asarray(lengths.fill_null(0).to_numpy(zero_copy_only=False), np.int64)

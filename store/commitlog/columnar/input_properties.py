@@ -1,0 +1,260 @@
+r"""Properties of many messages, from columns to the strings that records hold: ``name\x01value\x02...``
+
+Text is ``large_binary`` here, UTF-8, since nothing but its bytes matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from commitlog.columnar.records import binary_parts, large_binary_of
+from commitlog.format.arrays import BoolArray, Int64Array
+from commitlog.format.message_rules import OWN_PROPERTIES, name_fault
+from commitlog.format.properties import KEY_SEPARATOR
+
+__all__ = [
+    "PropertyMap",
+    "blank_to_null",
+    "illegible_rows",
+    "join_keys",
+    "join_properties",
+    "property_of",
+    "separator_rows",
+]
+
+# Refuses the rows that are set, for the reason that is told by row.
+Refuse = Callable[[BoolArray, Callable[[int], str]], None]
+
+_BINARY = pa.large_binary()
+_NAME_END = b"\x01"
+_ENTRY_END = b"\x02"
+
+
+def separator_rows(values: pa.LargeBinaryArray) -> BoolArray:
+    """Which values hold a byte that separates properties."""
+    bounds, data = binary_parts(values)
+    # A byte of zero is looked at too: one comparison of all bytes settles nearly every column.
+    if not (data[bounds[0] : bounds[-1]] <= _ENTRY_END[0]).any():
+        return np.zeros(len(values), np.bool_)
+    held = pc.or_(pc.match_substring(values, _NAME_END), pc.match_substring(values, _ENTRY_END))
+    found: BoolArray = held.fill_null(False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def illegible_rows(values: pa.LargeBinaryArray) -> BoolArray:
+    """Which values are no UTF-8. Arrow does not look at that when a text is made of its buffers."""
+    found = np.zeros(len(values), np.bool_)
+    bounds, data = binary_parts(values)
+    if (data[bounds[0] : bounds[-1]] < 0x80).all():
+        return found
+    try:
+        values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        found[:] = [value is not None and not _is_utf8(value) for value in values.to_pylist()]
+    return found
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def blank_to_null(values: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
+    """The values with null for empty ones."""
+    bounds, _ = binary_parts(values)
+    given = (np.diff(bounds) > 0) & values.is_valid().to_numpy(zero_copy_only=False)
+    if np.count_nonzero(given) == len(values) - values.null_count:
+        return values
+    # The same bytes under another bitmap. (pc.if_else of pyarrow 19 gives wrong bytes for a slice of an array.)
+    bitmap = pa.py_buffer(np.packbits(given, bitorder="little"))
+    return pa.Array.from_buffers(_BINARY, len(values), [bitmap, pa.py_buffer(bounds), values.buffers()[2]])
+
+
+def join_keys(lists: pa.ListArray, refuse: Refuse) -> pa.LargeBinaryArray:
+    """Each row's keys separated by spaces; null where there are none. Null and empty keys are passed over.
+
+    A key that holds a space is refused: it would come back as two.
+    """
+    owner, values = _flat(lists, lists.values)
+    keep = np.diff(binary_parts(values)[0]) > 0
+    keep &= values.is_valid().to_numpy(zero_copy_only=False)
+    spaced = pc.match_substring(values, KEY_SEPARATOR.encode()).fill_null(False).to_numpy(zero_copy_only=False)
+    if spaced.any():
+        wrong = np.zeros(len(lists), np.bool_)
+        wrong[owner[spaced]] = True
+        refuse(wrong, lambda _: "one of its keys holds a space, which separates keys")
+    values, owner = values.filter(pa.array(keep)), owner[keep]
+    joined = pc.binary_join(
+        pa.LargeListArray.from_arrays(pa.array(_row_bounds(owner, len(lists))), values),
+        pa.scalar(KEY_SEPARATOR.encode(), _BINARY),
+    )
+    return blank_to_null(joined)
+
+
+def _flat(lists: pa.ListArray | pa.MapArray, children: pa.Array) -> tuple[Int64Array, pa.LargeBinaryArray]:
+    """The children of all rows that are not null, and the row of each one."""
+    bounds = lists.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    owner = np.repeat(np.arange(len(lists)), np.diff(bounds))
+    values = large_binary_of(children.slice(bounds[0], bounds[-1] - bounds[0]))
+    if lists.null_count:
+        # What stands under a null row is not defined.
+        valid = lists.is_valid().to_numpy(zero_copy_only=False)[owner]
+        owner, values = owner[valid], values.filter(pa.array(valid))
+    return owner, values
+
+
+def _row_bounds(owner: Int64Array, count: int) -> Int64Array:
+    """Where each row's entries start among all, one number more than there are rows."""
+    bounds = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=count), out=bounds[1:])
+    return bounds
+
+
+@dataclass(frozen=True)
+class PropertyMap:
+    """A map column taken apart: the properties with a column of their own, by name, and all others as stored."""
+
+    own: dict[str, pa.LargeBinaryArray] = field(default_factory=dict)
+    others: pa.LargeBinaryArray | None = None
+
+    @classmethod
+    def of(cls, column: pa.MapArray | None, refuse: Refuse) -> PropertyMap:
+        """A null value says that there is no such property; of equal names with a column, the last one counts."""
+        if column is None:
+            return cls()
+        count = len(column)
+        owner, names = _flat(column, column.keys)
+        _, values = _flat(column, column.items)
+        coded = names.dictionary_encode()
+        codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        distinct = [name.decode("utf-8", "surrogateescape") for name in coded.dictionary.to_pylist()]
+        keep = values.is_valid().to_numpy(zero_copy_only=False)
+        _refuse_names(distinct, codes, owner, keep, count, refuse)
+        _refuse_values(distinct, codes, owner, keep, values, count, refuse)
+        own = {}
+        for name in OWN_PROPERTIES:
+            if name in distinct:
+                entries = np.flatnonzero(keep & (codes == distinct.index(name)))
+                own[name] = _last_of_rows(owner, entries, values, count)
+                keep[entries] = False
+        if not keep.all():
+            owner, names, values = owner[keep], names.filter(pa.array(keep)), values.filter(pa.array(keep))
+        return cls(own, _stored(owner, names, values, count))
+
+
+def property_of(column: pa.MapArray, name: str) -> pa.LargeBinaryArray | None:
+    """One property's value in each row, null where there is none; None when no row has it."""
+    owner, names = _flat(column, column.keys)
+    _, values = _flat(column, column.items)
+    named = pc.equal(names, _scalar(name.encode("utf-8"))).to_numpy(zero_copy_only=False)
+    entries = np.flatnonzero(named & values.is_valid().to_numpy(zero_copy_only=False))
+    return _last_of_rows(owner, entries, values, len(column)) if len(entries) else None
+
+
+def _last_of_rows(
+    owner: Int64Array, entries: Int64Array, values: pa.LargeBinaryArray, count: int
+) -> pa.LargeBinaryArray:
+    place_of = np.full(count, -1, np.int64)
+    place_of[owner[entries]] = entries
+    return values.take(pa.array(place_of, mask=place_of < 0))
+
+
+def _refuse_names(
+    distinct: Sequence[str],
+    codes: npt.NDArray[np.int32],
+    owner: Int64Array,
+    keep: BoolArray,
+    count: int,
+    refuse: Refuse,
+) -> None:
+    for code, name in enumerate(distinct):
+        fault = name_fault(name)
+        if fault is None and not (name.isascii() or _is_utf8(name.encode("utf-8", "surrogateescape"))):
+            fault = f"the property {name!r}, whose name is no UTF-8 text"
+        if fault is not None:
+            wrong = np.zeros(count, np.bool_)
+            wrong[owner[keep & (codes == code)]] = True
+            refuse(wrong, lambda _, fault=fault: f"it has {fault}")  # type: ignore[misc]
+
+
+def _refuse_values(
+    distinct: Sequence[str],
+    codes: npt.NDArray[np.int32],
+    owner: Int64Array,
+    keep: BoolArray,
+    values: pa.LargeBinaryArray,
+    count: int,
+    refuse: Refuse,
+) -> None:
+    empty = np.diff(binary_parts(values)[0]) == 0
+    faults = (
+        (empty, "is empty, which RocketMQ passes over when reading: leave it out"),
+        (illegible_rows(values), "is no UTF-8 text"),
+        (separator_rows(values), "holds '\\x01' or '\\x02', which separate properties"),
+    )
+    for found, fault in faults:
+        entries = np.flatnonzero(found & keep)
+        if len(entries):
+            wrong = np.zeros(count, np.bool_)
+            wrong[owner[entries]] = True
+            name_of = dict(zip(owner[entries[::-1]].tolist(), codes[entries[::-1]].tolist(), strict=True))
+            refuse(
+                wrong,
+                lambda row, fault=fault, name_of=name_of: (  # type: ignore[misc]
+                    f"the value of its property {distinct[name_of[row]]!r} {fault}"
+                ),
+            )
+
+
+def _stored(
+    owner: Int64Array, names: pa.LargeBinaryArray, values: pa.LargeBinaryArray, count: int
+) -> pa.LargeBinaryArray | None:
+    if not len(owner):
+        return None
+    entries = pc.binary_join_element_wise(
+        names, _scalar(_NAME_END), values, _scalar(_ENTRY_END), _scalar(b""), null_handling="replace"
+    )
+    # The entries of a row lie next to each other, so a row's string is all bytes from its first entry to its last.
+    bounds, _ = binary_parts(entries)
+    offsets = np.ascontiguousarray(bounds[_row_bounds(owner, count)])
+    return pa.Array.from_buffers(_BINARY, count, [None, pa.py_buffer(offsets), entries.buffers()[2]])
+
+
+def join_properties(
+    others: pa.LargeBinaryArray | None,
+    own: Sequence[tuple[str, pa.LargeBinaryArray | None]],
+    count: int,
+    trailing_separator: bool,
+) -> pa.LargeBinaryArray:
+    """The property strings of ``count`` rows: the others, then the named ones in the order given, nulls left out."""
+    parts = [] if others is None else [others]
+    constant = b""
+    for name, values in own:
+        if values is None:
+            continue
+        head = name.encode("utf-8") + _NAME_END
+        if not values.null_count:
+            parts += [_scalar(constant + head), values]
+            constant = _ENTRY_END
+        else:
+            # Joined with a null, the whole entry is null, and leaves nothing below.
+            entry = pc.binary_join_element_wise(_scalar(head), values, _scalar(_ENTRY_END), _scalar(b""))
+            parts += [_scalar(constant), entry]
+            constant = b""
+    if not parts:
+        return pa.array([b""], _BINARY).take(pa.array(np.zeros(count, np.int64)))
+    joined = pc.binary_join_element_wise(*parts, _scalar(constant), _scalar(b""), null_handling="replace")
+    return joined if trailing_separator else pc.binary_slice(joined, 0, -1)
+
+
+def _scalar(data: bytes) -> pa.LargeBinaryScalar:
+    return pa.scalar(data, _BINARY)

@@ -1,0 +1,237 @@
+"""Many records at once: bodies, properties and numbers to record bytes, laid out by Arrow without a loop per record.
+
+A record is joined from its fixed header, its body and its tail; the three fields that are known only when the records
+have their place in the log (queue offset, physical offset, store time) can be patched afterwards.
+
+Only the CRC takes a call per record: there is no kernel for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from commitlog.columnar.arrow_bytes import strided_view
+from commitlog.columnar.dispatch_keys import Hints
+from commitlog.errors import InvalidValue
+from commitlog.format.arrays import ByteArray, Int64Array
+from commitlog.format.checksum import crc32
+from commitlog.format.properties import MAX_PROPERTIES_SIZE
+from commitlog.format.record import (
+    CRC_MASK,
+    HEADER_DTYPES,
+    HOST_FLAGS,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_TOPIC_SIZE,
+    PROPERTIES_LENGTH_SIZE,
+    TOPIC_LENGTH_SIZE,
+    field_offset,
+)
+
+__all__ = [
+    "EncodedRecords",
+    "QueuedRecords",
+    "TopicRows",
+    "binary_parts",
+    "encode_records",
+    "large_binary_of",
+    "new_headers",
+    "patch_late_fields",
+]
+
+_BINARY = pa.large_binary()
+_OFFSETS = np.dtype([("queue_offset", ">i8"), ("physical_offset", ">i8")])
+_STORED = np.dtype(">i8")
+assert field_offset("physical_offset") == field_offset("queue_offset") + _STORED.itemsize
+
+# Bodies become Python objects in stretches of about so many bytes, which the processor's cache still holds when their
+# CRC is taken. Measured at 100 B and 1 KiB: 200 and 450 ns a body, against 310 and 495 ns with slices of a memoryview.
+_CRC_STRETCH_SIZE = 256 << 10
+# From this mean size on, the copy into an object costs more than a slice of a memoryview.
+_LARGE_BODY_SIZE = 2 << 10
+
+
+class TopicRows(NamedTuple):
+    """A topic for each record: the distinct names, and which of them each row has."""
+
+    names: Sequence[str]
+    codes: npt.NDArray[np.int32]
+
+
+Topics: TypeAlias = "str | TopicRows"
+
+
+@dataclass(frozen=True)
+class EncodedRecords:
+    """Records back to back: their bytes (writable), and where each starts (one number more than there are records)."""
+
+    data: ByteArray
+    starts: Int64Array
+
+    @property
+    def sizes(self) -> Int64Array:
+        return np.diff(self.starts)
+
+
+def new_headers(count: int, host_flags: int = 0) -> npt.NDArray[np.void]:
+    """``count`` zeroed headers, for hosts as the two IPv6 bits of the system flag say; the bits are set in them."""
+    headers = np.zeros(count, HEADER_DTYPES[host_flags & HOST_FLAGS])
+    headers["sys_flag"] = host_flags & HOST_FLAGS
+    return headers
+
+
+def large_binary_of(values: pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
+    """Text or bytes of any Arrow type, in one piece or many, as one ``large_binary`` array; mostly without a copy."""
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    values = values.cast(_BINARY)
+    if isinstance(values, pa.ChunkedArray):
+        return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+    return values
+
+
+def binary_parts(values: pa.LargeBinaryArray) -> tuple[Int64Array, ByteArray]:
+    """Where each value starts (one number more than there are values), and the bytes that the numbers point into."""
+    if not len(values):
+        # Arrow may leave even the one number out.
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    _, offsets, data = values.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
+    return bounds, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+
+
+def encode_records(
+    headers: npt.NDArray[np.void],
+    bodies: pa.Array | pa.ChunkedArray,
+    topics: Topics,
+    properties: pa.Array | pa.ChunkedArray,
+) -> EncodedRecords:
+    """Records of one topic, or of one for each row; topics of more than 127 bytes make records of version 2.
+
+    ``headers`` give all fields but sizes, magic code and CRC, which are computed into them. ``bodies`` and
+    ``properties`` are binary or string arrays of any width, chunked or not, without nulls.
+    ``InvalidValue`` for a topic or properties that are too long, naming the first row, and for nulls.
+    """
+    bodies, properties = large_binary_of(bodies), large_binary_of(properties)
+    if bodies.null_count or properties.null_count:
+        raise InvalidValue("A record has a body and properties, if empty ones: nulls cannot be encoded.")
+    names, codes = (topics.names, topics.codes) if isinstance(topics, TopicRows) else ([topics], None)
+    if codes is not None and len(names) == 1:
+        codes = None
+    encoded_topics = [_topic_field(name) for name in names]
+    property_sizes = np.diff(binary_parts(properties)[0])
+    if len(headers) and property_sizes.max() > MAX_PROPERTIES_SIZE:
+        row = int(np.argmax(property_sizes > MAX_PROPERTIES_SIZE))
+        raise InvalidValue(
+            f"Properties of row {row} have {int(property_sizes[row])} bytes, at most {MAX_PROPERTIES_SIZE} fit."
+        )
+    body_sizes = np.diff(binary_parts(bodies)[0])
+    field_sizes = np.array([len(field) for _, field in encoded_topics], np.int64)
+    magics = np.array([magic for magic, _ in encoded_topics], np.uint32)
+    sizes = body_sizes + property_sizes + (headers.dtype.itemsize + PROPERTIES_LENGTH_SIZE)
+    sizes += field_sizes[0] if codes is None else field_sizes[codes]
+    headers["total_size"] = sizes
+    headers["magic"] = magics[0] if codes is None else magics[codes]
+    headers["body_crc"] = _crcs(bodies)
+    headers["body_length"] = body_sizes
+    fields = [field for _, field in encoded_topics]
+    whole = pc.binary_join_element_wise(
+        _fixed_width(headers),
+        bodies,
+        pa.scalar(fields[0], _BINARY) if codes is None else pa.array(fields, _BINARY).take(pa.array(codes)),
+        _fixed_width(np.ascontiguousarray(property_sizes, dtype=">u2")),
+        properties,
+        pa.scalar(b"", _BINARY),
+    )
+    starts = np.zeros(len(headers) + 1, np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    # Arrow may give a buffer that is longer than what stands in it.
+    return EncodedRecords(binary_parts(whole)[1][: starts[-1]], starts)
+
+
+def _topic_field(topic: str) -> tuple[int, bytes]:
+    """The magic code of a topic's records, and their topic with its length before it."""
+    data = topic.encode("utf-8")
+    if not 0 < len(data) <= MAX_TOPIC_SIZE[MAGIC_V2]:
+        raise InvalidValue(f"Topic {topic!r} has {len(data)} bytes: 1 to {MAX_TOPIC_SIZE[MAGIC_V2]} fit a record.")
+    magic = MAGIC_V1 if len(data) <= MAX_TOPIC_SIZE[MAGIC_V1] else MAGIC_V2
+    return magic, len(data).to_bytes(TOPIC_LENGTH_SIZE[magic], "big") + data
+
+
+def _fixed_width(items: npt.NDArray[np.generic]) -> pa.LargeBinaryArray:
+    """The bytes of each item, without a copy."""
+    width = items.dtype.itemsize
+    offsets = np.arange(0, (len(items) + 1) * width, width, dtype=np.int64)
+    return pa.Array.from_buffers(_BINARY, len(items), [None, pa.py_buffer(offsets), pa.py_buffer(items)])
+
+
+def _crcs(bodies: pa.LargeBinaryArray) -> npt.NDArray[np.uint32]:
+    count = len(bodies)
+    bounds, data = binary_parts(bodies)
+    mean = max(int(bounds[-1] - bounds[0]) // max(count, 1), 1)
+    crcs = np.empty(count, np.uint32)
+    if mean > _LARGE_BODY_SIZE:
+        view, edges = data.data, bounds.tolist()
+        pieces = map(view.__getitem__, map(slice, edges, edges[1:]))
+        crcs[:] = np.fromiter(map(crc32, pieces), np.uint32, count)
+    else:
+        stretch = min(max(_CRC_STRETCH_SIZE // mean, 1), 1 << 12)
+        for first in range(0, count, stretch):
+            objects = bodies.slice(first, stretch).to_numpy(zero_copy_only=False)
+            crcs[first : first + stretch] = np.fromiter(map(crc32, objects), np.uint32, len(objects))
+    crcs &= CRC_MASK
+    return crcs
+
+
+def patch_late_fields(
+    records: EncodedRecords,
+    *,
+    host_flags: int,
+    queue_offsets: Int64Array,
+    physical_offsets: Int64Array,
+    store_timestamps: Int64Array | int,
+) -> EncodedRecords:
+    """The records with the late fields: what is known only under the put lock, when their place is decided.
+
+    ``store_timestamps`` may be one for all.
+    The physical offsets are each row's own: records may be placed apart, as where a file ends between them.
+    """
+    data = records.data if records.data.flags.writeable else records.data.copy()
+    # The two offsets stand side by side, so one scatter writes both.
+    pairs = np.empty(len(queue_offsets), _OFFSETS)
+    pairs["queue_offset"], pairs["physical_offset"] = queue_offsets, physical_offsets
+    _scatter(data, records.starts[:-1] + field_offset("queue_offset"), pairs)
+    stored = np.asarray(store_timestamps, _STORED)
+    _scatter(data, records.starts[:-1] + field_offset("store_timestamp", host_flags), stored)
+    return EncodedRecords(data, records.starts)
+
+
+def _scatter(data: ByteArray, places: Int64Array, values: npt.NDArray[np.generic]) -> None:
+    """Write the bytes of each value at its place; one value may be for all."""
+    width = values.dtype.itemsize
+    strided_view(data, width)[places] = values.view(f"V{width}")
+
+
+@dataclass(frozen=True)
+class QueuedRecords:
+    """Records whose late fields are zero. ``queue_codes`` is each record's place in ``queues``: topic and queue id.
+
+    ``hints`` spare dispatch the reading of them; None for records that it has to read.
+    """
+
+    records: EncodedRecords
+    host_flags: int
+    queues: list[tuple[str, int]]
+    queue_codes: Int64Array
+    hints: Hints | None
+
+    def __len__(self) -> int:
+        """How many records there are."""
+        return len(self.queue_codes)

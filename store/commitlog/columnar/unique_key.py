@@ -1,0 +1,97 @@
+r"""UNIQ_KEY of messages that have no client: made of what they are, so that the same messages get the same keys.
+
+32 characters, upper-case hexadecimal as RocketMQ's clients write theirs, so that tools show and find them alike::
+
+    0                                16            22                    32
+    +--------------------------------+-------------+---------------------+
+    | hash of the prefix             | partition   | row                 |
+    +--------------------------------+-------------+---------------------+
+
+The hash is BLAKE2b of 8 bytes. A client's own key is its address, process, class loader, time and a counter, which
+would be others each time that the messages are made.
+
+Source: RocketMQ ``common/message/MessageClientIDSetter.java``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from commitlog.columnar.input_properties import blank_to_null, illegible_rows, separator_rows
+from commitlog.columnar.records import binary_parts, large_binary_of
+from commitlog.errors import InvalidValue
+from commitlog.format.arrays import BoolArray
+from commitlog.format.properties import UNIQ_KEY
+
+__all__ = ["unique_keys", "unique_keys_to_write"]
+
+_BINARY = pa.large_binary()
+_HASH_SIZE = 8
+_PARTITION_SIZE = 3
+_ROW_SIZE = 5
+# Two digits a byte. The hash and the partition are the same in all keys of a call.
+_KEY = np.dtype([("constant", f"V{2 * (_HASH_SIZE + _PARTITION_SIZE)}"), ("row", f"V{2 * _ROW_SIZE}")])
+assert _KEY.itemsize == 32
+
+# The two digits of every byte, as one item.
+_PAIRS = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint16)
+
+
+def unique_keys(prefix: bytes, partition: int, first_row: int, count: int) -> pa.LargeBinaryArray:
+    """The keys of the rows ``[first_row, first_row + count)`` of a partition.
+
+    ``prefix`` tells the messages from all others: who makes them, and which time.
+    ``InvalidValue`` for a partition of 2**24 or more, for a row of 2**40 or more, and for negative numbers.
+    """
+    partitions, rows = 1 << 8 * _PARTITION_SIZE, 1 << 8 * _ROW_SIZE
+    if not 0 <= partition < partitions:
+        raise InvalidValue(f"A partition is 0 to {partitions - 1}, not {partition}.")
+    if first_row < 0 or count < 0 or first_row + count > rows:
+        raise InvalidValue(f"Rows are 0 to {rows - 1}, not {count} from {first_row} on.")
+    constant = hashlib.blake2b(prefix, digest_size=_HASH_SIZE).digest() + partition.to_bytes(_PARTITION_SIZE, "big")
+    numbers = np.arange(first_row, first_row + count, dtype=">u8").view(np.uint8).reshape(count, 8)
+    keys = np.empty(count, _KEY)
+    keys["constant"] = np.void(constant.hex().upper().encode())
+    keys["row"] = _PAIRS.take(numbers[:, -_ROW_SIZE:]).view(_KEY["row"])[:, 0]
+    bounds = np.arange(0, (count + 1) * _KEY.itemsize, _KEY.itemsize, dtype=np.int64)
+    return pa.Array.from_buffers(_BINARY, count, [None, pa.py_buffer(bounds), pa.py_buffer(keys)])
+
+
+def unique_keys_to_write(given: pa.Array, others: pa.LargeBinaryArray | None, count: int) -> pa.LargeBinaryArray:
+    """The keys for ``count`` rows, null for the rows that have one among their other properties (as stored).
+
+    An empty key says the same as null. ``InvalidValue`` for another number of keys, and for one that is no UTF-8 text
+    or holds a separator: whoever makes keys makes them so that they can be stored.
+    """
+    if len(given) != count:
+        raise InvalidValue(f"There are {count} messages and {len(given)} unique keys for them.")
+    keys = blank_to_null(large_binary_of(given))
+    wrong = separator_rows(keys) | illegible_rows(keys)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InvalidValue(
+            f"The unique key of row {row} is no text without '\\x01' and '\\x02': {keys[row].as_py()!r}."
+        )
+    return keys if others is None else _without(keys, _rows_with_key(others))
+
+
+def _rows_with_key(others: pa.LargeBinaryArray) -> BoolArray:
+    # Neither names nor values hold a separator, so this is found where an entry begins and nowhere else.
+    entry = UNIQ_KEY.encode() + b"\x01"
+    has_key: BoolArray = pc.or_(pc.starts_with(others, entry), pc.match_substring(others, b"\x02" + entry)).to_numpy(
+        zero_copy_only=False
+    )
+    return has_key
+
+
+def _without(keys: pa.LargeBinaryArray, rows: BoolArray) -> pa.LargeBinaryArray:
+    if not rows.any():
+        return keys
+    valid = keys.is_valid().to_numpy(zero_copy_only=False) & ~rows
+    bounds, _ = binary_parts(keys)
+    bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(_BINARY, len(keys), [bitmap, pa.py_buffer(bounds), keys.buffers()[2]])

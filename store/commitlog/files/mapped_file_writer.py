@@ -1,0 +1,394 @@
+"""A CommitLog file in its owner's hands: appended to, committed, flushed, deleted.
+
+Three positions, each at most the one before it::
+
+    0            flushed_position   committed_position     wrote_position               size
+    +--------------------+------------------+---------------------+------------------------+
+    | on the device      | in the kernel    | in the pool's buffer| allocated, zero        |
+    +--------------------+------------------+---------------------+------------------------+
+
+Without a buffer of the transient pool, what is written is committed at once. Single records go out through a mapping,
+large pieces by ``pwrite``; the kernel keeps both, and what readers map, the same. A system call lets go of the
+interpreter's lock, and of many threads that put, each would queue for it again with the put lock in its hands. The
+space was allocated when the file was made, so that a full disk is an error there and no SIGBUS here.
+
+A log may have more files than a process may open. One that nobody appends to any more, and of which every byte is on
+the device, can ``rest``: its descriptor and mappings go, and come back when it is read again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import errno
+import mmap
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog.errors import DiskFull, StoreIOError
+from commitlog.files import disk
+from commitlog.files.mapped_file import MappedFile
+from commitlog.files.memory import drop_pages, lock_memory, will_need
+from commitlog.files.transient_store_pool import PooledBuffer
+from commitlog.files.whole_file import new_file
+
+__all__ = ["FENCED", "NO_SPACE", "MappedFileWriter", "make_file"]
+
+# What to do after a write or a sync that failed.
+FENCED = "Whether its bytes are on the device is unknown; the store takes no more writes until it is opened again."
+
+# What the system says when there is no room, of the disk's or of a user's share of it.
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_ZEROS = bytes(1 << 20)
+# Up to this many bytes a copy is cheaper than a system call.
+_SMALL = 64 << 10
+# How much of what was written through the mapping stays in the process's memory.
+_RESIDENT = 8 << 20
+# In place of a descriptor.
+_UNOPENED, _CLOSED = -2, -1
+
+
+def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False) -> None:
+    """Make a file of zeros that is whole or not there at all, whenever the machine stops.
+
+    ``sparse`` leaves the space to be taken when it is written. ``DiskFull``, ``StoreIOError``; then nothing is left.
+    """
+
+    def prepare(descriptor: int) -> None:
+        if sparse:
+            disk.truncate(descriptor, size)
+        else:
+            disk.allocate(descriptor, 0, size)
+        if warm:
+            _write_zeros(descriptor, 0, size)
+
+    try:
+        disk.close(new_file(path, prepare))
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise DiskFull(
+                f"make a file of {size} bytes at", path=path, cause=error, advice="Free some space and put again."
+            ) from error
+        raise StoreIOError("make the file", path=path, cause=error) from error
+
+
+def _write_zeros(descriptor: int, start: int, stop: int) -> None:
+    for at in range(start, stop, len(_ZEROS)):
+        disk.write_at(descriptor, memoryview(_ZEROS)[: stop - at], at)
+
+
+class MappedFileWriter(MappedFile):
+    """One file of the log. One thread appends at a time, another may commit or flush beside it."""
+
+    def __init__(self, path: str, base: int, descriptor: int, identity: disk.FileIdentity | None = None) -> None:
+        super().__init__(path, base, descriptor, identity)
+        self.capacity = self.identity.size
+        self.wrote_position = 0
+        self.committed_position = 0
+        self.flushed_position = 0
+        self._buffer: PooledBuffer | None = None
+        # For small writes: None until the first one, and where there can be none.
+        self._window: mmap.mmap | None = None
+        self._maps = sys.platform == "linux"
+        # Behind it the mapping's pages have not been given back; None when they are locked, and stay.
+        self._dropped: int | None = 0
+        # Writes to the file, and those of them that the last sync covered.
+        self._writes = self._synced_writes = 0
+        self._syncing = threading.Lock()
+        # A sync that failed has lost what it was for, and the next one would say that all is well (invariant 2).
+        self._failure: StoreIOError | None = None
+        # Called when the file was opened because it was used.
+        self.on_opened: Callable[[MappedFileWriter], None] | None = None
+        self._holders = 0
+        self._reference_lock = threading.Lock()
+        # Held by who opens the file or reads it, so that it does not come to rest under a reader.
+        self._opening = threading.RLock()
+        self._shutdown_at: float | None = None
+
+    @classmethod
+    def open(cls, path: str, base: int) -> MappedFileWriter:
+        return cls(path, base, disk.open_for_writing(path))
+
+    @classmethod
+    def unopened(cls, path: str, base: int, identity: disk.FileIdentity) -> MappedFileWriter:
+        """A file that is opened when it is used first: of a long log, hardly any is."""
+        return cls(path, base, _UNOPENED, identity)
+
+    def _opened(self) -> int:
+        """The descriptor. ``StoreIOError``, ``StoreAccessDenied``, ``NotAStore`` when the file cannot be opened."""
+        if self._descriptor == _UNOPENED:
+            with self._opening:
+                if self._descriptor == _UNOPENED:
+                    try:
+                        self._descriptor = self._open_same()
+                    except OSError as error:
+                        raise StoreIOError("open", path=self.path, cause=error) from error
+                    if self.on_opened is not None:
+                        self.on_opened(self)
+        return self._descriptor
+
+    def _open_same(self) -> int:
+        descriptor = disk.open_for_writing(self.path)
+        try:
+            if disk.identity(descriptor) != self.identity:
+                raise OSError(errno.ESTALE, "another file has taken its place, or it has another size")
+        except OSError:
+            disk.close(descriptor)
+            raise
+        return descriptor
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file has a descriptor."""
+        return self._descriptor >= 0
+
+    @property
+    def size(self) -> int:
+        with self._opening:
+            return super().size
+
+    def read(self, position: int, length: int) -> bytes:
+        with self._opening:
+            return super().read(position, length)
+
+    def span(self, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:
+        with self._opening:
+            return super().span(start, stop, populate=populate)
+
+    def rest(self) -> bool:
+        """Close the file until it is used again; False when it has to stay open, or is being read at this moment.
+
+        For a file that nobody appends to any more. One with anything that is not on the device stays open: after a sync
+        that failed, only this descriptor tells. Arrays keep their mapping alive (invariant 8).
+        """
+        if self._buffer is not None or self._writes != self._synced_writes or not self._opening.acquire(blocking=False):
+            return False
+        try:
+            if self.is_open:
+                # Closed last: an interrupt in between must not leave the number of what may be another file's by then.
+                descriptor, self._descriptor = self._descriptor, _UNOPENED
+                self._mapping, self._window, self._resident = None, None, (0, 0)
+                disk.close(descriptor)
+            return self._descriptor == _UNOPENED
+        finally:
+            self._opening.release()
+
+    def close(self) -> None:
+        with self._opening:
+            descriptor, self._descriptor = self._descriptor, _CLOSED
+            self._mapping, self._window = None, None
+            if descriptor >= 0:
+                disk.close(descriptor)
+
+    @property
+    def is_full(self) -> bool:
+        return self.wrote_position >= self.capacity
+
+    @property
+    def has_buffer(self) -> bool:
+        """Whether writes gather in a buffer of the transient pool."""
+        return self._buffer is not None
+
+    def set_positions(self, position: int) -> None:
+        """All three positions at once, when the file is opened with that much in it."""
+        self.wrote_position = self.committed_position = self.flushed_position = position
+
+    def use_buffer(self, buffer: PooledBuffer) -> None:
+        """Gather writes in a buffer of the transient pool from now on."""
+        self._buffer = buffer
+
+    def append(self, data: disk.Bytes, *, through_map: bool = True) -> None:
+        """Write ``data`` at the wrote position. ``StoreIOError``: then part of it may be there, and nothing moved.
+
+        ``through_map``: small writes go through the mapping where there is one.
+        """
+        length = len(data)
+        if self._buffer is not None:
+            self._buffer.view[self.wrote_position : self.wrote_position + length] = data
+            self.wrote_position += length
+            return
+        if through_map and length <= _SMALL and self._mapped():
+            assert self._window is not None
+            try:
+                disk.write_mapped(self._window, data, self.wrote_position, descriptor=self._descriptor)
+            finally:
+                self._writes += 1
+        else:
+            self._write(data, self.wrote_position)
+        self.wrote_position += length
+        self.committed_position = self.wrote_position
+
+    def write_ahead(self, data: disk.Bytes, position: int) -> None:
+        """Write ``data`` behind the wrote position, which stays: for ``advance`` to count, or not. ``StoreIOError``."""
+        if self._buffer is not None:
+            self._buffer.view[position : position + len(data)] = data
+        else:
+            self._write(data, position)
+
+    def advance(self, position: int) -> None:
+        """Count what was written ahead up to ``position``."""
+        if position >= self.capacity:
+            self.skip_to_end()
+            return
+        self.wrote_position = position
+        if self._buffer is None:
+            self.committed_position = position
+
+    def _mapped(self) -> bool:
+        """Whether small writes go through the mapping. What they dirtied stays with the process for a while only."""
+        if self._window is None:
+            if not self._maps:
+                return False
+            try:
+                if not disk.is_allocated(self._opened()):  # another program made it, with holes
+                    disk.allocate(self._opened(), 0, self.capacity)
+                self._window = disk.map_for_writing(self._opened(), self.capacity)
+            except OSError as error:
+                if error.errno not in (*NO_SPACE, errno.ENOMEM, errno.EMFILE, errno.EOPNOTSUPP):
+                    raise StoreIOError("allocate", path=self.path, cause=error, advice=FENCED) from error
+                self._maps = False  # what finds no room by pwrite is an error then
+                return False
+            self._dropped = self.wrote_position
+        if self._dropped is not None and self.wrote_position - self._dropped >= _RESIDENT:
+            drop_pages(self._window, self._dropped, self.wrote_position)
+            self._dropped = self.wrote_position
+        return True
+
+    def warm(self) -> bool:
+        """Have the kernel keep the file's pages in memory while it is appended to; False where it may not be locked."""
+        if not self._mapped():
+            return False
+        assert self._window is not None
+        will_need(self._window)
+        locked = lock_memory(memoryview(self._window))
+        if locked:
+            self._dropped = None
+        return locked
+
+    def skip_to_end(self) -> None:
+        """Count the rest of the file as written: a blank filler stands there."""
+        self.wrote_position = self.capacity
+        self._window, self._maps = None, False
+        if self._buffer is None:
+            self.committed_position = self.capacity
+
+    def commit(self) -> int:
+        """Write what has gathered in the buffer to the file; how many bytes. ``StoreIOError``."""
+        buffer, start, stop = self._buffer, self.committed_position, self.wrote_position
+        if buffer is None or start == stop:
+            return 0
+        self._write(buffer.view[start:stop], start)
+        self.committed_position = stop
+        return stop - start
+
+    def flush(self) -> None:
+        """Sync what is committed. ``StoreIOError``: then nothing moved (invariant 2)."""
+        position = self.committed_position
+        if position == self.flushed_position:
+            return
+        self.sync_writes()
+        self.flushed_position = position
+
+    def sync_writes(self) -> None:
+        """Sync the file if it was written since the last time. ``StoreIOError``, once and for all."""
+        with self._syncing:
+            if self._writes != self._synced_writes or self._failure is not None:
+                self._sync()
+
+    def sync_all(self) -> None:
+        """Sync the file whoever wrote to it. ``StoreIOError``."""
+        with self._syncing:
+            self._sync()
+
+    def _sync(self) -> None:
+        if self._failure is not None:
+            # Not the same object again: each raise would add to its traceback.
+            raise copy.copy(self._failure) from self._failure
+        writes = self._writes
+        try:
+            disk.sync(self._opened())
+        except OSError as error:
+            self._failure = StoreIOError("sync", path=self.path, cause=error, advice=FENCED)
+            raise self._failure from error
+        self._synced_writes = writes
+
+    def give_back_buffer(self) -> PooledBuffer | None:
+        """The buffer, when the file is full and committed, so that it can serve the next one."""
+        if self._buffer is None or self.committed_position < self.capacity:
+            return None
+        buffer, self._buffer = self._buffer, None
+        return buffer
+
+    def zero_from(self, position: int) -> None:
+        """Zero everything behind ``position`` that may not be zero, and sync. ``StoreIOError``."""
+        try:
+            for start, stop in disk.data_extents(self._opened(), position, self.capacity):
+                self._zero(start, stop)
+        except OSError as error:
+            raise StoreIOError("zero the end of", path=self.path, cause=error) from error
+        self.sync_all()
+
+    def is_zero_from(self, position: int) -> bool:
+        """Whether nothing but zeros stands behind ``position``."""
+        extents = disk.data_extents(self._opened(), position, self.capacity)
+        return not any(True for start, stop in extents for _ in self._written(start, stop))
+
+    def _zero(self, start: int, stop: int) -> None:
+        """Write zeros over the pieces of a stretch that hold anything else."""
+        for at, length in self._written(start, stop):
+            try:
+                disk.write_at(self._opened(), _ZEROS[:length], at)
+            finally:
+                self._writes += 1
+
+    def _written(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Position and length of the pieces of a stretch that hold anything but zeros."""
+        for at in range(start, stop, len(_ZEROS)):
+            length = min(len(_ZEROS), stop - at)
+            if self.read(at, length) != _ZEROS[:length]:
+                yield at, length
+
+    def _write(self, data: disk.Bytes, position: int) -> None:
+        try:
+            disk.write_at(self._opened(), data, position)
+        except OSError as error:
+            raise StoreIOError("write", path=self.path, cause=error, advice=FENCED) from error
+        finally:
+            self._writes += 1
+
+    def hold(self) -> bool:
+        """Keep the file from being deleted until ``release``; False when it is being deleted already (invariant 8)."""
+        with self._reference_lock:
+            if self._shutdown_at is not None:
+                return False
+            self._holders += 1
+            return True
+
+    def release_hold(self) -> None:
+        with self._reference_lock:
+            self._holders -= 1
+
+    def destroy(self, interval_forcibly_ms: int, now: float | None = None) -> bool:
+        """Delete the file unless somebody holds it; True when it is gone.
+
+        From the first call on nobody gets hold of it any more, and ``interval_forcibly_ms`` later it is deleted
+        although it is held. Bytes that were mapped stay readable as long as the mapping lives.
+        """
+        now = time.monotonic() if now is None else now
+        with self._reference_lock:
+            if self._shutdown_at is None:
+                self._shutdown_at = now
+            if self._holders > 0 and (now - self._shutdown_at) * 1000 < interval_forcibly_ms:
+                return False
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                disk.unlink(self.path)
+        except OSError as error:
+            raise StoreIOError("delete", path=self.path, cause=error) from error
+        self.close()
+        return True

@@ -1,0 +1,3 @@
+"""The index files: where the messages with a key lie in the log."""
+
+__all__: list[str] = []

@@ -1,0 +1,312 @@
+"""The index files of a store as their owner writes them: the keys of messages, in log order, file after file.
+
+The next file is begun when one is full and the full one is on the device, so only the newest file can lack anything
+after a crash. The index is derived from the CommitLog (invariant 1): what is doubtful is dropped, and written again
+from the message behind the last one that is kept.
+
+Source: RocketMQ ``store/index/IndexService.java``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog.errors import CorruptIndex, FileChanged, InvalidValue, StoreClosed, UnsupportedStore
+from commitlog.files import disk
+from commitlog.files.mapped_file import MappedFile
+from commitlog.files.whole_file import TEMPORARY_SUFFIX
+from commitlog.format.index_file import DEFAULT_ENTRY_CAPACITY, DEFAULT_SLOT_COUNT, IndexHeader, file_size
+from commitlog.index.file_writer import IndexFileWriter
+from commitlog.index.service import INDEX_NAME_DIGITS, IndexFile, is_index_file_name
+
+__all__ = ["IndexWriter"]
+
+# What a file that cannot be right raises when it is opened or looked into.
+_DAMAGE = (CorruptIndex, FileChanged, UnsupportedStore)
+# So many of the newest files are asked for their number of slots when an index is opened that was closed cleanly.
+_TELLING = 2
+
+
+class IndexWriter:
+    """All files of ``index/``, for the one owner of a store.
+
+    New files get ``max_hash_slot_num`` slots and places for ``max_index_num`` entries, RocketMQ's settings of these
+    names; a file that is there keeps what it was made with. One thread puts; another may flush. ``OSError`` is what the
+    operating system said; a position moves only after the work that it stands for.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        max_hash_slot_num: int = DEFAULT_SLOT_COUNT,
+        max_index_num: int = DEFAULT_ENTRY_CAPACITY,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """``InvalidValue`` for a geometry in which no key has room."""
+        if max_index_num < 2:
+            raise InvalidValue(f"max_index_num is at least 2, since entry 0 is never used, not {max_index_num}.")
+        self.path = path
+        self._slot_count = max_hash_slot_num
+        self._capacity = max_index_num
+        self._now_ms = now_ms
+        self._slots_by_size = {file_size(max_hash_slot_num, max_index_num): max_hash_slot_num}
+        self._lock = threading.Lock()
+        self._is_open = False
+        self._newest: IndexFileWriter | None = None
+        self._end_physical_offset = -1
+        self._index_msg_timestamp = 0
+        self._file_count = 0
+        # Whether ``truncate`` removed a file that could not be right, and with it entries that belong to the store.
+        self.damaged = False
+
+    @property
+    def end_physical_offset(self) -> int:
+        """Physical offset of the last message that is indexed, with all of its keys; -1 for none."""
+        return self._end_physical_offset
+
+    @property
+    def index_msg_timestamp(self) -> int:
+        """Store timestamp (ms) up to which the index is known to be on the device, for the checkpoint; 0 for none."""
+        return self._index_msg_timestamp
+
+    @property
+    def file_count(self) -> int:
+        """How many files there are whose names are on the device, for the checkpoint's mark."""
+        return self._file_count
+
+    def open(self) -> None:
+        """Make the directory if it is missing, remove what a crash left half made, and open the newest file.
+
+        A newest file without entries is removed too. ``CorruptIndex`` when a file cannot be right: ``truncate`` or
+        ``reset`` mends that, and opens too. After a crash call ``truncate`` at once.
+        """
+        with self._lock:
+            self._close_newest()
+            names = self._prepare()
+            end = -1
+            for position, name in enumerate(names):
+                # Of files that follow one another the newest tells their geometry, or the one before it while it has
+                # few entries itself.
+                header = self._look_into(name, slots=len(names) - position <= _TELLING)
+                if header is not None:
+                    end = max(end, header.end_physical_offset)
+                elif position == len(names) - 1:
+                    self._remove([names.pop()])
+            if names:
+                self._newest = IndexFileWriter.open(self._file_path(names[-1]), self._slots_by_size)
+            self._end_physical_offset = end
+            self._file_count = len(names)
+            self._is_open = True
+
+    def _prepare(self) -> list[str]:
+        """The names of the files, oldest first, in a directory that is there and in order."""
+        try:
+            disk.make_directory(self.path)
+            disk.sync_directory(os.path.dirname(os.path.abspath(self.path)))
+        except FileExistsError:
+            pass
+        names = sorted(disk.list_names(self.path))
+        self._remove([name for name in names if _is_half_made(name)])
+        return [name for name in names if is_index_file_name(name)]
+
+    def _file_path(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _look_into(self, name: str, *, slots: bool = True, spread: bool = False) -> IndexHeader | None:
+        """The header of a file; None when it has no entries. One of ``_DAMAGE``.
+
+        ``slots``: look whether its slots lead to its entries, and learn how many there are. ``spread``: to entries of
+        all parts of the file.
+        """
+        file = MappedFile.open(self._file_path(name), 0)
+        if file.size == 0:
+            file.close()  # RocketMQ makes a file first, and gives it its size then
+            return None
+        reader = IndexFile(file, self._slots_by_size)
+        try:
+            if reader.header().index_count <= 1 or (slots and reader.slot_count(spread=spread) is None):
+                return None
+            return reader.header()
+        finally:
+            reader.close()
+
+    def borders(self) -> list[tuple[int, int]]:
+        """Between each file and the next: physical offsets of the last message of the one and the first of the other.
+
+        For an index that is not open. None are told when a file cannot be right. ``OSError``.
+        """
+        with self._lock:
+            try:
+                found = [self._look_into(name, slots=False) for name in self._prepare()]
+            except _DAMAGE:
+                return []
+            headers = [header for header in found if header is not None]
+            return [(one.end_physical_offset, other.begin_physical_offset) for one, other in pairwise(headers)]
+
+    def _remove(self, names: list[str]) -> None:
+        """Remove files, the newest first: a crash in between leaves the older ones."""
+        for name in reversed(names):
+            disk.unlink(self._file_path(name))
+        if names:
+            disk.sync_directory(self.path)
+
+    def put(
+        self,
+        key_hashes: npt.NDArray[np.int32],
+        physical_offsets: npt.NDArray[np.int64],
+        store_timestamps: npt.NDArray[np.int64],
+    ) -> None:
+        """Index messages in log order: a row for each key, all rows of a message in one call.
+
+        Hashes are those of ``index_key_hash``, timestamps are milliseconds. Rows of messages up to
+        ``end_physical_offset`` are passed over, so a message may be dispatched again. After an ``OSError`` from making
+        a file (a full disk) the same call may be made again; after any other it fails until the index is opened again.
+        """
+        if not len(key_hashes) == len(physical_offsets) == len(store_timestamps):
+            raise InvalidValue("Each index entry has a key hash, a physical offset and a store timestamp.")
+        if len(physical_offsets) and (physical_offsets[0] < 0 or (physical_offsets[1:] < physical_offsets[:-1]).any()):
+            raise InvalidValue("Messages are indexed in log order: their physical offsets do not descend.")
+        with self._lock:
+            self._check_open()
+            at = int(np.searchsorted(physical_offsets, self._end_physical_offset, side="right"))
+            while at < len(key_hashes):
+                at += self._file_with_room().put(key_hashes[at:], physical_offsets[at:], store_timestamps[at:])
+                # A message whose other keys go into the next file counts once they are there.
+                whole = int(np.searchsorted(physical_offsets, physical_offsets[at])) if at < len(key_hashes) else at
+                if whole:
+                    self._end_physical_offset = max(self._end_physical_offset, int(physical_offsets[whole - 1]))
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StoreClosed(f"The index {self.path} is not open.")
+
+    def _file_with_room(self) -> IndexFileWriter:
+        full = self._newest
+        if full is not None and full.room > 0:
+            return full
+        self._flush()
+        path = self._file_path(self._new_name())
+        # An existing index goes on as it is: RocketMQ wants all files of one size.
+        slots, capacity = (self._slot_count, self._capacity) if full is None else (full.slot_count, full.capacity)
+        self._newest = IndexFileWriter.create(path, slots, capacity)
+        self._file_count += 1
+        if full is not None:
+            full.close()
+        return self._newest
+
+    def _new_name(self) -> str:
+        """The local time, or the next number behind the newest file's name: file names have to ascend."""
+        now = self._now_ms()
+        name = time.strftime("%Y%m%d%H%M%S", time.localtime(now // 1000)) + f"{now % 1000:03d}"
+        if self._newest is not None:
+            newest = int(os.path.basename(self._newest.path))
+            name = max(name, f"{newest + 1:0{INDEX_NAME_DIGITS}d}")
+        return name
+
+    def flush(self) -> None:
+        """Return when all that was put is on the device."""
+        with self._lock:
+            self._check_open()
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._newest is not None:
+            self._newest.flush()
+            self._index_msg_timestamp = self._newest.header.end_timestamp
+
+    def truncate(self, physical_offset: int) -> int:
+        """Recovery: keep what belongs to messages before a physical offset, as far as it is right, and open that.
+
+        Whoever calls knows that every message before the offset was indexed with all its keys, and that this is on the
+        device; it indexes again from there. The newest file that is kept is checked entry by entry, those before it by
+        a sample. Where one cannot be right it is removed with all behind it, and ``damaged`` says so: then all is to
+        be indexed anew. Returns the physical offset of the last message that is kept, -1 for none.
+        """
+        with self._lock:
+            self._close_newest()
+            names = self._prepare()
+            self.damaged = False
+            kept = self._count_kept(names, physical_offset)
+            self._remove(names[kept:])
+            while kept and self._newest is None:
+                kept -= 1
+                self._newest = self._truncated(names[kept], physical_offset)
+            self._end_physical_offset = -1 if self._newest is None else self._newest.header.end_physical_offset
+            self._index_msg_timestamp = 0 if self._newest is None else self._newest.header.end_timestamp
+            self._file_count = 0 if self._newest is None else kept + 1
+            self._is_open = True
+            return self._end_physical_offset
+
+    def _count_kept(self, names: list[str], physical_offset: int) -> int:
+        """How many files, from the oldest on, hold entries before the physical offset and look right."""
+        end = 0
+        for position, name in enumerate(names):
+            try:
+                header = self._look_into(name, spread=True)
+            except _DAMAGE:
+                self.damaged = True
+                return position
+            if header is None or header.begin_physical_offset < end:
+                # A crash leaves the newest file without entries, but none that another file was begun behind.
+                self.damaged = header is not None or position < len(names) - 1
+                return position
+            if header.begin_physical_offset >= physical_offset:
+                return position
+            end = header.end_physical_offset
+        return len(names)
+
+    def _truncated(self, name: str, physical_offset: int) -> IndexFileWriter | None:
+        """The file of that name with what is kept of it; None when that is nothing, and the file is removed."""
+        try:
+            file = IndexFileWriter.open(self._file_path(name), self._slots_by_size)
+        except _DAMAGE:
+            self.damaged = True
+            self._remove([name])
+            return None
+        try:
+            return file if file.truncate(physical_offset) else None
+        except CorruptIndex:
+            self.damaged = True
+            file.close()
+            self._remove([name])
+            return None
+        except OSError:
+            file.close()
+            raise
+
+    def reset(self) -> None:
+        """Remove every index file."""
+        with self._lock:
+            self._close_newest()
+            self._remove(self._prepare())
+            self._end_physical_offset = -1
+            self._index_msg_timestamp = 0
+            self._file_count = 0
+            self._is_open = True
+
+    def _close_newest(self) -> None:
+        self._is_open = False
+        file, self._newest = self._newest, None
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        """Flush and close. A second call does nothing."""
+        with self._lock:
+            try:
+                self._flush()
+            finally:
+                self._close_newest()
+
+
+def _is_half_made(name: str) -> bool:
+    stem, suffix = os.path.splitext(name)
+    return suffix == TEMPORARY_SUFFIX and is_index_file_name(stem)

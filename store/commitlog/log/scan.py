@@ -1,0 +1,145 @@
+"""Through the owner's log, block by block: what reput dispatches and what recovery checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from commitlog.columnar.scan import RecordScan, Stop, scan_records
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.files.mapped_file_writer import MappedFileWriter
+from commitlog.format.record import Corrupt, Filler, Record, Torn, Unwritten, decode_record
+from commitlog.log.record_search import first_good_record
+
+__all__ = ["BLOCK_SIZE", "LogEnd", "find_by_time", "find_record", "walk"]
+
+BLOCK_SIZE = 4 << 20
+# What a device writes wholly or not at all.
+_SECTOR = 512
+_PROPERTIES_LENGTH_SIZE = 2
+# The longest first record of a file of which the store time is read.
+_LONGEST_FIRST = 4 << 20
+
+
+class LogEnd:
+    """Where a walk ended, and what stands there: ``stop`` is None at the end of the last file."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.stop: Stop = None
+
+
+def walk(
+    files: MappedFileQueueWriter,
+    start: int,
+    limit: int,
+    end: LogEnd,
+    *,
+    check_crc: bool,
+    unsynced_from: int | None = None,
+    whole_to: int = 0,
+    block_size: int = BLOCK_SIZE,
+) -> Iterator[RecordScan]:
+    """The records of ``[start, limit)``, in blocks that lie in one file each, up to the first that is not good.
+
+    ``end`` says after each block how far the walk has come. A blank filler that reaches exactly to its file's end is
+    passed over. A machine may have stopped before records at ``unsynced_from`` and behind were on the device: one that
+    lacks a sector is not good. Those before ``whole_to`` are known to lack none.
+    """
+    at, size = start, block_size
+    end.offset, end.stop = at, None
+    while at < limit and (file := files.find(at)) is not None:
+        file_end = file.base + file.capacity
+        stop = min(at + size, file_end, limit)
+        scan = scan_records(file.span(at - file.base, stop - file.base, populate=True), at, check_crc=check_crc)
+        stopped: Stop = scan.stop
+        lacking = None if unsynced_from is None else _first_lacking(scan, at - file.base, unsynced_from, whole_to)
+        if lacking is not None:
+            cut, stopped = lacking
+            scan = scan_records(scan.data[:cut], at, check_crc=False)
+        at += scan.end
+        end.offset, end.stop = at, stopped
+        if len(scan):
+            yield scan
+        size = block_size
+        match stopped:
+            case None:
+                continue
+            case Filler(length) if at + length == file_end:
+                at = end.offset = file_end
+                end.stop = None
+            case Torn(needed, available) if stop < min(file_end, limit) and needed > available:
+                if at + needed > min(file_end, limit):
+                    return
+                size = max(needed, block_size)
+                end.stop = None
+            case _:
+                return
+
+
+def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to: int) -> tuple[int, Corrupt] | None:
+    """Where in the scan's data the first record starts that lacks a sector, and what is wrong with it.
+
+    BODYCRC covers the body alone. Where a sector of topic or properties never reached the device there are zeros, and
+    all lengths still agree. ``position`` is where in its file the data starts.
+    """
+    # The length of no properties is zeros itself: nothing tells whether they reached the device, and nothing has to.
+    unmarked = np.where(scan.properties_lengths > 0, 0, _PROPERTIES_LENGTH_SIZE)
+    starts, ends = scan.positions + position, scan.positions + scan.sizes + position - unmarked
+    places = scan.positions + scan.physical_offset
+    # Not the sector in which a record starts: TOTALSIZE is there. Nor those with nothing but body.
+    first = np.maximum(starts // _SECTOR + 1, (scan.body_starts + scan.body_lengths + position) // _SECTOR)
+    counts = np.maximum((ends - 1) // _SECTOR - first + 1, 0)
+    counts[places < max(unsynced_from, whole_to)] = 0
+    owners = np.repeat(np.arange(len(scan)), counts)
+    ranks = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    lows = (first[owners] + ranks) * _SECTOR - position
+    highs = np.minimum(lows + _SECTOR, ends[owners] - position)
+    # A property ends with a separator, or with its value's last character. Of what was synced, only the log's last
+    # record is doubted.
+    doubted = places >= unsynced_from
+    if len(scan) and isinstance(scan.stop, Unwritten):
+        doubted[-1] = True
+    doubted &= places >= whole_to
+    unended = doubted & (scan.properties_lengths > 0) & (scan.data[scan.positions + scan.sizes - 1] == 0)
+    rows = np.flatnonzero(unended).tolist()[:1]
+    suspects = np.flatnonzero((scan.data[lows] == 0) & (scan.data[highs - 1] == 0))
+    lacking = (i for i in suspects.tolist() if not scan.data[int(lows[i]) : int(highs[i])].any())
+    rows += [int(owners[i]) for i in lacking][:1]
+    if not rows:
+        return None
+    row = min(rows)
+    expected, found = "what was put, to its end", "zeros where a sector is missing"
+    return int(scan.positions[row]), Corrupt(
+        "Topic or properties", int(scan.topic_starts[row] - scan.positions[row]), expected, found
+    )
+
+
+def find_by_time(files: MappedFileQueueWriter, timestamp: int) -> MappedFileWriter | None:
+    """The newest file that begins with a message stored at or before a time (ms); None when there is none."""
+    for file in reversed(files.files):
+        stored = _first_store_timestamp(file)
+        if stored is not None and 0 < stored <= timestamp:
+            return file
+    return None
+
+
+def _first_store_timestamp(file: MappedFileWriter) -> int | None:
+    """The store time of a file's first record; None when no record starts it."""
+    size = min(file.capacity, _LONGEST_FIRST)
+    match decode_record(file.read(0, size), physical_offset=file.base, check_crc=False):
+        case Record(store_timestamp=timestamp):
+            return timestamp
+        case _:
+            return None
+
+
+def find_record(files: MappedFileQueueWriter, start: int, stop: int) -> Record | None:
+    """The first whole, good record that begins within ``[start, stop)``, wherever it begins."""
+    for file in files.files:
+        file_end = file.base + file.capacity
+        found = first_good_record(file, max(start, file.base), min(stop, file_end), file_end)
+        if found is not None:
+            return found
+    return None

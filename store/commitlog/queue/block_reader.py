@@ -1,0 +1,197 @@
+"""From queue offsets to record batches: units are cut into blocks, each block is mapped, checked and decoded.
+
+A block lies in one CommitLog file and is bounded in rows, bytes and span, so memory stays flat however long the range
+is. Where the messages of a queue lie close together their bytes are looked at in the mapping; where they lie far
+apart (thousands of queues in one log) every message is read by itself, since mapping would pull in the neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from commitlog.columnar.bodies import BodiesTooLarge, verify_crc
+from commitlog.columnar.decode import record_batch
+from commitlog.columnar.locate import QueuePlace, RecordBlock, RecordProblem, locate
+from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, OffsetOutOfRange
+from commitlog.files.mapped_file import MappedFile
+from commitlog.format.arrays import Int64Array
+from commitlog.format.consume_queue_unit import FILLER_SIZE
+from commitlog.log.commit_log import CommitLog
+from commitlog.queue.consume_queue import ConsumeQueue, Units
+
+__all__ = ["DEFAULT_ROWS", "DEFAULT_SIZE", "BlockLimits", "BlockReader"]
+
+# Units read at a time: 1.25 MiB.
+_UNITS_CHUNK = 65_536
+# A mapped span of this many bytes a message or more is not worth its page faults.
+_SPARSE_GAP = 64 << 10
+# Below this many, nearly every page will be touched: faulting them in one by one costs more than all at once.
+_DENSE_GAP = 16 << 10
+# Queues fed by multi-dispatch: their units point to records of other queues.
+_LIGHT_QUEUE_PREFIX = "%LMQ%"
+
+
+# Batches of this size passed through Spark fastest: larger ones leave the processor's caches, smaller ones are more.
+DEFAULT_ROWS = 16_384
+DEFAULT_SIZE = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockLimits:
+    """How large one block, and so one batch, may become: rows, bytes of records, and bytes from first to last."""
+
+    rows: int = DEFAULT_ROWS
+    size: int = DEFAULT_SIZE
+    span: int = 64 << 20
+
+
+class BlockReader:
+    """Decodes ranges of one queue."""
+
+    def __init__(self, commit_log: CommitLog, queue: ConsumeQueue, limits: BlockLimits, *, verify_crc: bool) -> None:
+        self._commit_log = commit_log
+        self._queue = queue
+        self._limits = limits
+        self._verify_crc = verify_crc
+        self._shared = queue.topic.startswith(_LIGHT_QUEUE_PREFIX)
+        # Bytes of records a block: fewer than the limit where bodies unpack to more than they take in the log.
+        self._size = limits.size
+
+    def batches(self, start: int, stop: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The messages at queue offsets ``[start, stop)`` as batches of the named columns."""
+        at = start
+        for chunk in self._queue.units(start, stop, chunk=_UNITS_CHUNK):
+            messages = np.flatnonzero(chunk["size"] != FILLER_SIZE)
+            units = chunk if len(messages) == len(chunk) else chunk[messages]
+            offsets = at + messages
+            at += len(chunk)
+            place = 0
+            while place < len(units):
+                file, count = self._next_block(units, offsets, place, stop)
+                block = slice(place, place + count)
+                batch, count = self._decode(file, units[block], offsets[block], columns)
+                yield batch
+                place += count
+
+    def _next_block(self, units: Units, offsets: Int64Array, place: int, stop: int) -> tuple[MappedFile, int]:
+        """The file of the message at ``place``, and how many messages from there on make one block."""
+        first = int(units["physical_offset"][place])
+        file = self._commit_log.find(first)
+        if file is None and self._commit_log.refresh():
+            file = self._commit_log.find(first)
+        if file is None:
+            self._explain_absence(first, int(offsets[place]), stop)
+        window = units[place : place + self._limits.rows]
+        starts = window["physical_offset"]
+        if len(window) > 1 and not (starts[1:] > starts[:-1]).all():
+            self._refuse_order(starts, offsets[place:])
+        within_file = np.searchsorted(starts, file.base + file.size)
+        within_span = np.searchsorted(starts, first + self._limits.span)
+        within_size = np.searchsorted(np.cumsum(window["size"], dtype=np.int64), self._size, side="right")
+        return file, max(int(min(within_file, within_span, within_size)), 1)
+
+    def _decode(
+        self,
+        file: MappedFile,
+        units: Units,
+        offsets: Int64Array,
+        columns: Sequence[str],
+    ) -> tuple[pa.RecordBatch, int]:
+        """A batch, and how many of the units it took: fewer than all where bodies unpack to more than a batch holds."""
+        physical = units["physical_offset"]
+        sizes = units["size"].astype(np.int64)
+        start = int(physical[0]) - file.base
+        end = int(physical[-1] + sizes[-1]) - file.base
+        stop = file.reach(start, end)
+        dense = stop - start < len(units) * _DENSE_GAP
+        sparse = len(units) > 1 and stop - start > len(units) * _SPARSE_GAP
+        if sparse:
+            data, positions = self._commit_log.gather(file, physical, sizes)
+        else:
+            data, positions = self._commit_log.span(file, start, stop, populate=dense), physical - file.base - start
+        place = QueuePlace(
+            topic=self._queue.topic, queue_id=self._queue.queue_id, queue_offsets=offsets, shared=self._shared
+        )
+        try:
+            block = locate(data, positions, sizes, physical, place, body_limit=self._limits.size)
+            batch = self._columns(block, columns)
+        except BodiesTooLarge as full:
+            self._size = max(int(sizes[: full.rows].sum()) * 3 // 4, 1)
+            return self._decode(file, units[: full.rows], offsets[: full.rows], columns)
+        except RecordProblem as problem:
+            self._report(problem, file, units, offsets)
+        self._size = min(self._size + self._size // 32 + 1, self._limits.size)
+        return batch, len(units)
+
+    def _columns(self, block: RecordBlock, columns: Sequence[str]) -> pa.RecordBatch:
+        if self._verify_crc:
+            verify_crc(block)
+        return record_batch(block, columns)
+
+    def _report(
+        self,
+        problem: RecordProblem,
+        file: MappedFile,
+        units: Units,
+        offsets: Int64Array,
+    ) -> NoReturn:
+        physical = int(units["physical_offset"][problem.index])
+        raise CorruptRecord(
+            f"{problem.field} of the record of topic {self._queue.topic!r}, queue {self._queue.queue_id}, "
+            f"offset {int(offsets[problem.index])}",
+            path=file.path,
+            offset=physical - file.base + problem.within,
+            expected=problem.expected,
+            found=problem.found,
+        ) from problem
+
+    def _refuse_order(self, starts: Int64Array, offsets: Int64Array) -> NoReturn:
+        index = int(np.argmax(starts[1:] <= starts[:-1])) + 1
+        before = int(starts[index - 1])
+        if self._commit_log.find(before) is None:  # it is the one before that is wrong
+            self._explain_absence(before, int(offsets[index - 1]), int(offsets[index]))
+        offset = int(offsets[index])
+        unit_path, unit_position = self._queue.place_of(offset)
+        raise CorruptConsumeQueue(
+            f"Unit of queue offset {offset} of topic {self._queue.topic!r}, queue {self._queue.queue_id}",
+            path=unit_path,
+            offset=unit_position,
+            expected=f"a physical offset behind {int(starts[index - 1])}, the unit's before it",
+            found=int(starts[index]),
+            advice="The queue can be rebuilt from the CommitLog.",
+        )
+
+    def _explain_absence(self, physical: int, offset: int, stop: int) -> NoReturn:
+        """No CommitLog file holds the message: retention, a gap, a file that was cut, or a unit that points nowhere."""
+        self._commit_log.refuse_cut(physical)
+        low, high = self._queue.bounds()
+        queue = self._queue
+        if physical < self._commit_log.min_offset or not self._commit_log.file_count:
+            raise OffsetOutOfRange(
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                start=offset,
+                stop=stop,
+                min_offset=low,
+                max_offset=high,
+                advice="Retention removed the head of the log while it was being read.",
+            )
+        missing = self._commit_log.missing_file_after(physical)
+        if missing is not None:
+            path, resumes = missing
+            beyond = queue.first_behind(resumes, offset + 1, stop)
+            raise FileMissing(path=path, topic=queue.topic, queue_id=queue.queue_id, start=offset, stop=beyond)
+        unit_path, unit_position = queue.place_of(offset)
+        raise CorruptConsumeQueue(
+            f"Unit of queue offset {offset} of topic {queue.topic!r}, queue {queue.queue_id}",
+            path=unit_path,
+            offset=unit_position,
+            expected=f"a physical offset below the log's end {self._commit_log.bounds()[1]}",
+            found=physical,
+            advice="The queue can be rebuilt from the CommitLog.",
+        )

@@ -1,0 +1,114 @@
+"""Which topics and queues a store has: the directories below ``consumequeue``, listed again only after a change."""
+
+from __future__ import annotations
+
+import os
+
+from commitlog.errors import InvalidValue, QueueNotFound, StoreAccessDenied, TopicNotFound
+from commitlog.files import disk
+from commitlog.files.numbered_files import DirectoryListing
+from commitlog.log.commit_log import CommitLog
+from commitlog.log.store_directory import check_topic_kind
+from commitlog.paths import ABORT, CONSUME_QUEUE, MAX_QUEUE_ID, validate_topic
+from commitlog.queue.consume_queue import ConsumeQueue
+
+__all__ = ["QueueCatalog"]
+
+
+class QueueCatalog:
+    """Topics, queue ids, and one ``ConsumeQueue`` for each queue that was asked for."""
+
+    def __init__(self, path: str, commit_log: CommitLog) -> None:
+        self._path = path
+        self._commit_log = commit_log
+        self._topics = DirectoryListing(os.path.join(path, CONSUME_QUEUE))
+        self._queue_ids: dict[str, _QueueIds] = {}
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        # Topics whose directory was seen to hold something.
+        self._filled: set[str] = set()
+
+    def topics(self) -> list[str]:
+        """All topics that have a directory, sorted. Other names in there are left alone."""
+        if self._topics.refresh():
+            self._queue_ids = {topic: ids for topic, ids in self._queue_ids.items() if topic in self._topics.names}
+            self._filled.intersection_update(self._topics.names)
+        return sorted(name for name in self._topics.names if _is_topic(name) and self._is_filled(name))
+
+    def _is_filled(self, topic: str) -> bool:
+        """Whether a topic's directory holds anything yet. RocketMQ makes it a moment before the first queue's."""
+        if topic not in self._filled and topic not in self._queue_ids:
+            try:
+                if not disk.list_names(os.path.join(self._topics.path, topic)):
+                    return False
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            except StoreAccessDenied:
+                pass  # who asks for its queues is told
+            self._filled.add(topic)
+        return True
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore``, ``InvalidValue``."""
+        ids = self._queue_ids.get(topic)
+        if ids is None:
+            validate_topic(topic)
+            check_topic_kind(self._path, topic)
+            ids = _QueueIds(os.path.join(self._topics.path, topic))
+        now = ids.now()
+        if not now:
+            self._queue_ids.pop(topic, None)
+            raise TopicNotFound(f"Topic {topic!r} has no consume queue in {self._path}.")
+        self._queue_ids[topic] = ids
+        return list(now)
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """One queue. ``QueueNotFound``, and what ``queue_ids`` raises."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            if queue_id not in self.queue_ids(topic):
+                raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self._path}.")
+            path = os.path.join(self._topics.path, topic, str(queue_id))
+            queue = self._queues[topic, queue_id] = ConsumeQueue(path, topic, queue_id, self._commit_log, self._aborted)
+        return queue
+
+    def _aborted(self) -> bool:
+        return disk.exists(os.path.join(self._path, ABORT))
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """``ConsumeQueue.bounds``; a queue that has been removed is not found any more."""
+        queue = self.queue(topic, queue_id)
+        bounds = queue.bounds()
+        if queue.removed:
+            del self._queues[topic, queue_id]
+            self.queue(topic, queue_id)  # says what is missing
+        return bounds
+
+
+class _QueueIds:
+    """The ids that the names in a topic's directory are, sorted."""
+
+    def __init__(self, path: str) -> None:
+        self._listing = DirectoryListing(path)
+        self._ids: list[int] = []
+
+    def now(self) -> list[int]:
+        try:
+            changed = self._listing.refresh()
+        except NotADirectoryError:
+            return []
+        if changed:
+            self._ids = sorted(int(name) for name in self._listing.names if _is_queue_id(name))
+        return self._ids
+
+
+def _is_topic(name: str) -> bool:
+    try:
+        validate_topic(name)
+    except InvalidValue:
+        return False
+    return True
+
+
+def _is_queue_id(name: str) -> bool:
+    # "007" names no queue: RocketMQ writes the number without zeros in front.
+    return name.isascii() and name.isdigit() and name == str(int(name)) and int(name) <= MAX_QUEUE_ID

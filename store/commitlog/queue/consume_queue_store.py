@@ -1,0 +1,291 @@
+"""All consume queues of a store in its owner's hands."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import errno
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+from commitlog.columnar.dispatch import QueueUnits
+from commitlog.errors import NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
+from commitlog.files import disk
+from commitlog.format.consume_queue_unit import UNIT_SIZE
+from commitlog.format.record import Corrupt
+from commitlog.paths import CONSUME_QUEUE, parse_file_name
+from commitlog.queue.catalog import QueueCatalog
+from commitlog.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
+from commitlog.queue.light_queues import append_light, rewrite_light
+
+__all__ = ["ConsumeQueueStore", "names_directory"]
+
+_LONGEST_NAME_BYTES = 255
+_MOST_SYNCS = 8
+
+
+def names_directory(topic: str) -> bool:
+    """Whether a topic's queues can have a directory of its name (invariant 10)."""
+    if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+        return False
+    return len(os.fsencode(topic)) <= _LONGEST_NAME_BYTES
+
+
+class ConsumeQueueStore:
+    """One ``ConsumeQueueWriter`` for each touched queue. Dispatch writes from one thread, another one flushes."""
+
+    def __init__(self, store_path: str, file_size: int, catalog: QueueCatalog) -> None:
+        self.path = os.path.join(store_path, CONSUME_QUEUE)
+        self._file_size = file_size
+        self._catalog = catalog
+        self._open_files = OpenFiles()
+        self._writers: dict[tuple[str, int], ConsumeQueueWriter] = {}
+        # A sync that failed once has lost what it was for: the next one would say that all is well (invariant 7).
+        self._failure: StoreIOError | None = None
+        self._sized = False
+        # Queue files that were on disk when they were counted.
+        self._counted = 0
+        self._lock = threading.Lock()
+        # Held by whoever syncs: nobody is to take for synced what another thread is still at. Taken before ``_lock``.
+        self._flushing = threading.Lock()
+
+    def known_queues(self) -> Iterator[tuple[str, int]]:
+        """Every queue that has a directory. Topics that are kept another way are left alone."""
+        for topic in self._catalog.topics():
+            try:
+                queue_ids = self._catalog.queue_ids(topic)
+            except (TopicNotFound, UnsupportedStore):
+                continue
+            for queue_id in queue_ids:
+                yield topic, queue_id
+
+    def count_files(self) -> int:
+        """Look how many queue files there are; ``file_count`` goes on from there."""
+        found = 0
+        for topic, queue_id in self.known_queues():
+            with contextlib.suppress(NotADirectoryError):
+                names = disk.list_names(os.path.join(self.path, topic, str(queue_id)))
+                found += sum(parse_file_name(name) is not None for name in names)
+        self._counted = found - self._open_files.made
+        return found
+
+    @property
+    def file_count(self) -> int:
+        """How many queue files there are whose names are on the device, without a look at the directories."""
+        return self._counted + self._open_files.made
+
+    def highest_id(self, topic: str) -> int:
+        """The highest id among a topic's queues; -1 when it has none."""
+        with self._lock:
+            try:
+                ids = self._catalog.queue_ids(topic)
+            except (TopicNotFound, UnsupportedStore):
+                ids = []
+        return max(ids, default=-1)
+
+    def writer(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
+        found = self._writers.get((topic, queue_id))
+        if found is None:
+            if not names_directory(topic) or queue_id < 0:
+                # The log of a store that somebody else wrote may name anything (invariant 10).
+                raise NotAStore(
+                    f"A message in the log names topic {topic!r}, queue {queue_id}, which cannot be a directory of "
+                    f"{self.path}.",
+                    path=self.path,
+                )
+            if not self._sized:
+                self._take_size()
+            path = os.path.join(self.path, topic, str(queue_id))
+            found = ConsumeQueueWriter(path, topic, queue_id, self._file_size, self._open_files)
+            self._writers[topic, queue_id] = found
+        return found
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The offset of the queue's next message; 0 for a queue that is not there yet."""
+        with self._lock:
+            return self._positioned(topic, queue_id).next_offset or 0
+
+    def _positioned(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
+        writer = self.writer(topic, queue_id)
+        if writer.next_offset is None:
+            writer.next_offset = 0 if writer.is_empty else self._catalog.bounds(topic, queue_id)[1]
+        return writer
+
+    def _take_size(self) -> None:
+        """New queues get files of the size that those of the others have: RocketMQ wants them all of one size."""
+        self._sized = True
+        for topic, queue_id in self.known_queues():
+            directory = os.path.join(self.path, topic, str(queue_id))
+            for name in disk.list_names(directory):
+                size = disk.file_size(os.path.join(directory, name)) if parse_file_name(name) is not None else 0
+                if size and size % UNIT_SIZE == 0:
+                    self._file_size = size
+                    return
+
+    def append(self, groups: Iterable[QueueUnits]) -> None:
+        """Dispatch: add the units of each queue. ``CorruptConsumeQueue``, ``StoreIOError``."""
+        with self._lock:
+            for group in groups:
+                if group.light:
+                    append_light(self.writer(group.topic, group.queue_id), group.queue_offsets, group.units)
+                    continue
+                writer = self._positioned(group.topic, group.queue_id)
+                writer.has_own = True
+                writer.append(group.queue_offsets, group.units)
+
+    def first_misfit(self, groups: Iterable[QueueUnits]) -> tuple[int, Corrupt] | None:
+        """The place of the first record that does not follow the one before it in its own queue, and how."""
+        own = [group for group in groups if not group.light]
+        misfits = [self.writer(group.topic, group.queue_id).misfit(group.queue_offsets, group.units) for group in own]
+        found = [misfit for misfit in misfits if misfit is not None]
+        return min(found, key=lambda misfit: misfit[0], default=None)
+
+    def rewrite(self, group: QueueUnits, *, from_start: bool, write_back: bool) -> bool:
+        """Recovery: ``ConsumeQueueWriter.rewrite`` of the group's queue. Nobody else writes meanwhile."""
+        writer = self.writer(group.topic, group.queue_id)
+        if group.light:
+            return rewrite_light(writer, group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
+        writer.has_own = True
+        return writer.rewrite(group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
+
+    def holds(self, group: QueueUnits) -> bool:
+        """Whether the last of a group's units, and so all of them, is in its queue already."""
+        unit = self.writer(group.topic, group.queue_id).unit(int(group.queue_offsets[-1]))
+        return unit is not None and unit[0] == int(group.units["physical_offset"][-1])
+
+    def forget(self) -> None:
+        """Look at every queue anew. ``StoreIOError``."""
+        self.flush_all()
+        with self._lock:
+            self._writers = {}
+
+    def flush(self, least_pages: int = 0) -> None:
+        """Sync every queue that has at least that many dirty pages. ``StoreIOError``."""
+        self._flush(max(least_pages, 1))
+
+    def flush_all(self) -> None:
+        """Sync every queue that was written, zeroed ends included. ``StoreIOError``."""
+        self._flush(0)
+
+    def _flush(self, least_pages: int) -> None:
+        """Sync what is dirty in queues with that many dirty pages, while puts and dispatch go on."""
+        with self._flushing:
+            with self._lock:
+                self._refuse_failed()
+                dirty = [writer for writer in self._writers.values() if writer.dirty_pages >= least_pages]
+                paths = sorted(path for writer in dirty for path in writer.begin_sync())
+            _sync_files(paths, self._sync_failed)
+            with self._lock:
+                self._refuse_failed()
+                for writer in dirty:
+                    writer.end_sync()
+
+    def _refuse_failed(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _sync_failed(self, error: StoreIOError) -> None:
+        """Called by the thread whose sync it was: an interrupt of the one that waits for it does not hide it."""
+        with self._lock:
+            self._failure = self._failure or error
+
+    def sync_directories(self) -> None:
+        """Bring the names of topics, queues and files to the device: who made them may have been killed before that.
+
+        ``StoreIOError``.
+        """
+        with self._lock:
+            topics = {topic for topic, _ in self._writers}
+            queues = [writer.path for writer in self._writers.values() if not writer.is_empty]
+            for path in [*queues, *(os.path.join(self.path, topic) for topic in sorted(topics)), self.path]:
+                try:
+                    if disk.is_directory(path):
+                        disk.sync_directory(path)
+                except OSError as error:
+                    raise StoreIOError("sync", path=path, cause=error) from error
+
+    def reset(self) -> None:
+        """Delete every queue file: they are to be built anew."""
+        with self._lock:
+            for topic, queue_id in list(self.known_queues()):
+                self.writer(topic, queue_id).delete()
+            self._writers = {}
+
+    def close(self) -> None:
+        with self._lock:
+            self._open_files.close()
+            self._writers = {}
+
+
+def _sync_files(paths: list[str], failed: Callable[[StoreIOError], None]) -> None:
+    """Sync files side by side: a file system that journals brings many of them to the device in one go.
+
+    ``failed`` is told of each that failed, by the thread that synced it. docs/decisions/0011 says why it is no
+    executor's, and not this one.
+    """
+    left: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for path in paths:
+        left.put(path)
+    running: list[_thread.LockType] = []
+    for _ in paths[:_MOST_SYNCS]:
+        lock = _thread.allocate_lock()
+        lock.acquire()
+        if not _begin(_sync_each, left, failed, lock):
+            break
+        running.append(lock)
+    if not running:
+        _sync_each(left, failed, None)
+    process = os.getpid()
+    for lock in running:
+        # A forked child has no such threads.
+        if os.getpid() == process:
+            lock.acquire()
+
+
+def _begin(work: Callable[..., None], *arguments: object) -> bool:
+    """Let a thread do that. False while the interpreter is being shut down, when none begins any more."""
+    if sys.is_finalizing():
+        return False
+    try:
+        _thread.start_new_thread(work, arguments)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _sync_each(
+    left: queue.SimpleQueue[str], failed: Callable[[StoreIOError], None], running: _thread.LockType | None
+) -> None:
+    """Sync files until there are no more of them, and let go of the lock then."""
+    try:
+        while True:
+            path = left.get_nowait()
+            try:
+                _sync_file(path)
+            except StoreIOError as error:
+                failed(error)
+            except BaseException as error:
+                failed(StoreIOError("sync", path=path, cause=OSError(errno.EIO, f"interrupted by {error!r}")))
+                raise
+    except queue.Empty:
+        pass
+    finally:
+        if running is not None:
+            running.release()
+
+
+def _sync_file(path: str) -> None:
+    """Sync a file through a descriptor of its own: those of dispatch come and go meanwhile. ``StoreIOError``."""
+    try:
+        descriptor = disk.open_for_writing(path)
+        try:
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+    except FileNotFoundError:
+        pass  # deleted meanwhile: nothing of it is to be kept
+    except OSError as error:
+        raise StoreIOError("sync", path=path, cause=error) from error

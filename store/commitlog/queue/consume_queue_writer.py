@@ -1,0 +1,368 @@
+"""Consume queues in their owner's hands: units appended by dispatch, rewritten by recovery.
+
+A unit is written once. Dispatching the same messages again is harmless: units that are there already are passed over. A
+queue whose first message has a higher offset (its head expired before the queue was rebuilt) begins with fillers, as
+RocketMQ pads it.
+
+Source: RocketMQ ``store/ConsumeQueue.java`` (``putMessagePositionInfo``, ``fillPreBlank``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog.errors import CorruptConsumeQueue, NotAStore, StoreIOError
+from commitlog.files import disk
+from commitlog.files.limits import most_open_files
+from commitlog.files.mapped_file_writer import make_file
+from commitlog.files.numbered_files import NumberedFiles
+from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, UNIT_FILE_DTYPE, UNIT_SIZE, decode_units
+from commitlog.format.record import Corrupt, field_offset
+from commitlog.paths import file_name_for_offset
+
+__all__ = ["ConsumeQueueWriter", "OpenFiles"]
+
+Units = npt.NDArray[Any]
+
+_PAGE = 4096
+# How many files are kept open at most; and at least, and which part of those that the process may open.
+_MAX_OPEN = 256
+_MIN_OPEN = 8
+_OPEN_SHARE = 4
+
+
+class OpenFiles:
+    """Descriptors of queue files, those used last: a store may have more queues than a process may open files."""
+
+    def __init__(self) -> None:
+        # How many queue files were made, less those that were deleted.
+        self.made = 0
+        self._limit = max(min(most_open_files() // _OPEN_SHARE, _MAX_OPEN), _MIN_OPEN)
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    def get(self, path: str) -> int:
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            descriptor = self._open[path] = disk.open_for_writing(path)
+            if len(self._open) > self._limit:
+                disk.close(self._open.popitem(last=False)[1])
+        else:
+            self._open.move_to_end(path)
+        return descriptor
+
+    def forget(self, path: str) -> None:
+        """Close a file that is to be deleted."""
+        descriptor = self._open.pop(path, None)
+        if descriptor is not None:
+            disk.close(descriptor)
+
+    def close(self) -> None:
+        while self._open:
+            disk.close(self._open.popitem()[1])
+
+
+class ConsumeQueueWriter:
+    """One queue. ``next_offset`` is the offset of the next unit; None as long as nobody has looked."""
+
+    def __init__(self, path: str, topic: str, queue_id: int, file_size: int, open_files: OpenFiles) -> None:
+        self.path = path
+        self.topic = topic
+        self.queue_id = queue_id
+        self.next_offset: int | None = None
+        _refuse_links(path)
+        self._files = NumberedFiles(path)
+        self._files.refresh()
+        self._file_size = self._size_of_files() or file_size
+        self._open_files = open_files
+        # Files written since the last flush, and how many bytes.
+        self.dirty: set[str] = set()
+        self._syncing: set[str] = set()
+        self._dirty_bytes = 0
+        # Set while the first file gets its fillers, which may take several attempts.
+        self.pads = False
+        # Whether messages of its own were written, and not only light units.
+        self.has_own = False
+
+    def _size_of_files(self) -> int:
+        """The size that the queue's files have, as far as they tell: one that was cut short does not."""
+        bases = self._files.bases
+        size = disk.file_size(self._files.path_of(bases[0])) if bases else 0
+        following = bases[1] - bases[0] if len(bases) > 1 else size
+        return size if size % UNIT_SIZE == 0 and size <= following else 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the queue has no file yet."""
+        return not self._files.bases
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset that a file has a place for; 0 without files."""
+        return self._files.bases[0] // UNIT_SIZE if self._files.bases else 0
+
+    def append(self, offsets: npt.NDArray[np.int64], units: Units) -> None:
+        """Add units (``UNIT_FILE_DTYPE``) at ascending, contiguous offsets. Those below ``next_offset`` are there.
+
+        ``CorruptConsumeQueue`` for a gap (invariant 6), ``StoreIOError``.
+        """
+        start = self.next_offset or 0
+        offsets, units = _first_of_each(offsets, units, start)
+        if not len(offsets):
+            return
+        first = int(offsets[0])
+        self._refuse_gap(offsets, start)
+        if first > start:
+            self.pads = True
+            self._pad(first)
+            # At once: should there be no space for the units, the next attempt finds no gap here.
+            self.next_offset, self.pads = first, False
+        self._write(first, units)
+        self.next_offset = first + len(units)
+
+    def misfit(self, offsets: npt.NDArray[np.int64], units: Units) -> tuple[int, Corrupt] | None:
+        """Of units to be rewritten, where the record of the first lies that leaves a gap before it, and how."""
+        offsets, units = _first_of_each(offsets, units, self.next_offset or 0)
+        if not len(offsets):
+            return None
+        before = int(offsets[0]) - 1 if self.next_offset is None else self.next_offset - 1
+        gaps = np.flatnonzero(np.diff(offsets, prepend=np.int64(before)) != 1)
+        if not len(gaps):
+            return None
+        row = int(gaps[0])
+        expected = int(offsets[row - 1]) + 1 if row else before + 1
+        what = Corrupt("QUEUEOFFSET", field_offset("queue_offset"), str(expected), str(offsets[row]))
+        return int(units["physical_offset"][row]), what
+
+    def _refuse_gap(self, offsets: npt.NDArray[np.int64], start: int) -> None:
+        first, last = int(offsets[0]), int(offsets[-1])
+        if first > start and not (self.is_empty or self.pads):
+            self._refuse(start, first)
+        if last - first + 1 != len(offsets):
+            index = int(np.argmax(np.diff(offsets) != 1))
+            self._refuse(int(offsets[index]) + 1, int(offsets[index + 1]))
+
+    def _refuse(self, expected: int, found: int) -> None:
+        raise CorruptConsumeQueue(
+            f"Next message of topic {self.topic!r}, queue {self.queue_id}",
+            path=self.path,
+            offset=expected * UNIT_SIZE,
+            expected=f"queue offset {expected}",
+            found=found,
+            advice="The CommitLog holds messages of this queue that do not follow one another.",
+        )
+
+    def _pad(self, first: int) -> None:
+        """Fill the file of the first unit up to it: what lies before it has expired."""
+        begin = first - first % (self._file_size // UNIT_SIZE)
+        fillers = np.zeros(first - begin, UNIT_FILE_DTYPE)
+        fillers["size"] = FILLER_SIZE
+        self._write(begin, fillers)
+
+    def _pad_missing(self, first: int, *, write_back: bool) -> None:
+        """``_pad`` unless units stand there already: fillers, or those of messages that have expired."""
+        begin = first - first % (self._file_size // UNIT_SIZE)
+        there = self.read(begin, first)
+        if len(there) < first - begin or not there["size"].all():
+            self._pad(first)
+        elif write_back:
+            self._write(begin, there.astype(UNIT_FILE_DTYPE))
+
+    def _note_dirty(self, first: int, stop: int) -> None:
+        """Let files be synced also where nothing is to be written: who wrote them may have been killed before."""
+        begin = first * UNIT_SIZE
+        for base in range(begin - begin % self._file_size, stop * UNIT_SIZE, self._file_size):
+            if base in self._files.bases:
+                self.dirty.add(self._files.path_of(base))
+
+    def rewrite(
+        self, offsets: npt.NDArray[np.int64], units: Units, *, from_start: bool, write_back: bool = False
+    ) -> bool:
+        """Recovery's ``append``: put units where they belong, whatever stands there. What is there already stays.
+
+        ``write_back`` writes that too: after a sync that failed, what the kernel shows need not be on the device, and
+        the next sync brings there only what was written again.
+
+        False when the queue's units before the first of these are missing although the log may hold their messages:
+        everything has to be read again, ``from_start``.
+        """
+        offsets, units = _first_of_each(offsets, units, self.next_offset or 0)
+        if not len(offsets):
+            return True
+        first = int(offsets[0])
+        if self.next_offset is None:
+            if not from_start and first and self.unit(first - 1) is None:
+                return False
+            if from_start and first:
+                self._pad_missing(first, write_back=write_back)
+            self.next_offset = first
+        if first > self.next_offset:
+            self._refuse(self.next_offset, first)
+        self._refuse_gap(offsets, first)
+        present = self.read(first, first + len(units))
+        self._note_dirty(first, first + len(units))
+        wanted = units.astype(UNIT_DTYPE)
+        if write_back:
+            self._write(first, units)
+        elif len(present) < len(wanted) or not (present == wanted).all():
+            same = int(np.argmin(np.append(present == wanted[: len(present)], False)))
+            self._write(first + same, units[same:])
+        self.next_offset = first + len(units)
+        return True
+
+    def _write(self, first: int, units: Units) -> None:
+        data = memoryview(units.tobytes())
+        at = first * UNIT_SIZE
+        while data:
+            base = at - at % self._file_size
+            piece = data[: base + self._file_size - at]
+            path = self._file_at(base)
+            try:
+                disk.write_at(self._open_files.get(path), piece, at - base)
+            except OSError as error:
+                raise StoreIOError("write", path=path, cause=error) from error
+            self.dirty.add(path)
+            self._dirty_bytes += len(piece)
+            at += len(piece)
+            data = data[len(piece) :]
+
+    def _file_at(self, base: int) -> str:
+        path = os.path.join(self.path, file_name_for_offset(base))
+        if base not in self._files.bases:
+            if not disk.exists(path):
+                try:
+                    _make_directories(self.path)
+                except OSError as error:
+                    raise StoreIOError("make the directory", path=self.path, cause=error) from error
+                make_file(path, self._file_size, sparse=True)
+                self._open_files.made += 1
+            self._files.bases = sorted({*self._files.bases, base})
+        return path
+
+    def read(self, first: int, stop: int) -> Units:
+        """The units ``[first, stop)`` as far as files hold them without a gap (``UNIT_DTYPE``)."""
+        parts = []
+        at, end = first * UNIT_SIZE, stop * UNIT_SIZE
+        while at < end:
+            base = at - at % self._file_size
+            if base not in self._files.bases:
+                break
+            length = min(end, base + self._file_size) - at
+            data = disk.read_at(self._open_files.get(self._files.path_of(base)), length, at - base)
+            parts.append(data[: len(data) - len(data) % UNIT_SIZE])
+            at += length
+            if len(data) < length:
+                break
+        return decode_units(b"".join(parts))
+
+    def unit(self, offset: int) -> tuple[int, int] | None:
+        """Physical offset and size of one unit; None where nothing was written."""
+        found = self.read(offset, offset + 1)
+        return (int(found["physical_offset"][0]), int(found["size"][0])) if len(found) and found["size"][0] else None
+
+    def end_before(self, physical_offset: int) -> int:
+        """The offset behind the last unit whose message lies before ``physical_offset``, by bisection."""
+        low = self.first_offset
+        high = (self._files.bases[-1] + self._file_size) // UNIT_SIZE if self._files.bases else 0
+        while low < high:
+            middle = (low + high) // 2
+            found = self.unit(middle)
+            if found is not None and (found[1] == FILLER_SIZE or found[0] < physical_offset):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def cut(self, end: int) -> None:
+        """Zero what stands at ``end`` and behind; files that begin behind it are deleted. ``StoreIOError``."""
+        self.next_offset = end
+        for base in reversed(list(self._files.bases)):
+            path = self._files.path_of(base)
+            try:
+                if base > end * UNIT_SIZE:
+                    self._remove(base, path)
+                elif base + self._file_size > end * UNIT_SIZE:
+                    self._zero(path, max(end * UNIT_SIZE - base, 0))
+            except OSError as error:
+                raise StoreIOError("cut off the end of", path=path, cause=error) from error
+
+    def _remove(self, base: int, path: str) -> None:
+        """Delete a file for good: after the next clean close nobody would notice that it came back."""
+        self._open_files.forget(path)
+        disk.unlink(path)
+        self._open_files.made -= 1
+        disk.sync_directory(self.path)
+        self._files.bases.remove(base)
+        self.dirty.discard(path)
+
+    def _zero(self, path: str, position: int) -> None:
+        descriptor = self._open_files.get(path)
+        size = disk.size_of(descriptor)
+        if size < self._file_size:
+            disk.truncate(descriptor, self._file_size)
+            self.dirty.add(path)
+        for start, stop in disk.data_extents(descriptor, position, size):
+            data = disk.read_at(descriptor, stop - start, start)
+            if any(data):
+                disk.write_at(descriptor, bytes(len(data)), start)
+                self.dirty.add(path)
+
+    def begin_sync(self) -> set[str]:
+        """The files that are to be synced, by the caller, who says ``end_sync`` when all of them are.
+
+        Those of a sync that was not brought to its end are among them again.
+        """
+        self._syncing |= self.dirty
+        self.dirty = set()
+        self._dirty_bytes = 0
+        return set(self._syncing)
+
+    def end_sync(self) -> None:
+        self._syncing = set()
+
+    @property
+    def dirty_pages(self) -> int:
+        return max(-(-self._dirty_bytes // _PAGE), len(self._syncing))
+
+    def delete(self) -> None:
+        """Delete every file of the queue. ``StoreIOError``."""
+        self.cut(0)
+        for base in list(self._files.bases):
+            path = self._files.path_of(base)
+            try:
+                self._remove(base, path)
+            except OSError as error:
+                raise StoreIOError("delete", path=path, cause=error) from error
+        self.dirty.clear()
+        self._dirty_bytes = 0
+
+
+def _refuse_links(path: str) -> None:
+    """``NotAStore`` when a queue's directory, or one above it in the store, is a link (invariant 10)."""
+    topic = os.path.dirname(path)
+    for directory in (os.path.dirname(topic), topic, path):
+        if disk.is_symlink(directory):
+            raise NotAStore(f"{directory} is a symbolic link; a store is written only where it lies.", path=directory)
+
+
+def _make_directories(path: str) -> None:
+    """Make ``<store>/consumequeue/<topic>/<queue id>``, its parents first."""
+    _refuse_links(path)
+    topic = os.path.dirname(path)
+    for directory in (os.path.dirname(topic), topic, path):
+        if not disk.is_directory(directory):
+            disk.make_directory(directory)
+            disk.sync_directory(os.path.dirname(directory))
+
+
+def _first_of_each(offsets: npt.NDArray[np.int64], units: Units, start: int) -> tuple[npt.NDArray[np.int64], Units]:
+    """Units from offset ``start`` on. Where several messages have one queue offset, the first of them counts."""
+    if not len(offsets) or (int(offsets[0]) >= start and int(offsets[-1] - offsets[0]) + 1 == len(offsets)):
+        return offsets, units
+    highest = np.maximum.accumulate(np.append(start - 1, offsets))
+    fresh = offsets > highest[:-1]
+    return offsets[fresh], units[fresh]

@@ -1,0 +1,130 @@
+"""Light queues: where the units go that RocketMQ's multi-dispatch gives a message beside its own.
+
+Nothing keeps their offsets contiguous: RocketMQ counts them when it appends (``enableLmq``) and makes units when it
+dispatches (``enableMultiDispatch``), and starts its count anew from the units. A gap or a second use of an offset is
+no fault of the message. What RocketMQ does with each, and so does this store:
+
+==============================  ========================================================================================
+the message's offset            the unit
+==============================  ========================================================================================
+any, in a queue without units   goes there; fillers before it
+behind the queue's end          is passed over; 0 is appended all the same
+the queue's end, or ahead       is appended at the end, whatever the message says
+more than any queue can have    is passed over
+==============================  ========================================================================================
+
+A message whose unit is there already gets no other one. Fillers in a gap would cost messages: RocketMQ's reader takes
+one for a message that was deleted, and passes over what else it wanted from the same CommitLog file.
+
+So a unit's place follows from those before it, and a queue that is there is the only record of them once the log's head
+has expired. A queue that gets messages of its own too gets no light units: the two kinds are counted apart.
+
+Source: RocketMQ ``store/ConsumeQueue.java`` (``multiDispatchLmqQueue``, ``putMessagePositionInfo``),
+``store/LmqDispatch.java``, ``store/DefaultMessageStore.java`` (``getMessage``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog.format.arrays import Int64Array
+from commitlog.format.consume_queue_unit import FILLER_SIZE
+from commitlog.queue.consume_queue_writer import ConsumeQueueWriter
+
+__all__ = ["append_light", "first_light_offset", "places_of", "rewrite_light", "taken_rows"]
+
+Units = npt.NDArray[Any]
+
+_BEHIND_ALL = 2**63 - 1
+# A queue may begin there and still have room. RocketMQ's own byte positions run over not far behind.
+_HIGHEST_OFFSET = 1 << 58
+
+
+def places_of(units: Units) -> Int64Array:
+    """The physical offsets of units, -1 where no message's unit stands."""
+    sizes = units["size"]
+    return np.where((sizes > 0) & (sizes != FILLER_SIZE), units["physical_offset"].astype(np.int64), np.int64(-1))
+
+
+def taken_rows(offsets: Int64Array, units: Units, end: int, last_place: int, there: Int64Array) -> list[int]:
+    """Which of light units a queue takes that ends at ``end``, one behind the other from there on.
+
+    ``last_place`` is the physical offset of the queue's last unit, -1 for none. ``there`` are the places of what stands
+    from ``end`` on, as far as anything does.
+    """
+    rows: list[int] = []
+    at, behind = end, there.tolist()
+    for row, (offset, place) in enumerate(zip(offsets.tolist(), units["physical_offset"].tolist(), strict=True)):
+        stands = at - end < len(behind) and behind[at - end] == place
+        if place > last_place and (stands or offset == 0 or at <= offset <= _HIGHEST_OFFSET):
+            rows.append(row)
+            at, last_place = at + 1, place
+    return rows
+
+
+def first_light_offset(offsets: Int64Array) -> int | None:
+    """Where a queue without units begins; None when no file can have that place."""
+    possible = offsets[offsets <= _HIGHEST_OFFSET]
+    return int(possible[0]) if len(possible) else None
+
+
+def append_light(writer: ConsumeQueueWriter, offsets: Int64Array, units: Units) -> None:
+    """Dispatch: add light units. ``StoreIOError``."""
+    if writer.has_own:
+        return
+    end = writer.next_offset
+    if end is None:
+        end = writer.end_before(_BEHIND_ALL)
+    if end <= writer.first_offset or writer.pads:
+        begin = first_light_offset(offsets)
+        if begin is None:
+            return
+        if begin != end:
+            writer.delete()
+            writer.next_offset = None
+        end, writer.pads = begin, False
+    if not writer.is_empty:
+        writer.next_offset = end
+    rows = taken_rows(offsets, units, end, _last_place(writer.unit, end), np.zeros(0, np.int64))
+    writer.append(np.arange(end, end + len(rows)), units[rows])
+
+
+def rewrite_light(
+    writer: ConsumeQueueWriter, offsets: Int64Array, units: Units, *, from_start: bool, write_back: bool
+) -> bool:
+    """Recovery: ``ConsumeQueueWriter.rewrite`` for light units. What the queue holds says where they belong.
+
+    False too when the first of them leaves a gap and is not there: units may be missing before it, or none may be.
+    """
+    if writer.has_own:
+        return True
+    end = writer.next_offset
+    begin = first_light_offset(offsets)
+    if end is None:
+        first = int(units["physical_offset"][0])
+        end = writer.end_before(first)
+        stands = first in places_of(writer.read(end, end + 1))
+        if not (stands or from_start) and begin is not None and begin > end:
+            return False
+    else:
+        stands = False
+    if end <= writer.first_offset and not stands and begin != end:
+        if begin is None:
+            return True
+        writer.delete()
+        writer.next_offset = None
+        end = begin
+    there = places_of(writer.read(end, end + len(units)))
+    rows = taken_rows(offsets, units, end, _last_place(writer.unit, end), there)
+    places = np.arange(end, end + len(rows))
+    return writer.rewrite(places, units[rows], from_start=from_start, write_back=write_back)
+
+
+def _last_place(unit: Callable[[int], tuple[int, int] | None], end: int) -> int:
+    """The physical offset of the last unit before ``end``; -1 when there is none."""
+    last = unit(end - 1) if end else None
+    return -1 if last is None or last[1] == FILLER_SIZE else last[0]

@@ -1,0 +1,68 @@
+"""How many queues each topic has, for those who stage messages: a look from outside, without owning the store.
+
+All tasks that stage for one batch choose queues by one such look, so that a sharding key goes to one queue in all of
+them.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+from commitlog.errors import StoreIOError
+from commitlog.files import disk
+from commitlog.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, TOPICS_CONFIG, parse_file_name
+from commitlog.queue.topic_config import LARGEST_CONFIG, parse_topic_config, spread_over
+
+__all__ = ["file_size_of", "queue_counts"]
+
+
+def queue_counts(path: str, topic: str | None, default: int) -> dict[str, int]:
+    """The number of queues of ``topic``, or of all topics; those that are not there yet are left out.
+
+    A topic that ``topics.json`` does not list has as many queues as are there, and at least ``default``.
+    ``CorruptConfig``, ``StoreIOError``.
+    """
+    listed = _listed(path)
+    directory = os.path.join(path, CONSUME_QUEUE)
+    present = _names(directory) if topic is None else [topic]
+    wanted = {*listed, *present} if topic is None else {topic}
+    counts = {name: listed[name] for name in wanted if listed.get(name, 0) > 0}
+    for name in wanted - counts.keys():
+        highest = max(
+            (int(text) for text in _names(os.path.join(directory, name)) if text.isascii() and text.isdigit()),
+            default=-1,
+        )
+        if highest >= 0:
+            counts[name] = spread_over(highest + 1, default)
+    return counts
+
+
+def file_size_of(store_path: str) -> int:
+    """The bytes of a CommitLog file of the store; 0 while it has none."""
+    directory = os.path.join(store_path, COMMIT_LOG)
+    names = sorted(name for name in _names(directory) if parse_file_name(name) is not None)
+    return disk.file_size(os.path.join(directory, names[0])) if names else 0
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return list(disk.list_names(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _listed(path: str) -> dict[str, int]:
+    file = os.path.join(path, CONFIG, TOPICS_CONFIG)
+    try:
+        return _parsed(file, disk.file_signature(file))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise StoreIOError("read", path=file, cause=error) from error
+
+
+@lru_cache(maxsize=8)
+def _parsed(file: str, signature: tuple[int, ...]) -> dict[str, int]:  # noqa: ARG001  # a changed file is another one
+    """Batches are planned one after the other, so the list is parsed when it changed and not each time."""
+    return parse_topic_config(disk.read_file(file, LARGEST_CONFIG), file)

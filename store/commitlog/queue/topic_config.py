@@ -1,0 +1,306 @@
+"""How many queues a topic has: what the broker's list of topics says, else what is seen once and kept.
+
+``<store>/config/topics.json`` is RocketMQ's; this package adds topics to it, and of one that is there it only raises
+readQueueNums, when a message names a queue beyond, which consumers would never look at::
+
+    {"dataVersion": {...}, "topicConfigTable": {"orders": {"topicName": "orders", "writeQueueNums": 4, ...}, ...}}
+
+The number decides which queue a sharding key goes to, so it must not move with the queues that happen to be there.
+
+The list is written whole under another name, synced, and then given its own: whenever the machine stops, it is the old
+one or the new one. The old one is kept beside it as ``topics.json.bak``, as a broker does.
+
+Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.java``, ``common/ConfigManager.java``,
+``remoting/protocol/DataVersion.java``.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from commitlog.batch_id import TopicUse
+from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, PutRefused, StoreAccessDenied, StoreIOError
+from commitlog.files import disk
+from commitlog.files.whole_file import replace_file
+from commitlog.message import PutMessageStatus
+from commitlog.paths import BACKUP_SUFFIX, CONFIG, MOST_QUEUES, TOPICS_CONFIG, validate_new_topic
+
+__all__ = ["LARGEST_CONFIG", "TopicConfig", "parse_topic_config", "spread_over"]
+
+# Bytes of a list that is still read; far beyond what a broker ever writes.
+LARGEST_CONFIG = 256 << 20
+_MAX_INT = 2**31 - 1
+# What RocketMQ gives a topic that does not say, to write to and to read.
+_DEFAULT_QUEUE_NUMS = 16
+_READ_AND_WRITE = 6
+_MAX_LONG = 2**63 - 1
+# A text, or an integer that is the name of a member: fastjson leaves the quotes off.
+_TEXT_OR_INTEGER_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(?=\s*:)', re.DOTALL)
+
+
+def spread_over(present: int, default: int) -> int:
+    """Over how many queues messages of a topic are spread that nobody lists, with so many queues there.
+
+    All of them, and at least the default. Where one message names a queue beyond what a topic can have, that says
+    nothing of how many there are: it is the default.
+    """
+    return default if present > MOST_QUEUES else max(default, present)
+
+
+class TopicConfig:
+    """The number of queues of every topic of one store, as its owner needs it. Any number of threads may ask.
+
+    ``highest_id`` tells the highest queue id that a topic has on disk, -1 for none.
+    """
+
+    def __init__(self, store_path: str, default_queue_nums: int, highest_id: Callable[[str], int]) -> None:
+        self.path = os.path.join(store_path, CONFIG, TOPICS_CONFIG)
+        self._default = default_queue_nums
+        self._highest_id = highest_id
+        self._lock = threading.Lock()
+        self._signature: tuple[int, ...] | None = None
+        self._listed: dict[str, int] = {}
+        self._kept: dict[str, int] = {}
+
+    def queue_count(self, topic: str) -> int:
+        """Over how many queues messages of the topic are spread. ``CorruptConfig``, ``StoreIOError``.
+
+        A topic that is not listed, or listed with no queue to write to, has as many as were there when it was asked
+        for first: see ``spread_over``.
+        """
+        with self._lock:
+            self._refresh()
+            listed = self._listed.get(topic, 0)
+            if listed:
+                return listed
+            if topic not in self._kept:
+                self._kept[topic] = spread_over(self._highest_id(topic) + 1, self._default)
+            return self._kept[topic]
+
+    def create_topic(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0) -> None:
+        """Add the topic to the list with so many queues, to read and to write; one that is listed keeps its number.
+
+        ``read_queue_nums``, when it is more, is for queues that messages name themselves: nothing is spread over them.
+        It is all that is raised of a topic that is listed.
+        ``InvalidValue`` for a topic that RocketMQ would not create and for a number that is not 1 to 65,536;
+        ``CorruptConfig``, ``NotAStore`` for a symbolic link where the list should be (invariant 10),
+        ``StoreAccessDenied``; ``StoreIOError``, and then the list is as it was, or whole with the topic in it.
+        """
+        _check_new_topic(topic, queue_nums)
+        with self._lock:
+            self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], queue_nums)
+
+    def admit(self, uses: Iterable[TopicUse], queue_nums: int) -> None:
+        """Make the list say what a batch takes it to say, before the batch is written.
+
+        New topics are listed with ``queue_nums`` queues, as by ``create_topic``, which has the other errors.
+        ``PutRefused`` when a topic has fewer queues to write to than the messages were spread over, since those of a
+        sharding key would then lie in two queues; nothing is changed then.
+        """
+        uses = list(uses)
+        for use in uses:
+            if use.is_new:
+                _check_new_topic(use.topic, queue_nums)
+        with self._lock:
+            self._enter(uses, queue_nums)
+
+    def _enter(self, uses: Iterable[TopicUse], queue_nums: int) -> None:
+        """All of it in one writing of the list, and none when it says so already."""
+        try:
+            old = self._read()
+        except FileNotFoundError:
+            old = None
+        root = {} if old is None else _parse(old, self.path)
+        listed = _queue_nums(root, self.path)
+        table = root.get("topicConfigTable", {})
+        changed = {}
+        for use in uses:
+            # An id that no topic can have says nothing of where consumers are to look.
+            readable = use.named_queues if use.named_queues <= MOST_QUEUES else 0
+            if use.topic in listed:
+                _refuse_fewer_queues(use, listed[use.topic], self.path)
+                if readable > _read_queue_nums(use.topic, table[use.topic], self.path):
+                    changed[use.topic] = {**table[use.topic], "readQueueNums": readable}
+            elif use.is_new:
+                changed[use.topic] = _new_entry(use.topic, queue_nums, max(queue_nums, readable))
+        if not changed:
+            return
+        _refuse_links(self.path)
+        version = _next_version(root.get("dataVersion", {}), self.path)
+        data = _encode({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}}, self.path)
+        # Whatever becomes of it, it is read again.
+        self._signature = None
+        _write(self.path, data, old)
+
+    def _read(self) -> bytes:
+        """The file's bytes. ``FileNotFoundError``."""
+        try:
+            return disk.read_file(self.path, LARGEST_CONFIG)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno == errno.EFBIG:
+                raise _corrupt(self.path, 0, f"at most {LARGEST_CONFIG} bytes", "more") from error
+            raise StoreIOError("read", path=self.path, cause=error) from error
+
+    def _refresh(self) -> None:
+        """Read the file when it changed since it was read last."""
+        try:
+            signature = disk.file_signature(self.path)
+            if signature == self._signature:
+                return
+            self._listed = parse_topic_config(self._read(), self.path)
+        except FileNotFoundError:
+            self._signature, self._listed = None, {}
+            return
+        except OSError as error:
+            raise StoreIOError("read", path=self.path, cause=error) from error
+        # Of before the reading: what changed meanwhile is read the next time.
+        self._signature = signature
+
+
+def parse_topic_config(data: bytes, path: str) -> dict[str, int]:
+    """Each topic's writeQueueNums. ``CorruptConfig`` for anything but what a broker writes."""
+    return _queue_nums(_parse(data, path), path)
+
+
+def _parse(data: bytes, path: str) -> dict[str, Any]:
+    """The whole list; its table of topics, if there is one, is an object. ``CorruptConfig``."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _corrupt(path, error.start, "UTF-8 text", f"the byte {data[error.start]:#04x}") from error
+    quoted = _TEXT_OR_INTEGER_NAME.sub(lambda found: f'{found[1]}"{found[2]}"' if found[2] else found[0], text)
+    try:
+        root = json.loads(quoted)
+    except (ValueError, RecursionError) as error:
+        place = error.pos if isinstance(error, json.JSONDecodeError) else 0
+        raise _corrupt(path, place, "JSON", str(error)) from error
+    if not isinstance(root, dict) or not isinstance(root.get("topicConfigTable", {}), dict):
+        raise _corrupt(path, 0, "an object with the object 'topicConfigTable'", "another value")
+    return root
+
+
+def _queue_nums(root: dict[str, Any], path: str) -> dict[str, int]:
+    table = root.get("topicConfigTable", {})
+    return {topic: _write_queue_nums(topic, entry, path) for topic, entry in table.items()}
+
+
+def _write_queue_nums(topic: str, entry: Any, path: str) -> int:
+    if not isinstance(entry, dict):
+        raise _corrupt(path, 0, f"an object for topic {topic!r}", json.dumps(entry)[:40])
+    return _number(topic, entry, "writeQueueNums", path)
+
+
+def _read_queue_nums(topic: str, entry: dict[str, Any], path: str) -> int:
+    return _number(topic, entry, "readQueueNums", path)
+
+
+def _number(topic: str, entry: dict[str, Any], name: str, path: str) -> int:
+    number = entry.get(name, _DEFAULT_QUEUE_NUMS)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MAX_INT:
+        raise _corrupt(path, 0, f"0 to {_MAX_INT} as {name} of topic {topic!r}", json.dumps(number)[:40])
+    return number
+
+
+def _check_new_topic(topic: str, queue_nums: int) -> None:
+    validate_new_topic(topic)
+    if not 1 <= queue_nums <= MOST_QUEUES:
+        raise InvalidValue(f"A topic has 1 to {MOST_QUEUES} queues, not {queue_nums}: {topic!r}.")
+
+
+def _refuse_fewer_queues(use: TopicUse, listed: int, path: str) -> None:
+    # A topic with no queue to write to says nothing of how messages are spread.
+    if 0 < listed < use.spread_over:
+        raise PutRefused(
+            PutMessageStatus.SERVICE_NOT_AVAILABLE.value,
+            f"Topic {use.topic!r} has {listed} queues by {path}, but its messages were spread over {use.spread_over}: "
+            "it was created or changed while they were being staged. Nothing was written; run it again, and they are "
+            f"spread over {listed}.",
+        )
+
+
+def _new_entry(topic: str, queue_nums: int, read_queue_nums: int) -> dict[str, Any]:
+    """What a broker writes of a topic that was created with nothing but a name and a number."""
+    return {
+        "attributes": {},
+        "order": False,
+        "perm": _READ_AND_WRITE,
+        "readQueueNums": read_queue_nums,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": topic,
+        "topicSysFlag": 0,
+        "writeQueueNums": queue_nums,
+    }
+
+
+def _next_version(version: Any, path: str) -> dict[str, Any]:
+    """The version behind this one (``DataVersion.nextVersion``); whoever copies the list goes by it.
+
+    stateVersion is that of a broker's controller, which counts before all else, and stays.
+    """
+    counter = version.get("counter", 0) if isinstance(version, dict) else None
+    if isinstance(counter, bool) or not isinstance(counter, int) or not 0 <= counter < _MAX_LONG:
+        raise _corrupt(path, 0, f"an object with 0 to {_MAX_LONG - 1} as counter of dataVersion", "another value")
+    known = {"counter": 0, "stateVersion": 0, **version}
+    return {**known, "counter": counter + 1, "timestamp": int(time.time() * 1000)}
+
+
+def _encode(root: dict[str, Any], path: str) -> bytes:
+    """The list as a broker's fastjson lays it out, but for integers as names, which are quoted here.
+
+    ``CorruptConfig`` for what was read and has no JSON form: a number beyond all floats, nesting without end.
+    """
+    try:
+        return json.dumps(root, indent="\t", separators=(",", ":"), allow_nan=False).encode("ascii")
+    except (ValueError, RecursionError) as error:
+        raise _corrupt(path, 0, "JSON that can be written again", str(error)) from error
+
+
+def _refuse_links(path: str) -> None:
+    for place in (os.path.dirname(path), path):
+        if disk.is_symlink(place):
+            raise NotAStore(
+                f"{place} is a symbolic link; a store is written only where it lies. Put what it leads to "
+                "in its place.",
+                path=place,
+            )
+
+
+def _write(path: str, data: bytes, old: bytes | None) -> None:
+    """Give the list these bytes, and keep the old ones beside it. ``StoreAccessDenied``, ``StoreIOError``."""
+    directory = os.path.dirname(path)
+    try:
+        if not disk.exists(directory):
+            disk.make_directory(directory)
+            disk.sync_directory(os.path.dirname(directory))
+        if old is not None:
+            # A copy, not the old file renamed: there is no moment without a list.
+            # A broker reads it when the list itself is not there or damaged.
+            replace_file(path + BACKUP_SUFFIX, old)
+        replace_file(path, data)
+        disk.sync_directory(directory)
+    except PermissionError as error:
+        raise StoreAccessDenied(
+            f"No permission to write {path}: run as the store's user, or change the mode of {directory}.", path=path
+        ) from error
+    except OSError as error:
+        raise StoreIOError("write", path=path, cause=error) from error
+
+
+def _corrupt(path: str, offset: int, expected: object, found: object) -> CorruptConfig:
+    return CorruptConfig(
+        "The list of topics",
+        path=path,
+        offset=offset,
+        expected=expected,
+        found=found,
+        advice="Restore it (a broker keeps a copy beside it, with .bak), or remove it.",
+    )

@@ -1,0 +1,79 @@
+"""AllocateMappedFileService: the CommitLog's next files are made before they are needed.
+
+Source: RocketMQ ``store/AllocateMappedFileService.java``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from commitlog.errors import StoreIOError
+from commitlog.files import disk
+from commitlog.files.mapped_file_writer import make_file
+from commitlog.threads.wakeup import Wakeup
+
+__all__ = ["AllocateMappedFileService"]
+
+_IDLE_SECONDS = 60.0
+
+
+class AllocateMappedFileService:
+    """Makes files on its own thread. The put that needs one waits for it at most ``timeout`` seconds."""
+
+    def __init__(self, timeout: float, *, warm: bool) -> None:
+        self._timeout = timeout
+        self._warm = warm
+        self._wanted: list[tuple[str, int]] = []
+        self._failures: dict[str, StoreIOError] = {}
+        self._lock = threading.Lock()
+        self._made = Wakeup()
+        self.wake: Callable[[], None] = lambda: None
+
+    def run_once(self) -> float:
+        with self._lock:
+            if not self._wanted:
+                return _IDLE_SECONDS
+            path, size = self._wanted[0]
+        failure: StoreIOError | None = None
+        try:
+            if not disk.exists(path):
+                make_file(path, size, warm=self._warm)
+        except StoreIOError as error:
+            failure = error
+        with self._lock:
+            self._wanted.remove((path, size))
+            if failure is not None:
+                # The put that needs the file says so; the ones made ahead are tried again when they are needed.
+                self._failures[path] = failure
+        self._made.set()
+        return 0
+
+    def prepare(self, path: str, size: int, /) -> None:
+        """Have a file made that will be needed."""
+        with self._lock:
+            if (path, size) not in self._wanted:
+                self._wanted.append((path, size))
+        self.wake()
+
+    def make(self, path: str, size: int, /) -> None:
+        """The file at ``path``, now. ``DiskFull``, ``StoreIOError``, ``TimeoutError``."""
+        with self._lock:
+            self._failures.pop(path, None)
+            if (path, size) not in self._wanted and disk.exists(path):
+                return  # made ahead; one that is still in the making may yet fail, and be removed
+            if (path, size) not in self._wanted[:1]:
+                # The first one is perhaps being made; this one goes before all others.
+                self._wanted = [*self._wanted[:1], (path, size), *(w for w in self._wanted[1:] if w != (path, size))]
+        self.wake()
+        deadline = time.monotonic() + self._timeout
+        while (path, size) in self._wanted and (left := deadline - time.monotonic()) > 0:
+            self._made.wait(left)
+        with self._lock:
+            done = (path, size) not in self._wanted
+            failure = self._failures.pop(path, None)
+        if failure is not None:
+            raise failure
+        if not done:
+            raise TimeoutError(f"{path} was not made within {self._timeout:g} s.")

@@ -1,0 +1,375 @@
+"""Recovery: one scan decides where the log ends, and brings queues and index to agree with it.
+
+Whether the store was closed cleanly is not another recovery but a ``RecoveryPolicy``: where to start, and what is known
+to have been flushed. docs/durability.md has the states a crash can leave and why this is right for each of them.
+
+Source of the starting point: RocketMQ ``store/CommitLog.java`` (``recoverAbnormally``, ``isMappedFileMatchedRecover``,
+``recoverNormally``).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from commitlog.batch.frames import FoundFrame, frames_in, is_whole
+from commitlog.batch.visibility import BatchGate
+from commitlog.columnar.dispatch import (
+    DispatchRequests,
+    QueueUnits,
+    dispatch_requests,
+    index_entries,
+    units_by_queue,
+)
+from commitlog.columnar.scan import RecordScan, Stop, scan_records
+from commitlog.errors import DamagedLog
+from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.format.checkpoint import MAX_TIMESTAMP_MS, TRUST_MARGIN_MS, CheckpointMark
+from commitlog.format.consume_queue_unit import UNIT_SIZE
+from commitlog.format.record import Corrupt, Filler, Torn, field_offset
+from commitlog.index.writer import IndexWriter
+from commitlog.log.scan import LogEnd, find_by_time, find_record, walk
+from commitlog.log.store_checkpoint import StoreCheckpoint
+from commitlog.queue.consume_queue_store import ConsumeQueueStore, names_directory
+
+__all__ = ["Progress", "Recovered", "Recovery", "RecoveryPolicy"]
+
+# Called with the bytes of the log that were scanned, and how many there are at most.
+Progress = Callable[[int, int], None]
+
+# A store that was closed cleanly, by whomever, is scanned from its third file from the end, as RocketMQ does.
+_CLEAN_FILES = 3
+_UNKNOWN = 2**63 - 1
+# Nobody waits for the interpreter's lock meanwhile, and of a thousand queues each has more than a few units in a block.
+_BLOCK_SIZE = 32 << 20
+_MAX_QUEUE_OFFSET = _UNKNOWN // UNIT_SIZE
+# Fields in which a whole record with a good CRC is refused, by the names that the errors use.
+_IMPOSSIBLE = ("QUEUEID", "QUEUEOFFSET", "STORETIMESTAMP", "TOPIC")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveryPolicy:
+    """What is known before the scan.
+
+    ``aborted``: the last owner did not close the store. ``from_start``: queues or index are to be built anew.
+    ``flushed_offset``: up to there the log is known to have been flushed; None when only the checkpoint's times tell.
+    """
+
+    aborted: bool
+    from_start: bool
+    flushed_offset: int | None
+
+
+class _Sound(NamedTuple):
+    """Records that agree with themselves and with their queues, and what is wrong with the one behind them."""
+
+    scan: RecordScan
+    requests: DispatchRequests
+    groups: list[QueueUnits]
+    stop: Stop
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered:
+    """What recovery found: the log's end, its last record (-1 for none) and that one's store time, and what it did."""
+
+    end: int
+    last_record: int
+    last_store_timestamp: int
+    started_at: int
+    scanned_records: int
+    cut_at: Stop
+
+
+class Recovery:
+    """One recovery of one store, which nobody writes to meanwhile."""
+
+    def __init__(
+        self,
+        files: MappedFileQueueWriter,
+        queues: ConsumeQueueStore,
+        index: IndexWriter | None,
+        checkpoint: StoreCheckpoint,
+        policy: RecoveryPolicy,
+        delay_levels_ms: Sequence[int],
+        progress: Progress | None = None,
+        *,
+        gate: BatchGate,
+        mark_in_use: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``mark_in_use`` makes the store's ``abort`` file."""
+        self._files = files
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        # As the last owner left it; the file's own may claim less meanwhile.
+        self._claimed = checkpoint.values
+        self._policy = policy
+        self._delay_levels_ms = delay_levels_ms
+        self._progress = progress
+        self._gate = gate
+        self._mark_in_use = mark_in_use
+        # The last frame that was met, and the one before which the log ends: a crash has left a part of it.
+        self._frame: FoundFrame | None = None
+        self._broken: FoundFrame | None = None
+        self._last_record = -1
+        self._last_store_timestamp = 0
+        self._records = 0
+
+    def run(self) -> Recovered:
+        """Scan, cut, rebuild. ``DamagedLog`` for damage that no crash explains (invariant 5), ``StoreIOError``."""
+        start = self._files.min_offset if self._policy.from_start else self._start()
+        from_start = start == self._files.min_offset
+        end = self._scan(start, from_start=from_start)
+        if end is not None:
+            self._refuse_damage(end)
+        if end is None or (self._index is not None and self._index.end_physical_offset >= end.offset):
+            # Units that should be there are missing, or the index speaks of records that will be cut off, and would
+            # pass over those that take their places: what was thought to be safe is not.
+            self.distrust()
+            self._queues.forget()
+            if self._index is not None:
+                self._index.reset()
+            start = self._files.min_offset
+            end = self._scan(start, from_start=True)
+            assert end is not None
+            self._refuse_damage(end)
+        self._files.cut(end.offset)
+        if self._policy.aborted:
+            known = self._policy.flushed_offset
+            self._files.write_back(start if known is None else known, end.offset)
+        self._files.set_end(end.offset)
+        self._cut_queues(start)
+        return Recovered(
+            end=end.offset,
+            last_record=self._last_record,
+            last_store_timestamp=self._last_store_timestamp,
+            started_at=start,
+            scanned_records=self._records,
+            cut_at=end.stop,
+        )
+
+    def distrust(self) -> None:
+        """Before queues and index are built anew: a crash in between must not leave a checkpoint that vouches for them.
+
+        ``StoreIOError``.
+        """
+        self._claim(logics=0, index=0)
+        self._mark_in_use()
+
+    def _claim(self, *, logics: int, index: int) -> None:
+        flushed = self._policy.flushed_offset
+        if not self._policy.aborted:
+            flushed = self._files.files[-1].base + self._files.file_size if self._files.files else 0
+        mark = None if flushed is None else CheckpointMark(closed=False, flushed_offset=flushed)
+        self._checkpoint.restart(physic=self._claimed.physic_msg_timestamp, logics=logics, index=index)
+        self._checkpoint.flush(mark)
+
+    def _start(self) -> int:
+        """The first byte of the newest file before which everything is known to be right."""
+        files = self._files.files
+        if not self._policy.aborted:
+            return files[max(len(files) - _CLEAN_FILES, 0)].base if files else 0
+        point = self._claimed
+        safe = min(point.physic_msg_timestamp, point.logics_msg_timestamp)
+        if self._index is not None:
+            safe = min(safe, point.index_msg_timestamp)
+        file = find_by_time(self._files, safe - TRUST_MARGIN_MS)
+        return self._files.min_offset if file is None else file.base
+
+    def _scan(self, start: int, *, from_start: bool) -> LogEnd | None:
+        """Walk the log and dispatch what stands in it; None when queues or index lack what lies before ``start``."""
+        index = self._index if self._policy.aborted else None
+        if index is not None and not self._truncate_index(index, start) and not from_start:
+            return None
+        total = self._files.files[-1].base + self._files.file_size - start if self._files.files else 0
+        end = LogEnd()
+        self._last_record, self._last_store_timestamp, self._records = -1, 0, 0
+        self._frame = self._broken = None
+        # After a clean close all was synced, and what a program that knows nothing of sectors wrote is as it wrote it.
+        unsynced_from = (self._policy.flushed_offset or 0) if self._policy.aborted else None
+        end.offset, whole_to = start, 0
+        while True:
+            blocks = walk(
+                self._files,
+                end.offset,
+                _UNKNOWN,
+                end,
+                check_crc=True,
+                unsynced_from=unsynced_from,
+                whole_to=whole_to,
+                block_size=_BLOCK_SIZE,
+            )
+            for scan in blocks:
+                sound = self._sound_part(scan)
+                if not self._dispatch(sound, from_start=from_start):
+                    return None
+                if sound.stop is not None:
+                    end.offset, end.stop = scan.physical_offset + sound.scan.end, sound.stop
+                    break
+                if self._progress is not None:
+                    self._progress(end.offset - start, total)
+            frame = self._whole_frame_at(end.offset)
+            if frame is None or frame.end <= whole_to:
+                return end
+            # Its checksum tells that no sector is missing, also where properties look so.
+            whole_to = frame.end
+
+    def _whole_frame_at(self, offset: int) -> FoundFrame | None:
+        """The frame that holds a place, if it is whole."""
+        frame = self._frame
+        if frame is None or not frame.physical_offset <= offset < frame.end:
+            return None
+        return frame if is_whole(self._files, frame) else None
+
+    def _truncate_index(self, index: IndexWriter, start: int) -> bool:
+        """Whether the index holds what lies before ``start``.
+
+        It removes what is damaged, and the next recovery would not see that anything was there. So the checkpoint
+        vouches for no index meanwhile.
+        """
+        claimed = self._checkpoint.values
+        if claimed.index_msg_timestamp:
+            self._claim(logics=claimed.logics_msg_timestamp, index=0)
+        index.truncate(start)
+        if self._policy.flushed_offset is None and claimed.index_msg_timestamp and start > self._files.min_offset:
+            # RocketMQ's checkpoint does not say how many files there were, but there was one.
+            index.damaged |= not index.file_count
+        if not index.damaged and claimed.index_msg_timestamp:
+            self._claim(logics=claimed.logics_msg_timestamp, index=claimed.index_msg_timestamp)
+        return not index.damaged
+
+    def _sound_part(self, scan: RecordScan) -> _Sound:
+        """The scan up to the first record that no store appended: only its body has a CRC."""
+        stop: Stop = None
+        while True:
+            requests = dispatch_requests(scan, self._delay_levels_ms)
+            groups = list(units_by_queue(requests))
+            found = (
+                _first_impossible(requests) or self._queues.first_misfit(groups) or self._broken_frame(scan, requests)
+            )
+            if found is None:
+                return _Sound(scan, requests, groups, stop)
+            at, stop = found
+            scan = scan_records(scan.data[: at - scan.physical_offset], scan.physical_offset, check_crc=False)
+
+    def _broken_frame(self, scan: RecordScan, requests: DispatchRequests) -> tuple[int, Corrupt] | None:
+        """The first frame of which a crash of the machine has left a part only. What was flushed whole is not asked."""
+        for frame in frames_in(scan, requests):
+            unsure = self._policy.aborted and frame.end > (self._policy.flushed_offset or 0)
+            if unsure and not is_whole(self._files, frame):
+                self._broken = frame
+                rows = f"{frame.frame.rows} records with checksum {frame.frame.checksum:#010x} behind it"
+                return frame.physical_offset, Corrupt(f"Frame of {frame.frame.batch}", 0, rows, "others, or fewer")
+            self._frame = frame
+        return None
+
+    def _dispatch(self, sound: _Sound, *, from_start: bool) -> bool:
+        scan, requests, groups, _ = sound
+        if not len(scan):
+            return True
+        for frame in frames_in(scan, requests):
+            known = frame.end <= scan.physical_offset + scan.end and all(map(self._queues.holds, groups))
+            if frame.end > self._gate.state.shown_to and not known:
+                # Readers of other processes have seen nothing of it yet, and are to see all of it at once.
+                self._gate.close_from(frame.physical_offset)
+        self._records += len(scan)
+        self._last_record = int(requests.physical_offsets[-1])
+        self._last_store_timestamp = max(self._last_store_timestamp, int(requests.store_timestamps.max()))
+        for group in groups:
+            if not self._queues.rewrite(group, from_start=from_start, write_back=self._policy.aborted):
+                return False
+        if self._index is not None:
+            entries = index_entries(scan, requests)
+            if len(entries.rows):
+                rows = entries.rows
+                self._index.put(entries.key_hashes, requests.physical_offsets[rows], requests.store_timestamps[rows])
+        return True
+
+    def _refuse_damage(self, end: LogEnd) -> None:
+        """A bad record, with a good one behind it that was flushed too, is damage: nobody is to lose it silently."""
+        flushed = self._policy.flushed_offset
+        start = end.offset + 1
+        if self._broken is not None and self._broken.physical_offset == end.offset:
+            self._refuse_what_others_appended(end, self._broken)
+            start = self._broken.end  # nobody was told that any of it is there
+        elif self._frame is not None and self._frame.physical_offset <= end.offset < self._frame.end:
+            batch = self._frame
+            self._refuse(end, f"It belongs to {batch.frame.batch}, which was committed whole", batch.physical_offset)
+        # A crash loses sectors; it does not make records of their own with another place in another queue.
+        impossible = isinstance(end.stop, Corrupt) and end.stop.field in _IMPOSSIBLE
+        if impossible or not self._policy.aborted:
+            flushed = _UNKNOWN
+        if flushed is not None:
+            behind = find_record(self._files, start, flushed) if flushed > start else None
+            if behind is not None:
+                self._refuse(end, _flushed_behind(behind.physical_offset))
+            return
+        behind = find_record(self._files, start, _UNKNOWN)
+        # Of the messages of the checkpoint's very millisecond, some may have come after the flush.
+        if behind is not None and 0 < behind.store_timestamp < self._claimed.physic_msg_timestamp:
+            self._refuse(end, _flushed_behind(behind.physical_offset))
+
+    def _refuse_what_others_appended(self, end: LogEnd, frame: FoundFrame) -> None:
+        """A broker that owned the store in between knows no frames, and appends right behind what it finds of one."""
+        for scan in walk(self._files, frame.physical_offset, frame.end, LogEnd(), check_crc=True):
+            # All records of a frame have its own store time.
+            if (scan.field("store_timestamp") != frame.store_timestamp).any():
+                self._refuse(end, "Another program has appended messages behind a part of a batch")
+
+    def _refuse(self, end: LogEnd, why: str, cut_at: int | None = None) -> NoReturn:
+        file = self._files.find(end.offset)
+        match end.stop:
+            case Corrupt(field, offset, expected, found):
+                what, at, wanted, value = field, offset, expected, found
+            case Torn(needed, available):
+                what, at, wanted, value = "TOTALSIZE", 0, f"at most {available} bytes", str(needed)
+            case Filler(size):
+                what, at, wanted, value = "TOTALSIZE of the blank filler", 0, "all that is left of the file", str(size)
+            case _:
+                what, at, wanted, value = "Record", 0, "a record", "nothing written"
+        store = shlex.quote(os.path.dirname(self._files.path))
+        raise DamagedLog(
+            f"{what} of the record at physical offset {end.offset}",
+            path=file.path if file is not None else self._files.path,
+            offset=end.offset - (file.base if file is not None else 0) + at,
+            expected=wanted,
+            found=value,
+            advice=f"{why}: this is damage, and opening would lose what lies behind. Restore the file from a copy; "
+            "StoreReader reads the rest as it is. To see what would be lost, and to go on without it: "
+            f"commitlog repair {store}",
+            cut_at=end.offset if cut_at is None else cut_at,
+        )
+
+    def _cut_queues(self, start: int) -> None:
+        """End every queue where its last message in the log ends."""
+        for topic, queue_id in list(self._queues.known_queues()):
+            writer = self._queues.writer(topic, queue_id)
+            writer.cut(writer.end_before(start) if writer.next_offset is None else writer.next_offset)
+
+
+def _flushed_behind(physical_offset: int) -> str:
+    return f"A good record that was flushed stands behind it, at physical offset {physical_offset}"
+
+
+def _first_impossible(requests: DispatchRequests) -> tuple[int, Corrupt] | None:
+    """The place of the first record with a value that no store writes, and which value that is."""
+    topics = np.array([names_directory(topic) for topic in requests.topics], np.bool_)
+    offsets, times = requests.queue_offsets, requests.store_timestamps
+    checks = (
+        ("QUEUEID", field_offset("queue_id"), requests.queue_ids, requests.queue_ids >= 0),
+        ("QUEUEOFFSET", field_offset("queue_offset"), offsets, (offsets >= 0) & (offsets < _MAX_QUEUE_OFFSET)),
+        ("STORETIMESTAMP", field_offset("store_timestamp"), times, (times >= 0) & (times <= MAX_TIMESTAMP_MS)),
+        ("TOPIC", 0, requests.topic_codes, topics[requests.topic_codes]),
+    )
+    wrong = [(int(np.argmin(good)), name, at, values) for name, at, values, good in checks if not good.all()]
+    if not wrong:
+        return None
+    row, name, at, values = min(wrong, key=lambda one: one[0])
+    found = repr(requests.topics[int(values[row])]) if name == "TOPIC" else str(values[row])
+    return int(requests.physical_offsets[row]), Corrupt(name, at, "a value that a store writes", found)

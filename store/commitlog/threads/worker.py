@@ -1,0 +1,66 @@
+"""A thread that lets a service work again and again. Services know no threads: tests call ``run_once`` themselves."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from commitlog.threads.wakeup import Wakeup
+
+__all__ = ["Service", "Worker"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Service(Protocol):
+    """One step of work; how many seconds to wait before the next (0: there is more to do)."""
+
+    def run_once(self) -> float: ...
+
+
+class Worker:
+    """Owns the thread of one service. An exception stops the service and is handed to ``on_error``."""
+
+    def __init__(self, name: str, service: Service, on_error: Callable[[BaseException], None]) -> None:
+        self._service = service
+        self._on_error = on_error
+        self._wakeup = Wakeup()
+        self._stopping = False
+        # Held by the thread as long as it lives. One that is joined counts as dead when Ctrl-C ends the wait for it.
+        self._running = threading.Lock()
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Let the service work now rather than when its wait is over."""
+        self._wakeup.set()
+
+    def stop(self) -> None:
+        """End the thread after its current step, and return when it has ended. It may be called again."""
+        self._stopping = True
+        self._wakeup.set()
+        if self._thread.ident == threading.get_ident() or os.getpid() != self._process:
+            return  # from its own thread, or in a forked child, which has not got it
+        with self._running:
+            pass
+
+    def _run(self) -> None:
+        with self._running:
+            self._work()
+
+    def _work(self) -> None:
+        while not self._stopping:
+            try:
+                pause = self._service.run_once()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the store must learn that its service is gone
+                _LOG.exception("%s stopped", self._thread.name)
+                self._on_error(error)
+                return
+            if pause > 0 and not self._stopping:
+                self._wakeup.wait(pause)

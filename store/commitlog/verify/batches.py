@@ -1,0 +1,67 @@
+"""Batches, verified: every frame of the log against what its frame record says (invariant 11)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from commitlog.batch.frames import FrameCheck, frames_in
+from commitlog.columnar.dispatch import DispatchRequests
+from commitlog.columnar.scan import RecordScan
+from commitlog.verify.findings import Finding, Findings, Severity
+from commitlog.verify.log import LogCheck
+
+__all__ = ["BatchCheck"]
+
+
+class BatchCheck:
+    """Takes the log's scans in order. ``count`` is how many frames there were."""
+
+    def __init__(self, log: LogCheck, findings: Findings, *, aborted: bool) -> None:
+        self.count = 0
+        self._log = log
+        self._findings = findings
+        self._aborted = aborted
+        self._frame: FrameCheck | None = None
+
+    def compare(self, scan: RecordScan, requests: DispatchRequests) -> None:
+        """Look at the next records."""
+        at = self._go_on(scan, 0)
+        for found in frames_in(scan, requests):
+            row = int(np.searchsorted(requests.physical_offsets, found.physical_offset))
+            if row < at:
+                continue  # within another frame: somebody staged a copy of a frame record
+            self._end()
+            self.count += 1
+            self._frame = FrameCheck(found)
+            at = self._go_on(scan, row + 1)
+
+    def _go_on(self, scan: RecordScan, first: int) -> int:
+        if self._frame is None:
+            return first
+        first = self._frame.take(scan, first)
+        if first < len(scan):
+            self._end()
+        return first
+
+    def finish(self) -> None:
+        """The log has ended."""
+        if self._frame is not None and self._aborted and self._frame.found.end > self._log.end:
+            self._tell(self._frame, "is being written, or a crash has left a part of it: opening decides", "note")
+            self._frame = None
+        self._end()
+
+    def _end(self) -> None:
+        check, self._frame = self._frame, None
+        if check is None or check.whole:
+            return
+        if not self._log.lost.between(check.found.physical_offset, check.found.end):  # else it is told already
+            self._tell(check, "expected the records that were staged, found others, or not all of them", "error")
+
+    def _tell(self, check: FrameCheck, what: str, severity: Severity) -> None:
+        found = check.found
+        message = (
+            f"Frame of {found.frame.batch} at physical offset {found.physical_offset}, {found.frame.rows} records with "
+            f"checksum {found.frame.checksum:#010x}: {what}."
+        )
+        path, offset = self._log.place(found.physical_offset)
+        self._findings.add(Finding(check="batch.frame", severity=severity, path=path, offset=offset, message=message))

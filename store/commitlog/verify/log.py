@@ -1,0 +1,358 @@
+"""The CommitLog, verified: its files, every record with its CRC, the fillers, and the zeros behind the end."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from commitlog.columnar.dispatch import dispatch_requests, index_entries
+from commitlog.columnar.scan import RecordScan, Stop, scan_records
+from commitlog.errors import FileChanged
+from commitlog.files import disk
+from commitlog.files.mapped_file import MappedFile
+from commitlog.files.mapped_file_queue import MappedFileQueue
+from commitlog.files.whole_file import TEMPORARY_SUFFIX
+from commitlog.format.checkpoint import Checkpoint, CheckpointMark
+from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, Torn, Unwritten
+from commitlog.log.record_search import first_good_record, good_record
+from commitlog.paths import parse_file_name
+from commitlog.verify.findings import NOWHERE, Finding, Findings, Lost, Severity
+
+__all__ = ["LogCheck", "first_nonzero", "usual_size"]
+
+_BLOCK_SIZE = 4 << 20
+_ZEROS = bytes(_BLOCK_SIZE)
+
+
+class _File(NamedTuple):
+    path: str
+    base: int
+    size: int
+
+
+def usual_size(sizes: list[int]) -> int:
+    """The size that most files of a directory have; 0 without files."""
+    return Counter(sizes).most_common(1)[0][0] if sizes else 0
+
+
+def _data_extents(path: str, start: int, stop: int) -> list[tuple[int, int]]:
+    """The stretches of ``[start, stop)`` of a file that are no holes."""
+    descriptor = disk.open_file(path)
+    try:
+        return disk.data_extents(descriptor, start, min(stop, disk.size_of(descriptor)))
+    finally:
+        disk.close(descriptor)
+
+
+def first_nonzero(path: str, start: int, stop: int) -> int | None:
+    """The first byte of ``[start, stop)`` of a file that is not zero. Holes are not read."""
+    descriptor = disk.open_file(path)
+    try:
+        for first, last in disk.data_extents(descriptor, start, min(stop, disk.size_of(descriptor))):
+            for at in range(first, last, _BLOCK_SIZE):
+                data = disk.read_at(descriptor, min(_BLOCK_SIZE, last - at), at)
+                if not _ZEROS.startswith(data):  # one memcmp and no slice
+                    return at + len(data) - len(data.lstrip(b"\0"))
+    finally:
+        disk.close(descriptor)
+    return None
+
+
+class LogCheck:
+    """The log's files as they were when it was made. ``scans`` walks them; the other fields are true once it has.
+
+    ``end`` is the end of the log, ``judged_end`` where it was before: messages behind it are an owner's newest, which
+    queues and index need not hold yet. Both are physical offsets.
+    """
+
+    def __init__(
+        self, path: str, findings: Findings, *, aborted: bool, checkpoint: Checkpoint, mark: CheckpointMark | None
+    ) -> None:
+        self.path = path
+        self.lost = Lost()
+        self.records = 0
+        self.newest_store_timestamp = 0
+        self._findings = findings
+        self._aborted = aborted
+        self._checkpoint = checkpoint
+        self._mark = mark
+        self._mapped = MappedFileQueue(path)
+        # The message that was asked for its keys last, and these.
+        self._hashes_of: tuple[int, frozenset[int]] = (NOWHERE, frozenset())
+        self._files = self._list()
+        self._file_size = usual_size([file.size for file in self._files])
+        # Where each ends; one that is longer than it should be, where the next one starts.
+        starts = [*(file.base for file in self._files[1:]), NOWHERE]
+        self._ends = [min(file.base + file.size, start) for file, start in zip(self._files, starts, strict=False)]
+        self.min_offset = self._files[0].base if self._files else 0
+        self.end = self.min_offset
+        self.judged_end = self._written_end() if aborted else NOWHERE
+
+    def close(self) -> None:
+        self._mapped.close()
+
+    @property
+    def size(self) -> int:
+        """Bytes from the first file's begin to the last one's end."""
+        return self._files[-1].base + self._files[-1].size - self.min_offset if self._files else 0
+
+    def _list(self) -> list[_File]:
+        self._mapped.refresh()
+        paths = [(self._mapped.files.path_of(base), base) for base in self._mapped.bases]
+        return [_File(path, base, disk.file_size(path)) for path, base in paths]
+
+    def _note(self, check: str, file: _File, at: int, message: str, severity: Severity = "note") -> None:
+        self._findings.add(
+            Finding(check=check, severity=severity, path=file.path, offset=at - file.base, message=message)
+        )
+
+    def check_files(self) -> None:
+        """Names, sizes, gaps."""
+        if disk.is_directory(self.path):
+            for name in sorted(disk.list_names(self.path)):
+                half_made = self._aborted and name.endswith(TEMPORARY_SUFFIX)  # an owner makes its next file
+                if parse_file_name(name) is None and not half_made:
+                    message = "A name that is no 20-digit offset; RocketMQ and this package leave it alone."
+                    self._findings.add(
+                        Finding(check="files.name", severity="note", path=f"{self.path}/{name}", message=message)
+                    )
+        last = self._files[-1] if self._files else None
+        followers: list[_File | None] = [*self._files[1:], None]
+        for file, following in zip(self._files, followers, strict=False):
+            if file.size != self._file_size:
+                made = self._aborted and file is last and file.size == 0
+                self._note(
+                    "files.size",
+                    file,
+                    file.base,
+                    f"A CommitLog file of {file.size} bytes; the others have {self._file_size}.",
+                    "note" if made else "error",
+                )
+            expected = file.base + self._file_size
+            if following is not None and following.base != expected:
+                what = "missing" if following.base > expected else "out of place"
+                self._note(
+                    "files.gap",
+                    following,
+                    following.base,
+                    f"The CommitLog file that starts at {expected} is {what}: the next one starts at {following.base}.",
+                    "error",
+                )
+
+    def _written_end(self) -> int:
+        """Where the records of the last written file end now, by their sizes and places alone."""
+        for file in reversed(self._files):
+            try:
+                opened = self._mapped.file(file.base)
+                if any(opened.read(0, 8)):
+                    at = stop = file.base
+                    while stop < file.base + file.size:
+                        stop = min(at + _BLOCK_SIZE, file.base + file.size)
+                        scan = scan_records(
+                            opened.span(at - file.base, stop - file.base, populate=True), at, check_crc=False
+                        )
+                        at += scan.end
+                        if not (scan.stop is None or (isinstance(scan.stop, Torn) and scan.end)):
+                            break
+                    return at
+            except (FileNotFoundError, FileChanged):
+                continue
+        return self.min_offset
+
+    def scans(self) -> Iterator[RecordScan]:
+        """All good records, block by block; what is not good on the way becomes a finding."""
+        at: int | None = self.min_offset
+        while at is not None and (file := self._file_at(at)) is not None:
+            if at < file.base:  # a file is missing, which is told already
+                self.lost.add(at, file.base)
+                at = file.base
+            try:
+                at = yield from self._scan_file(file, at)
+            except (FileNotFoundError, FileChanged) as error:
+                at = self._next_base(file)
+                if self._aborted and disk.file_size(file.path) == 0:  # retention at work
+                    self.min_offset = at if at is not None else file.base + file.size
+                else:
+                    self._note("files.size", file, file.base, str(error), "error")
+        self.end = max(self.end, self.min_offset)
+
+    def place(self, physical_offset: int) -> tuple[str, int]:
+        """The file that holds a byte of the log, and which byte of the file that is."""
+        file = self._file_at(physical_offset)
+        return (self.path, 0) if file is None else (file.path, physical_offset - file.base)
+
+    def start_now(self) -> int:
+        """Where the log begins by now: beside an owner, retention may have taken files."""
+        self._mapped.files.refresh()
+        return max(self.min_offset, self._mapped.bases[0] if self._mapped.bases else NOWHERE)
+
+    def holds_record(self, physical_offset: int) -> bool:
+        """Whether a good record stands there by now."""
+        file = self._file_at(physical_offset)
+        if file is None or physical_offset < file.base:
+            return self._aborted and physical_offset > self.end and file is None and self._grew()
+        return self._good(self._mapped.file(file.base), file, physical_offset) is not None
+
+    def key_hashes(self, physical_offset: int) -> frozenset[int]:
+        """Of the keys of the message there; none where no good record stands."""
+        if self._hashes_of[0] != physical_offset:
+            self._hashes_of = physical_offset, self._key_hashes(physical_offset)
+        return self._hashes_of[1]
+
+    def _key_hashes(self, physical_offset: int) -> frozenset[int]:
+        file = self._file_at(physical_offset)
+        if file is None or physical_offset < file.base:
+            return frozenset()
+        opened = self._mapped.file(file.base)
+        record = self._good(opened, file, physical_offset)
+        if record is None:
+            return frozenset()
+        data = np.frombuffer(opened.read(physical_offset - file.base, record.total_size), np.uint8)
+        scan = scan_records(data, physical_offset, check_crc=False)
+        return frozenset(index_entries(scan, dispatch_requests(scan, ())).key_hashes.tolist())
+
+    def _grew(self) -> bool:
+        """Whether an owner has made files since the log was listed."""
+        self._mapped.files.refresh()
+        return bool(self._mapped.bases and self._files and self._mapped.bases[-1] > self._files[-1].base)
+
+    def _file_at(self, at: int) -> _File | None:
+        """The file that holds a byte, or the first one behind it."""
+        place = bisect_right(self._ends, at)
+        return self._files[place] if place < len(self._files) else None
+
+    def _next_base(self, file: _File) -> int | None:
+        return next((other.base for other in self._files if other.base > file.base), None)
+
+    def _scan_file(self, file: _File, start: int) -> Generator[RecordScan, None, int | None]:
+        """The records from ``start`` to the file's end; returns where to go on, None at the log's end."""
+        opened = self._mapped.file(file.base)
+        next_base = self._next_base(file)
+        file_end = min(file.base + file.size, next_base if next_base is not None else NOWHERE)
+        at, size = start, _BLOCK_SIZE
+        while at < file_end:
+            stop = min(at + size, file_end)
+            scan = scan_records(opened.span(at - file.base, stop - file.base, populate=True), at, check_crc=True)
+            at += scan.end
+            self.end = max(self.end, at)
+            if len(scan):
+                self.records += len(scan)
+                self.newest_store_timestamp = max(
+                    self.newest_store_timestamp, int(scan.headers["store_timestamp"].max())
+                )
+                yield scan
+            size = _BLOCK_SIZE
+            match scan.stop:
+                case None:
+                    continue
+                case Filler(length) if at + length == file_end:
+                    at = self.end = file_end
+                case Torn(needed, _) if stop < file_end and at + needed <= file_end:
+                    size = max(needed, _BLOCK_SIZE)
+                case _:
+                    return self._behind_bad(file, at, file_end, scan.stop)
+        return at
+
+    def _behind_bad(self, file: _File, at: int, file_end: int, stop: Stop) -> int | None:
+        """What stands at ``at`` is no good record: tell, and say where the next good one is; None at the log's end."""
+        next_base = self._next_base(file)
+        if file.size != self._file_size and isinstance(stop, Torn | Filler) and next_base is not None:
+            self.lost.add(at, next_base)  # the file was cut, which is told already
+            return next_base
+        behind = self._next_good(at)
+        if behind is None:
+            self._judge_end(file, at, file_end, stop)
+            return None
+        if self._aborted and not self._was_flushed(behind):
+            self._torn_end(file, at, stop)
+            return None
+        self._tell(file, at, stop, f"; the log goes on at physical offset {behind.physical_offset}")
+        self.lost.add(at, behind.physical_offset)
+        return behind.physical_offset
+
+    def _was_flushed(self, record: Record) -> bool:
+        """Whether a record had been flushed when its owner stopped, so that no crash explains what is before it."""
+        if self._mark is not None:
+            return record.physical_offset < self._mark.flushed_offset
+        return 0 < record.store_timestamp <= self._checkpoint.physic_msg_timestamp
+
+    def _tell(self, file: _File, at: int, stop: Stop, where: str = "") -> None:
+        what = f"the record at physical offset {at}"
+        match stop:
+            case Corrupt(field, offset, expected, found):
+                self._note(
+                    "log.record", file, at + offset, f"{field} of {what}: expected {expected}, found {found}{where}.",
+                    "error",
+                )  # fmt: skip
+            case Torn(needed, available):
+                self._note(
+                    "log.record", file, at, f"TOTALSIZE of {what}: expected at most the {available} bytes that are "
+                    f"left of the file, found {needed}{where}.", "error",
+                )  # fmt: skip
+            case Filler(size):
+                left = file.base + file.size - at
+                self._note(
+                    "log.filler", file, at, f"Size of the blank filler at physical offset {at}: expected {left}, all "
+                    f"that is left of the file, found {size}{where}.", "error",
+                )  # fmt: skip
+            case _:
+                self._note("log.record", file, at, f"Expected {what}, found nothing written{where}.", "error")
+
+    def _judge_end(self, file: _File, at: int, file_end: int, stop: Stop) -> None:
+        """No good record stands behind ``at``."""
+        if self._aborted:
+            self._torn_end(file, at, stop)
+            return
+        zeros_from = at
+        if not isinstance(stop, Unwritten | None):
+            self._tell(file, at, stop)
+            head = self._mapped.file(file.base).read(at - file.base, 4)
+            size = int.from_bytes(head, "big", signed=True)
+            zeros_from = at + size if MIN_RECORD_SIZE <= size <= file_end - at else file_end
+            self.lost.add(at, zeros_from)
+        self._require_zeros(zeros_from, "error", f"the log's end, physical offset {at}")
+
+    def _torn_end(self, file: _File, at: int, stop: Stop) -> None:
+        if self.end > self.judged_end or self._good(self._mapped.file(file.base), file, at) is not None:
+            return  # an owner is at work there
+        self.judged_end = min(self.judged_end, at)
+        if isinstance(stop, Unwritten | None):
+            self._require_zeros(at, "note", f"the log's end, physical offset {at}")
+        else:
+            message = f"The log ends at physical offset {at}: what follows is no whole record; opening cuts it off."
+            self._note("tail.not-zero", file, at, message)
+
+    def _require_zeros(self, start: int, severity: Severity, where: str) -> None:
+        for file in self._files:
+            if file.base + file.size > start:
+                found = first_nonzero(file.path, max(start - file.base, 0), file.size)
+                if found is not None:
+                    message = f"Expected zeros behind {where}, found bytes at physical offset {file.base + found}."
+                    self._note("tail.not-zero", file, file.base + found, message, severity)
+                    return
+
+    def _next_good(self, at: int) -> Record | None:
+        """The next whole, good record behind a bad one. The place that the bad one's own size leads to comes first."""
+        for file, file_end in zip(self._files, self._ends, strict=True):
+            if file_end <= at + 1:
+                continue
+            opened = self._mapped.file(file.base)
+            if file.base <= at:
+                size = int.from_bytes(opened.read(at - file.base, 4), "big", signed=True)
+                if size >= MIN_RECORD_SIZE and (found := self._good(opened, file, at + size)) is not None:
+                    return found
+            start = max(at + 1 - file.base, 0)
+            for first, last in _data_extents(file.path, start, file_end - file.base):
+                # A record's size begins with zeros, and may so begin in a hole.
+                begin = file.base + max(first - 7, start)
+                found = first_good_record(opened, begin, file.base + last, file_end)
+                if found is not None:
+                    return found
+        return None
+
+    def _good(self, opened: MappedFile, file: _File, at: int) -> Record | None:
+        return good_record(opened, at, file.base + file.size)

@@ -1,0 +1,359 @@
+"""The consume queues, verified: made again from the log and compared with their files, unit by unit.
+
+The log's records come block by block, in log order. The units that they mean are compared with those on disk at once;
+only where bytes differ is it looked at which units those are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from commitlog.columnar.dispatch import DispatchRequests, QueueUnits, units_by_queue
+from commitlog.errors import CommitLogError, InvalidValue
+from commitlog.files import disk
+from commitlog.format.arrays import BoolArray, Int64Array
+from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
+from commitlog.format.message_rules import SCHEDULE_TOPIC
+from commitlog.log.store_directory import check_topic_kind
+from commitlog.paths import CONFIG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, TOPICS_CONFIG, parse_file_name, validate_topic
+from commitlog.queue.light_queues import first_light_offset, places_of, taken_rows
+from commitlog.queue.topic_config import LARGEST_CONFIG
+from commitlog.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Lost, Severity
+from commitlog.verify.log import LogCheck, usual_size
+from commitlog.verify.queue_files import UnitFiles, queue_directories
+
+__all__ = ["QueueCheck"]
+
+Units = npt.NDArray[np.void]
+_CHUNK = 1 << 18
+# The last offset whose unit has a place in a file.
+_HIGHEST_OFFSET = (2**63 - 1) // UNIT_SIZE - 1
+# Tags codes up to this one are addresses in consumequeue_ext, not hash codes.
+_LAST_EXT_ADDRESS = -(2**31) - 1
+
+
+@dataclass
+class _Queue:
+    """One queue while the log goes by. ``first`` and ``next`` are the offsets the log has for it; None before any."""
+
+    topic: str
+    queue_id: int
+    files: UnitFiles
+    first: int | None = None
+    next: int | None = None
+    last_place: int = -1
+    missing: tuple[int, int, Severity] | None = None
+    has_own: bool = False
+
+
+class QueueCheck:
+    """Every queue of a store. Feed it all dispatch requests with ``compare``, then call ``finish``."""
+
+    def __init__(self, path: str, log: LogCheck, findings: Findings, *, aborted: bool, safe_timestamp: int) -> None:
+        """``safe_timestamp``: units of messages stored up to then (ms) are on the device, whatever happened."""
+        self._store = path
+        self._path = os.path.join(path, CONSUME_QUEUE)
+        self._log = log
+        self._lost: Lost = log.lost
+        self._findings = findings
+        self._aborted = aborted
+        self._safe = safe_timestamp
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._kept_otherwise: dict[str, bool] = {}
+        self._on_disk = list(queue_directories(self._path))
+        self._has_ext = disk.is_directory(os.path.join(path, CONSUME_QUEUE_EXT))
+
+    @property
+    def count(self) -> int:
+        """How many queues there are, on disk or in the log."""
+        return len({*self._queues, *self._on_disk})
+
+    def count_files(self) -> int:
+        """How many files the queues on disk have."""
+        directories = (os.path.join(self._path, topic, str(queue_id)) for topic, queue_id in self._on_disk)
+        return sum(parse_file_name(name) is not None for path in directories for name in disk.list_names(path))
+
+    def compare(self, requests: DispatchRequests) -> None:
+        """The units of the next stretch of the log against those on disk."""
+        for group in units_by_queue(requests):
+            if self._skips(group.topic):
+                continue
+            queue = self._queue(group.topic, group.queue_id)
+            if group.light:
+                self._compare_light(queue, group, requests)
+                continue
+            queue.has_own = True
+            offsets, units = group.queue_offsets, group.units
+            jumps = np.flatnonzero(np.diff(offsets) != 1) + 1
+            for start, stop in zip([0, *jumps.tolist()], [*jumps.tolist(), len(offsets)], strict=True):
+                self._run(queue, offsets[start:stop], units[start:stop], requests)
+
+    def _compare_light(self, queue: _Queue, group: QueueUnits, requests: DispatchRequests) -> None:
+        """Light units stand behind those before them; before the first, the queue itself says how far it came."""
+        if queue.has_own:
+            return
+        offsets, units = group.queue_offsets, group.units
+        place, end = int(units["physical_offset"][0]), queue.next
+        if end is None or self._lost.between(queue.last_place, place):
+            low, end = queue.files.bounds()[0], queue.files.end_before(place)
+            begin = first_light_offset(offsets)
+            if end == low and begin is not None and places_of(queue.files.read(end, end + 1))[0] != place:
+                end = begin
+            if queue.next is not None:
+                self._stray(queue, queue.next, end)
+                queue.next = end
+        there = places_of(queue.files.read(end, end + len(units)))
+        rows = taken_rows(offsets, units, end, queue.last_place, there)
+        if rows:
+            self._run(queue, np.arange(end, end + len(rows)), units[rows], requests)
+
+    def _skips(self, topic: str) -> bool:
+        """Whether a topic has no plain queue that could be looked at; told once."""
+        known = self._kept_otherwise.get(topic)
+        if known is None:
+            reason = ""
+            try:
+                validate_topic(topic)
+                check_topic_kind(self._store, topic)
+            except InvalidValue as error:
+                reason = f"Messages in the log name a topic that cannot be one: {error}"
+                self._findings.add(Finding(check="log.topic", severity="error", path=self._log.path, message=reason))
+            except CommitLogError as error:
+                reason = f"Not verified: {error}"
+                self._findings.add(
+                    Finding(check="queue.kind", severity="note", path=self._path, message=reason, topic=topic)
+                )
+            known = self._kept_otherwise[topic] = bool(reason)
+        return known
+
+    def _queue(self, topic: str, queue_id: int) -> _Queue:
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            files = UnitFiles(os.path.join(self._path, topic, str(queue_id)))
+            queue = self._queues[topic, queue_id] = _Queue(topic, queue_id, files)
+        return queue
+
+    def _run(self, queue: _Queue, offsets: Int64Array, units: Units, requests: DispatchRequests) -> None:
+        """Messages whose offsets follow one another."""
+        first, stop = int(offsets[0]), int(offsets[-1]) + 1
+        if not 0 <= first < stop <= _HIGHEST_OFFSET:
+            text = f"QUEUEOFFSET of the record at physical offset {int(units['physical_offset'][0])}: expected 0 to "
+            message = f"{text}{_HIGHEST_OFFSET}, found {first}."
+            self._findings.add(Finding(check="log.record", severity="error", path=self._log.path, message=message))
+            return
+        if queue.next is None:
+            queue.first = first
+        elif first != queue.next:
+            self._jump(queue, first, int(units["physical_offset"][0]))
+        queue.next, queue.last_place = stop, int(units["physical_offset"][-1])
+        found = queue.files.read(first, stop)
+        if found.tobytes() != units.tobytes():
+            self._differ(queue, first, units, found, requests)
+
+    def _jump(self, queue: _Queue, first: int, place: int) -> None:
+        assert queue.next is not None
+        if first == 0:
+            self._end_missing(queue)
+            self._findings.withdraw(queue.topic, queue.queue_id)
+            self._add(queue, "queue.contiguous", "note", 0, "the queue begins again at 0 in the log: its topic was "
+                      f"deleted and made again after offset {queue.next - 1}")  # fmt: skip
+            queue.first = 0
+        elif first < queue.next or not self._lost.between(queue.last_place, place):
+            what = "given twice" if first < queue.next else "in no message of the log"
+            low, high = sorted((first, queue.next))
+            self._add(queue, "queue.contiguous", "error", low, f"expected offset {queue.next} at physical offset "
+                      f"{place}, found {first}: the offsets [{low}, {high}) are {what}")  # fmt: skip
+        else:
+            self._stray(queue, queue.next, first)
+
+    def _differ(self, queue: _Queue, first: int, units: Units, found: Units, requests: DispatchRequests) -> None:
+        places = units["physical_offset"].astype(np.int64)
+        wrong: BoolArray = np.asarray(found != units)
+        if queue.topic == SCHEDULE_TOPIC or self._has_ext:
+            same = np.asarray((found["physical_offset"] == places) & (found["size"] == units["size"]))
+            if self._has_ext:
+                wrong &= ~(same & (found["tags_code"] <= _LAST_EXT_ADDRESS))
+        else:
+            same = np.zeros(len(units), np.bool_)
+        # What an owner has appended since, and what retention has taken.
+        wrong &= places < self._log.judged_end
+        if self._aborted and wrong.any():
+            wrong &= places >= self._log.start_now()
+        rows = np.flatnonzero(wrong)
+        if not len(rows):
+            return
+        stored = requests.store_timestamps[np.searchsorted(requests.physical_offsets, places[rows])]
+        notes = (stored > self._safe) if self._aborted else np.zeros(len(rows), np.bool_)
+        absent = np.asarray(found["size"] == 0)[rows] & np.asarray(found["physical_offset"] == 0)[rows]
+        self._add_missing(queue, rows[absent] + first, notes[absent])
+        other = rows[~absent]
+        delayed = same[other] & (queue.topic == SCHEDULE_TOPIC)
+        of_notes = notes[~absent] | delayed
+        for place, row in enumerate(other[:FINDINGS_PER_FILE].tolist()):
+            # RocketMQ 4.9 recovers its queues before it has read its delay levels.
+            why = " (another messageDelayLevel than RocketMQ's default, or its recovery)" if delayed[place] else ""
+            severity: Severity = "note" if of_notes[place] else "error"
+            self._unit(queue, first + row, units[row], found[row], severity, why)
+        if len(other) > FINDINGS_PER_FILE:
+            path, _ = queue.files.place_of(first + int(other[0]))
+            severity = "note" if of_notes.all() else "error"
+            self._findings.add_more("queue.unit", severity, path, len(other) - FINDINGS_PER_FILE)
+
+    def _unit(
+        self, queue: _Queue, offset: int, expected: np.void, found: np.void, severity: Severity, why: str
+    ) -> None:
+        self._add(queue, "queue.unit", severity, offset, f"expected {_text(expected)}, found {_text(found)}{why}")
+
+    def _add_missing(self, queue: _Queue, offsets: Int64Array, notes: BoolArray) -> None:
+        """Gather offsets without a unit into runs; a run is told when it ends."""
+        if not len(offsets):
+            return
+        cuts = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(notes.astype(np.int8)) != 0)) + 1
+        for start, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(offsets)], strict=True):
+            severity: Severity = "note" if notes[start] else "error"
+            low, high = int(offsets[start]), int(offsets[stop - 1]) + 1
+            if queue.missing is not None and (queue.missing[1], queue.missing[2]) == (low, severity):
+                low = queue.missing[0]
+            else:
+                self._end_missing(queue)
+            queue.missing = (low, high, severity)
+
+    def _end_missing(self, queue: _Queue) -> None:
+        if queue.missing is None:
+            return
+        low, high, severity = queue.missing
+        queue.missing = None
+        why = ""
+        if severity == "note":
+            why = ": dispatch had not come so far, or did not reach the device; opening the store writes them"
+        elif not queue.files.exists and self._was_deleted(queue.topic):
+            severity, why = "note", ": the topic was deleted"
+        self._add(queue, "queue.missing-message", severity, low, f"expected units for the messages of the offsets "
+                  f"[{low}, {high}), found none{why}")  # fmt: skip
+
+    def _was_deleted(self, topic: str) -> bool:
+        """Whether the broker's own list of topics is there and does not name it."""
+        path = os.path.join(self._store, CONFIG, TOPICS_CONFIG)
+        try:
+            table = json.loads(disk.read_file(path, LARGEST_CONFIG)).get("topicConfigTable")
+        except (OSError, ValueError, AttributeError):
+            return False
+        return isinstance(table, dict) and topic not in table
+
+    def _add(self, queue: _Queue, check: str, severity: Severity, offset: int, message: str) -> None:
+        path, at = queue.files.place_of(offset)
+        text = f"Topic {queue.topic!r}, queue {queue.queue_id}, offset {offset}: {message}."
+        self._findings.add(
+            Finding(
+                check=check,
+                severity=severity,
+                path=path,
+                offset=at,
+                message=text,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=offset,
+            )
+        )
+
+    def finish(self) -> None:
+        """What can be told only when the whole log has gone by: heads, tails, files."""
+        for topic, queue_id in sorted({*self._queues, *self._on_disk}):
+            if self._skips(topic):
+                continue
+            queue = self._queue(topic, queue_id)
+            self._end_missing(queue)
+            self._check_files(queue)
+            low, high = queue.files.bounds()
+            if queue.first is not None and queue.next is not None:
+                self._stray(queue, low, min(queue.first, high), head=True)
+                self._stray(queue, max(queue.next, low), high)
+            else:
+                self._stray(queue, low, high, head=True)
+
+    def _check_files(self, queue: _Queue) -> None:
+        files = queue.files.files
+        usual = usual_size([size for _, size, _ in files])
+        for place, (base, size, path) in enumerate(files):
+            problem = ""
+            check, severity = "files.size", "error"
+            if base % UNIT_SIZE:
+                check, problem = "files.name", f"expected a name that is a multiple of {UNIT_SIZE}, found {base}"
+            elif size != usual or size % UNIT_SIZE:
+                wanted = f"the size that the queue's files have, {usual}"
+                if size == usual:
+                    wanted = f"a multiple of {UNIT_SIZE} bytes"
+                problem = f"expected {wanted}, found {size}"
+                if self._aborted and size == 0 and place == len(files) - 1:
+                    severity = "note"
+            elif place and base != files[place - 1][0] + usual:
+                before = files[place - 1].base
+                check, problem = (
+                    "files.gap",
+                    f"expected the file at {before + usual} behind that at {before}, found none",
+                )
+            if problem:
+                text = f"Topic {queue.topic!r}, queue {queue.queue_id}: {problem}."
+                self._findings.add(
+                    Finding(
+                        check=check,
+                        severity="note" if severity == "note" else "error",
+                        path=path,
+                        offset=0,
+                        message=text,
+                        topic=queue.topic,
+                        queue_id=queue.queue_id,
+                    )
+                )
+
+    def _stray(self, queue: _Queue, low: int, high: int, *, head: bool = False) -> None:
+        """Units at offsets for which the log has no message: they have expired, or should not be there."""
+        for at, found in _chunks(queue.files, low, high, skip_holes=not head):
+            places = found["physical_offset"].astype(np.int64)
+            sizes = found["size"].astype(np.int64)
+            written = (sizes != 0) | (places != 0) | (found["tags_code"] != 0)
+            bad = written & ~((places >= 0) & (places < self._log.min_offset) & (sizes > 0))
+            if head:
+                bad &= sizes != FILLER_SIZE
+            for row in np.flatnonzero(bad).tolist():
+                place = int(places[row])
+                if self._lost.holds(place):
+                    continue
+                severity: Severity = "error"
+                if self._aborted and place >= self._log.judged_end:
+                    if place < self._log.end or self._log.holds_record(place):
+                        continue  # an owner at work
+                    severity = "note"
+                inside = 0 <= place < self._log.end
+                where = "the log holds no such message" if inside else f"the log ends at {self._log.end}"
+                text = f"expected nothing, found {_text(found[row])}; {where}"
+                self._add(queue, "queue.extra-unit", severity, at + row, text)
+            if head and queue.first is not None:
+                self._holes(queue, at, written)
+
+    def _holes(self, queue: _Queue, at: int, written: BoolArray) -> None:
+        empty = np.flatnonzero(~written)
+        if len(empty):
+            first = at + int(empty[0])
+            self._add(queue, "queue.unit", "error", first, "expected an expired message or a filler before the queue's "
+                      "first message, found nothing written")  # fmt: skip
+
+
+def _chunks(files: UnitFiles, low: int, high: int, *, skip_holes: bool) -> Iterator[tuple[int, Units]]:
+    """The units of ``[low, high)`` in pieces, each with its first offset."""
+    stretches = files.data(low, high) if skip_holes else iter([(low, high)])
+    for start, stop in stretches:
+        for at in range(start, stop, _CHUNK):
+            yield at, files.read(at, min(at + _CHUNK, stop))
+
+
+def _text(unit: np.void) -> str:
+    if unit["size"] == 0 and unit["physical_offset"] == 0:
+        return "no unit"
+    return f"({int(unit['physical_offset'])}, {int(unit['size'])}, {int(unit['tags_code'])})"

@@ -1,0 +1,184 @@
+"""``verify_store``: every invariant of a store that its files can show, checked without changing anything.
+
+The log is scanned once, with CRCs; from its records queues and index are made again in memory, a block at a time, and
+compared with the files. No lock is taken. Beside an owner at work, what was there at the beginning is checked.
+docs/invariants.md has the invariants: this looks at 1, 4, 5, 6, 7, 9 and 11.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from commitlog.columnar.dispatch import dispatch_requests
+from commitlog.config import MessageStoreConfig
+from commitlog.errors import InvalidValue
+from commitlog.files import disk
+from commitlog.format.checkpoint import (
+    CHECKPOINT_SIZE,
+    TRUST_MARGIN_MS,
+    Checkpoint,
+    CheckpointMark,
+    decode_checkpoint,
+    decode_mark,
+)
+from commitlog.log.store_directory import check_store_directory
+from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX
+from commitlog.verify.batches import BatchCheck
+from commitlog.verify.findings import Finding, Findings, Severity
+from commitlog.verify.index import IndexCheck
+from commitlog.verify.log import LogCheck
+from commitlog.verify.queues import QueueCheck
+
+__all__ = ["Finding", "Progress", "VerificationReport", "verification_report", "verify_store"]
+
+# Called with the bytes of the log that were verified, and how many there are at most.
+Progress = Callable[[int, int], None]
+
+_FIELDS = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerificationReport:
+    """What was verified: numbers of records, bytes of the log, queues and index files, and how long it took.
+
+    ``aborted``: the ``abort`` file was there, so an owner was at work or had stopped without closing the store.
+    """
+
+    path: str
+    aborted: bool
+    records: int
+    bytes: int
+    queues: int
+    index_files: int
+    seconds: float
+    findings: list[Finding]
+
+    @property
+    def errors(self) -> int:
+        """How many findings are errors."""
+        return sum(finding.severity == "error" for finding in self.findings)
+
+
+def verify_store(path: str | os.PathLike[str], *, progress: Progress | None = None) -> list[Finding]:
+    """Everything in the store at ``path`` that is not as it should be; an empty list when all is well.
+
+    Reads every byte of the log and every unit and index entry; memory stays bounded. ``StoreNotFound``, ``NotAStore``,
+    ``StoreAccessDenied``, ``UnsupportedStore``.
+    """
+    return verification_report(path, progress=progress).findings
+
+
+def verification_report(path: str | os.PathLike[str], *, progress: Progress | None = None) -> VerificationReport:
+    """``verify_store``, with how much was looked at."""
+    started = time.perf_counter()
+    directory = os.path.abspath(os.fspath(path))
+    check_store_directory(directory)
+    findings = Findings()
+    aborted = disk.exists(os.path.join(directory, ABORT))
+    checkpoint, mark = _checkpoint(directory, findings)
+    index_safe = min(checkpoint.physic_msg_timestamp, checkpoint.index_msg_timestamp) - TRUST_MARGIN_MS
+    queue_safe = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - TRUST_MARGIN_MS
+    owned = mark is not None and mark.closed
+    # The derived parts first: whatever they hold was in the log before.
+    log_path = os.path.join(directory, COMMIT_LOG)
+    log = LogCheck(log_path, findings, aborted=aborted, checkpoint=checkpoint, mark=mark)
+    index = IndexCheck(
+        os.path.join(directory, INDEX), log, findings, aborted=aborted, safe_timestamp=index_safe, must_be_whole=owned
+    )
+    queues = QueueCheck(directory, log, findings, aborted=aborted, safe_timestamp=queue_safe)
+    try:
+        _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), progress)
+        report_bytes = log.end - log.min_offset
+        _check_mark(directory, log, index, queues, checkpoint, mark, findings, aborted=aborted)
+    finally:
+        log.close()
+        index.close()
+    return VerificationReport(
+        path=directory,
+        aborted=aborted,
+        records=log.records,
+        bytes=report_bytes,
+        queues=queues.count,
+        index_files=index.count,
+        seconds=time.perf_counter() - started,
+        findings=findings.all(),
+    )
+
+
+def _walk(log: LogCheck, queues: QueueCheck, index: IndexCheck, batches: BatchCheck, progress: Progress | None) -> None:
+    log.check_files()
+    levels = MessageStoreConfig().delay_levels_ms
+    start, total = log.min_offset, log.size
+    for scan in log.scans():
+        requests = dispatch_requests(scan, levels)
+        queues.compare(requests)
+        index.compare(scan, requests)
+        batches.compare(scan, requests)
+        if progress is not None:
+            progress(log.end - start, total)
+    queues.finish()
+    index.finish()
+    batches.finish()
+    if progress is not None:
+        progress(total, total)
+
+
+def _checkpoint(directory: str, findings: Findings) -> tuple[Checkpoint, CheckpointMark | None]:
+    """What the checkpoint claims; one that is missing or damaged claims nothing."""
+    path = os.path.join(directory, CHECKPOINT)
+    nothing = Checkpoint(0, 0, 0)
+    try:
+        data = disk.read_file(path, 16 * CHECKPOINT_SIZE)
+        return decode_checkpoint(data), decode_mark(data)
+    except FileNotFoundError:
+        severity: Severity = "note"
+        problem = "There is no checkpoint: the next start scans the whole log"
+    except (InvalidValue, OSError) as error:
+        severity = "error"
+        found = error.strerror if isinstance(error, OSError) else str(error)
+        problem = f"Expected {CHECKPOINT_SIZE} bytes of times, found {found}"
+    findings.add(Finding(check="checkpoint.format", severity=severity, path=path, offset=0, message=f"{problem}."))
+    return nothing, None
+
+
+def _check_mark(
+    directory: str,
+    log: LogCheck,
+    index: IndexCheck,
+    queues: QueueCheck,
+    checkpoint: Checkpoint,
+    mark: CheckpointMark | None,
+    findings: Findings,
+    *,
+    aborted: bool,
+) -> None:
+    """The checkpoint may not be ahead of the log (invariant 7), nor of what was there when the store was closed."""
+    path = os.path.join(directory, CHECKPOINT)
+    severity: Severity = "note" if aborted else "error"
+
+    def add(check: str, at: int, message: str) -> None:
+        findings.add(Finding(check=check, severity=severity, path=path, offset=at, message=message))
+
+    if log.records and not log.lost.stretches:
+        newest = log.newest_store_timestamp
+        for place, name in enumerate(_FIELDS):
+            value = getattr(checkpoint, name)
+            if value > newest:
+                add("checkpoint.ahead", 8 * place, f"{name}: expected at most {newest}, the newest message's store "
+                    f"time, found {value}: messages that were flushed are gone from the log's end.")  # fmt: skip
+                break
+    if mark is None or not mark.closed or aborted:
+        return
+    if mark.end_offset > log.end and not log.lost.stretches:
+        add("checkpoint.ahead", 528, f"End of the log: expected at most {log.end}, found {mark.end_offset} as the "
+            "place where the store was closed: messages are gone from the log's end.")  # fmt: skip
+    told = any(one.check.startswith("queue.") for one in findings.all())
+    if (queue_files := queues.count_files()) < mark.queue_file_count and not told:
+        add("checkpoint.ahead", 568, f"Queue files: {mark.queue_file_count} were there when the store was closed, now "
+            f"there are {queue_files}.")  # fmt: skip
+    if index.count < mark.index_file_count:
+        add("checkpoint.ahead", 572, f"Index files: {mark.index_file_count} were there when the store was closed, now "
+            f"there are {index.count}.")  # fmt: skip

@@ -1,0 +1,3 @@
+"""Tests of the codecs: golden bytes from RocketMQ, round trips, and values that do not fit."""
+
+__all__: list[str] = []

@@ -1,0 +1,84 @@
+"""Tables encoded as they would stand in a log, and what readers and dispatch make of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from commitlog.columnar.bodies import verify_crc
+from commitlog.columnar.columns import ALL_COLUMNS
+from commitlog.columnar.decode import record_batch
+from commitlog.columnar.dispatch import dispatch_requests, index_entries
+from commitlog.columnar.encode import EncodedMessages, encode_messages
+from commitlog.columnar.locate import QueuePlace, locate
+from commitlog.columnar.records import patch_late_fields
+from commitlog.columnar.scan import RecordScan, scan_records
+from commitlog.format.record import Record, decode_record
+from tests.store.columnar.record_blocks import rows_of
+
+__all__ = ["BASE", "TOPIC", "decoded", "encode", "key_hashes", "read_rows", "scan_of"]
+
+BASE = 4096
+TOPIC = "orders"
+_HOST = (bytes([10, 1, 2, 3]), 10911)
+
+
+def encode(table: pa.Table, **options: Any) -> EncodedMessages:
+    """All rows to one queue, unless the options say otherwise."""
+    queues = np.full(table.num_rows, 3, np.int32)
+    given: dict[str, Any] = {
+        "topic": TOPIC,
+        "born_timestamp_ms": 1,
+        "born_host": _HOST,
+        "store_host": _HOST,
+        "queue_ids": queues,
+    }
+    return encode_messages(table, **given | options)
+
+
+def decoded(encoded: EncodedMessages) -> list[Record]:
+    """The records, one at a time; each is whole, and its CRC and sizes are right."""
+    found = []
+    for start, stop in pairwise(encoded.records.starts.tolist()):
+        record = decode_record(encoded.records.data[start:stop].tobytes())
+        assert isinstance(record, Record)
+        found.append(record)
+    return found
+
+
+def scan_of(encoded: EncodedMessages) -> RecordScan:
+    """The records as dispatch and recovery find them in the log, CRCs compared."""
+    count = len(encoded.rows)
+    placed = patch_late_fields(
+        encoded.records,
+        host_flags=encoded.host_flags,
+        queue_offsets=np.arange(count, dtype=np.int64),
+        physical_offsets=encoded.records.starts[:-1] + BASE,
+        store_timestamps=np.full(count, 2, np.int64),
+    )
+    scan = scan_records(placed.data, BASE, check_crc=True)
+    assert scan.stop is None
+    assert len(scan) == count
+    return scan
+
+
+def key_hashes(encoded: EncodedMessages) -> list[list[int]]:
+    """For each record, the hashes that the index gets."""
+    scan = scan_of(encoded)
+    entries = index_entries(scan, dispatch_requests(scan, [1000]))
+    found: list[list[int]] = [[] for _ in range(len(scan))]
+    for key, row in zip(entries[0].tolist(), entries[1].tolist(), strict=True):
+        found[row].append(key)
+    return found
+
+
+def read_rows(encoded: EncodedMessages) -> list[dict[str, Any]]:
+    """What a reader's columns give, CRCs compared."""
+    scan = scan_of(encoded)
+    place = QueuePlace(topic=TOPIC, queue_id=3, queue_offsets=np.arange(len(scan), dtype=np.int64))
+    block = locate(scan.data, scan.positions, scan.sizes, scan.positions + BASE, place)
+    verify_crc(block)
+    return rows_of(record_batch(block, ALL_COLUMNS))

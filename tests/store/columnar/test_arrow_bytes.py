@@ -1,0 +1,57 @@
+"""Values gathered from their places, and text made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commitlog.columnar.arrow_bytes import gather_binary, strided_view, to_text
+from commitlog.format.properties import decode_utf8
+from tests.store.columnar.record_blocks import odd_properties
+
+__all__: list[str] = []
+
+
+@pytest.mark.parametrize("behind", [0, 1, 11, 12, 13])
+def test_values_of_every_length_around_the_inline_limit(behind: int) -> None:
+    """12 bytes fit a view itself; at the end of the data there may be fewer than 12 bytes to fetch."""
+    data = np.arange(1, 60, dtype=np.uint8)
+    for length in range(20):
+        end = len(data) - behind
+        starts = np.array([0, 5, end - length], np.int64)
+        lengths = np.full(3, length, np.int64)
+        expected = [data[s : s + length].tobytes() for s in starts.tolist()]
+        found = gather_binary(data, starts, lengths)
+        found.validate(full=True)
+        assert found.to_pylist() == expected
+
+
+@given(st.binary(min_size=1, max_size=60), st.data())
+def test_gathered_values_are_the_slices(raw: bytes, data: st.DataObject) -> None:
+    values = data.draw(
+        st.lists(
+            st.integers(0, len(raw)).flatmap(lambda s: st.tuples(st.just(s), st.integers(0, len(raw) - s))), max_size=10
+        )
+    )
+    starts = np.array([start for start, _ in values], np.int64)
+    lengths = np.array([length for _, length in values], np.int64)
+    found = gather_binary(np.frombuffer(raw, np.uint8), starts, lengths)
+    found.validate(full=True)
+    assert found.type == pa.binary()
+    assert found.to_pylist() == [raw[start : start + length] for start, length in values]
+
+
+def test_a_strided_view_narrower_than_nothing_and_wider_than_the_data() -> None:
+    data = np.arange(3, dtype=np.uint8)
+    assert len(strided_view(data, 4)) == 0
+    assert [item.tobytes() for item in strided_view(data, 2)] == [b"\0\x01", b"\x01\x02"]
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=12), odd_properties), max_size=6))
+def test_text_is_what_decode_utf8_gives(raw: list[bytes | None]) -> None:
+    found = to_text(pa.array(raw, pa.binary()))
+    found.validate(full=True)
+    assert found.to_pylist() == [None if value is None else decode_utf8(value) for value in raw]

@@ -1,0 +1,89 @@
+"""Items made one step ahead: all of them, in order, or an error; and nothing goes on behind the end."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import Generator
+
+import pytest
+
+from commitlog.threads.prefetch import prefetch
+from tests.support.interrupter import Interrupter
+
+__all__: list[str] = []
+
+
+class Items:
+    """Numbers, made on any thread; ``open`` while somebody has the generator."""
+
+    def __init__(self, count: int, failing: int | None = None) -> None:
+        self.open = False
+        self.made: list[int] = []
+        self.threads: set[int] = set()
+        self._count = count
+        self._failing = failing
+
+    def make(self) -> Generator[int, None, None]:
+        self.open = True
+        try:
+            for number in range(self._count):
+                self.threads.add(threading.get_ident())
+                if number == self._failing:
+                    raise KeyError(number)
+                self.made.append(number)
+                yield number
+        finally:
+            self.open = False
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 50])
+def test_all_items_come_in_order_from_another_thread(count: int) -> None:
+    items = Items(count)
+    assert list(prefetch(items.make())) == list(range(count))
+    assert threading.get_ident() not in items.threads
+    assert not items.open
+
+
+@pytest.mark.parametrize("failing", [0, 3])
+def test_what_making_an_item_raises_comes_in_its_place(failing: int) -> None:
+    items, found = Items(9, failing), list[int]()
+    with pytest.raises(KeyError):
+        found.extend(prefetch(items.make()))
+    assert found == list(range(failing))
+    assert not items.open
+
+
+@pytest.mark.parametrize("taken", [0, 1, 4])
+def test_closed_early_it_is_at_most_one_ahead_and_lets_go_of_the_items(taken: int) -> None:
+    items = Items(9)
+    ahead = prefetch(items.make())
+    assert list(itertools.islice(ahead, taken)) == list(range(taken))
+    ahead.close()
+    assert not items.open
+    assert items.made in ([*range(taken)], [*range(taken + 1)])
+
+
+def test_interrupted_at_any_line_it_ends_and_lets_go_of_the_items() -> None:
+    for turn in itertools.count(1):
+        items, found = Items(4), list[int]()
+        interrupter = Interrupter(turn, ("ahead.py",))
+        with contextlib.suppress(KeyboardInterrupt), contextlib.closing(prefetch(items.make())) as ahead:
+            interrupter.run(lambda ahead=ahead, found=found: found.extend(ahead))  # type: ignore[misc]
+        assert not items.open, interrupter.where
+        if not interrupter.where:
+            assert found == [0, 1, 2, 3]
+            return
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not_got() -> None:
+    ahead = prefetch(Items(9).make())
+    assert next(ahead) == 0
+    child = os.fork()
+    if not child:
+        ahead.close()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert list(ahead) == list(range(1, 9))
