@@ -1,44 +1,55 @@
-"""Every error this package raises on purpose.
+"""Every error that this package raises on purpose, in three kinds: what a caller may conclude from it.
 
 ::
 
     CommitLogError
-    ├── StoreOpenError              the path cannot be used as a store
-    │   ├── StoreNotFound           no such path
-    │   ├── NotAStore               the path is there but is no store directory
-    │   ├── StoreAccessDenied       the operating system refuses to let us read it
-    │   ├── StoreLocked             another process, or this one, owns the store already
-    │   ├── LogLost                 consume queues are there, but no CommitLog file
-    │   └── UnsupportedStore        a store type this package does not cover (RocksDB, batch queues, ...)
-    ├── CorruptStoreError           bytes on disk are not what the format says; path, offset, expected, found
-    │   ├── CorruptRecord           a CommitLog record
-    │   │   └── DamagedLog          one that keeps the store from being opened: cutting there would lose messages
-    │   ├── CorruptConsumeQueue     a consume-queue unit or file
-    │   ├── CorruptIndex            an index file
-    │   ├── CorruptCheckpoint       the checkpoint file
-    │   ├── CorruptConfig           a JSON file in config/
-    │   └── CorruptStaging          a staged file of a batch
-    ├── FileChanged                 a file was truncated, replaced or removed while it was being read
-    ├── FileMissing                 a file from the middle of the log or of a queue is not there
-    ├── OffsetOutOfRange            a queue offset that the queue does not hold (any more, or yet)
-    ├── NotFoundError
-    │   ├── TopicNotFound
-    │   ├── QueueNotFound
-    │   └── MessageNotFound         no message at that physical offset or of that id
-    ├── ReaderClosed                the reader was closed before this was read
-    ├── StoreClosed                 the store was closed before this was asked of it
-    ├── StoreIOError                the operating system failed a read, write or sync; outcome unknown until reopened
-    │   └── DiskFull                there was no space for a new file; nothing was written
-    ├── StagingLost                 a staged file of a batch is not there (any more)
-    ├── BatchConflict               another batch was committed under the same application id and version
-    ├── PutRefused                  a put whose status is not PUT_OK, for those who ask for an exception
-    └── InvalidValue                an argument that no store could satisfy (also a ValueError)
+    ├── Refused                     nothing was written, nothing has changed
+    │   ├── InvalidValue            an argument that no store could satisfy (also a ValueError)
+    │   ├── StoreOpenError          the path cannot be used as a store
+    │   │   ├── StoreNotFound       the path does not exist
+    │   │   ├── NotAStore           the path exists and is not a store directory
+    │   │   ├── StoreAccessDenied   the operating system does not let this process read the store
+    │   │   ├── StoreLocked         another process, or this one, owns the store already
+    │   │   └── UnsupportedStore    a store type that this package does not cover (RocksDB, batch queues, ...)
+    │   ├── StoreClosed             the store was closed before the call
+    │   │   └── StoreForked         a forked child used its parent's store
+    │   ├── NestedCall              a signal handler used the store within a call of its own thread
+    │   ├── ReaderClosed            the reader was closed before the call
+    │   ├── NotFoundError
+    │   │   ├── TopicNotFound
+    │   │   ├── QueueNotFound
+    │   │   └── MessageNotFound     no message at that physical offset, or none of that id
+    │   ├── OffsetOutOfRange        a queue offset that the queue does not hold (any more, or yet)
+    │   ├── FileChanged             a file was truncated, replaced or removed while it was being read
+    │   ├── PutRefused              a put that the store does not accept; ``status`` says why
+    │   ├── DiskFull                no space for a new file of the store
+    │   ├── ReadFailed              the operating system failed to read, list or open a file
+    │   ├── StagingFailed           the operating system failed to write a staged file of a batch
+    │   ├── StagingLost             a staged file of a batch does not exist (any more)
+    │   └── BatchConflict           another batch was committed under the same application id and version
+    ├── OutcomeUnknown              bytes may have reached the log: opening the store again decides
+    │   ├── StoreIOError            the operating system failed a write or a sync of a file of the store
+    │   │   └── IndexIOError        of an index file
+    │   └── PutNotConfirmed         a put whose message may be in the log, for callers that ask for an exception
+    └── Damaged                     what is on disk contradicts itself
+        ├── LogLost                 consume queues exist, and not one CommitLog file
+        ├── FileMissing             a file from the middle of the log or of a queue does not exist
+        └── CorruptStoreError       bytes on disk are not what the format says; path, offset, expected, found
+            ├── CorruptRecord       a CommitLog record
+            │   └── DamagedLog      one that keeps the store from being opened: cutting there would lose messages
+            ├── CorruptConsumeQueue a consume-queue unit or file
+            ├── CorruptIndex        an index file
+            ├── CorruptCheckpoint   the checkpoint file
+            ├── CorruptConfig       a JSON file in config/
+            └── CorruptStaging      a staged file of a batch
 
 Messages say what, where, what was expected, what was found and what to do. The values stand as attributes too,
 so that programs need not parse the text.
 """
 
 from __future__ import annotations
+
+from commitlog.put_status import PutMessageStatus
 
 __all__ = [
     "BatchConflict",
@@ -50,28 +61,38 @@ __all__ = [
     "CorruptRecord",
     "CorruptStaging",
     "CorruptStoreError",
+    "Damaged",
     "DamagedLog",
     "DiskFull",
     "FileChanged",
     "FileMissing",
+    "IndexIOError",
     "InvalidValue",
     "LogLost",
     "MessageNotFound",
+    "NestedCall",
     "NotAStore",
     "NotFoundError",
     "OffsetOutOfRange",
+    "OutcomeUnknown",
+    "PutNotConfirmed",
     "PutRefused",
     "QueueNotFound",
+    "ReadFailed",
     "ReaderClosed",
+    "Refused",
+    "StagingFailed",
     "StagingLost",
     "StoreAccessDenied",
     "StoreClosed",
+    "StoreForked",
     "StoreIOError",
     "StoreLocked",
     "StoreNotFound",
     "StoreOpenError",
     "TopicNotFound",
     "UnsupportedStore",
+    "put_error",
 ]
 
 
@@ -91,7 +112,33 @@ def _rebuild(kind: type[CommitLogError], args: tuple[object, ...], fields: dict[
     return error
 
 
-class StoreOpenError(CommitLogError):
+class Refused(CommitLogError):
+    """What was asked for was not done. Nothing was written, nothing has changed; the text says what to do."""
+
+
+class OutcomeUnknown(CommitLogError):
+    """What was asked for may be done, or not: bytes may have reached the log. Opening the store again decides."""
+
+
+class Damaged(CommitLogError):
+    """What is on disk contradicts itself, or a part of it is missing."""
+
+
+class _SystemFailure(CommitLogError):
+    """An operation that the operating system failed.
+
+    ``path`` is the file, ``operation`` what was tried, ``errno`` the system's number for the failure.
+    """
+
+    def __init__(self, operation: str, *, path: str, cause: OSError, advice: str = "") -> None:
+        text = f"Cannot {operation} {path}: {cause.strerror or cause}."
+        super().__init__(f"{text} {advice}" if advice else text)
+        self.operation = operation
+        self.path = path
+        self.errno = cause.errno
+
+
+class StoreOpenError(Refused):
     """The path cannot be used as a store directory."""
 
     def __init__(self, message: str, *, path: str) -> None:
@@ -122,15 +169,19 @@ class StoreLocked(StoreOpenError):
         self.holder = holder
 
 
-class LogLost(StoreOpenError):
-    """Every CommitLog file is gone while consume queues are there: going on would give queue offsets out again."""
+class LogLost(Damaged):
+    """Every CommitLog file is gone while consume queues exist: new messages would get queue offsets again."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class UnsupportedStore(StoreOpenError):
     """The directory holds a kind of store that this package does not read; it is refused rather than read wrongly."""
 
 
-class CorruptStoreError(CommitLogError):
+class CorruptStoreError(Damaged):
     """Bytes on disk contradict their format.
 
     ``offset`` is the byte position within ``path`` where the contradiction lies.
@@ -183,7 +234,7 @@ class CorruptStaging(CorruptStoreError):
     """A staged file that is not what its writer wrote. Nothing of its batch is in the store."""
 
 
-class FileChanged(CommitLogError):
+class FileChanged(Refused):
     """A file was truncated, replaced or removed while it was being read.
 
     Beside a live owner this is retention at work; read the queue's bounds again and go on from there.
@@ -194,7 +245,7 @@ class FileChanged(CommitLogError):
         self.path = path
 
 
-class FileMissing(CommitLogError):
+class FileMissing(Damaged):
     """A file that lies between others is gone, so messages are missing from the middle of a queue.
 
     ``start``/``stop`` are the queue offsets that cannot be read, half-open.
@@ -212,7 +263,7 @@ class FileMissing(CommitLogError):
         self.stop = stop
 
 
-class OffsetOutOfRange(CommitLogError):
+class OffsetOutOfRange(Refused):
     """Queue offsets were wanted that the queue does not hold.
 
     ``start``/``stop`` are what was wanted, ``min_offset``/``max_offset`` what is there; both ranges are half-open.
@@ -234,7 +285,7 @@ class OffsetOutOfRange(CommitLogError):
         self.max_offset = max_offset
 
 
-class NotFoundError(CommitLogError):
+class NotFoundError(Refused):
     """What was asked for is not in the store."""
 
 
@@ -250,11 +301,11 @@ class MessageNotFound(NotFoundError):
     """No message starts at the physical offset, or none has the id."""
 
 
-class ReaderClosed(CommitLogError):
+class ReaderClosed(Refused):
     """Something was to be read through a ``StoreReader`` that has been closed."""
 
 
-class InvalidValue(CommitLogError, ValueError):
+class InvalidValue(Refused, ValueError):
     """An argument that no store could satisfy: an ill-formed message id, a negative offset, an unknown column.
 
     ``settings`` names those of ``MessageStoreConfig`` that it is about, and ``expected`` says what they may be, for
@@ -267,30 +318,45 @@ class InvalidValue(CommitLogError, ValueError):
         self.expected = expected
 
 
-class StoreClosed(CommitLogError):
+class StoreClosed(Refused):
     """Something was asked of a ``MessageStore`` that has been closed."""
 
 
-class StoreIOError(CommitLogError):
-    """The operating system failed an operation on a file of the store.
+class StoreForked(StoreClosed):
+    """A forked child used the store that its parent had opened. The child has none of the store's threads."""
 
-    What was being written is there or not: unknown until the store is opened again. ``path`` is the file,
-    ``operation`` what was tried, ``errno`` the system's number for the failure.
+
+class NestedCall(Refused):
+    """A signal handler or a finalizer used the store within a call of the thread that it interrupted.
+
+    The interrupted call may hold what this one would wait for, for ever. ``close`` is allowed there.
     """
 
-    def __init__(self, operation: str, *, path: str, cause: OSError, advice: str = "") -> None:
-        text = f"Cannot {operation} {path}: {cause.strerror or cause}."
-        super().__init__(f"{text} {advice}" if advice else text)
-        self.operation = operation
-        self.path = path
-        self.errno = cause.errno
+
+class StoreIOError(_SystemFailure, OutcomeUnknown):
+    """The operating system failed a write or a sync of a file of the store.
+
+    What was being written is in the store or not: unknown until the store is opened again.
+    """
 
 
-class DiskFull(StoreIOError):
-    """There was no space for a new file of the store. Nothing was written; it works again once there is space."""
+class IndexIOError(StoreIOError):
+    """The operating system failed a write or a sync of an index file."""
 
 
-class StagingLost(CommitLogError):
+class DiskFull(_SystemFailure, Refused):
+    """No space for a new file of the store. Nothing was written; puts work again once the disk has space."""
+
+
+class ReadFailed(_SystemFailure, Refused):
+    """The operating system failed to read, list or open a file of the store. Nothing was written."""
+
+
+class StagingFailed(_SystemFailure, Refused):
+    """The operating system failed to write a staged file. Nothing of its batch is in the store."""
+
+
+class StagingLost(Refused):
     """A staged file of a batch is not where it was written. Nothing of the batch is in the store."""
 
     def __init__(self, message: str, *, path: str) -> None:
@@ -298,7 +364,7 @@ class StagingLost(CommitLogError):
         self.path = path
 
 
-class BatchConflict(CommitLogError):
+class BatchConflict(Refused):
     """The application has committed another batch of that version, or a later one. Nothing was written.
 
     ``committed`` is the application's last version, ``version`` the one that was to be committed.
@@ -311,10 +377,25 @@ class BatchConflict(CommitLogError):
         self.committed = committed
 
 
-class PutRefused(CommitLogError):
-    """A put did not get PUT_OK. ``status`` is the ``PutMessageStatus``'s name."""
+class PutRefused(Refused):
+    """A put that the store does not accept: ``status`` and ``reason`` say why, ``row`` which row of a table."""
 
-    def __init__(self, status: str, reason: str) -> None:
-        super().__init__(f"{status}: {reason}" if reason else status)
+    def __init__(self, status: PutMessageStatus, reason: str, *, row: int | None = None) -> None:
+        super().__init__(f"{status.value}: {reason}" if reason else status.value)
         self.status = status
         self.reason = reason
+        self.row = row
+
+
+class PutNotConfirmed(OutcomeUnknown):
+    """A put whose message may be in the log: ``status`` and ``reason`` say whether a sync failed or took too long."""
+
+    def __init__(self, status: PutMessageStatus, reason: str) -> None:
+        super().__init__(f"{status.value}: {reason}" if reason else status.value)
+        self.status = status
+        self.reason = reason
+
+
+def put_error(status: PutMessageStatus, reason: str) -> PutRefused | PutNotConfirmed:
+    """The exception for a put that ended with a status other than PUT_OK."""
+    return PutRefused(status, reason) if status.is_refusal else PutNotConfirmed(status, reason)

@@ -6,12 +6,12 @@ The names are RocketMQ's own (``org.apache.rocketmq.common.message.Message``, ``
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from commitlog.errors import PutRefused
+from commitlog.errors import put_error
+from commitlog.put_status import PutMessageStatus
 
 __all__ = ["Message", "MessageExt", "MessageExtBrokerInner", "PutMessageResult", "PutMessageStatus"]
 
@@ -49,21 +49,6 @@ class MessageExtBrokerInner(Message):
     prepared_transaction_offset: int = 0
 
 
-class PutMessageStatus(enum.Enum):
-    """How a put ended. The values are RocketMQ's own names, spelling included."""
-
-    PUT_OK = "PUT_OK"
-    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
-    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
-    CREATE_MAPEDFILE_FAILED = "CREATE_MAPEDFILE_FAILED"
-    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
-    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
-    OS_PAGECACHE_BUSY = "OS_PAGECACHE_BUSY"
-    UNKNOWN_ERROR = "UNKNOWN_ERROR"
-
-
 class PutMessageResult(NamedTuple):
     """How a put ended, and where the message lies.
 
@@ -86,9 +71,9 @@ class PutMessageResult(NamedTuple):
         return self.status is PutMessageStatus.PUT_OK
 
     def raise_for_status(self) -> PutMessageResult:
-        """This result when it is PUT_OK; ``PutRefused`` otherwise."""
+        """This result when it is PUT_OK; else ``PutRefused``, or ``PutNotConfirmed`` when the message may be stored."""
         if self.status is not PutMessageStatus.PUT_OK:
-            raise PutRefused(self.status.value, self.reason)
+            raise put_error(self.status, self.reason)
         return self
 
 

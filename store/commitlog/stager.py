@@ -31,6 +31,7 @@ from commitlog.errors import PutRefused
 from commitlog.format.message_id import parse_host
 from commitlog.format.message_rules import NO_PRODUCERS_TOPICS, MessageLimits, Refusal, RefusalKind
 from commitlog.format.record import FILLER_SIZE
+from commitlog.put_status import PutMessageStatus
 from commitlog.queue.queue_counts import file_size_of, queue_counts
 
 __all__ = ["NO_PRODUCERS_TOPICS", "BatchStager", "largest_record_of", "queue_counts", "remove_batch", "remove_files"]
@@ -95,7 +96,7 @@ class BatchStager:
         """Stage rows, with the columns of ``MessageStore.put_messages``.
 
         ``PutRefused`` for the first row that no store takes, or no broker from a producer (``format.producer_rules``);
-        ``InvalidValue`` for columns that cannot be; ``StoreIOError`` when staging fails.
+        ``InvalidValue`` for columns that cannot be; ``StagingFailed``.
         """
         check_message_rows(rows, topic=self._topic)
         for _, chunk in message_chunks(rows):
@@ -163,7 +164,9 @@ class BatchStager:
 
     def _refused(self, refusal: Refusal) -> PutRefused:
         place = f"row {self._rows + refusal.row} of partition {self._partition}"
-        return PutRefused(refusal.kind.value, f"{refusal.told(place)} Nothing of this batch is in the store.")
+        return PutRefused(
+            PutMessageStatus(refusal.kind.value), f"{refusal.told(place)} Nothing of this batch is in the store."
+        )
 
 
 def _rows_too_long(

@@ -20,7 +20,7 @@ from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, InvalidValue, PutRefused, StoreClosed
 from commitlog.format.message_rules import check_queue_place
 from commitlog.log.owner_directory import OwnerDirectory
-from commitlog.message import Message, PutMessageResult, PutMessageStatus
+from commitlog.message import Message, PutMessageResult
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.reader import StoreReader
 from commitlog.recovery.open import OpenedLog, open_log
@@ -153,7 +153,7 @@ class MessageStore:
             with self._call():  # as ``_within`` does, and faster
                 return self._putter.put_message(message)
         except PutRefused as error:
-            return PutMessageResult(PutMessageStatus(error.status), reason=error.reason)
+            return PutMessageResult(error.status, reason=error.reason)
         finally:
             if self._state.closed:
                 self._after_last_calls()
@@ -163,7 +163,7 @@ class MessageStore:
         try:
             return self._within(self._putter.put_batch, messages)
         except PutRefused as error:
-            return PutMessageResult(PutMessageStatus(error.status), reason=error.reason)
+            return PutMessageResult(error.status, reason=error.reason)
 
     def put_messages(self, table: Rows, *, topic: str | None = None) -> PutMessagesResult:
         """Append the rows of an Arrow table or record batch; status and offsets for each row.

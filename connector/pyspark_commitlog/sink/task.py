@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from commitlog import BatchId, StagedFile
-from commitlog.errors import StoreIOError, StoreNotFound
+from commitlog.errors import StagingFailed, StoreNotFound
 from commitlog.stager import BatchStager
 from pyspark_commitlog.options.write import SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns
@@ -49,7 +49,7 @@ class StageTask:
     ) -> StagedFile | None:
         """Stage the rows of one partition; the file, None without rows.
 
-        ``PutRefused``, ``StoreNotFound``, ``StoreIOError``. Whatever is raised, the file is gone.
+        ``PutRefused``, ``StoreNotFound``, ``StagingFailed``. Whatever is raised, the file is gone.
         """
         stager = BatchStager(
             self.options.path,
@@ -67,7 +67,7 @@ class StageTask:
                 for rows in batches:
                     stager.put(self.columns.rename(rows))
                 return stager.finish()
-        except StoreIOError as error:
+        except StagingFailed as error:
             if error.errno != errno.ENOENT:
                 raise
             raise StoreNotFound(

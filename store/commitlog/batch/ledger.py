@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from commitlog.batch.frames import FoundFrame
 from commitlog.batch_id import BatchId, CommittedBatch
-from commitlog.errors import BatchConflict, CorruptConfig, InvalidValue, StoreIOError
+from commitlog.errors import BatchConflict, CorruptConfig, InvalidValue, ReadFailed, StoreIOError
 from commitlog.files import disk
 from commitlog.files.whole_file import replace_file
 from commitlog.format.checkpoint import MAX_TIMESTAMP_MS
@@ -201,7 +201,7 @@ def _load(path: str) -> tuple[int, dict[str, CommittedBatch]]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise StoreIOError("read", path=name, cause=error) from error
+            raise ReadFailed("read", path=name, cause=error) from error
     return 0, {}
 
 

@@ -31,7 +31,7 @@ from commitlog.columnar.staged_block import (
     decode_block_head,
     encode_block,
 )
-from commitlog.errors import CommitLogError, CorruptStaging, InvalidValue, StagingLost, StoreAccessDenied, StoreIOError
+from commitlog.errors import CommitLogError, CorruptStaging, InvalidValue, StagingFailed, StagingLost, StoreAccessDenied
 from commitlog.files import disk
 from commitlog.format.checksum import crc32
 from commitlog.paths import STAGING
@@ -58,7 +58,7 @@ class StagedWriter:
     """One staged file that is being written. Use it as a context manager: what is not finished is removed."""
 
     def __init__(self, store_path: str, batch: BatchId, name: str = "") -> None:
-        """``name`` begins the file's name; what follows makes it unlike any other. ``StoreIOError``."""
+        """``name`` begins the file's name; what follows makes it unlike any other. ``StagingFailed``."""
         self._store_path = store_path
         self._directory = os.path.join(STAGING, _directory_name(batch.app_id), str(batch.version))
         self.path = os.path.join(self._directory, f"{name}-{secrets.token_hex(8)}" if name else secrets.token_hex(8))
@@ -68,7 +68,7 @@ class StagedWriter:
         try:
             self._descriptor = self._create()
         except OSError as error:
-            raise StoreIOError("stage a batch at", path=self._whole, cause=error) from error
+            raise StagingFailed("stage a batch at", path=self._whole, cause=error) from error
 
     def _create(self) -> int:
         for _ in range(_TRIES):
@@ -83,7 +83,7 @@ class StagedWriter:
         return disk.create_file(self._whole)
 
     def append(self, encoded: EncodedMessages) -> None:
-        """Stage records whose queues are known. ``StoreIOError``."""
+        """Stage records whose queues are known. ``StagingFailed``."""
         if not len(encoded.rows):
             return
         queued = encoded.queued()
@@ -94,7 +94,7 @@ class StagedWriter:
             disk.write_at(self._descriptor, head, self._size)
             disk.write_at(self._descriptor, data, self._size + len(head))
         except OSError as error:
-            raise StoreIOError("stage a batch at", path=self._whole, cause=error) from error
+            raise StagingFailed("stage a batch at", path=self._whole, cause=error) from error
         self._crc = crc32(head[:BLOCK_HEAD_SIZE], self._crc)
         self._size += len(head) + len(data)
         self._rows += len(block)
@@ -199,7 +199,7 @@ def read_blocks(store_path: str, staged: StagedFile, buffers: BlockBuffers | Non
                     raise InvalidValue("a file that ends before its block")
                 block = decode_block(head, meta, np.frombuffer(data, np.uint8))
             except OSError as error:
-                # No ``StoreIOError``: the store itself is as well as it was.
+                # No ``StagingFailed``: the store itself is as well as it was.
                 raise StagingLost(
                     f"Cannot read the staged file {path}: {error.strerror}. {_ADVICE}", path=path
                 ) from error

@@ -37,7 +37,7 @@ from commitlog.files.memory import drop_pages, lock_memory, will_need
 from commitlog.files.transient_store_pool import PooledBuffer
 from commitlog.files.whole_file import new_file
 
-__all__ = ["FENCED", "NO_SPACE", "MappedFileWriter", "make_file"]
+__all__ = ["FENCED", "NO_SPACE", "MappedFileWriter", "is_out_of_space", "make_file"]
 
 # What to do after a write or a sync that failed.
 FENCED = "Whether its bytes are on the device is unknown; the store takes no more writes until it is opened again."
@@ -51,6 +51,11 @@ _SMALL = 64 << 10
 _RESIDENT = 8 << 20
 # In place of a descriptor.
 _UNOPENED, _CLOSED = -2, -1
+
+
+def is_out_of_space(error: BaseException) -> bool:
+    """Whether the disk had no space for what was to be written: it can be tried again later."""
+    return isinstance(error, DiskFull) or (isinstance(error, StoreIOError) and error.errno in NO_SPACE)
 
 
 def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False) -> None:

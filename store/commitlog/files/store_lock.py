@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-from commitlog.errors import StoreIOError, StoreLocked
+from commitlog.errors import ReadFailed, StoreLocked
 from commitlog.files import disk
 
 try:
@@ -91,7 +91,7 @@ class StoreLock:
                 disk.close(descriptor)
                 if error.errno in (errno.EACCES, errno.EAGAIN):
                     raise _refusal(path, holder) from error
-                raise StoreIOError("lock", path=path, cause=error) from error
+                raise ReadFailed("lock", path=path, cause=error) from error
             _held.keys.add(key)
         if identity.size == 0:
             # RocketMQ writes it too, and nobody reads it: a full disk is no reason to refuse.

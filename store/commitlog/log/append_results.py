@@ -6,15 +6,12 @@ from typing import NamedTuple, Protocol
 
 from commitlog.format.arrays import Int64Array
 
-__all__ = ["Appended", "AppendedFrame", "AppendedRows", "FrameHead", "LogFenced", "QueueUnknown"]
-
-
-class LogFenced(Exception):
-    """An append failed half way, so nothing more is appended. It never leaves the package."""
-
-
-class QueueUnknown(Exception):
-    """A queue's next offset cannot be told, so nothing was written. It never leaves the package."""
+__all__ = [
+    "Appended",
+    "AppendedFrame",
+    "AppendedRows",
+    "FrameHead",
+]
 
 
 class Appended(NamedTuple):

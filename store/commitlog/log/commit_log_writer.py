@@ -19,15 +19,16 @@ import numpy as np
 from commitlog.columnar.batch_frame import join_checksums
 from commitlog.columnar.records import EncodedRecords, QueuedRecords, patch_late_fields
 from commitlog.columnar.staged_block import StagedBlock
-from commitlog.errors import CommitLogError, DiskFull, InvalidValue, StoreIOError
+from commitlog.errors import CommitLogError, PutRefused, StoreIOError
 from commitlog.files.frame_space import FrameSpace
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.files.mapped_file_writer import MappedFileWriter
 from commitlog.format.arrays import ByteArray, Int64Array
 from commitlog.format.record import FILLER_SIZE, encode_filler
 from commitlog.format.single_record import patch_late
-from commitlog.log.append_results import Appended, AppendedFrame, AppendedRows, FrameHead, LogFenced, QueueUnknown
+from commitlog.log.append_results import Appended, AppendedFrame, AppendedRows, FrameHead
 from commitlog.log.recent_appends import LEAST_ROWS, AppendedRecords, RecentAppends
+from commitlog.put_status import PutMessageStatus
 
 __all__ = ["CommitLogWriter"]
 
@@ -37,7 +38,7 @@ class CommitLogWriter:
 
     Between the first byte of an append and the last of what is remembered of it, anything may be raised, an interrupt
     included. What was written then has no queue offset of its own; a later put would get the same one, and would never
-    be read. So from there on everything is refused (``LogFenced``), decided before the put lock is let go.
+    be read. So from there on everything is refused (``PutRefused``), decided before the put lock is let go.
     """
 
     def __init__(
@@ -95,10 +96,13 @@ class CommitLogWriter:
 
     def _refuse_fenced(self) -> None:
         if self._closed:
-            raise LogFenced("The store is closed.")
+            raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE, "The store is closed.")
         self._fence_if_unsettled()
         if self.failure is not None:
-            raise LogFenced(f"The store takes no more messages until it is opened again: {self.failure!r}")
+            raise PutRefused(
+                PutMessageStatus.SERVICE_NOT_AVAILABLE,
+                f"The store takes no more messages until it is opened again: {self.failure!r}",
+            )
 
     def fence_if_unsettled(self) -> None:
         """Before the store is closed: should nobody know what became of an append, that is to be found out."""
@@ -117,8 +121,8 @@ class CommitLogWriter:
 
     def _fence_unless(self, error: BaseException, *, settled: bool) -> None:
         """Refuse everything from now on, unless it is known what was written and no sync or write failed."""
-        no_room = isinstance(error, DiskFull | TimeoutError)
-        if not settled or (isinstance(error, StoreIOError | OSError) and not no_room):
+        failed = isinstance(error, StoreIOError | OSError) and not isinstance(error, TimeoutError)
+        if not settled or failed:
             self._fence(error)
 
     def _fence(self, error: BaseException) -> None:
@@ -154,7 +158,10 @@ class CommitLogWriter:
             try:
                 found = self._next_queue_offset(*queue)
             except (CommitLogError, OSError) as error:
-                raise QueueUnknown(f"Topic {queue[0]!r}, queue {queue[1]}, takes no messages: {error}") from error
+                raise PutRefused(
+                    PutMessageStatus.SERVICE_NOT_AVAILABLE,
+                    f"Topic {queue[0]!r}, queue {queue[1]}, takes no messages: {error}",
+                ) from error
             self._queue_offsets[queue] = found
         return found
 
@@ -164,9 +171,10 @@ class CommitLogWriter:
 
     def _file_with_room(self, length: int) -> MappedFileWriter:
         if length > self.largest_record:
-            raise InvalidValue(
+            raise PutRefused(
+                PutMessageStatus.MESSAGE_ILLEGAL,
                 f"The record takes {length} bytes; with files of {self.files.file_size} bytes at most "
-                f"{self.largest_record} fit."
+                f"{self.largest_record} fit.",
             )
         file = self.files.writable()
         left = file.capacity - file.wrote_position
@@ -263,7 +271,7 @@ class CommitLogWriter:
         """Append a record to ``queue`` and all blocks behind it, so that all of it is in the log or nothing.
 
         Other puts wait. ``StoreIOError``, ``DiskFull``, ``TimeoutError``, and what ``blocks`` raises: nothing is in the
-        log. ``LogFenced``, ``QueueUnknown``, ``InvalidValue``: nothing was written.
+        log. ``PutRefused``: nothing was written.
         """
         with self.lock:
             self._refuse_fenced()
@@ -315,9 +323,10 @@ class CommitLogWriter:
         """Write a block's records, each with its place and its queue offset; where the last one starts."""
         largest = int(block.records.sizes.max())
         if largest > self.largest_record:
-            raise InvalidValue(
+            raise PutRefused(
+                PutMessageStatus.MESSAGE_ILLEGAL,
                 f"A record takes {largest} bytes; with files of {self.files.file_size} bytes at most "
-                f"{self.largest_record} fit."
+                f"{self.largest_record} fit.",
             )
         codes = block.queue_codes
         bases = np.array([offsets.setdefault(name, self._queue_offset(name)) for name in block.queues], np.int64)

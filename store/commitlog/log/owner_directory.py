@@ -10,7 +10,7 @@ import contextlib
 import os
 from types import TracebackType
 
-from commitlog.errors import LogLost, NotAStore, StoreAccessDenied, StoreIOError
+from commitlog.errors import LogLost, NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
 from commitlog.files.store_lock import StoreLock
 from commitlog.files.whole_file import replace_file
@@ -44,7 +44,7 @@ class OwnerDirectory:
         except PermissionError as error:
             raise StoreAccessDenied(f"No permission to write in {path}: {error}.", path=path) from error
         except OSError as error:
-            raise StoreIOError("open the store at", path=path, cause=error) from error
+            raise ReadFailed("open the store at", path=path, cause=error) from error
 
     @classmethod
     def _make(cls, path: str) -> None:

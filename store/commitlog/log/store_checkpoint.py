@@ -10,7 +10,7 @@ import dataclasses
 import threading
 import time
 
-from commitlog.errors import InvalidValue, StoreIOError
+from commitlog.errors import InvalidValue, ReadFailed, StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file_writer import make_file
 from commitlog.format.checkpoint import (
@@ -61,7 +61,7 @@ class StoreCheckpoint:
         except (FileNotFoundError, InvalidValue):
             return cls(path, _NEVER, None)
         except OSError as error:
-            raise StoreIOError("read", path=path, cause=error) from error
+            raise ReadFailed("read", path=path, cause=error) from error
 
     def advance(self, *, physic: int = 0, logics: int = 0, index: int = 0) -> None:
         """Store times (ms) up to which the log, the queues and the index were flushed. Lower ones change nothing."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
-from commitlog.errors import StoreIOError
+from commitlog.errors import ReadFailed
 from commitlog.files import disk
 from commitlog.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, TOPICS_CONFIG, parse_file_name
 from commitlog.queue.topic_config import LARGEST_CONFIG, parse_topic_config, spread_over
@@ -21,7 +21,7 @@ def queue_counts(path: str, topic: str | None, default: int) -> dict[str, int]:
     """The number of queues of ``topic``, or of all topics; those that are not there yet are left out.
 
     A topic that ``topics.json`` does not list has as many queues as are there, and at least ``default``.
-    ``CorruptConfig``, ``StoreIOError``.
+    ``CorruptConfig``, ``ReadFailed``.
     """
     listed = _listed(path)
     directory = os.path.join(path, CONSUME_QUEUE)
@@ -59,7 +59,7 @@ def _listed(path: str) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise StoreIOError("read", path=file, cause=error) from error
+        raise ReadFailed("read", path=file, cause=error) from error
 
 
 @lru_cache(maxsize=8)

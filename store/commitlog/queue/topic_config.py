@@ -26,7 +26,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from commitlog.batch_id import TopicUse
-from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, PutRefused, StoreAccessDenied, StoreIOError
+from commitlog.errors import (
+    CorruptConfig,
+    InvalidValue,
+    NotAStore,
+    PutRefused,
+    ReadFailed,
+    StoreAccessDenied,
+    StoreIOError,
+)
 from commitlog.files import disk
 from commitlog.files.whole_file import replace_file
 from commitlog.message import PutMessageStatus
@@ -148,7 +156,7 @@ class TopicConfig:
         except OSError as error:
             if error.errno == errno.EFBIG:
                 raise _corrupt(self.path, 0, f"at most {LARGEST_CONFIG} bytes", "more") from error
-            raise StoreIOError("read", path=self.path, cause=error) from error
+            raise ReadFailed("read", path=self.path, cause=error) from error
 
     def _refresh(self) -> None:
         """Read the file when it changed since it was read last."""
@@ -161,7 +169,7 @@ class TopicConfig:
             self._signature, self._listed = None, {}
             return
         except OSError as error:
-            raise StoreIOError("read", path=self.path, cause=error) from error
+            raise ReadFailed("read", path=self.path, cause=error) from error
         # Of before the reading: what changed meanwhile is read the next time.
         self._signature = signature
 
@@ -220,7 +228,7 @@ def _refuse_fewer_queues(use: TopicUse, listed: int, path: str) -> None:
     # A topic with no queue to write to says nothing of how messages are spread.
     if 0 < listed < use.spread_over:
         raise PutRefused(
-            PutMessageStatus.SERVICE_NOT_AVAILABLE.value,
+            PutMessageStatus.SERVICE_NOT_AVAILABLE,
             f"Topic {use.topic!r} has {listed} queues by {path}, but its messages were spread over {use.spread_over}: "
             "it was created or changed while they were being staged. Nothing was written; run it again, and they are "
             f"spread over {listed}.",

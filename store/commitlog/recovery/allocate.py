@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from commitlog.errors import StoreIOError
+from commitlog.errors import DiskFull, StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file_writer import make_file
 from commitlog.threads.wakeup import Wakeup
@@ -26,7 +26,7 @@ class AllocateMappedFileService:
         self._timeout = timeout
         self._warm = warm
         self._wanted: list[tuple[str, int]] = []
-        self._failures: dict[str, StoreIOError] = {}
+        self._failures: dict[str, DiskFull | StoreIOError] = {}
         self._lock = threading.Lock()
         self._made = Wakeup()
         self.wake: Callable[[], None] = lambda: None
@@ -36,11 +36,11 @@ class AllocateMappedFileService:
             if not self._wanted:
                 return _IDLE_SECONDS
             path, size = self._wanted[0]
-        failure: StoreIOError | None = None
+        failure: DiskFull | StoreIOError | None = None
         try:
             if not disk.exists(path):
                 make_file(path, size, warm=self._warm)
-        except StoreIOError as error:
+        except (DiskFull, StoreIOError) as error:
             failure = error
         with self._lock:
             self._wanted.remove((path, size))

@@ -17,18 +17,17 @@ from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, TopicUse
 from commitlog.columnar.batch_frame import BatchFrame, encode_frame
 from commitlog.columnar.staged_block import StagedBlock
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import CommitLogError, CorruptStaging, PutRefused, StoreIOError
-from commitlog.files.mapped_file_writer import NO_SPACE
+from commitlog.errors import CommitLogError, CorruptStaging, PutRefused
+from commitlog.files.mapped_file_writer import is_out_of_space
 from commitlog.format.message_id import parse_host
 from commitlog.format.record import Record, decode_record
 from commitlog.format.single_record import encode_message
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
-from commitlog.log.append_results import AppendedFrame, LogFenced, QueueUnknown
+from commitlog.log.append_results import AppendedFrame
 from commitlog.message import PutMessageStatus
 from commitlog.paths import BATCH_TOPIC
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.open import OpenedLog
-from commitlog.services.put_message import PutRefusal
 from commitlog.services.running_state import RunningState
 from commitlog.services.service_group import ServiceGroup
 from commitlog.threads.prefetch import prefetch
@@ -112,7 +111,7 @@ class CommitBatchService:
             ledger = self._loaded()
             committed = ledger.check(batch)
             if committed is None:
-                self._refuse()
+                self._refuse_when_unwritable()
                 committed = self._write(batch, [one for one in staged if one.rows], ledger)
             if batch.app_id:
                 remove_up_to(self._store_path, batch)
@@ -153,20 +152,12 @@ class CommitBatchService:
             self._save(ledger, or_later=True)
         return committed
 
-    def _refuse(self) -> None:
-        try:
-            self._refuse_when_unwritable()
-        except PutRefusal as refusal:
-            raise PutRefused(refusal.status.value, refusal.reason) from refusal
-
     def _append(self, head: _FrameHead, staged: list[StagedFile]) -> AppendedFrame:
         try:
             with contextlib.closing(self._blocks(staged)) as blocks:
                 return self._log.writer.append_frame(head, _FRAME_QUEUE, blocks)
-        except (LogFenced, QueueUnknown) as error:
-            raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE.value, str(error)) from error
         except TimeoutError as error:
-            raise PutRefused(PutMessageStatus.CREATE_MAPEDFILE_FAILED.value, str(error)) from error
+            raise PutRefused(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error)) from error
 
     def _blocks(self, staged: list[StagedFile]) -> Generator[StagedBlock, None, None]:
         """The blocks of all files. The next one is read and checked while this one is being written."""
@@ -207,7 +198,7 @@ class CommitBatchService:
         try:
             ledger.save()
         except CommitLogError as error:
-            if or_later and isinstance(error, StoreIOError) and error.errno in NO_SPACE:
+            if or_later and is_out_of_space(error):
                 return
             self._state.fence(error)
             raise

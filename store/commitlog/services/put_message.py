@@ -12,7 +12,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import CommitLogError, DiskFull, InvalidValue, StoreIOError, StoreOpenError
+from commitlog.errors import (
+    CommitLogError,
+    Damaged,
+    DiskFull,
+    InvalidValue,
+    PutNotConfirmed,
+    PutRefused,
+    Refused,
+    StoreIOError,
+    StoreOpenError,
+    put_error,
+)
 from commitlog.format.message_id import encode_message_id, parse_host
 from commitlog.format.message_rules import SCHEDULE_TOPIC, message_fault, shown
 from commitlog.format.properties import (
@@ -27,7 +38,7 @@ from commitlog.format.properties import (
 )
 from commitlog.format.single_record import encode_message, message_properties, plain_message, stored_place
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, has_queue_unit
-from commitlog.log.append_results import Appended, LogFenced, QueueUnknown
+from commitlog.log.append_results import Appended
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.message import Message, MessageExtBrokerInner, PutMessageResult, PutMessageStatus
 from commitlog.paths import MAX_QUEUE_ID, refuse_batch_topic, validate_new_topic, validate_topic
@@ -35,22 +46,10 @@ from commitlog.services.flush import GroupCommitService
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
 
-__all__ = ["EncodedMessage", "PutMessageService", "PutRefusal", "is_waiting"]
+__all__ = ["EncodedMessage", "PutMessageService", "is_waiting"]
 
 _OK = PutMessageStatus.PUT_OK
 _MS = 1000.0
-
-
-class PutRefusal(Exception):
-    """Why a message is not taken. It never leaves the package: a put answers with a status."""
-
-    def __init__(self, status: PutMessageStatus, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
-
-    def result(self) -> PutMessageResult:
-        return PutMessageResult(self.status, reason=self.reason)
 
 
 class EncodedMessage:
@@ -106,9 +105,9 @@ class PutMessageService:
             encoded = self.encode(message)
             length = len(encoded.record)
             appended = self._append([encoded])
-        except PutRefusal as refusal:
+        except (PutRefused, PutNotConfirmed) as refusal:
             self._stats.failed()
-            return refusal.result()
+            return PutMessageResult(refusal.status, reason=refusal.reason)
         result = self._answer(appended, encoded.store_host, 1, wait=encoded.wait)
         self._stats.put(encoded.topic, 1, length, time.perf_counter() - started)
         return result
@@ -124,9 +123,9 @@ class PutMessageService:
             encoded = self._encode_batch(messages)
             size = sum(len(one.record) for one in encoded)
             appended = self._append(encoded)
-        except PutRefusal as refusal:
+        except (PutRefused, PutNotConfirmed) as refusal:
             self._stats.failed()
-            return refusal.result()
+            return PutMessageResult(refusal.status, reason=refusal.reason)
         wait = any(one.wait for one in encoded)
         result = self._answer(appended, encoded[0].store_host, len(encoded), wait=wait)
         ids, place = [], appended.physical_offset
@@ -137,31 +136,31 @@ class PutMessageService:
         return result._replace(message_id=",".join(ids))
 
     def refuse_when_unwritable(self) -> None:
-        """``PutRefusal`` while the store takes no message, or another put hangs in the page cache."""
+        """``PutRefused`` while the store takes no message, or another put hangs in the page cache."""
         refusal = self._state.refusal
         if refusal is not None:
-            raise PutRefusal(PutMessageStatus.SERVICE_NOT_AVAILABLE, refusal)
+            raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE, refusal)
         locked_at = self._log.locked_at
         if locked_at and time.monotonic() - locked_at > self._busy:
-            raise PutRefusal(
+            raise PutRefused(
                 PutMessageStatus.OS_PAGECACHE_BUSY,
                 f"Another put has been writing for more than {self._busy:g} s: the disk does not keep up.",
             )
 
     def _encode_batch(self, messages: Sequence[Message]) -> list[EncodedMessage]:
         if not isinstance(messages, Sequence):
-            raise PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, f"A batch is a list of messages, not {shown(messages)}.")
+            raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, f"A batch is a list of messages, not {shown(messages)}.")
         if not messages:
-            raise PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, "A batch has at least one message.")
+            raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, "A batch has at least one message.")
         encoded = [self.encode(message) for message in messages]
         first = encoded[0]
         for place, (one, message) in enumerate(zip(encoded, messages, strict=True)):
             if one.topic != message.topic:
-                raise PutRefusal(
+                raise PutRefused(
                     PutMessageStatus.MESSAGE_ILLEGAL, f"Message {place} of the batch is delayed; in a batch none is."
                 )
             if (one.topic, one.queue_id, one.sys_flags) != (first.topic, first.queue_id, first.sys_flags):
-                raise PutRefusal(
+                raise PutRefused(
                     PutMessageStatus.MESSAGE_ILLEGAL,
                     f"A batch goes to one queue: message {place} is for topic {one.topic!r}, queue {one.queue_id}, the "
                     f"first one for topic {first.topic!r}, queue {first.queue_id}.",
@@ -169,7 +168,7 @@ class PutMessageService:
         return encoded
 
     def encode(self, message: Message) -> EncodedMessage:
-        """The message as a record without its place. ``PutRefusal``."""
+        """The message as a record without its place. ``PutRefused``."""
         try:
             body, queue_id = message.body, message.queue_id
             if type(body) is not bytes or type(queue_id) is not int:
@@ -179,17 +178,17 @@ class PutMessageService:
                 raise self._refusal_at_sight(message)
             return self._encode(message)
         except PropertiesTooLarge as error:
-            raise PutRefusal(
+            raise PutRefused(
                 PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
                 f"{error} (Topic {message.topic!r}, queue {message.queue_id}.)",
             ) from error
         except InvalidValue as error:
-            raise PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, message_fault(message) or str(error)) from error
+            raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, message_fault(message) or str(error)) from error
         except (TypeError, AttributeError, ValueError, LookupError) as error:
             reason = message_fault(message) or f"The message cannot be encoded: {error!r}."
-            raise PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, reason) from error
+            raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, reason) from error
 
-    def _refusal_at_sight(self, message: Message) -> PutRefusal:
+    def _refusal_at_sight(self, message: Message) -> PutRefused:
         reason = f"The keys are a list of texts, not the text {message.keys!r}."
         if len(message.body) > self._largest_body:
             reason = (
@@ -198,7 +197,7 @@ class PutMessageService:
             )
         elif not 0 <= message.queue_id <= MAX_QUEUE_ID:
             reason = f"A queue id is 0 to {MAX_QUEUE_ID}, not {message.queue_id}."
-        return PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, reason)
+        return PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, reason)
 
     def _encode(self, message: Message) -> EncodedMessage:
         if isinstance(message, MessageExtBrokerInner):
@@ -283,27 +282,27 @@ class PutMessageService:
                 first.queue_id,
                 has_unit=bool(has_queue_unit(first.sys_flags)),
             )
-        except (CommitLogError, OSError, LogFenced, QueueUnknown) as error:
-            raise self.refusal_of(error) from error
+        except PutRefused:
+            raise
+        except (CommitLogError, OSError) as error:
+            raise put_error(*self.status_of(error)) from error
 
-    def refusal_of(self, error: Exception) -> PutRefusal:
-        """What a put is answered when its append raised ``error``; fences the store where the outcome is unknown."""
+    def status_of(self, error: Exception) -> tuple[PutMessageStatus, str]:
+        """The status and reason of a put whose append raised ``error``; fences the store if the outcome is unknown."""
+        if isinstance(error, PutRefused):
+            return error.status, error.reason
         reason = str(error)
-        if isinstance(error, InvalidValue):
-            return PutRefusal(PutMessageStatus.MESSAGE_ILLEGAL, reason)
-        if isinstance(error, LogFenced | QueueUnknown):
-            return PutRefusal(PutMessageStatus.SERVICE_NOT_AVAILABLE, reason)
         if self._log.failure is not error:
             if isinstance(error, DiskFull | StoreOpenError | TimeoutError):
                 # The next file could not be made or opened; the last one may have got its filler, and nothing more.
-                return PutRefusal(PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason)
-            if isinstance(error, CommitLogError) and not isinstance(error, StoreIOError):
-                return PutRefusal(PutMessageStatus.SERVICE_NOT_AVAILABLE, reason)
+                return PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason
+            if isinstance(error, Refused | Damaged):
+                return PutMessageStatus.SERVICE_NOT_AVAILABLE, reason
             if isinstance(error, CommitLogError | OSError):
                 self._state.fence(error)
         if not isinstance(error, CommitLogError | OSError):
             reason = f"The put failed with {error!r}."
-        return PutRefusal(PutMessageStatus.UNKNOWN_ERROR, reason)
+        return PutMessageStatus.UNKNOWN_ERROR, reason
 
     def _answer(self, appended: Appended, store_host: tuple[bytes, int], count: int, *, wait: bool) -> PutMessageResult:
         status, reason = self.await_flush(appended.end) if self._sync and wait else (_OK, "")

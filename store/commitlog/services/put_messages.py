@@ -20,15 +20,15 @@ from commitlog.columnar.input_chunks import message_chunks
 from commitlog.columnar.input_properties import property_of
 from commitlog.columnar.queue_choice import resolve_queue_ids
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import CommitLogError, InvalidValue, PutRefused
+from commitlog.errors import CommitLogError, InvalidValue, PutRefused, put_error
 from commitlog.format.message_id import parse_host
 from commitlog.format.message_rules import MessageLimits, Refusal
 from commitlog.format.properties import WAIT
-from commitlog.log.append_results import AppendedRows, LogFenced, QueueUnknown
+from commitlog.log.append_results import AppendedRows
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.message import PutMessageStatus
 from commitlog.paths import validate_new_topic
-from commitlog.services.put_message import PutMessageService, PutRefusal, is_waiting
+from commitlog.services.put_message import PutMessageService, is_waiting
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
 
@@ -57,9 +57,9 @@ class PutMessagesResult:
         return self.status is PutMessageStatus.PUT_OK
 
     def raise_for_status(self) -> PutMessagesResult:
-        """This result when every row is PUT_OK; ``PutRefused`` otherwise."""
+        """This result when every row is PUT_OK; else ``PutRefused``, or ``PutNotConfirmed`` when rows may be stored."""
         if not self.ok:
-            raise PutRefused(self.status.value, self.reason)
+            raise put_error(self.status, self.reason)
         return self
 
 
@@ -141,9 +141,9 @@ class PutMessagesService:
                 self._on_appended()
                 if appended.error is not None:
                     raise appended.error
-        except PutRefusal as refusal:
+        except PutRefused as refusal:
             rows.refuse_rest(refusal.status, refusal.reason)
-        except (LogFenced, QueueUnknown, CommitLogError, OSError) as error:
+        except (CommitLogError, OSError) as error:
             self._refuse_rest(rows, error)
         except Exception as error:
             if not rows.end:
@@ -160,7 +160,7 @@ class PutMessagesService:
         """The result of a put of which nothing was begun. ``InvalidValue`` as for one that was."""
         check_message_rows(table, topic=topic)
         rows = _Rows(table.num_rows)
-        rows.refuse_rest(PutMessageStatus(refused.status), refused.reason)
+        rows.refuse_rest(refused.status, refused.reason)
         return rows.result()
 
     def encoded(self, table: Rows, topic: str | None) -> Iterator[EncodedMessages]:
@@ -173,12 +173,12 @@ class PutMessagesService:
             encoded = self._encode(chunk, topic, self._queue_ids(chunk, topic))
             if encoded.refusals:
                 refusal = encoded.refusals[0]
-                raise PutRefused(refusal.kind.value, refusal.told(f"row {refusal.row + first}"))
+                raise PutRefused(PutMessageStatus(refusal.kind.value), refusal.told(f"row {refusal.row + first}"))
             too_long = np.flatnonzero(encoded.records.sizes > self._log.largest_record)
             if len(too_long):
                 rows = _Rows(table.num_rows)
                 self._refuse_long(encoded, too_long, first, rows)
-                raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL.value, next(iter(rows.reasons.values())))
+                raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, next(iter(rows.reasons.values())))
             yield encoded
 
     def _queue_ids(self, chunk: pa.RecordBatch, topic: str | None) -> npt.NDArray[np.int32]:
@@ -254,8 +254,7 @@ class PutMessagesService:
                 self._stats.put(topic, count, int(size), elapsed)
 
     def _refuse_rest(self, rows: _Rows, error: Exception) -> None:
-        refusal = self._single.refusal_of(error)
-        rows.refuse_rest(refusal.status, refusal.reason)
+        rows.refuse_rest(*self._single.status_of(error))
 
     def _flush(self, rows: _Rows, table: Rows) -> None:
         if not rows.end or self._config.flush_disk_type is not FlushDiskType.SYNC_FLUSH or not _waits(table):

@@ -23,9 +23,9 @@ from commitlog.batch.frames import FoundFrame, frames_in
 from commitlog.batch.visibility import BatchGate
 from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries, units_by_queue
 from commitlog.columnar.dispatch_keys import IndexEntries
-from commitlog.errors import CorruptRecord, StoreIOError
+from commitlog.errors import CorruptRecord, DiskFull, IndexIOError, StoreIOError
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.files.mapped_file_writer import NO_SPACE
+from commitlog.files.mapped_file_writer import is_out_of_space
 from commitlog.format.arrays import Int64Array
 from commitlog.index.writer import IndexWriter
 from commitlog.log.recent_appends import AppendedRecords, RecentAppends
@@ -89,7 +89,7 @@ class BuildIndex:
             self._index.put(hashes, offsets, times)
         except OSError as error:
             path = str(error.filename or self._index.path)
-            raise StoreIOError("index messages in", path=path, cause=error) from error
+            raise IndexIOError("index messages in", path=path, cause=error) from error
 
 
 class _Block(NamedTuple):
@@ -112,7 +112,7 @@ class ReputMessageService:
         dispatchers: Sequence[CommitLogDispatcher],
         delay_levels_ms: Sequence[int],
         on_dispatched: Callable[[], None],
-        on_disk_full: Callable[[StoreIOError | None], None],
+        on_disk_full: Callable[[StoreIOError | DiskFull | None], None],
         gate: BatchGate,
         recent_appends: RecentAppends,
     ) -> None:
@@ -148,8 +148,8 @@ class ReputMessageService:
         started = time.thread_time()
         try:
             self.dispatch()
-        except StoreIOError as error:
-            if error.errno not in NO_SPACE:
+        except (StoreIOError, DiskFull) as error:
+            if not is_out_of_space(error):
                 raise
             # Nothing is lost: the log has it, and what was written already is passed over the next time.
             self._on_disk_full(error)

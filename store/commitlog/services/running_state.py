@@ -79,7 +79,7 @@ class RunningState:
         if call is None:
             return self._calls.setdefault(thread, threading.Lock())
         if call.locked():
-            raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE.value, _NESTED)
+            raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE, _NESTED)
         return call
 
     def fence(self, failure: BaseException, flag: RunningFlags = RunningFlags.NOT_WRITEABLE) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import CommitLogError, CorruptStoreError, StoreIOError
-from commitlog.files.mapped_file_writer import NO_SPACE
+from commitlog.errors import CommitLogError, CorruptStoreError, IndexIOError, StoreIOError
+from commitlog.files.mapped_file_writer import is_out_of_space
 from commitlog.recovery.open import OpenedLog
 from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import FOREVER, CommitRealTimeService, FlushRealTimeService, GroupCommitService
@@ -100,7 +100,7 @@ class ServiceGroup:
         try:
             self.reput.dispatch()
         except CommitLogError as error:
-            if not (isinstance(error, StoreIOError) and error.errno in NO_SPACE):
+            if not is_out_of_space(error):
                 self._dispatch_failed(error)
             raise
         except OSError as error:
@@ -163,8 +163,8 @@ class ServiceGroup:
         """The thorough flush. Without space for a queue's file it waits: dispatch has said so, and tries again."""
         try:
             self.flush_everything()
-        except StoreIOError as error:
-            if self._state.failure is not None or error.errno not in NO_SPACE:
+        except CommitLogError as error:
+            if self._state.failure is not None or not is_out_of_space(error):
                 raise
 
     def _flush_index(self) -> None:
@@ -173,7 +173,7 @@ class ServiceGroup:
         try:
             index.flush()
         except OSError as error:
-            raise StoreIOError("flush the index in", path=index.path, cause=error) from error
+            raise IndexIOError("flush the index in", path=index.path, cause=error) from error
 
     def close_cleanly(self, save_batches: Callable[[], None]) -> None:
         """Flush everything and leave the mark that lets the next open go without a scan. ``StoreIOError``."""
@@ -195,7 +195,7 @@ class ServiceGroup:
             try:
                 index.close()
             except OSError as error:
-                raise StoreIOError("close the index in", path=index.path, cause=error) from error
+                raise IndexIOError("close the index in", path=index.path, cause=error) from error
 
     def _failed(self, error: BaseException) -> None:
         self._state.fence(error)
@@ -204,6 +204,6 @@ class ServiceGroup:
         flag = RunningFlags.NOT_WRITEABLE
         if isinstance(error, CorruptStoreError):
             flag = RunningFlags.WRITE_LOGICS_QUEUE_ERROR
-        elif isinstance(error, StoreIOError) and "index" in error.operation:
+        elif isinstance(error, IndexIOError):
             flag = RunningFlags.WRITE_INDEX_FILE_ERROR
         self._state.fence(error, flag)

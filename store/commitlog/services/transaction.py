@@ -58,7 +58,7 @@ class Transaction:
         """Add the rows of an Arrow table or record batch; the columns are those of ``MessageStore.put_messages``.
 
         ``InvalidValue`` for columns that cannot be, ``PutRefused`` for the first row that no store takes,
-        ``StoreIOError`` when staging fails, ``StoreClosed``.
+        ``StagingFailed``, ``StoreClosed``.
         """
         self._refuse_ended()
         self._refuse_failed()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader, errors
+from commitlog import PutMessageStatus, StoreReader, errors
 from commitlog.errors import CommitLogError, CorruptRecord, CorruptStoreError, StoreOpenError
 from commitlog.format import compression
 from commitlog.format.record import field_offset
@@ -19,30 +19,31 @@ from tests.support.store_builder import StoreBuilder
 __all__: list[str] = []
 
 
+def _kinds() -> list[type[CommitLogError]]:
+    return [kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)]
+
+
 def _every_error() -> list[CommitLogError]:
     made: list[CommitLogError] = []
-    for name in errors.__all__:
-        kind = getattr(errors, name)
+    for kind in _kinds():
         if kind is errors.DamagedLog:
             made.append(kind("What", path="/p", offset=7, expected="this", found="that", advice="Do so.", cut_at=8))
         elif issubclass(kind, CorruptStoreError):
             made.append(kind("What", path="/p", offset=7, expected="this", found="that", advice="Do so."))
-        elif issubclass(kind, StoreOpenError | errors.FileChanged):
+        elif issubclass(kind, StoreOpenError | errors.FileChanged | errors.LogLost | errors.StagingLost):
             made.append(kind("What happened", path="/p"))
         elif kind is errors.FileMissing:
             made.append(kind(path="/p", topic="t", queue_id=1, start=2, stop=3))
         elif kind is errors.OffsetOutOfRange:
             made.append(kind(topic="t", queue_id=1, start=2, stop=3, min_offset=4, max_offset=5))
-        elif issubclass(kind, errors.StoreIOError):
+        elif issubclass(kind, errors.StoreIOError | errors.DiskFull | errors.ReadFailed | errors.StagingFailed):
             made.append(kind("sync", path="/p", cause=OSError(5, "Input/output error"), advice="Do so."))
-        elif kind is errors.StagingLost:
-            made.append(kind("What happened", path="/p"))
         elif kind is errors.BatchConflict:
             made.append(kind("What happened", app_id="a", version=1, committed=2))
         elif kind is errors.InvalidValue:
             made.append(kind("What happened", settings=("a_setting",), expected="1 to 2"))
-        elif kind is errors.PutRefused:
-            made.append(kind("MESSAGE_ILLEGAL", "The body is too large."))
+        elif kind in (errors.PutRefused, errors.PutNotConfirmed):
+            made.append(kind(PutMessageStatus.MESSAGE_ILLEGAL, "The body is too large."))
         else:
             made.append(kind("What happened"))
     return made
@@ -94,3 +95,23 @@ def test_an_error_tree_is_drawn_as_it_is() -> None:
     for name in errors.__all__:
         assert f"{name} " in drawn or f"{name}\n" in drawn
         assert getattr(errors, name).__doc__
+
+
+THREE_KINDS = (errors.Refused, errors.OutcomeUnknown, errors.Damaged)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in _kinds() if kind is not CommitLogError])
+def test_every_error_is_of_one_kind_that_a_caller_can_tell_by_type(kind: type[CommitLogError]) -> None:
+    assert sum(issubclass(kind, one) for one in THREE_KINDS) == 1
+
+
+def test_a_full_disk_and_failed_staging_are_refusals() -> None:
+    assert issubclass(errors.DiskFull, errors.Refused)
+    assert issubclass(errors.StagingFailed, errors.Refused)
+
+
+@pytest.mark.parametrize("status", [status for status in PutMessageStatus if status is not PutMessageStatus.PUT_OK])
+def test_the_error_of_a_put_says_whether_the_message_may_be_stored(status: PutMessageStatus) -> None:
+    error = errors.put_error(status, "why")
+    assert isinstance(error, errors.Refused) == status.is_refusal
+    assert isinstance(error, errors.OutcomeUnknown) != status.is_refusal

@@ -20,7 +20,6 @@ from commitlog.columnar import input_chunks as message_chunks
 from commitlog.errors import PutRefused, StoreClosed, StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.log.append_results import LogFenced
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.services import put_messages as bulk
 from commitlog.services.flush import GroupCommitService
@@ -293,7 +292,7 @@ def test_what_else_is_asked_within_a_put_is_refused(
     def react(store: MessageStore) -> None:
         with pytest.raises(PutRefused, match=r"SERVICE_NOT_AVAILABLE: .*in the middle of another call") as error:
             use(store)
-        refused.append(error.value.status)
+        refused.append(error.value.status.value)
 
     with open_store(tmp_path) as store:
         with _handler(lambda: react(store)), monkeypatch.context() as patch:
@@ -333,7 +332,7 @@ def test_the_log_takes_nothing_behind_its_end(tmp_path: Path) -> None:
     encoded = store._putter.encode(Message(topic="orders", body=b"late"))
     store.close()
     before = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
-    with pytest.raises(LogFenced, match="closed"):
+    with pytest.raises(PutRefused, match="closed"):
         store._log.writer.append_batch([encoded.record], 0, "orders", 0, has_unit=True)
     with pytest.raises(StoreClosed, match="commitlog"):
         store._log.files.writable()
