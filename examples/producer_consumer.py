@@ -87,7 +87,7 @@ def consume(store: MessageStore, reader: StoreReader, positions: Positions, prod
 def read_new(store: MessageStore, reader: StoreReader, positions: Positions, queue_id: int) -> int:
     """Wait a moment for messages of one queue, and handle them."""
     start = positions.next.get(str(queue_id), 0)
-    if not store.wait_for_messages("orders", queue_id, start, timeout=0.1):
+    if not store.wait_for_messages("orders", queue_id, start, timeout_s=0.1):
         return 0
     count = 0
     for batch in reader.read("orders", queue_id, start, columns=["queueOffset", "body"]):

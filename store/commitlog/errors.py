@@ -26,6 +26,7 @@
     │   ├── ReadFailed              the operating system failed to read, list or open a file
     │   ├── StagingFailed           the operating system failed to write a staged file of a batch
     │   ├── StagingLost             a staged file of a batch does not exist (any more)
+    │   ├── TransactionEnded        a put into a transaction that has ended, or that failed before
     │   └── BatchConflict           another batch was committed under the same application id and version
     ├── OutcomeUnknown              bytes may have reached the log: opening the store again decides
     │   ├── StoreIOError            the operating system failed a write or a sync of a file of the store
@@ -48,6 +49,9 @@ so that programs need not parse the text.
 """
 
 from __future__ import annotations
+
+import copy
+from typing import TypeVar
 
 from commitlog.put_status import PutMessageStatus
 
@@ -91,9 +95,13 @@ __all__ = [
     "StoreNotFound",
     "StoreOpenError",
     "TopicNotFound",
+    "TransactionEnded",
     "UnsupportedStore",
     "put_error",
 ]
+
+
+_Error = TypeVar("_Error", bound="CommitLogError")
 
 
 class CommitLogError(Exception):
@@ -103,6 +111,10 @@ class CommitLogError(Exception):
     # process, so the instance's own dictionary travels along instead of the constructor being called again.
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.args, self.__dict__))
+
+    def again(self: _Error) -> _Error:
+        """A copy to raise: an exception that is raised again and again grows its traceback each time."""
+        return copy.copy(self)
 
 
 def _rebuild(kind: type[CommitLogError], args: tuple[object, ...], fields: dict[str, object]) -> CommitLogError:
@@ -375,6 +387,10 @@ class BatchConflict(Refused):
         self.app_id = app_id
         self.version = version
         self.committed = committed
+
+
+class TransactionEnded(Refused):
+    """A put into a transaction, or its commit, after it has ended or a put into it has failed. Begin another one."""
 
 
 class PutRefused(Refused):

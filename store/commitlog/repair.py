@@ -35,7 +35,7 @@ def repair_store(
     *,
     cut_at: int | None = None,
     config: MessageStoreConfig | None = None,
-    lock_timeout: float = 0.0,
+    lock_timeout_s: float = 0.0,
     progress: Progress | None = None,
 ) -> RepairReport:
     """Open a store as its owner would, and close it again; say what keeps it from being opened.
@@ -51,7 +51,7 @@ def repair_store(
     check_store_directory(where)  # or opening would make a store there
 
     def open_and_close() -> None:
-        MessageStore.open(where, config, lock_timeout=lock_timeout, progress=progress).close()
+        MessageStore.open(where, config, lock_timeout_s=lock_timeout_s, progress=progress).close()
 
     try:
         open_and_close()
@@ -66,7 +66,7 @@ def repair_store(
             f"The log of {where} is to be cut at physical offset {damage.cut_at}, not at {cut_at}; nothing was cut. "
             f"What opening says: {damage}"
         )
-    with OwnerDirectory.open(where, lock_timeout=lock_timeout) as directory:
+    with OwnerDirectory.open(where, lock_timeout_s=lock_timeout_s) as directory:
         lost = messages_from(directory, damage.cut_at)
         kept_in = None if cut_at is None else cut_log(directory, cut_at)
     if kept_in is not None:

@@ -26,7 +26,7 @@ def main(base: str, name: str, count: int) -> None:
     for version in range(count):
         bodies, queues = zip(*source.rows(version), strict=True)
         rows = pa.table({"body": [body.encode() for body in bodies], "queueId": pa.array(queues, pa.int32())})
-        with MessageStore.open(Path(base, "store"), lock_timeout=100) as store:
+        with MessageStore.open(Path(base, "store"), lock_timeout_s=100) as store:
             with store.transaction("owner", version) as batch:
                 batch.put_messages(rows, topic=TOPIC)
             store.put_message(Message(topic="beside", body=b"beside", queue_id=0)).raise_for_status()

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
-from commitlog.errors import CommitLogError, DiskFull, PutRefused, StoreIOError
+from commitlog.errors import CommitLogError, DiskFull, Refused, StoreIOError
 from commitlog.files import mapped_file_writer as writable_mapped_file
 from tests.crash.batch_workloads import commit, gate_is_open, stored_batches
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
@@ -56,8 +56,8 @@ def try_commit(store: MessageStore, app: str, version: int, rows: int, outcome: 
         except CommitLogError as error:
             outcome.errors.append(error)
             outcome.fenced_by_full_disk |= isinstance(error, DiskFull) and not store.writable
-            no_room = isinstance(error, StoreIOError) and error.errno == errno.ENOSPC
-            nothing = isinstance(error, DiskFull | PutRefused) or "stage" in str(error)
+            no_room = isinstance(error, StoreIOError | DiskFull) and error.errno == errno.ENOSPC
+            nothing = isinstance(error, Refused)
             if not (store.writable and turn == 0 and (no_room or nothing)):
                 if nothing:
                     outcome.absent.append((app, version))
@@ -167,11 +167,10 @@ def test_each_failing_call_leaves_whole_batches(flush: FlushDiskType, operation:
     check_failing(flush, operation, code, 1, memory)
 
 
-# The modules that know of batches, or of other threads.
+# The modules that the thread of a caller runs in a commit, a flush or a close.
 INTERRUPTED = (
-    *("commit_batch.py", "commit_log_writer.py", "frame_space.py", "batch_ledger.py", "transaction.py"),
-    *("whole_file.py", "worker.py", "wakeup.py", "ahead.py", "allocate.py", "running_state.py", "queue_writers.py"),
-    *("service_group.py", "store.py", "/threading.py"),
+    *("transaction.py", "put_messages.py", "store.py", "owned_store.py", "running_state.py", "staging.py"),
+    *("threads/jobs.py", "threads/calls.py", "threads/wakeup.py", "commit_log_writer.py", "/threading.py"),
 )
 
 
@@ -230,7 +229,7 @@ def check_interrupted_ends(flush: FlushDiskType, step: int, memory: Path) -> Non
                 interrupter.run(lambda store=store: (store.flush(), store.close()))  # type: ignore[misc]
             with contextlib.suppress(CommitLogError):  # the interrupt may have fenced it
                 store.close()
-            assert not [thread for thread in threading.enumerate() if thread.name.endswith("Service")]
+            assert not [thread for thread in threading.enumerate() if thread.name.endswith(("Service", "StoreJobs"))]
             check_reopened(path, config, outcome, safe=True)
         except Exception as error:
             raise AssertionError(f"interrupted at {interrupter.where}, {outcome.errors}") from error

@@ -32,7 +32,7 @@ ROWS = 110
 def commit_elsewhere(path: str, answers: Connection) -> None:
     """In a process of its own: wait for the store, commit, and die without closing it."""
     try:
-        store = MessageStore.open(path, CONFIG, lock_timeout=30)
+        store = MessageStore.open(path, CONFIG, lock_timeout_s=30)
         answers.send(commit(store, "app", 2, ROWS))
     except CommitLogError as error:
         answers.send(error)

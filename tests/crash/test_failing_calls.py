@@ -150,7 +150,7 @@ def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outc
     spared = fault.ahead or fault.half_made or fault.path.endswith("lock") or fault.waits
     must_fail = fault.happened and not spared
     _try(store.close, outcome)
-    assert store._state.failure is not None or not must_fail, f"{fault.operation} at {fault.path} fenced nothing"
+    assert store._owned.state.failure is not None or not must_fail, f"{fault.operation} at {fault.path} fenced nothing"
     return outcome
 
 
@@ -171,7 +171,7 @@ def _try(call: Callable[[], None], outcome: Outcome) -> None:
         call()
     except CommitLogError as error:
         outcome.errors.append(error)
-        outcome.failed |= not (isinstance(error, StoreIOError) and error.errno == errno.ENOSPC)
+        outcome.failed |= not (isinstance(error, StoreIOError | DiskFull) and error.errno == errno.ENOSPC)
 
 
 def left_by_an_owner(path: Path, config: MessageStoreConfig) -> None:

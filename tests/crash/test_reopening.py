@@ -234,12 +234,12 @@ def test_the_checkpoint_is_synced_when_it_says_something_new_and_only_then(memor
         store = MessageStore.open(root / "store", QUIET)
         put(store, 3)
         store.dispatch()
-        store._services._write_checkpoint()
+        store._owned.store_flush.write_checkpoint()
         written = recorder.now
-        store._services._write_checkpoint()
+        store._owned.store_flush.write_checkpoint()
         checkpoint = recorder._files[str(root / "store" / "checkpoint")]
         assert checkpoint not in [one.file for one in recorder.operations[written:]]
-        end = store._log.files.flushed_where
+        end = store._owned.log.files.flushed_where
         kill(store)
     crashes = CrashImages(recorder)
     crashes.advance(written)

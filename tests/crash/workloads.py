@@ -60,11 +60,7 @@ def slow_clock() -> Iterator[None]:
 
 def kill(store: MessageStore) -> None:
     """End the store as ``kill -9`` does: what it wrote stays in the kernel, nothing is flushed or marked."""
-    store._state.close()
-    store._services.stop()
-    store._log.index = None
-    store._log.close()
-    store._directory.close(clean=False)
+    store._owned.abandon()
 
 
 class Run:
@@ -188,7 +184,7 @@ class Workload:
         with slow_clock(), recorder.recording():
             run = Run(recorder, path, self.config, first)
             self.steps(run)
-            if not run.store._state.closed:
+            if not run.store._owned.state.closed:
                 kill(run.store)
         history = log_records(path)
         there = {record.physical_offset: record.body for record in history}

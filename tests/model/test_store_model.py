@@ -209,8 +209,8 @@ class StoreMachine(RuleBasedStateMachine):
         if self.pool:
             self.store.flush()
         if held:
-            assert self.store.wait_for_messages(*queue, len(held) - 1, timeout=30)
-        assert not self.store.wait_for_messages(*queue, len(held), timeout=0)
+            assert self.store.wait_for_messages(*queue, len(held) - 1, timeout_s=30)
+        assert not self.store.wait_for_messages(*queue, len(held), timeout_s=0)
 
     @invariant()
     def log_ends_behind_the_last_message(self) -> None:

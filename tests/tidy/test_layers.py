@@ -22,12 +22,12 @@ _LOG = _BYTES | {"files", "log"}
 _PARTS = _LOG | {"queue", "index", "batch"}
 ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "leaves": frozenset(),
-    "threads": frozenset(),
+    "threads": frozenset({"leaves"}),
     "format": frozenset({"leaves"}),
     "columnar": frozenset({"leaves", "format"}),
     "files": frozenset({"leaves"}),
     "log": _BYTES | {"files"},
-    "queue": _LOG,
+    "queue": _LOG | {"threads"},
     "index": _BYTES | {"files"},
     "batch": _LOG | {"queue"},
     "recovery": _PARTS | {"threads"},

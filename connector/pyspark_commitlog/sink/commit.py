@@ -57,7 +57,7 @@ def commit_staged(options: SinkOptions, batch: BatchId, messages: Sequence[Stage
 
 def _open(options: SinkOptions) -> MessageStore:
     try:
-        return MessageStore.open(options.path, options.store_config, lock_timeout=options.lock_timeout_s)
+        return MessageStore.open(options.path, options.store_config, lock_timeout_s=options.lock_timeout_s)
     except StoreLocked as error:
         raise StoreLocked(
             f"{error} Nothing was written. The option lockTimeout says how long to wait.",

@@ -51,6 +51,10 @@ class GateState(NamedTuple):
     start: int
     shown_to: int
 
+    def shows(self, physical_offset: int) -> bool:
+        """Whether readers see a message that begins there."""
+        return self.is_open or physical_offset < self.start
+
 
 _NEVER_CLOSED = GateState(0, True, 0, 0)
 

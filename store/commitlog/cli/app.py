@@ -239,7 +239,7 @@ def produce(
         _say("Standard input is closed; messages come from there, a line each.")
         raise typer.Exit(2)
     batches = read_batches(sys.stdin.buffer, line_format, defaults, batch_size)
-    store = put.open_store(path, config, create=create, lock_timeout=lock_timeout)
+    store = put.open_store(path, config, create=create, lock_timeout_s=lock_timeout)
     try:
         put.put_batches(store, batches, as_json=as_json)
     except (BadLine, put.Refused, put.OutputGone) as error:

@@ -83,7 +83,7 @@ def is_store(path: str) -> bool:
     return True
 
 
-def open_store(path: str, config: MessageStoreConfig, *, create: bool, lock_timeout: float) -> MessageStore:
+def open_store(path: str, config: MessageStoreConfig, *, create: bool, lock_timeout_s: float) -> MessageStore:
     """Own the store. Without ``create``, the path must be one: ``StoreNotFound``, ``NotAStore``."""
     try:
         check_store_directory(path)
@@ -91,7 +91,7 @@ def open_store(path: str, config: MessageStoreConfig, *, create: bool, lock_time
         if not create:
             raise type(error)(f"{error} With --create, a new store is made.", path=path) from None
     with progress_bar("recovering") as progress:
-        return MessageStore.open(path, config, lock_timeout=lock_timeout, progress=progress)
+        return MessageStore.open(path, config, lock_timeout_s=lock_timeout_s, progress=progress)
 
 
 def put_batches(store: MessageStore, batches: Iterator[MessageBatch], *, as_json: bool) -> int:

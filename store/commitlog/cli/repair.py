@@ -16,11 +16,11 @@ from commitlog.repair import RepairReport, repair_store
 __all__ = ["print_repair", "repair"]
 
 
-def repair(path: str, cut_at: int | None, lock_timeout: float) -> RepairReport:
+def repair(path: str, cut_at: int | None, lock_timeout_s: float) -> RepairReport:
     """Look, or cut. What ``repair_store`` raises."""
     with progress_bar("recovering") as progress:
         return repair_store(
-            path, cut_at=cut_at, config=owner_config(path), lock_timeout=lock_timeout, progress=progress
+            path, cut_at=cut_at, config=owner_config(path), lock_timeout_s=lock_timeout_s, progress=progress
         )
 
 

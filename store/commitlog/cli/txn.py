@@ -37,9 +37,9 @@ def print_batches(batches: Sequence[CommittedBatch], *, as_json: bool) -> None:
     uncut_console().print(table)
 
 
-def forget(path: str, application: str, lock_timeout: float) -> str:
+def forget(path: str, application: str, lock_timeout_s: float) -> str:
     """Make the store forget an application, and say what it knew. ``InvalidValue`` when it knew nothing."""
-    with MessageStore.open(path, owner_config(path), lock_timeout=lock_timeout) as store:
+    with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
         forgotten = store.forget_batches(application)
         known = ", ".join(repr(batch.batch.app_id) for batch in store.batches()) or "none"
     if forgotten is None:

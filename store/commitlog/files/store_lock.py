@@ -57,17 +57,17 @@ class StoreLock:
         self._process = os.getpid()
 
     @classmethod
-    def acquire(cls, path: str, *, timeout: float = 0.0) -> StoreLock:
-        """Take the lock, waiting up to ``timeout`` seconds for its holder. ``StoreLocked`` names the holder."""
-        deadline = time.monotonic() + timeout
+    def acquire(cls, path: str, *, timeout_s: float = 0.0) -> StoreLock:
+        """Take the lock, waiting up to ``timeout_s`` seconds for its holder. ``StoreLocked`` names the holder."""
+        deadline = time.monotonic() + timeout_s
         while True:
             try:
                 return cls._acquire_now(path)
             except StoreLocked as error:
-                if not timeout:
+                if not timeout_s:
                     raise
                 if time.monotonic() >= deadline:
-                    waited = f"{error} Waited {timeout:g} s for it."
+                    waited = f"{error} Waited {timeout_s:g} s for it."
                     raise StoreLocked(waited, path=error.path, holder=error.holder) from error
             time.sleep(_RETRY_SECONDS)
 

@@ -298,6 +298,11 @@ class IndexWriter:
         if file is not None:
             file.close()
 
+    def release(self) -> None:
+        """Close without a flush. A second call does nothing."""
+        with self._lock:
+            self._close_newest()
+
     def close(self) -> None:
         """Flush and close. A second call does nothing."""
         with self._lock:

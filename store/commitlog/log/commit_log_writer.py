@@ -45,6 +45,7 @@ class CommitLogWriter:
         self,
         files: MappedFileQueueWriter,
         next_queue_offset: Callable[[str, int], int],
+        on_failure: Callable[[BaseException], None],
         *,
         last_store_timestamp: int,
         clock: Callable[[], float] = time.time,
@@ -57,9 +58,7 @@ class CommitLogWriter:
         self.last_record = -1
         # What made the log end here until it is opened again, and who is told of it, under the put lock.
         self.failure: BaseException | None = None
-        self.on_failure: Callable[[BaseException], None] = _nobody
-        # Whether the next small write had better go through the mapping.
-        self.through_map: Callable[[], bool] = lambda: True
+        self._on_failure = on_failure
         # Whether bytes may have been written that are not remembered yet.
         self._unsettled = False
         # Set under the put lock: whatever comes then is refused, whoever let it come so far.
@@ -127,7 +126,7 @@ class CommitLogWriter:
 
     def _fence(self, error: BaseException) -> None:
         self.failure = error
-        self.on_failure(error)
+        self._on_failure(error)
 
     def _append(self, records: list[bytearray], sys_flags: int, topic: str, queue_id: int, has_unit: bool) -> Appended:
         length = len(records[0]) if len(records) == 1 else sum(map(len, records))
@@ -142,7 +141,7 @@ class CommitLogWriter:
             queue_offset += has_unit
         data = records[0] if len(records) == 1 else b"".join(records)
         self._unsettled = True
-        file.append(data, through_map=self.through_map())
+        file.append(data)
         self.files.appended()
         # Nothing was taken before the bytes were written: a refused put eats no offset (invariant 6).
         if has_unit:
@@ -352,10 +351,6 @@ class CommitLogWriter:
             self._fence(error)
             raise
         self._unsettled = False
-
-
-def _nobody(error: BaseException) -> None:
-    del error
 
 
 def _ranks(queues: Int64Array, count: int) -> Int64Array:

@@ -32,7 +32,7 @@ class OwnerDirectory:
         self.aborted = disk.exists(self.of(ABORT))
 
     @classmethod
-    def open(cls, path: str, *, lock_timeout: float = 0.0) -> OwnerDirectory:
+    def open(cls, path: str, *, lock_timeout_s: float = 0.0) -> OwnerDirectory:
         """Make the directory if need be, and take its lock.
 
         ``StoreLocked``, ``NotAStore`` for a directory with something else in it, ``StoreAccessDenied``,
@@ -40,7 +40,7 @@ class OwnerDirectory:
         """
         try:
             cls._make(path)
-            return cls(path, StoreLock.acquire(os.path.join(path, LOCK), timeout=lock_timeout))
+            return cls(path, StoreLock.acquire(os.path.join(path, LOCK), timeout_s=lock_timeout_s))
         except PermissionError as error:
             raise StoreAccessDenied(f"No permission to write in {path}: {error}.", path=path) from error
         except OSError as error:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
-import errno
 import os
-import queue
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from commitlog.columnar.dispatch import QueueUnits
 from commitlog.errors import NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
@@ -20,6 +16,7 @@ from commitlog.paths import CONSUME_QUEUE, parse_file_name
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
 from commitlog.queue.light_queues import append_light, rewrite_light
+from commitlog.threads.parallel import for_each
 
 __all__ = ["ConsumeQueueStore", "names_directory"]
 
@@ -76,6 +73,15 @@ class ConsumeQueueStore:
     def file_count(self) -> int:
         """How many queue files there are whose names are on the device, without a look at the directories."""
         return self._counted + self._open_files.made
+
+    def place_from(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """The physical offset of the queue's first message at ``offset`` or after it; None while it has none there."""
+        # Asking a queue for its offset makes the store remember it, so only what is there is asked.
+        if queue_id > self.highest_id(topic) or self.next_offset(topic, queue_id) <= offset:
+            return None
+        writer = self.writer(topic, queue_id)
+        unit = writer.unit(max(offset, writer.first_offset))
+        return None if unit is None else unit[0]
 
     def highest_id(self, topic: str) -> int:
         """The highest id among a topic's queues; -1 when it has none."""
@@ -177,20 +183,18 @@ class ConsumeQueueStore:
                 self._refuse_failed()
                 dirty = [writer for writer in self._writers.values() if writer.dirty_pages >= least_pages]
                 paths = sorted(path for writer in dirty for path in writer.begin_sync())
-            _sync_files(paths, self._sync_failed)
+            try:
+                for_each(_sync_file, paths, most_threads=_MOST_SYNCS)
+            except StoreIOError as error:
+                self._failure = error
+                raise
             with self._lock:
-                self._refuse_failed()
                 for writer in dirty:
                     writer.end_sync()
 
     def _refuse_failed(self) -> None:
         if self._failure is not None:
-            raise self._failure
-
-    def _sync_failed(self, error: StoreIOError) -> None:
-        """Called by the thread whose sync it was: an interrupt of the one that waits for it does not hide it."""
-        with self._lock:
-            self._failure = self._failure or error
+            raise self._failure.again() from self._failure
 
     def sync_directories(self) -> None:
         """Bring the names of topics, queues and files to the device: who made them may have been killed before that.
@@ -218,63 +222,6 @@ class ConsumeQueueStore:
         with self._lock:
             self._open_files.close()
             self._writers = {}
-
-
-def _sync_files(paths: list[str], failed: Callable[[StoreIOError], None]) -> None:
-    """Sync files side by side: a file system that journals brings many of them to the device in one go.
-
-    ``failed`` is told of each that failed, by the thread that synced it. docs/decisions/0011 says why it is no
-    executor's, and not this one.
-    """
-    left: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for path in paths:
-        left.put(path)
-    running: list[_thread.LockType] = []
-    for _ in paths[:_MOST_SYNCS]:
-        lock = _thread.allocate_lock()
-        lock.acquire()
-        if not _begin(_sync_each, left, failed, lock):
-            break
-        running.append(lock)
-    if not running:
-        _sync_each(left, failed, None)
-    process = os.getpid()
-    for lock in running:
-        # A forked child has no such threads.
-        if os.getpid() == process:
-            lock.acquire()
-
-
-def _begin(work: Callable[..., None], *arguments: object) -> bool:
-    """Let a thread do that. False while the interpreter is being shut down, when none begins any more."""
-    if sys.is_finalizing():
-        return False
-    try:
-        _thread.start_new_thread(work, arguments)
-    except RuntimeError:
-        return False
-    return True
-
-
-def _sync_each(
-    left: queue.SimpleQueue[str], failed: Callable[[StoreIOError], None], running: _thread.LockType | None
-) -> None:
-    """Sync files until there are no more of them, and let go of the lock then."""
-    try:
-        while True:
-            path = left.get_nowait()
-            try:
-                _sync_file(path)
-            except StoreIOError as error:
-                failed(error)
-            except BaseException as error:
-                failed(StoreIOError("sync", path=path, cause=OSError(errno.EIO, f"interrupted by {error!r}")))
-                raise
-    except queue.Empty:
-        pass
-    finally:
-        if running is not None:
-            running.release()
 
 
 def _sync_file(path: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 from commitlog.errors import DiskFull, StoreIOError
 from commitlog.files import disk
@@ -22,14 +21,14 @@ _IDLE_SECONDS = 60.0
 class AllocateMappedFileService:
     """Makes files on its own thread. The put that needs one waits for it at most ``timeout`` seconds."""
 
-    def __init__(self, timeout: float, *, warm: bool) -> None:
+    def __init__(self, timeout: float, wakeup: Wakeup, *, warm: bool) -> None:
         self._timeout = timeout
         self._warm = warm
         self._wanted: list[tuple[str, int]] = []
         self._failures: dict[str, DiskFull | StoreIOError] = {}
         self._lock = threading.Lock()
         self._made = Wakeup()
-        self.wake: Callable[[], None] = lambda: None
+        self._wakeup = wakeup
 
     def run_once(self) -> float:
         with self._lock:
@@ -55,7 +54,7 @@ class AllocateMappedFileService:
         with self._lock:
             if (path, size) not in self._wanted:
                 self._wanted.append((path, size))
-        self.wake()
+        self._wakeup.set()
 
     def make(self, path: str, size: int, /) -> None:
         """The file at ``path``, now. ``DiskFull``, ``StoreIOError``, ``TimeoutError``."""
@@ -66,7 +65,7 @@ class AllocateMappedFileService:
             if (path, size) not in self._wanted[:1]:
                 # The first one is perhaps being made; this one goes before all others.
                 self._wanted = [*self._wanted[:1], (path, size), *(w for w in self._wanted[1:] if w != (path, size))]
-        self.wake()
+        self._wakeup.set()
         deadline = time.monotonic() + self._timeout
         while (path, size) in self._wanted and (left := deadline - time.monotonic()) > 0:
             self._made.wait(left)

@@ -5,8 +5,7 @@ docs/durability.md explains when the clean mark is believed and when the log is 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from commitlog.batch.visibility import BatchGate
@@ -29,6 +28,7 @@ from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from commitlog.recovery.allocate import AllocateMappedFileService
 from commitlog.recovery.recover import Progress, Recovered, Recovery, RecoveryPolicy
+from commitlog.threads.wakeup import Wakeup
 
 __all__ = ["OpenedLog", "open_log"]
 
@@ -50,10 +50,9 @@ class OpenedLog:
     _reading: CommitLog
 
     def close(self) -> None:
-        """Close every file."""
+        """Close every file, and flush none: a clean close has done that before."""
         if self.index is not None:
-            with contextlib.suppress(OSError):  # a clean close has closed it before, and told what failed
-                self.index.close()
+            self.index.release()
         self.files.close()
         self.queues.close()
         self.checkpoint.close()
@@ -85,12 +84,16 @@ def open_log(
     accept_lost_log: bool,
     rebuild: bool,
     progress: Progress | None,
+    on_failure: Callable[[BaseException], None],
+    allocate: Wakeup,
 ) -> OpenedLog:
     """Open the files of a store whose lock is held, and recover what a crash left. Errors: ``MessageStore.open``."""
     directory.prepare()
     if not accept_lost_log:
         directory.refuse_lost_log()
-    allocator = AllocateMappedFileService(config.put_message_timeout / _MS, warm=config.warm_mapped_file_enable)
+    allocator = AllocateMappedFileService(
+        config.put_message_timeout / _MS, allocate, warm=config.warm_mapped_file_enable
+    )
     files = MappedFileQueueWriter(
         directory.of(COMMIT_LOG),
         config.mapped_file_size_commit_log,
@@ -106,7 +109,7 @@ def open_log(
             directory.of(INDEX), max_hash_slot_num=config.max_hash_slot_num, max_index_num=config.max_index_num
         )
     checkpoint = StoreCheckpoint.load(directory.of(CHECKPOINT))
-    writer = CommitLogWriter(files, queues.next_offset, last_store_timestamp=0)
+    writer = CommitLogWriter(files, queues.next_offset, on_failure, last_store_timestamp=0)
     gate = BatchGate(directory.path)
     found = gate.state
     opened = OpenedLog(files, writer, queues, index, checkpoint, gate, allocator, None, reading)

@@ -6,7 +6,6 @@ docs/decisions/0007-batches-as-frames.md says how, and what a crash at any point
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 
@@ -29,7 +28,7 @@ from commitlog.paths import BATCH_TOPIC
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.open import OpenedLog
 from commitlog.services.running_state import RunningState
-from commitlog.services.service_group import ServiceGroup
+from commitlog.services.store_flush import StoreFlush
 from commitlog.threads.prefetch import prefetch
 
 __all__ = ["CommitBatchService"]
@@ -70,35 +69,33 @@ class _FrameHead:
 
 
 class CommitBatchService:
-    """Commits batches, one at a time. Any number of threads may call it."""
+    """Commits batches, on the store's job thread: one at a time, and no signal cuts it short."""
 
     def __init__(
         self,
         store_path: str,
         config: MessageStoreConfig,
         log: OpenedLog,
-        services: ServiceGroup,
+        store_flush: StoreFlush,
         state: RunningState,
         topics: TopicConfig,
-        refuse_when_unwritable: Callable[[], None],
+        on_appended: Callable[[], None],
     ) -> None:
         self._store_path = store_path
         self._topics = topics
         self._queue_nums = config.default_topic_queue_nums
         self._log = log
-        self._services = services
+        self._store_flush = store_flush
         self._state = state
-        self._refuse_when_unwritable = refuse_when_unwritable
+        self._on_appended = on_appended
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._host = parse_host(f"{config.broker_ip}:{config.listen_port}")
-        self._lock = threading.Lock()
         self._ledger: BatchLedger | None = None
         self._unsaved = 0
 
     def check(self, batch: BatchId) -> CommittedBatch | None:
         """The batch when it is in the store already; None when it is not. ``BatchConflict``."""
-        with self._lock:
-            return self._loaded().check(batch)
+        return self._loaded().check(batch)
 
     def commit(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
         """Bring a batch into the log, and to the device under SYNC_FLUSH, unless it is there already.
@@ -107,15 +104,14 @@ class CommitBatchService:
         ``TopicConfig.admit`` raises before: nothing was written.
         ``StoreIOError``: whether it is in the store is known when that is opened again, and the batch committed again.
         """
-        with self._lock:
-            ledger = self._loaded()
-            committed = ledger.check(batch)
-            if committed is None:
-                self._refuse_when_unwritable()
-                committed = self._write(batch, [one for one in staged if one.rows], ledger)
-            if batch.app_id:
-                remove_up_to(self._store_path, batch)
-            return committed
+        ledger = self._loaded()
+        committed = ledger.check(batch)
+        if committed is None:
+            self._state.refuse_puts()
+            committed = self._write(batch, [one for one in staged if one.rows], ledger)
+        if batch.app_id:
+            remove_up_to(self._store_path, batch)
+        return committed
 
     def _write(self, batch: BatchId, staged: list[StagedFile], ledger: BatchLedger) -> CommittedBatch:
         if not staged:
@@ -137,9 +133,9 @@ class CommitBatchService:
                 batch, appended.physical_offset, appended.end, appended.rows, appended.store_timestamp
             )
             # It is in the log from here on: what fails now leaves it there, and the next owner finds it.
-            self._services.message_arrived()
+            self._on_appended()
             if self._sync:
-                self._services.flush_log_to(appended.end)
+                self._store_flush.flush_log()
             ledger.add(committed)
         except BaseException as error:
             if head.made:
@@ -148,7 +144,7 @@ class CommitBatchService:
             raise
         self._unsaved += 1
         if self._unsaved >= _SAVE_EVERY:
-            self._services.flush_log_to(committed.end)
+            self._store_flush.flush_log()
             self._save(ledger, or_later=True)
         return committed
 
@@ -174,24 +170,21 @@ class CommitBatchService:
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application."""
-        with self._lock:
-            return self._loaded().batches()
+        return self._loaded().batches()
 
     def forget(self, app_id: str) -> CommittedBatch | None:
         """Take an application out of the ledger, on the device too; its last batch. ``StoreIOError``."""
-        with self._lock:
-            ledger = self._loaded()
-            forgotten = ledger.forget(app_id)
-            if forgotten is not None:
-                self._services.flush_log_to(self._log.files.max_wrote)
-                self._save(ledger)
-            return forgotten
+        ledger = self._loaded()
+        forgotten = ledger.forget(app_id)
+        if forgotten is not None:
+            self._store_flush.flush_log()
+            self._save(ledger)
+        return forgotten
 
     def save(self) -> None:
         """Write the ledger's file if it lacks anything. All of it is on the device already. ``StoreIOError``."""
-        with self._lock:
-            if self._ledger is not None and self._ledger.changed:
-                self._save(self._ledger, or_later=True)
+        if self._ledger is not None and self._ledger.changed:
+            self._save(self._ledger, or_later=True)
 
     def _save(self, ledger: BatchLedger, *, or_later: bool = False) -> None:
         """``or_later``: without space it is left for the next time, since the log has all of it."""

@@ -1,196 +1,169 @@
-"""How appended bytes get to the device: the three flush services.
+"""How appended bytes get to the device: the flush services.
 
-====================  ==============================  ==========================================================
-service               used with                       what it does
-====================  ==============================  ==========================================================
-GroupCommitService    SYNC_FLUSH                      one sync for all puts that wait
-FlushRealTimeService  ASYNC_FLUSH, and beside SYNC    syncs when enough is dirty, or old enough
-CommitRealTimeService the transient pool              writes what gathered in its buffers to the files
-====================  ==============================  ==========================================================
+====================  =================  ===============================================================
+service               used with          what it does
+====================  =================  ===============================================================
+GroupCommitService    SYNC_FLUSH         one sync for all puts that wait; they only wait
+FlushRealTimeService  ASYNC_FLUSH        syncs when enough is dirty, or old enough
+CommitRealTimeService the transient pool writes what gathered in its buffers to the files
+====================  =================  ===============================================================
 
-RocketMQ's GroupCommitService is a thread with two lists of requests that it swaps. Waking that thread, and being woken
-by it, costs much beside the sync itself, so a put that waits does the sync: the first one syncs for all that have
-appended by then, and the others find it done. docs/decisions/0006-append-and-group-commit.md has the figures.
+All of them sync through one ``LogFlusher``. docs/decisions/0006-append-and-group-commit.md has the figures.
 
 Source: RocketMQ ``store/CommitLog.java`` (``GroupCommitService``, ``FlushRealTimeService``, ``CommitRealTimeService``).
 """
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 
-from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.config import MessageStoreConfig
 from commitlog.errors import StoreIOError
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.threads.wakeup import Wakeup
 
-__all__ = ["FOREVER", "CommitRealTimeService", "FlushRealTimeService", "GroupCommitService"]
+__all__ = ["CommitRealTimeService", "FlushRealTimeService", "GroupCommitService", "LogFlusher"]
 
 _MS = 1000.0
 _PAGE = 4096
-# What Lock.acquire takes for no limit.
-FOREVER = -1
-# How often GroupCommitService looks for messages that nobody waits for (WAIT=false).
-_GROUP_COMMIT_INTERVAL_MS = 10
-# A put cannot turn away from a sync that it leads. When the last one took more than this share of the time that the
-# put has, it waits, and leaves the sync to FlushRealTimeService.
-_SLOW_SHARE = 0.25
+# How often GroupCommitService looks for messages that no put waits for (WAIT=false).
+_GROUP_COMMIT_INTERVAL_S = 0.01
 
 
-class _Waiter:
-    """A put that wants the log on the device up to a place: how long it waits, and what wakes it."""
+class LogFlusher:
+    """Syncs the log, one thread at a time, and never again after a sync that failed (invariant 2).
 
-    __slots__ = ("end", "timeout", "woken")
+    Such a sync has lost what it was for: the kernel drops the pages, and the next sync would say that all is well.
+    """
 
-    def __init__(self, end: int, timeout: float) -> None:
+    def __init__(self, files: MappedFileQueueWriter) -> None:
+        self._files = files
+        self._lock = threading.Lock()
+        self._failure: StoreIOError | None = None
+
+    @property
+    def flushed_where(self) -> int:
+        return self._files.flushed_where
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is committed and not on the device."""
+        return self._files.flushed_where < self._files.committed_where
+
+    @property
+    def dirty_pages(self) -> int:
+        return self._files.dirty_pages
+
+    def flush(self) -> None:
+        """Bring everything that is committed to the device. ``StoreIOError``."""
+        with self._lock:
+            self.refuse_failed()
+            try:
+                self._files.flush()
+            except StoreIOError as error:
+                self._failure = error
+                raise
+
+    @property
+    def failed(self) -> bool:
+        """Whether a sync has failed."""
+        return self._failure is not None
+
+    def refuse_failed(self) -> None:
+        """``StoreIOError`` when a sync has failed."""
+        if self._failure is not None:
+            raise self._failure.again() from self._failure
+
+
+class _Request:
+    """A put that waits for the log to be on the device up to ``end``."""
+
+    __slots__ = ("done", "end")
+
+    def __init__(self, end: int) -> None:
         self.end = end
-        self.timeout = timeout
-        self.woken = threading.Lock()
-        self.woken.acquire()
+        self.done = threading.Lock()
+        self.done.acquire()
 
 
 class GroupCommitService:
-    """Syncs the log for all puts that wait: one of them at a time leads, the others are woken by it."""
+    """Syncs the log for all puts that wait, on a thread of its own, woken by ``wakeup``.
 
-    def __init__(
-        self,
-        files: MappedFileQueueWriter,
-        on_flushed: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._files = files
+    An exception from a signal handler can end the wait of a put, and nothing else.
+    """
+
+    def __init__(self, flusher: LogFlusher, wakeup: Wakeup, on_flushed: Callable[[], None]) -> None:
+        self._flusher = flusher
+        self._wakeup = wakeup
         self._on_flushed = on_flushed
-        self._clock = clock
-        self._sync_seconds = 0.0
-        self._lock = threading.Lock()
-        # Who syncs; and who waits for that, or to be the next.
-        self._leader: _Waiter | None = None
-        self._waiting: list[_Waiter] = []
-        self._to_wake: deque[_Waiter] = deque()
-        # A sync that failed once has lost what it was for: the kernel drops the pages, and the next sync would say
-        # that all is well. So none is tried again (invariant 2).
-        self._failure: StoreIOError | None = None
+        # Puts add, the service takes.
+        self._requests: deque[_Request] = deque()
 
-    def flush_to(self, end: int, timeout: float) -> bool:
+    @property
+    def waiting(self) -> int:
+        """How many puts wait for a sync that has not begun."""
+        return len(self._requests)
+
+    def flush_to(self, end: int, timeout_s: float) -> bool:
         """Return when everything up to ``end`` is on the device; False when the time was up before.
 
         ``StoreIOError`` when the sync failed; then no position moved (invariant 2).
         """
-        me = _Waiter(end, timeout)
-        leads = False
+        if self._flusher.flushed_where < end:
+            request = _Request(end)
+            self._requests.append(request)
+            self._wakeup.set()
+            if not self._flusher.failed:  # else the service may have looked for the last time
+                request.done.acquire(timeout=timeout_s)
+            if self._flusher.flushed_where < end:
+                self._flusher.refuse_failed()
+                return False
+        return True
+
+    def run_once(self) -> float:
+        """Sync once for every put that waits by now; then they go on. ``StoreIOError``, and then it is over."""
+        waiting = self._taken()
         try:
-            with self._lock:
-                if self._files.flushed_where >= end:
-                    return True
-                if self._leader is None and self._may_lead(timeout):
-                    self._leader = me
-                else:
-                    self._waiting.append(me)
-            if self._leader is not me:
-                self._await(me)
-            leads = self._leader is me
-            if leads:
-                self._sync()
-        finally:
-            # Ctrl-C may come at any point, here too: whoever leads hands over, or nobody would sync ever again.
-            try:
-                self._settle(me)
-            except BaseException:
-                self._settle(me)
-                raise
-        if leads:
-            self._on_flushed()
-        return self._files.flushed_where >= end
-
-    def _may_lead(self, timeout: float) -> bool:
-        """Whether a sync like the last one leaves a put its time."""
-        return timeout == FOREVER or self._sync_seconds <= timeout * _SLOW_SHARE
-
-    def _await(self, waiter: _Waiter) -> None:
-        """Wait to be woken: the message is on the device, or this put is to lead, or a sync has failed."""
-        woken = waiter.woken.acquire(timeout=waiter.timeout)
-        if woken and self._leader is not waiter and self._files.flushed_where < waiter.end:
-            self._refuse_failed()
-
-    def _refuse_failed(self) -> None:
-        if self._failure is not None:
-            # Not the same object again: each raise would add to its traceback.
-            raise copy.copy(self._failure) from self._failure
-
-    def _sync(self) -> None:
-        self._refuse_failed()
-        began = self._clock()
-        try:
-            self._files.flush()
-        except StoreIOError as error:
-            self._failure = error
+            if waiting or self._flusher.is_behind:
+                self._flusher.flush()
+        except StoreIOError:
+            waiting += self._taken()
             raise
         finally:
-            self._sync_seconds = self._clock() - began
+            for request in waiting:
+                request.done.release()
+        if waiting:
+            self._on_flushed()
+        return 0 if self._requests else _GROUP_COMMIT_INTERVAL_S
 
-    def _settle(self, me: _Waiter) -> None:
-        """Wait no more. Who leads wakes everybody whose messages are on the device, and one of the others to go on.
-
-        Where syncs are slow no put goes on: FlushRealTimeService does, a moment later. Once interrupted, it can be
-        called again.
-        """
-        with self._lock:
-            if me in self._waiting:
-                self._waiting.remove(me)
-            if self._leader is me:
-                flushed = self._files.flushed_where
-                failed = self._failure is not None
-                done = [waiter for waiter in self._waiting if failed or waiter.end <= flushed]
-                left = [waiter for waiter in self._waiting if not failed and waiter.end > flushed]
-                following = next((waiter for waiter in left if self._may_lead(waiter.timeout)), None)
-                if following is not None:
-                    left.remove(following)
-                    self._to_wake.append(following)  # first of all: its sync can begin while the others are woken
-                self._to_wake.extend(done)
-                self._waiting = left
-                self._leader = following
-            while self._to_wake:
-                woken = self._to_wake[0].woken
-                if woken.locked():
-                    woken.release()
-                self._to_wake.popleft()
-
-    def flush(self) -> None:
-        """Sync everything that is committed. ``StoreIOError``."""
-        end = self._files.committed_where
-        while self._files.flushed_where < end:
-            self.flush_to(end, FOREVER)
-        self._refuse_failed()
+    def _taken(self) -> list[_Request]:
+        taken = []
+        while self._requests:
+            taken.append(self._requests.popleft())
+        return taken
 
 
 class FlushRealTimeService:
-    """The asynchronous flush, and under SYNC_FLUSH the flush of what no put waits for."""
+    """The asynchronous flush: when enough pages are dirty, or the last flush is long ago."""
 
     def __init__(
-        self,
-        files: MappedFileQueueWriter,
-        group_commit: GroupCommitService,
-        config: MessageStoreConfig,
-        clock: Callable[[], float] = time.monotonic,
+        self, flusher: LogFlusher, config: MessageStoreConfig, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._files = files
-        self._group_commit = group_commit
+        self._flusher = flusher
         self._least_pages = config.flush_commit_log_least_pages
         self._thorough = config.flush_commit_log_thorough_interval / _MS
         self._interval = config.flush_interval_commit_log / _MS
-        if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            self._least_pages, self._interval = 0, _GROUP_COMMIT_INTERVAL_MS / _MS
         self._clock = clock
         self._flushed_at = clock()
 
     def run_once(self) -> float:
-        if self._files.flushed_where < self._files.committed_where:
+        if self._flusher.is_behind:
             now = self._clock()
-            if self._files.dirty_pages >= self._least_pages or now - self._flushed_at >= self._thorough:
-                self._group_commit.flush()
+            if self._flusher.dirty_pages >= self._least_pages or now - self._flushed_at >= self._thorough:
+                self._flusher.flush()
                 self._flushed_at = now
         return self._interval
 

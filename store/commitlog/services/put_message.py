@@ -86,11 +86,6 @@ class PutMessageService:
         self._state = state
         self._stats = stats
         self._on_appended = on_appended
-        log.on_failure = state.fence
-        if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            # A page that was synced is protected again, and to write into its mapping costs a fault. A call that gives
-            # up the interpreter's lock costs more only where others wait for that.
-            log.through_map = lambda: state.crowded
         self._store_host = parse_host(f"{config.broker_ip}:{config.listen_port}")
         self._levels = len(config.delay_levels_ms)
         self._largest_body = config.max_message_size
@@ -136,10 +131,8 @@ class PutMessageService:
         return result._replace(message_id=",".join(ids))
 
     def refuse_when_unwritable(self) -> None:
-        """``PutRefused`` while the store takes no message, or another put hangs in the page cache."""
-        refusal = self._state.refusal
-        if refusal is not None:
-            raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE, refusal)
+        """``StoreClosed``; ``PutRefused`` while no message is accepted, or another put hangs in the page cache."""
+        self._state.refuse_puts()
         locked_at = self._log.locked_at
         if locked_at and time.monotonic() - locked_at > self._busy:
             raise PutRefused(

@@ -115,9 +115,11 @@ class ReputMessageService:
         on_disk_full: Callable[[StoreIOError | DiskFull | None], None],
         gate: BatchGate,
         recent_appends: RecentAppends,
+        *,
+        last_store_timestamp: int = 0,
     ) -> None:
         self.reput_from = reput_from
-        self.last_store_timestamp = 0
+        self.last_store_timestamp = last_store_timestamp
         # Set while the thread waits for work without looking by itself; a put then wakes it.
         self.idle = False
         self._files = files

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 from commitlog.batch.staging import StagedWriter, remove_files
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
-from commitlog.columnar.encode import EncodedMessages
 from commitlog.columnar.input import Rows
-from commitlog.errors import InvalidValue
+from commitlog.errors import TransactionEnded
+from commitlog.services.owned_store import OwnedStore
 
 __all__ = ["Transaction"]
 
@@ -24,30 +23,24 @@ class Transaction:
     threads may put into it, one after the other, as long as the block lasts.
     """
 
-    def __init__(
-        self,
-        store_path: str,
-        batch: BatchId,
-        encode: Callable[[Rows, str | None], Iterator[EncodedMessages]],
-        when_open: Callable[[Callable[[], None]], None],
-        commit: Callable[[BatchId, Sequence[StagedFile]], CommittedBatch],
-        committed: CommittedBatch | None,
-    ) -> None:
+    def __init__(self, store_path: str, batch: BatchId, store: OwnedStore, committed: CommittedBatch | None) -> None:
         """Use ``MessageStore.transaction``."""
         self.batch = batch
         # What became of it, from the end of the block on; from the start when it was committed before.
         self.result = committed
         self._store_path = store_path
-        self._encode = encode
-        # Does something as a call of the store's.
-        self._when_open = when_open
-        self._commit = commit
+        self._store = store
         self._lock = threading.Lock()
         self._writer: StagedWriter | None = None
         self._ended = False
+        self._committing = False
         self._process = os.getpid()
         # What kept a part of the messages out.
         self._failure: BaseException | None = None
+
+    def __repr__(self) -> str:
+        state = "failed" if self._failure is not None else "ended" if self._ended else "open"
+        return f"Transaction({self.batch}, {state})"
 
     @property
     def already_there(self) -> bool:
@@ -65,7 +58,9 @@ class Transaction:
         if self.already_there:
             return
         try:
-            self._when_open(lambda: self._stage(table, topic))
+            with self._store.calls.enter():
+                self._store.state.refuse_closed()
+                self._stage(table, topic)
         except BaseException as error:
             # A part of the table may be staged. One that came too late is no part of the transaction.
             if self._failure is None and not self._ended:
@@ -80,7 +75,7 @@ class Transaction:
             try:
                 if self._writer is None:
                     self._writer = StagedWriter(self._store_path, self.batch)
-                for encoded in self._encode(table, topic):
+                for encoded in self._store.bulk.encoded(table, topic):
                     self._writer.append(encoded)
             except BaseException as error:
                 self._failure = error
@@ -88,11 +83,11 @@ class Transaction:
 
     def _refuse_ended(self) -> None:
         if self._ended:
-            raise InvalidValue(f"The transaction of {self.batch} has ended; begin another one.")
+            raise TransactionEnded(f"The transaction of {self.batch} has ended; begin another one.")
 
     def _refuse_failed(self) -> None:
         if self._failure is not None:
-            raise InvalidValue(
+            raise TransactionEnded(
                 f"A put into the transaction of {self.batch} failed ({self._failure}), so a part of it is missing. "
                 "Nothing was written; begin another one."
             ) from self._failure
@@ -103,18 +98,30 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Before the lock is waited for: a signal handler that puts meanwhile is refused, and does not wait for itself.
+        # Before the lock is waited for: a signal handler that puts then is refused, and does not wait for itself.
         self._ended = True
         writer: StagedWriter | None = None
-        # In a forked child the staged file is its parent's, who may go on with it, and so may be the lock.
+        # In a forked child the staged file is its parent's, which may go on with it, and so may be the lock.
         if os.getpid() == self._process:
             with self._lock:
                 writer, self._writer = self._writer, None
         try:
             if kind is None and not self.already_there:
                 self._refuse_failed()
-                self.result = self._commit(self.batch, [writer.finish()] if writer is not None else [])
+                self._store.run(lambda: self._commit(writer))
         finally:
-            if writer is not None:
-                writer.discard()
-                remove_files(self._store_path, [StagedFile(writer.path, 0, 0, 0)])
+            # The job that commits removes the file itself: it may still run when the wait for it was interrupted.
+            if not self._committing:
+                self._remove(writer)
+
+    def _commit(self, writer: StagedWriter | None) -> None:
+        self._committing = True
+        try:
+            self.result = self._store.batches.commit(self.batch, [] if writer is None else [writer.finish()])
+        finally:
+            self._remove(writer)
+
+    def _remove(self, writer: StagedWriter | None) -> None:
+        if writer is not None:
+            writer.discard()
+            remove_files(self._store_path, [StagedFile(writer.path, 0, 0, 0)])

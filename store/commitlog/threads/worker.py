@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -22,39 +21,32 @@ class Service(Protocol):
 
 
 class Worker:
-    """Owns the thread of one service. An exception stops the service and is handed to ``on_error``."""
+    """Owns the thread of one service, which ``wakeup`` lets work at once.
 
-    def __init__(self, name: str, service: Service, on_error: Callable[[BaseException], None]) -> None:
+    An exception stops the service and is given to ``on_error``. Started and stopped by the store's job thread, which no
+    signal handler interrupts.
+    """
+
+    def __init__(
+        self, name: str, service: Service, on_error: Callable[[BaseException], None], wakeup: Wakeup | None = None
+    ) -> None:
         self._service = service
         self._on_error = on_error
-        self._wakeup = Wakeup()
+        self._wakeup = wakeup or Wakeup()
         self._stopping = False
-        # Held by the thread as long as it lives. One that is joined counts as dead when Ctrl-C ends the wait for it.
-        self._running = threading.Lock()
-        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def wake(self) -> None:
-        """Let the service work now rather than when its wait is over."""
-        self._wakeup.set()
-
     def stop(self) -> None:
         """End the thread after its current step, and return when it has ended. It may be called again."""
         self._stopping = True
         self._wakeup.set()
-        if self._thread.ident == threading.get_ident() or os.getpid() != self._process:
-            return  # from its own thread, or in a forked child, which has not got it
-        with self._running:
-            pass
+        if self._thread.ident not in (None, threading.get_ident()):
+            self._thread.join()
 
     def _run(self) -> None:
-        with self._running:
-            self._work()
-
-    def _work(self) -> None:
         while not self._stopping:
             try:
                 pause = self._service.run_once()

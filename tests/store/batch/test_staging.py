@@ -10,7 +10,7 @@ import pytest
 
 from commitlog import BatchId, StagedFile
 from commitlog.batch.staging import StagedWriter, remove_batch, remove_files, remove_up_to
-from commitlog.errors import CorruptStaging, InvalidValue, PutRefused, StagingLost, StoreIOError
+from commitlog.errors import CorruptStaging, InvalidValue, PutRefused, StagingFailed, StagingLost
 from commitlog.stager import BatchStager
 from tests.store.batch.batches import bodies, commit, expected, table
 from tests.store.owner.owned_store import open_store
@@ -21,7 +21,7 @@ __all__: list[str] = []
 def test_staged_files_that_are_gone_or_changed_commit_nothing(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         batch = BatchId("loader", 1)
-        encoded = list(store._bulk.encoded(table("a"), "orders"))
+        encoded = list(store._owned.bulk.encoded(table("a"), "orders"))
 
         def stage() -> tuple[Path, object]:
             with StagedWriter(str(tmp_path), batch) as writer:
@@ -86,7 +86,7 @@ def test_nothing_is_removed_through_a_symbolic_link(tmp_path: Path) -> None:
         (staging / "loader" / "3").symlink_to(outside)
         (staging / "another").symlink_to(outside)
         assert commit(store, 4)
-        with pytest.raises(StoreIOError, match="symbolic link"):
+        with pytest.raises(StagingFailed, match="symbolic link"):
             commit(store, 3, app="another")
         store.commit_batch(BatchId("another", 5), [])
     assert all(path.exists() for path in kept)

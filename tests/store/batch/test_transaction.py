@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from commitlog import BatchId, MessageStore, StoreReader
-from commitlog.errors import InvalidValue, PutRefused, StoreClosed
+from commitlog.errors import InvalidValue, PutRefused, StoreClosed, TransactionEnded
 from commitlog.paths import BATCH_TOPIC
 from commitlog.services.transaction import Transaction
 from tests.store.batch.batches import bodies, commit, expected, table
@@ -191,7 +191,7 @@ def test_a_closed_store_and_an_ended_transaction_take_nothing(tmp_path: Path) ->
     store = open_store(tmp_path)
     with store.transaction("loader", 1) as batch:
         batch.put_messages(table("a"), topic="orders")
-    with pytest.raises(InvalidValue, match="has ended"):
+    with pytest.raises(TransactionEnded, match="has ended"):
         batch.put_messages(table("b"), topic="orders")
     late = store.transaction("loader", 2)
     late.put_messages(table("b"), topic="orders")
@@ -230,11 +230,11 @@ def test_a_transaction_of_which_a_put_failed_is_not_committed(tmp_path: Path) ->
         with store.transaction("loader", 1) as batch:
             with pytest.raises(PutRefused):
                 batch.put_messages(pa.table({"body": [b"x"] * 20_000 + [None]}), topic="orders")
-            with pytest.raises(InvalidValue, match="begin another one"):
+            with pytest.raises(TransactionEnded, match="begin another one"):
                 batch.put_messages(table("more"), topic="orders")
 
     with open_store(tmp_path, mapped_file_size_commit_log=16 << 20) as store:
-        with pytest.raises(InvalidValue, match="begin another one"):
+        with pytest.raises(TransactionEnded, match="begin another one"):
             catch(store)
         assert store.physical_bounds() == (0, 0)
         assert commit(store, 1)

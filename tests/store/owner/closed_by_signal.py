@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from commitlog import FlushDiskType, Message
+from commitlog.errors import StoreClosed
 from tests.store.owner.owned_store import open_store
 
 __all__ = ["main"]
@@ -30,9 +31,10 @@ def main(how: str, flush: str, path: str) -> None:
     signal.signal(signal.SIGTERM, close)
     print("ready", flush=True)
     try:
-        while (result := store.put_message(Message(topic="orders", body=b"%d" % len(taken)))).ok:
+        while store.put_message(Message(topic="orders", body=b"%d" % len(taken))).ok:
             taken.append(b"%d" % len(taken))
-        print(result.status.value, flush=True)
+    except StoreClosed:
+        print("closed", flush=True)
     finally:
         print(*(body.decode() for body in taken), flush=True)
 

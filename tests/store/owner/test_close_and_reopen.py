@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig, PutMessageStatus, StoreReader
+from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog.errors import InvalidValue, LogLost, NotAStore, StoreClosed, StoreIOError
 from tests.store.owner.owned_store import SYNC, Gate, bodies, eventually, open_store, put_ok, small
 
@@ -102,7 +102,8 @@ def test_closing_waits_for_the_put_that_is_under_way(tmp_path: Path, write_gate:
         assert write_gate.reached.wait(10)
         closing = threads.submit(store.close)
         eventually(lambda: not store.writable)
-        assert store.put_message(Message(topic="orders", body=b"late")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        with pytest.raises(StoreClosed):
+            store.put_message(Message(topic="orders", body=b"late"))
         assert not closing.done()
         write_gate.open()
         assert putting.result(10).queue_offset == 1
@@ -122,10 +123,13 @@ def test_every_put_that_was_taken_while_the_store_closed_is_in_it(tmp_path: Path
             def put_until_closed(store: MessageStore = store, begun: threading.Barrier = begun) -> list[bytes]:
                 taken: list[bytes] = []
                 begun.wait(10)
-                while (result := store.put_message(Message(topic="orders", body=b"%d" % len(taken)))).ok:
+                while True:
+                    try:
+                        result = store.put_message(Message(topic="orders", body=b"%d" % len(taken)))
+                    except StoreClosed:
+                        return taken
+                    assert result.ok
                     taken.append(result.message_id.encode())
-                assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
-                return taken
 
             putting = [threads.submit(put_until_closed) for _ in range(4)]
             begun.wait(10)

@@ -20,8 +20,8 @@ def test_the_newest_file_that_begins_at_or_before_a_time(tmp_path: Path) -> None
             clock += 1
             return clock
 
-        store._log.writer._clock = tick
-        store._log.writer.last_store_timestamp = 0
+        store._owned.log.writer._clock = tick
+        store._owned.log.writer.last_store_timestamp = 0
         times = [put_ok(store, body=bytes(1_000)).store_timestamp for _ in range(40)]
     files = MappedFileQueueWriter(str(tmp_path / "commitlog"), 16 << 10)
     files.load(aborted=False)

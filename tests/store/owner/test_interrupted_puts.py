@@ -137,7 +137,7 @@ def _changing(store: MessageStore, queue: Path) -> None:
             return 0
         raise FileChanged(f"{queue} was removed while it was read.", path=str(queue))
 
-    store._log.writer._next_queue_offset = changing
+    store._owned.log.writer._next_queue_offset = changing
 
 
 @pytest.mark.parametrize("damage", [_as_link, _changing])

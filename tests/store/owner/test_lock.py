@@ -97,10 +97,10 @@ def test_a_killed_owner_holds_nothing(tmp_path: Path) -> None:
 def test_who_waits_for_the_owner_gets_the_store_after_it(tmp_path: Path) -> None:
     with _holder("store", tmp_path) as process:
         with pytest.raises(StoreLocked, match=r"Waited 0.05 s for it\.$"):
-            MessageStore.open(tmp_path, lock_timeout=0.05)
+            MessageStore.open(tmp_path, lock_timeout_s=0.05)
         assert process.stdin is not None
         process.stdin.close()
-        with MessageStore.open(tmp_path, lock_timeout=20) as store:
+        with MessageStore.open(tmp_path, lock_timeout_s=20) as store:
             assert store.recovered is None
 
 
@@ -126,7 +126,7 @@ def test_a_forked_child_can_neither_use_nor_disturb_its_parents_store(tmp_path: 
         assert os.waitstatus_to_exitcode(status) == 0
         assert not _lock_is_free(tmp_path)
         put_ok(store, body=b"behind")
-        eventually(lambda: store.wait_for_messages("orders", 0, 1, timeout=0.1))
+        eventually(lambda: store.wait_for_messages("orders", 0, 1, timeout_s=0.1))
         assert bodies(store) == [b"before", b"behind"]
     with open_store(tmp_path) as store:
         assert store.recovered is None

@@ -164,7 +164,7 @@ def test_store_time_never_goes_back_when_the_clock_does(tmp_path: Path) -> None:
 
 
 def _set_clock(store: MessageStore, clock: Any) -> None:
-    writer: CommitLogWriter = store._log.writer
+    writer: CommitLogWriter = store._owned.log.writer
     writer._clock = clock
 
 
@@ -172,7 +172,7 @@ def test_a_reader_beside_the_owner_sees_what_is_dispatched(tmp_path: Path) -> No
     with open_store(tmp_path) as store, StoreReader.open(tmp_path) as reader:
         for number in range(200):
             put_ok(store, body=b"%d" % number)
-            assert store.wait_for_messages("orders", 0, number, timeout=10)
+            assert store.wait_for_messages("orders", 0, number, timeout_s=10)
             assert reader.queue_info("orders", 0).max_offset == number + 1
             (batch,) = reader.read("orders", 0, number)
             assert batch["body"].to_pylist() == [b"%d" % number]

@@ -15,15 +15,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageStore, PutMessageStatus
+from commitlog import Message, MessageStore
 from commitlog.columnar import input_chunks as message_chunks
-from commitlog.errors import PutRefused, StoreClosed, StoreIOError
+from commitlog.errors import NestedCall, PutRefused, StoreClosed, StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.log.commit_log_writer import CommitLogWriter
+from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from commitlog.services import put_messages as bulk
 from commitlog.services.flush import GroupCommitService
 from commitlog.services.put_message import PutMessageService
+from commitlog.threads.jobs import Job, JobThread
 from tests.store.owner.owned_store import SYNC, Gate, bodies, commit_log_path, eventually, open_store, put_ok
 
 __all__: list[str] = []
@@ -39,7 +41,6 @@ PLACES: list[tuple[type, str]] = [
     (MappedFileQueueWriter, "writable"),
     (MappedFileQueueWriter, "appended"),
     (GroupCommitService, "flush_to"),
-    (GroupCommitService, "_settle"),
 ]
 NAMES = [name for _, name in PLACES]
 
@@ -76,8 +77,8 @@ def test_a_handler_that_closes_lets_the_put_end_and_nothing_after_it(
         with _handler(store.close), monkeypatch.context() as patch:
             _signalled_at(patch, owner, name)
             result = store.put_message(Message(topic="orders", body=b"new"))
-        late = store.put_message(Message(topic="orders", body=b"late"))
-        assert (late.status, "closed" in late.reason) == (PutMessageStatus.SERVICE_NOT_AVAILABLE, True)
+        with pytest.raises(StoreClosed):
+            store.put_message(Message(topic="orders", body=b"late"))
         with pytest.raises(StoreClosed):
             store.flush()
     with open_store(tmp_path) as store:
@@ -118,6 +119,7 @@ def test_without_a_block_the_store_is_closed_when_the_put_ends(tmp_path: Path, m
     with _handler(store.close), monkeypatch.context() as patch:
         _signalled_at(patch, CommitLogWriter, "_now")
         put_ok(store)
+    store.close()  # returns when the close that the handler asked for is done
     with open_store(tmp_path) as again:
         assert again.recovered is None
         store.close()
@@ -160,15 +162,15 @@ def test_a_closed_store_stages_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "staging").exists()
 
 
-@pytest.mark.parametrize("name", ["_readable_at", "_next_offset"])
 def test_a_handler_that_closes_ends_the_wait_that_it_interrupts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path)
     with _handler(store.close), monkeypatch.context() as patch:
-        _signalled_at(patch, store, name)
+        _signalled_at(patch, ConsumeQueueStore, "place_from")
         with pytest.raises(StoreClosed):
             store.wait_for_messages("orders", 0, 1)
+    store.close()
     with open_store(tmp_path) as again:
         assert again.recovered is None
 
@@ -178,7 +180,7 @@ def test_a_handler_that_closes_ends_a_wait_that_sleeps(tmp_path: Path) -> None:
     main = threading.get_ident()
 
     def interrupt() -> None:
-        eventually(lambda: bool(store._waiters))
+        eventually(lambda: bool(store._owned.waiters))
         signal.pthread_kill(main, signal.SIGUSR1)
 
     with _handler(store.close), ThreadPoolExecutor() as threads:
@@ -193,10 +195,11 @@ def test_a_handler_within_close_leaves_the_closing_to_it(tmp_path: Path, monkeyp
 
     def react() -> None:
         store.close()
-        assert not store.put_message(Message(topic="orders", body=b"late")).ok
+        with pytest.raises(StoreClosed):
+            store.put_message(Message(topic="orders", body=b"late"))
 
     with _handler(react), monkeypatch.context() as patch:
-        _signalled_at(patch, store._services, "stop")
+        _signalled_at(patch, Job, "wait")
         store.close()
     with open_store(tmp_path) as again:
         assert again.recovered is None
@@ -215,7 +218,7 @@ def test_a_put_of_another_thread_is_waited_for_when_a_handler_closed(
         assert write_gate.reached.wait(10)
         closing = threads.submit(store.close)
         eventually(lambda: not store.writable)
-        _signalled_at(patch, store._batches, "batches")
+        _signalled_at(patch, JobThread, "run")
         with pytest.raises(StoreClosed):
             store.batches()
         assert not closing.done()
@@ -249,16 +252,12 @@ def _commit(store: MessageStore) -> None:
         pass
 
 
-def _status(result: Any) -> tuple[PutMessageStatus, str]:
-    return result.status, result.reason
-
-
-ANSWERED: dict[str, Callable[[MessageStore], Any]] = {
+PUTS: dict[str, Callable[[MessageStore], Any]] = {
     "put": lambda store: store.put_message(Message(topic="orders", body=b"tick")),
     "batch": lambda store: store.put_message_batch([Message(topic="orders", body=b"tick")]),
     "table": lambda store: store.put_messages(TABLE, topic="orders"),
 }
-RAISING: dict[str, Callable[[MessageStore], Any]] = {
+OTHERS: dict[str, Callable[[MessageStore], Any]] = {
     "transaction": _commit,
     "flush": lambda store: store.flush(),
     "dispatch": lambda store: store.dispatch(),
@@ -266,41 +265,26 @@ RAISING: dict[str, Callable[[MessageStore], Any]] = {
 }
 
 
-@pytest.mark.parametrize("use", ANSWERED.values(), ids=ANSWERED)
+@pytest.mark.parametrize("use", [*PUTS.values(), *OTHERS.values()], ids=[*PUTS, *OTHERS])
 @pytest.mark.parametrize(("owner", "name"), PLACES, ids=NAMES)
-def test_a_put_within_a_put_is_answered_that_it_cannot_be(
+def test_a_call_within_a_put_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[MessageStore], Any], owner: type, name: str
 ) -> None:
-    answers: list[tuple[PutMessageStatus, str]] = []
-    with open_store(tmp_path, flush_disk_type=SYNC) as store:
-        with _handler(lambda: answers.append(_status(use(store)))), monkeypatch.context() as patch:
-            _signalled_at(patch, owner, name)
-            put_ok(store)
-        ((status, reason),) = answers
-        assert status is PutMessageStatus.SERVICE_NOT_AVAILABLE
-        assert "in the middle of another call" in reason
-        assert use(store).ok, "it is taken when the other call is over"
-        assert bodies(store)[0] == b"body"
-
-
-@pytest.mark.parametrize("use", RAISING.values(), ids=RAISING)
-def test_what_else_is_asked_within_a_put_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[MessageStore], Any]
-) -> None:
-    refused: list[str] = []
+    refused: list[bool] = []
 
     def react(store: MessageStore) -> None:
-        with pytest.raises(PutRefused, match=r"SERVICE_NOT_AVAILABLE: .*in the middle of another call") as error:
+        with pytest.raises(NestedCall, match="in the middle of another call"):
             use(store)
-        refused.append(error.value.status.value)
+        refused.append(True)
 
-    with open_store(tmp_path) as store:
+    with open_store(tmp_path, flush_disk_type=SYNC) as store:
         with _handler(lambda: react(store)), monkeypatch.context() as patch:
-            _signalled_at(patch, CommitLogWriter, "_now")
+            _signalled_at(patch, owner, name)
             put_ok(store)
-        assert refused == ["SERVICE_NOT_AVAILABLE"]
+        assert refused == [True]
         store.dispatch()
-        use(store)
+        use(store)  # it works when the other call has ended
+        assert bodies(store)[0] == b"body"
 
 
 def test_a_refused_put_within_a_put_does_not_let_close_go_on(
@@ -312,10 +296,12 @@ def test_a_refused_put_within_a_put_does_not_let_close_go_on(
     with ThreadPoolExecutor() as threads, monkeypatch.context() as patch:
 
         def react() -> None:
-            assert not store.put_message(Message(topic="orders", body=b"tick")).ok
+            with pytest.raises(NestedCall):
+                store.put_message(Message(topic="orders", body=b"tick"))
             closing.append(threads.submit(store.close))
             eventually(lambda: not store.writable)
-            assert not store.put_message(Message(topic="orders", body=b"tick")).ok
+            with pytest.raises(NestedCall):
+                store.put_message(Message(topic="orders", body=b"tick"))
             assert not closing[0].done()
 
         with _handler(react):
@@ -333,9 +319,9 @@ def test_the_log_takes_nothing_behind_its_end(tmp_path: Path) -> None:
     store.close()
     before = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
     with pytest.raises(PutRefused, match="closed"):
-        store._log.writer.append_batch([encoded.record], 0, "orders", 0, has_unit=True)
+        store._owned.log.writer.append_batch([encoded.record], 0, "orders", 0, has_unit=True)
     with pytest.raises(StoreClosed, match="commitlog"):
-        store._log.files.writable()
+        store._owned.log.files.writable()
     assert (tmp_path / "commitlog" / f"{0:020d}").read_bytes() == before
 
 
@@ -356,8 +342,9 @@ def test_nothing_is_written_into_the_log_after_a_handler_closed_it(
             original(*arguments, **named)
 
         monkeypatch.setattr(disk, name, noted)
-    for use in ANSWERED.values():
-        assert not use(store).ok
+    for use in PUTS.values():
+        with pytest.raises(StoreClosed):
+            use(store)
     assert written == []
 
 
@@ -377,7 +364,7 @@ def test_a_process_that_a_signal_ends_keeps_what_it_acknowledged(tmp_path: Path,
             assert process.returncode == 0
         taken = [body.encode() for body in output[-1].split()]
         if how == "return":
-            assert output[0] == "SERVICE_NOT_AVAILABLE"
+            assert output[0] == "closed"
         with open_store(path, mapped_file_size_commit_log=8 << 20) as store:
             found = bodies(store)
             assert found[: len(taken)] == taken

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from commitlog import Message, MessageStore, PutMessageStatus
-from commitlog.errors import StoreIOError
+from commitlog.errors import StoreClosed, StoreIOError
 from commitlog.files import disk
 from commitlog.services.running_state import RunningFlags
 from tests.store.owner.owned_store import SYNC, Gate, bodies, eventually, open_store, put_ok
@@ -46,7 +46,11 @@ def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     put_ok(store)
     store.close()
-    assert _statuses(store) == {PutMessageStatus.SERVICE_NOT_AVAILABLE}
+    for put in (store.put_message, lambda message: store.put_message_batch([message])):
+        with pytest.raises(StoreClosed):
+            put(Message(topic="orders", body=b"late"))
+    with pytest.raises(StoreClosed):
+        store.put_messages(pa.table({"body": [b"late"]}), topic="orders")
     assert not store.writable
     with open_store(tmp_path) as again:
         assert put_ok(again).queue_offset == 1

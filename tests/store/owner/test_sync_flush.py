@@ -31,11 +31,11 @@ def test_nothing_is_dispatched_before_it_is_on_the_device(tmp_path: Path, sync_g
         putting = threads.submit(put_ok, store, body=b"not yet")
         assert sync_gate.reached.wait(10)
         assert bodies(store) == [b"safe"]
-        assert not store.wait_for_messages("orders", 0, 1, timeout=0.05)
+        assert not store.wait_for_messages("orders", 0, 1, timeout_s=0.05)
         assert not putting.done()
         sync_gate.open()
         putting.result()
-        assert store.wait_for_messages("orders", 0, 1, timeout=10)
+        assert store.wait_for_messages("orders", 0, 1, timeout_s=10)
         assert bodies(store) == [b"safe", b"not yet"]
 
 
@@ -50,7 +50,7 @@ def test_who_does_not_wait_is_acknowledged_before_but_seen_only_behind_the_sync(
         assert store.flushed_where() == result.physical_offset
         assert bodies(store) == [b"safe"]
         sync_gate.open()
-        assert store.wait_for_messages("orders", 0, 1, timeout=10), "it is synced without anybody waiting for it"
+        assert store.wait_for_messages("orders", 0, 1, timeout_s=10), "it is synced without anybody waiting for it"
         assert rows(store)[1]["properties"] == UNWAITED
 
 

@@ -32,7 +32,7 @@ def test_what_gathered_is_seen_only_when_it_was_committed(tmp_path: Path) -> Non
 def test_what_gathered_is_committed_by_itself(tmp_path: Path) -> None:
     with open_store(tmp_path, transient_store_pool_enable=True, commit_interval_commit_log=1) as store:
         put_ok(store)
-        assert store.wait_for_messages("orders", 0, 0, timeout=10)
+        assert store.wait_for_messages("orders", 0, 0, timeout_s=10)
 
 
 @pytest.mark.parametrize("pool_size", [0, 1, 3])

@@ -29,9 +29,9 @@ def test_what_is_there_already_is_not_waited_for(tmp_path: Path) -> None:
         put_ok(store)
         put_ok(store)
         store.dispatch()
-        assert store.wait_for_messages("orders", 0, 0, timeout=0)
-        assert store.wait_for_messages("orders", 0, 1, timeout=0)
-        assert not store.wait_for_messages("orders", 0, 2, timeout=0)
+        assert store.wait_for_messages("orders", 0, 0, timeout_s=0)
+        assert store.wait_for_messages("orders", 0, 1, timeout_s=0)
+        assert not store.wait_for_messages("orders", 0, 2, timeout_s=0)
 
 
 def test_messages_of_other_queues_do_not_end_the_wait(tmp_path: Path) -> None:
@@ -39,15 +39,15 @@ def test_messages_of_other_queues_do_not_end_the_wait(tmp_path: Path) -> None:
         put_ok(store, queue_id=1)
         put_ok(store, topic="bills")
         store.dispatch()
-        assert not store.wait_for_messages("orders", 0, 0, timeout=0.02)
+        assert not store.wait_for_messages("orders", 0, 0, timeout_s=0.02)
 
 
 def test_a_reopened_store_knows_what_its_queues_hold(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store)
     with open_store(tmp_path) as store:
-        assert store.wait_for_messages("orders", 0, 0, timeout=0)
-        assert not store.wait_for_messages("orders", 0, 1, timeout=0)
+        assert store.wait_for_messages("orders", 0, 0, timeout_s=0)
+        assert not store.wait_for_messages("orders", 0, 1, timeout_s=0)
 
 
 def test_closing_the_store_ends_every_wait(tmp_path: Path) -> None:
@@ -77,13 +77,13 @@ def test_closing_the_store_ends_every_wait(tmp_path: Path) -> None:
         {"offset": 2**63},
         {"offset": 0.0},
         {"offset": None},
-        {"timeout": "1"},
-        {"timeout": float("nan")},
+        {"timeout_s": "1"},
+        {"timeout_s": float("nan")},
     ],
     ids=str,
 )
 def test_what_can_be_no_place_in_a_queue_is_not_waited_for(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    arguments: dict[str, Any] = {"topic": "orders", "queue_id": 0, "offset": 0, "timeout": 0}
+    arguments: dict[str, Any] = {"topic": "orders", "queue_id": 0, "offset": 0, "timeout_s": 0}
     with open_store(tmp_path) as store, pytest.raises(InvalidValue, match=next(iter(wrong))):
         store.wait_for_messages(**arguments | wrong)
 
@@ -92,7 +92,7 @@ def test_what_can_be_no_place_in_a_queue_is_not_waited_for(tmp_path: Path, wrong
 def test_a_time_beyond_all_bounds_is_waited_for_ever(tmp_path: Path, timeout: float | None) -> None:
     with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 0, timeout)
-        eventually(lambda: bool(store._waiters))
+        eventually(lambda: bool(store._owned.waiters))
         put_ok(store)
         assert waiting.result(10) is True
 
@@ -101,21 +101,21 @@ def test_who_waits_is_told_when_the_store_is_not_to_be_read_any_more(tmp_path: P
     with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
         put_ok(store)
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 1)
-        eventually(lambda: bool(store._waiters))
+        eventually(lambda: bool(store._owned.waiters))
         store.set_readable(False)
         with pytest.raises(StoreClosed, match="not readable"):
             waiting.result(10)
         with pytest.raises(StoreClosed, match="not readable"):
             store.wait_for_messages("orders", 0, 0)
         store.set_readable(True)
-        assert store.wait_for_messages("orders", 0, 0, timeout=10)
-        assert store._waiters == {}, "nobody is remembered who waits no more"
+        assert store.wait_for_messages("orders", 0, 0, timeout_s=10)
+        assert len(store._owned.waiters) == 0, "nobody is remembered who waits no more"
 
 
 def test_a_store_that_fails_ends_every_wait(tmp_path: Path, sync_gate: Gate) -> None:
     with open_store(tmp_path, flush_disk_type=SYNC) as store, ThreadPoolExecutor() as threads:
         put_ok(store)
-        assert store.wait_for_messages("orders", 0, 0, timeout=10)
+        assert store.wait_for_messages("orders", 0, 0, timeout_s=10)
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 1)
         sync_gate.fail()
         assert not store.put_message(Message(topic="orders", body=b"x")).ok
@@ -129,5 +129,5 @@ def test_a_store_that_fails_ends_every_wait(tmp_path: Path, sync_gate: Gate) -> 
 def test_waiting_for_queues_that_are_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for number in range(20):
-            assert not store.wait_for_messages(f"topic{number}", number, 0, timeout=0)
-        assert store._log.queues._writers == {}
+            assert not store.wait_for_messages(f"topic{number}", number, 0, timeout_s=0)
+        assert store._owned.log.queues._writers == {}

@@ -13,10 +13,26 @@ from commitlog.errors import DiskFull
 from commitlog.files import disk
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.recovery.allocate import AllocateMappedFileService
+from commitlog.threads.wakeup import Wakeup
 
 __all__: list[str] = []
 
 _SIZE = 32 << 10
+
+
+class _WorksAtOnce(Wakeup):
+    """Lets the service work on the thread that wakes it."""
+
+    service: AllocateMappedFileService
+
+    def set(self) -> None:
+        work(self.service)
+
+
+def working(timeout_s: float) -> AllocateMappedFileService:
+    wakeup = _WorksAtOnce()
+    wakeup.service = AllocateMappedFileService(timeout_s, wakeup, warm=False)
+    return wakeup.service
 
 
 def work(service: AllocateMappedFileService) -> None:
@@ -26,8 +42,7 @@ def work(service: AllocateMappedFileService) -> None:
 
 
 def test_the_next_two_files_are_made_when_a_file_is_half_full(tmp_path: Path) -> None:
-    service = AllocateMappedFileService(1.0, warm=False)
-    service.wake = lambda: work(service)
+    service = working(1.0)
     files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=service)
     files.writable().append(b"x" * (_SIZE // 2 - 1))
     files.appended()
@@ -39,18 +54,17 @@ def test_the_next_two_files_are_made_when_a_file_is_half_full(tmp_path: Path) ->
 
 
 def test_a_put_waits_only_so_long_for_its_file(tmp_path: Path) -> None:
-    service = AllocateMappedFileService(0.01, warm=False)  # nobody runs it
-    files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=service)
+    idle = AllocateMappedFileService(0.01, Wakeup(), warm=False)  # no thread runs it
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=idle)
     with pytest.raises(TimeoutError, match=f"{0:020d}"):
         files.writable()
-    service.wake = lambda: work(service)
+    work(idle)
     assert files.writable().base == 0
     files.close()
 
 
 def test_a_full_disk_is_told_to_the_put_that_needs_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    service = AllocateMappedFileService(5.0, warm=False)
-    service.wake = lambda: work(service)
+    service = working(5.0)
     files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=service)
 
     def fail(*_: object) -> None:
@@ -65,7 +79,7 @@ def test_a_full_disk_is_told_to_the_put_that_needs_the_file(tmp_path: Path, monk
 
 
 def test_the_file_that_a_put_needs_goes_before_those_made_ahead(tmp_path: Path) -> None:
-    service = AllocateMappedFileService(5.0, warm=False)
+    service = AllocateMappedFileService(5.0, Wakeup(), warm=False)
     ahead, needed = str(tmp_path / "ahead"), str(tmp_path / "needed")
     service.prepare(ahead + "1", _SIZE)
     service.prepare(ahead + "2", _SIZE)

@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 def test_a_nearly_full_disk_takes_no_messages_until_there_is_space() -> None:
     free = 0.5
-    state = RunningState()
+    state = RunningState("/store", on_fence=lambda: None)
     service = DiskWatermarkService("/store", 0.9, state, free_ratio=lambda _: free)
     service.run_once()
     assert state.writable
@@ -28,7 +28,7 @@ def test_a_nearly_full_disk_takes_no_messages_until_there_is_space() -> None:
 
 
 def test_dispatch_without_space_says_for_which_file() -> None:
-    state = RunningState()
+    state = RunningState("/store", on_fence=lambda: None)
     service = DiskWatermarkService("/store", 0.9, state, free_ratio=lambda _: 0.5)
     service.dispatch_full(StoreIOError("write", path="/store/q/0", cause=OSError(errno.ENOSPC, "No space left")))
     assert state.refusal is not None
@@ -40,6 +40,6 @@ def test_dispatch_without_space_says_for_which_file() -> None:
 
 
 def test_a_ratio_of_one_never_refuses() -> None:
-    state = RunningState()
+    state = RunningState("/store", on_fence=lambda: None)
     DiskWatermarkService("/store", 1.0, state, free_ratio=lambda _: 0.0).run_once()
     assert state.writable

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from commitlog import FlushDiskType, MessageStoreConfig
+from commitlog import MessageStoreConfig
 from commitlog.errors import StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.files.transient_store_pool import TransientStorePool
-from commitlog.services import flush
-from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
+from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
+from commitlog.threads.wakeup import Wakeup
+from commitlog.threads.worker import Worker
+from tests.store.owner.owned_store import eventually as wait_for
 
 __all__: list[str] = []
 
@@ -41,12 +44,27 @@ def append(files: MappedFileQueueWriter, size: int) -> None:
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[MappedFileQueueWriter]:
     queue = MappedFileQueueWriter(str(tmp_path), _FILE_SIZE)
+    queue.writable()
     yield queue
     queue.close()
 
 
-def nothing() -> None:
-    """What is called after a flush."""
+class GroupCommit:
+    """The service with its thread, as an open store has it."""
+
+    def __init__(self, files: MappedFileQueueWriter) -> None:
+        wakeup = Wakeup()
+        self.errors: list[BaseException] = []
+        self.flusher = LogFlusher(files)
+        self.service = GroupCommitService(self.flusher, wakeup, lambda: None)
+        self._worker = Worker("GroupCommitService", self.service, self.errors.append, wakeup)
+
+    def __enter__(self) -> GroupCommit:
+        self._worker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.stop()
 
 
 class HeldSyncs:
@@ -54,32 +72,24 @@ class HeldSyncs:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        self._began, self._go_on = threading.Event(), threading.Event()
+        self.began = threading.Event()
+        self._go_on = threading.Event()
         self._real = disk.sync
         monkeypatch.setattr(disk, "sync", self._sync)
 
     def _sync(self, descriptor: int) -> None:
         self.count += 1
-        self._began.set()
-        assert self._go_on.wait(10)
+        self.began.set()
+        assert self._go_on.wait(30)
         self._real(descriptor)
 
-    def begin_in_a_thread(self, put: Callable[..., object], *arguments: float) -> threading.Thread:
-        """A put that leads: it has begun to sync."""
-        leader = threading.Thread(target=put, args=arguments)
-        leader.start()
-        assert self._began.wait(10)
-        return leader
-
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._go_on.set()
 
 
 def test_an_asynchronous_flush_waits_for_enough_pages(files: MappedFileQueueWriter) -> None:
     clock = Clock()
-    service = FlushRealTimeService(
-        files, GroupCommitService(files, nothing), MessageStoreConfig(flush_commit_log_least_pages=4), clock
-    )
+    service = FlushRealTimeService(LogFlusher(files), MessageStoreConfig(flush_commit_log_least_pages=4), clock)
     append(files, 3 * 4096)
     service.run_once()
     assert files.flushed_where == 0
@@ -91,7 +101,7 @@ def test_an_asynchronous_flush_waits_for_enough_pages(files: MappedFileQueueWrit
 def test_an_asynchronous_flush_takes_what_is_old_enough(files: MappedFileQueueWriter) -> None:
     clock = Clock()
     config = MessageStoreConfig(flush_commit_log_thorough_interval=10_000)
-    service = FlushRealTimeService(files, GroupCommitService(files, nothing), config, clock)
+    service = FlushRealTimeService(LogFlusher(files), config, clock)
     append(files, 100)
     clock.now = 9.9
     service.run_once()
@@ -102,9 +112,8 @@ def test_an_asynchronous_flush_takes_what_is_old_enough(files: MappedFileQueueWr
 
 
 def test_beside_synchronous_puts_whatever_is_dirty_is_flushed(files: MappedFileQueueWriter) -> None:
-    """Messages that nobody waits for (WAIT=false) reach the device too."""
-    config = MessageStoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    service = FlushRealTimeService(files, GroupCommitService(files, nothing), config, Clock())
+    """Messages that no put waits for (WAIT=false) reach the device too."""
+    service = GroupCommitService(LogFlusher(files), Wakeup(), lambda: None)
     append(files, 1)
     assert service.run_once() <= 0.010
     assert files.flushed_where == 1
@@ -123,125 +132,90 @@ def test_a_flush_over_a_file_end_syncs_the_older_file_first(
         real(descriptor)
 
     monkeypatch.setattr(disk, "sync", sync)
-    GroupCommitService(files, nothing).flush()
+    LogFlusher(files).flush()
     assert synced == [f"{0:020d}", f"{_FILE_SIZE:020d}"]
     assert files.flushed_where == _FILE_SIZE + 10
 
 
 def test_a_sync_that_failed_is_never_tried_again(files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel drops the pages of a failed sync; the next one would say that all is well (invariant 2)."""
-    append(files, 100)
-    group_commit = GroupCommitService(files, nothing)
 
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(disk, "sync", fail)
-        with pytest.raises(StoreIOError, match=f"{0:020d}"):
-            group_commit.flush_to(100, 1.0)
+    with GroupCommit(files) as group_commit:
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "sync", fail)
+            append(files, 100)
+            with pytest.raises(StoreIOError, match=f"{0:020d}"):
+                group_commit.service.flush_to(100, 30.0)
+        assert files.flushed_where == 0
+        with pytest.raises(StoreIOError):
+            group_commit.service.flush_to(100, 30.0)
+        with pytest.raises(StoreIOError):
+            group_commit.flusher.flush()
     assert files.flushed_where == 0
-    with pytest.raises(StoreIOError):
-        group_commit.flush_to(100, 1.0)
-    with pytest.raises(StoreIOError):
-        group_commit.flush()
-    assert files.flushed_where == 0
+    assert [type(error) for error in group_commit.errors] == [StoreIOError], "the store is fenced by it"
 
 
 def test_one_sync_serves_all_that_wait(files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one syncs; those that come meanwhile share the next sync."""
-    group_commit = GroupCommitService(files, nothing)
-    append(files, 100)
+    """The puts that come during a sync share the next one."""
     held = HeldSyncs(monkeypatch)
     results: list[bool] = []
+    with GroupCommit(files) as group_commit:
 
-    def wait_for(end: int) -> None:
-        results.append(group_commit.flush_to(end, 10))
+        def put(end: int) -> threading.Thread:
+            append(files, 100)
+            thread = threading.Thread(target=lambda: results.append(group_commit.service.flush_to(end, 30)))
+            thread.start()
+            return thread
 
-    threads = [held.begin_in_a_thread(wait_for, 100)]
-    for place in range(1, 6):
-        append(files, 100)
-        threads.append(threading.Thread(target=wait_for, args=(100 + 100 * place,)))
-        threads[-1].start()
-    while len(group_commit._waiting) < 5:
-        threading.Event().wait(0.001)
-    held.let_go()
-    for thread in threads:
-        thread.join(10)
+        threads = [put(100)]
+        assert held.began.wait(30)
+        threads += [put(100 + 100 * place) for place in range(1, 6)]
+        wait_for(lambda: group_commit.service.waiting == 5)
+        held.release()
+        for thread in threads:
+            thread.join(30)
     assert results == [True] * 6
     assert held.count == 2
 
 
-def test_a_put_that_waits_too_long_goes_without(files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    group_commit = GroupCommitService(files, nothing)
-    append(files, 100)
-    held = HeldSyncs(monkeypatch)
-    leader = held.begin_in_a_thread(group_commit.flush_to, 100, 10)
-    append(files, 100)
-    assert not group_commit.flush_to(200, 0.01)
-    held.let_go()
-    leader.join(10)
-    assert group_commit.flush_to(200, 10)
-
-
-class SlowSyncs:
-    """Every sync takes its time by the clock that the services ask."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: Clock, seconds: float) -> None:
-        self.seconds, self.count = seconds, 0
-        self._clock, self._real = clock, disk.sync
-        monkeypatch.setattr(disk, "sync", self._sync)
-
-    def _sync(self, descriptor: int) -> None:
-        self.count += 1
-        self._clock.now += self.seconds
-        self._real(descriptor)
-
-
-def test_where_syncs_are_slow_a_put_keeps_its_timeout_since_the_flush_service_syncs(
+def test_a_put_that_waits_too_long_goes_on_without_the_sync(
     files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A put that led such a sync could not turn away from it, and would never see FLUSH_DISK_TIMEOUT."""
-    clock = Clock()
-    syncs = SlowSyncs(monkeypatch, clock, 3.0)
-    group_commit = GroupCommitService(files, nothing, clock)
-    config = MessageStoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    service = FlushRealTimeService(files, group_commit, config, clock)
+    held = HeldSyncs(monkeypatch)
     append(files, 100)
-    assert group_commit.flush_to(100, 0.01)  # the first one leads: nobody knows yet
-    synced = syncs.count
-    append(files, 100)
-    assert not group_commit.flush_to(200, 0.01)
-    assert (syncs.count, files.flushed_where) == (synced, 100)
-    syncs.seconds = 0.0
-    service.run_once()
-    assert files.flushed_where == 200
-    append(files, 100)
-    assert group_commit.flush_to(300, 0.01)  # syncs are quick again, and puts lead them
+    with GroupCommit(files) as group_commit:
+        assert not group_commit.service.flush_to(100, 0.01)
+        assert files.flushed_where == 0
+        held.release()
+        assert group_commit.service.flush_to(100, 30)
 
 
-def test_a_slow_sync_is_not_handed_to_a_put_that_waits(
+def test_an_interrupt_of_a_put_that_waits_ends_nothing_but_its_wait(
     files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
-    group_commit = GroupCommitService(files, nothing, clock)
-    append(files, 100)
     held = HeldSyncs(monkeypatch)
-    leader = held.begin_in_a_thread(group_commit.flush_to, 100, 10)
-    append(files, 100)
-    results: list[bool] = []
-    second = threading.Thread(target=lambda: results.append(group_commit.flush_to(200, 10)))
-    second.start()
-    while not group_commit._waiting:
-        threading.Event().wait(0.001)
-    clock.now = 5.0
-    held.let_go()
-    leader.join(10)
-    assert files.flushed_where == 100
-    group_commit.flush()  # as FlushRealTimeService does
-    second.join(10)
-    assert results == [True]
-    assert held.count == 2
+    main = threading.get_ident()
+    with GroupCommit(files) as group_commit:
+        append(files, 100)
+        assert held.began.wait(30)
+        append(files, 100)
+
+        def interrupt() -> None:
+            wait_for(lambda: group_commit.service.waiting == 1)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt):
+            group_commit.service.flush_to(200, 30)
+        interrupting.join(30)
+        held.release()
+        append(files, 100)
+        assert group_commit.service.flush_to(300, 30)
+    assert group_commit.errors == []
 
 
 def test_the_pool_commits_in_time_and_only_committed_bytes_are_flushed(tmp_path: Path) -> None:
@@ -251,7 +225,7 @@ def test_the_pool_commits_in_time_and_only_committed_bytes_are_flushed(tmp_path:
     config = MessageStoreConfig(transient_store_pool_enable=True, commit_commit_log_least_pages=2)
     service = CommitRealTimeService(files, config, lambda: told.append(files.committed_where), clock)
     append(files, 4096)
-    GroupCommitService(files, nothing).flush()
+    LogFlusher(files).flush()
     service.run_once()
     assert (files.committed_where, files.flushed_where, told) == (0, 0, [])
     append(files, 4096)
@@ -261,7 +235,7 @@ def test_the_pool_commits_in_time_and_only_committed_bytes_are_flushed(tmp_path:
     clock.now = 1.0
     service.run_once()
     assert files.committed_where == 8193
-    GroupCommitService(files, nothing).flush()
+    LogFlusher(files).flush()
     assert files.flushed_where == 8193
     files.close()
 
@@ -278,103 +252,3 @@ def test_a_full_file_gives_its_buffer_back(tmp_path: Path) -> None:
     files.commit()
     assert (tmp_path / f"{_FILE_SIZE:020d}").read_bytes()[:11] == b"x" * 10 + b"\0"
     files.close()
-
-
-class Interrupted:
-    """Stands in for the lock of a put that waits: Ctrl-C comes while it does."""
-
-    def __init__(self, before: threading.Event) -> None:
-        self._before = before
-
-    def acquire(self, timeout: float) -> bool:
-        self._before.wait(10)
-        raise KeyboardInterrupt
-
-    def locked(self) -> bool:
-        return True
-
-    def release(self) -> None:
-        """Nobody is left to be woken."""
-
-
-@pytest.mark.parametrize("chosen", [False, True], ids=["still waiting", "already chosen to lead"])
-def test_a_put_that_is_interrupted_leaves_nobody_behind(
-    files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch, chosen: bool
-) -> None:
-    """Ctrl-C in a synchronous put: the next put is synced all the same."""
-    group_commit = GroupCommitService(files, nothing)
-    handed_over = threading.Event()
-    append(files, 100)
-    held = HeldSyncs(monkeypatch)
-    leader = held.begin_in_a_thread(group_commit.flush_to, 100, 10)
-    append(files, 100)
-    interrupted = Interrupted(handed_over if chosen else threading.Event())
-    real_waiter = flush._Waiter
-
-    def waiter(end: int, timeout: float) -> flush._Waiter:
-        made = real_waiter(end, timeout)
-        made.woken = interrupted  # type: ignore[assignment]
-        if not chosen:
-            interrupted._before.set()
-        return made
-
-    monkeypatch.setattr(flush, "_Waiter", waiter)
-    raised: list[bool] = []
-
-    def put() -> None:
-        with pytest.raises(KeyboardInterrupt):
-            group_commit.flush_to(200, 10)
-        raised.append(True)
-
-    second = threading.Thread(target=put)
-    second.start()
-    if chosen:
-        while not group_commit._waiting:
-            threading.Event().wait(0.001)
-    else:
-        second.join(10)
-    held.let_go()
-    leader.join(10)
-    handed_over.set()
-    second.join(10)
-    assert raised == [True]
-    monkeypatch.setattr(flush, "_Waiter", real_waiter)
-    append(files, 100)
-    assert group_commit.flush_to(300, 10)
-
-
-def test_an_interrupt_while_the_leader_hands_over_leaves_somebody_to_sync(
-    files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ctrl-C may come right behind the sync: those that wait are woken all the same, and go on."""
-    group_commit = GroupCommitService(files, nothing)
-    append(files, 100)
-    held = HeldSyncs(monkeypatch)
-    raised: list[bool] = []
-
-    def lead() -> None:
-        with pytest.raises(KeyboardInterrupt):
-            group_commit.flush_to(100, 10)
-        raised.append(True)
-
-    leader = held.begin_in_a_thread(lead)
-    results: list[bool] = []
-    append(files, 100)
-    second = threading.Thread(target=lambda: results.append(group_commit.flush_to(200, 10)))
-    second.start()
-    while not group_commit._waiting:
-        threading.Event().wait(0.001)
-
-    def may_lead(timeout: float) -> bool:
-        """Asked in the middle of handing over."""
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(group_commit, "_may_lead", may_lead)
-    held.let_go()
-    leader.join(10)
-    second.join(10)
-    assert raised == [True]
-    assert results == [True]
-    append(files, 100)
-    assert group_commit.flush_to(300, 10)

@@ -1,0 +1,260 @@
+"""An open store in its owner's hands: files, services and job thread, from the first put to the close.
+
+``MessageStore`` is what users see of it. No thread holds a ``MessageStore``, so one that is dropped is noticed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from commitlog.batch.staging import remove_leftovers
+from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.errors import CommitLogError
+from commitlog.log.owner_directory import OwnerDirectory
+from commitlog.queue.topic_config import TopicConfig
+from commitlog.recovery.open import OpenedLog, open_log
+from commitlog.recovery.recover import Progress
+from commitlog.services.commit_batch import CommitBatchService
+from commitlog.services.disk_watermark import DiskWatermarkService
+from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
+from commitlog.services.flush_consume_queue import FlushConsumeQueueService
+from commitlog.services.put_message import PutMessageService
+from commitlog.services.put_messages import PutMessagesService
+from commitlog.services.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
+from commitlog.services.running_state import RunningState
+from commitlog.services.service_group import ServiceGroup
+from commitlog.services.stats import StoreStatsService
+from commitlog.services.store_flush import StoreFlush, fence_dispatch
+from commitlog.threads.calls import Calls
+from commitlog.threads.jobs import Job, JobThread, JobThreadEnded
+from commitlog.threads.wakeup import Waiters, Wakeup
+from commitlog.threads.worker import Worker
+
+__all__ = ["OwnedStore"]
+
+_T = TypeVar("_T")
+_LOG = logging.getLogger(__name__)
+
+# The open stores of this process: closed when the interpreter exits, refused in a forked child.
+_OPEN: set[OwnedStore] = set()
+
+
+class OwnedStore:
+    """The parts of one open store. ``close`` ends it, ``abandon`` leaves it as a killed process would."""
+
+    def __init__(
+        self,
+        directory: OwnerDirectory,
+        log: OpenedLog,
+        config: MessageStoreConfig,
+        state: RunningState,
+        waiters: Waiters,
+        allocate: Wakeup,
+    ) -> None:
+        """``waiters`` are woken when there is more to read or nothing more will come, ``allocate`` for a new file."""
+        self.path = directory.path
+        self.log = log
+        self.state = state
+        self.waiters = waiters
+        self.calls = Calls()
+        self.stats = StoreStatsService()
+        self.topics = TopicConfig(self.path, config.default_topic_queue_nums, log.queues.highest_id)
+        self._directory = directory
+        self._jobs = JobThread("StoreJobs")
+        self._close_failure: BaseException | None = None
+        sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        flusher = LogFlusher(log.files)
+        watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
+        self.reput = _reput(log, config, waiters, watermark, sync=sync)
+        reput_wakeup, flush_wakeup = Wakeup(), Wakeup()
+
+        def message_arrived() -> None:
+            """Dispatch is woken when it does not look by itself."""
+            if self.reput.idle:
+                reput_wakeup.set()
+
+        group_commit = GroupCommitService(flusher, flush_wakeup, message_arrived)
+        self.putter = PutMessageService(config, log.writer, group_commit, state, self.stats, message_arrived)
+        self.bulk = PutMessagesService(
+            config, log.writer, self.putter, state, self.stats, self.topics.queue_count, message_arrived
+        )
+        committer = None
+        if config.transient_store_pool_enable:
+            committer = CommitRealTimeService(log.files, config, message_arrived)
+        self.store_flush = StoreFlush(log, state, flusher, committer, self.reput)
+        self.batches = CommitBatchService(self.path, config, log, self.store_flush, state, self.topics, message_arrived)
+        flush_queues = FlushConsumeQueueService(
+            log.queues, config, self.store_flush.flush_thoroughly, self.store_flush.write_checkpoint
+        )
+        flush_log = group_commit if sync else FlushRealTimeService(flusher, config)
+        workers = [
+            Worker("AllocateMappedFileService", log.allocator, state.fence, allocate),
+            Worker("ReputMessageService", self.reput, partial(fence_dispatch, state), reput_wakeup),
+            Worker(type(flush_log).__name__, flush_log, state.fence, flush_wakeup),
+            Worker("FlushConsumeQueueService", flush_queues, state.fence),
+            Worker("StoreStatsService", self.stats, state.fence),
+            Worker("DiskWatermarkService", watermark, state.fence),
+        ]
+        if committer is not None:
+            workers.append(Worker("CommitRealTimeService", committer, state.fence))
+        self._services = ServiceGroup(workers)
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        config: MessageStoreConfig,
+        *,
+        lock_timeout_s: float,
+        accept_lost_log: bool,
+        rebuild: bool,
+        progress: Progress | None,
+    ) -> OwnedStore:
+        """Lock the directory, recover, wire everything together, start the threads. See ``MessageStore.open``."""
+        waiters, allocate = Waiters(), Wakeup()
+        state = RunningState(path, on_fence=waiters.wake_all)
+        directory = OwnerDirectory.open(path, lock_timeout_s=lock_timeout_s)
+        with contextlib.ExitStack() as undo:
+            undo.callback(directory.close, clean=False)
+            log = open_log(
+                directory,
+                config,
+                accept_lost_log=accept_lost_log,
+                rebuild=rebuild,
+                progress=progress,
+                on_failure=state.fence,
+                allocate=allocate,
+            )
+            undo.callback(log.close)
+            remove_leftovers(directory.path, now=time.time())
+            store = cls(directory, log, config, state, waiters, allocate)
+            undo.pop_all()
+        try:
+            store._start()
+        except BaseException:
+            store.abandon()
+            raise
+        return store
+
+    def _start(self) -> None:
+        self._jobs.start()
+        _OPEN.add(self)
+        self._jobs.run(self._services.start)
+
+    def run(self, work: Callable[[], _T]) -> _T:
+        """Do ``work`` on the job thread, as a call of this one. ``StoreClosed``, ``StoreForked``, ``NestedCall``."""
+        with self.calls.enter():
+            self.state.refuse_closed()
+            try:
+                return self._jobs.run(work)
+            except JobThreadEnded:
+                self.state.refuse_closed()
+                raise
+
+    def close(self, *, wait: bool = True) -> None:
+        """Accept nothing more, and close when the calls under way have ended. See ``MessageStore.close``."""
+        closing = self._begin_closing()
+        if closing is None or not wait or self.calls.is_within():
+            return
+        closing.wait()
+        failure, self._close_failure = self._close_failure, None
+        if failure is not None:
+            raise failure
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it was closed, or asked to close, or belongs to a parent process."""
+        return self.state.closed
+
+    def _begin_closing(self) -> Job[object] | None:
+        if self.state.forked:
+            return None  # a forked child has no threads, and the files are its parent's
+        self.state.close()
+        self.waiters.wake_all()
+        return self._jobs.finish(self._close)
+
+    def _close(self) -> None:
+        """The last job. No file is closed under a call or a thread that uses it."""
+        try:
+            self.calls.wait_until_ended()
+            self.log.writer.close()
+            self._services.stop()
+            clean = False
+            try:
+                self.store_flush.close_cleanly(self.batches.save)
+                clean = self.state.failure is None
+            finally:
+                self._close_files(clean=clean)
+        except BaseException as error:  # noqa: BLE001 - the next ``close`` that waits raises it
+            self._close_failure = error
+
+    def abandon(self) -> None:
+        """End the threads, close the files, flush nothing: the store is as a killed process leaves it."""
+        self.state.close()
+        self.waiters.wake_all()
+        self._jobs.finish(self._abandon).wait()
+
+    def _abandon(self) -> None:
+        self._services.stop()
+        self._close_files(clean=False)
+
+    def _close_files(self, *, clean: bool) -> None:
+        _OPEN.discard(self)
+        try:
+            self.log.close()
+        finally:
+            self._directory.close(clean=clean)
+
+    def fork(self) -> None:
+        """In a forked child: the store is the parent's."""
+        self.state.fork()
+        self.calls.forget()
+
+
+def _reput(
+    log: OpenedLog, config: MessageStoreConfig, waiters: Waiters, watermark: DiskWatermarkService, *, sync: bool
+) -> ReputMessageService:
+    files = log.files
+    dispatchers: list[CommitLogDispatcher] = [BuildConsumeQueue(log.queues)]
+    if log.index is not None:
+        dispatchers.append(BuildIndex(log.index))
+    return ReputMessageService(
+        files,
+        files.max_wrote,
+        # How far readers may see: under SYNC_FLUSH what is on the device (invariant 3), else what is in the files.
+        (lambda: files.flushed_where) if sync else (lambda: files.committed_where),
+        dispatchers,
+        config.delay_levels_ms,
+        waiters.wake_all,
+        watermark.dispatch_full,
+        log.gate,
+        log.writer.recent_appends,
+        last_store_timestamp=log.writer.last_store_timestamp,
+    )
+
+
+def _close_all() -> None:
+    """When the interpreter exits: close the stores that were not closed, so that the next open needs no recovery."""
+    for store in list(_OPEN):
+        try:
+            store.close()
+        except CommitLogError:
+            _LOG.exception("Cannot close the store of %s", store.path)
+
+
+def _fork_all() -> None:
+    for store in _OPEN:
+        store.fork()
+    _OPEN.clear()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_fork_all)

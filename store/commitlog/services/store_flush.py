@@ -1,0 +1,136 @@
+"""Flushes of a whole store: log, queues, index and checkpoint, each after what it stands on.
+
+The checkpoint is written last, so that it never claims more than was flushed (invariant 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from commitlog.errors import CommitLogError, CorruptStoreError, IndexIOError, StoreIOError
+from commitlog.files.mapped_file_writer import is_out_of_space
+from commitlog.index.writer import IndexWriter
+from commitlog.recovery.open import OpenedLog
+from commitlog.services.flush import CommitRealTimeService, LogFlusher
+from commitlog.services.reput import ReputMessageService
+from commitlog.services.running_state import RunningFlags, RunningState
+
+__all__ = ["StoreFlush", "fence_dispatch"]
+
+
+def fence_dispatch(state: RunningState, error: BaseException) -> None:
+    """Fence the store after a dispatch that failed, with the flag that says which part of it did."""
+    flag = RunningFlags.NOT_WRITEABLE
+    if isinstance(error, CorruptStoreError):
+        flag = RunningFlags.WRITE_LOGICS_QUEUE_ERROR
+    elif isinstance(error, IndexIOError):
+        flag = RunningFlags.WRITE_INDEX_FILE_ERROR
+    state.fence(error, flag)
+
+
+class StoreFlush:
+    """Brings everything to the device. A failure fences the store, and a fenced store is not flushed any more."""
+
+    def __init__(
+        self,
+        log: OpenedLog,
+        state: RunningState,
+        flusher: LogFlusher,
+        committer: CommitRealTimeService | None,
+        reput: ReputMessageService,
+    ) -> None:
+        self._log = log
+        self._state = state
+        self._flusher = flusher
+        self._committer = committer
+        self._reput = reput
+
+    def flush_log(self) -> None:
+        """Bring everything that was appended to the device. ``StoreIOError``."""
+        self._fencing(self._flush_log)
+
+    def dispatch(self) -> None:
+        """Bring everything that readers may see to queues and index. ``StoreIOError``, ``CorruptStoreError``."""
+        self._state.refuse_failed()
+        try:
+            self._reput.dispatch()
+        except CommitLogError as error:
+            if not is_out_of_space(error):
+                fence_dispatch(self._state, error)
+            raise
+        except OSError as error:
+            failure = StoreIOError("dispatch to", path=str(error.filename or self._log.queues.path), cause=error)
+            fence_dispatch(self._state, failure)
+            raise failure from error
+
+    def flush_everything(self) -> None:
+        """Flush log, queues and index, then write the checkpoint. ``StoreIOError``, ``DiskFull``."""
+        self._flush_all()
+        self._fencing(lambda: self._log.checkpoint.flush(self._log.mark(closed=False)))
+
+    def flush_thoroughly(self) -> None:
+        """``flush_everything`` from time to time. Without space for a queue's file it waits: dispatch tries again."""
+        try:
+            self.flush_everything()
+        except CommitLogError as error:
+            if self._state.failure is not None or not is_out_of_space(error):
+                raise
+
+    def write_checkpoint(self) -> None:
+        """Note in the checkpoint what has been flushed by now. ``StoreIOError``."""
+        self._log.checkpoint.flush_if_changed(self._log.mark(closed=False))
+
+    def close_cleanly(self, save_batches: Callable[[], None]) -> None:
+        """Flush everything and leave the mark that lets the next open go without a scan. ``StoreIOError``."""
+        self._log.writer.fence_if_unsettled()
+        if self._state.failure is not None:
+            return
+        self._flush_all()
+        self._fencing(lambda: self._leave_mark(save_batches))
+
+    def _leave_mark(self, save_batches: Callable[[], None]) -> None:
+        save_batches()
+        if self._log.index is not None:
+            _of_index("close", self._log.index, self._log.index.close)
+        self._log.checkpoint.flush(self._log.mark(closed=True))
+
+    def _flush_log(self) -> None:
+        if self._committer is not None:
+            self._committer.commit()
+        self._flusher.flush()
+
+    def _flush_all(self) -> None:
+        self.flush_log()
+        self.dispatch()
+        self._fencing(self._flush_dispatched)
+
+    def _flush_dispatched(self) -> None:
+        # What is dispatched by now is what the flush of queues and index covers, and this one of the log: messages
+        # that arrived since the first flush are dispatched too, unless that waits for the device.
+        dispatched = self._reput.last_store_timestamp
+        self._flusher.flush()
+        self._log.gate.sync()  # before the units that it hides can be on the device for good
+        self._log.queues.flush_all()
+        if self._log.index is not None:
+            _of_index("flush", self._log.index, self._log.index.flush)
+        indexed = dispatched if self._log.index is not None else 0
+        self._log.checkpoint.advance(physic=dispatched, logics=dispatched, index=indexed)
+
+    def _fencing(self, step: Callable[[], None]) -> None:
+        """Do a step on a store that is not fenced, and fence it when the step fails.
+
+        A fenced store is not flushed: the next sync would say that all is well (invariants 2 and 7).
+        """
+        self._state.refuse_failed()
+        try:
+            step()
+        except StoreIOError as error:
+            self._state.fence(error)
+            raise
+
+
+def _of_index(operation: str, index: IndexWriter, step: Callable[[], None]) -> None:
+    try:
+        step()
+    except OSError as error:
+        raise IndexIOError(f"{operation} the index in", path=index.path, cause=error) from error
