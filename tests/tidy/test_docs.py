@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import commitlog.errors
+import pyspark_commitlog.errors
 
 __all__: list[str] = []
 
@@ -101,6 +105,15 @@ def test_every_page_is_linked_from_the_readme_or_from_the_list_of_decisions() ->
     }
     missing = [str(page.relative_to(PROJECT)) for page in PAGES[1:] if page not in linked]
     assert not missing, f"no reader finds these pages: {missing}"
+
+
+def test_the_errors_in_troubleshooting_exist() -> None:
+    text = (PROJECT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    first_column = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    named = {name for cell in first_column for name in re.findall(r"`([A-Z][A-Za-z]*)`", cell)}
+    assert len(named) > 20
+    known = {*dir(builtins), *commitlog.errors.__all__, *pyspark_commitlog.errors.__all__}
+    assert named <= known, f"renamed or gone: {sorted(named - known)}"
 
 
 @pytest.mark.parametrize(
