@@ -1,9 +1,9 @@
 """From store to store: count events by minute of their own time, and write each count when it is final.
 
-Events carry the time they happened at in their body (JSON), and come a bit out of order. The watermark says how late
-one may be: a minute is over when an event came that is half a minute younger, and then its count is written, once
-(output mode append). Watermark, counts and positions are in the checkpoint; the sink makes them one with what is
-written, so that no crash counts an event twice.
+Events have their own time in their body (JSON), and arrive slightly out of order. The watermark says how late an
+event may be: a minute is complete when an event arrives that is half a minute younger. Then its count is written, once
+(output mode append). Watermark, counts and positions are in the checkpoint; the sink commits each batch exactly once,
+so that no crash counts an event twice.
 
     python examples/aggregate_with_watermark.py [DIRECTORY]
 """
@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, count, from_json, struct, to_json, window
 
-import pyspark_commitlog  # noqa: F401  # before the session is made: it makes Spark's workers use this Python
+import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 from commitlog import MessageStore, MessageStoreConfig, StoreReader
 
 __all__ = ["main"]
@@ -41,7 +41,7 @@ def event_times() -> list[datetime]:
 
 
 def make_events(path: Path) -> None:
-    """In a transaction, so that they are put once, however often this program runs."""
+    """Put the events in a transaction: once, however often this program runs."""
     bodies = [json.dumps({"page": "home", "time": time.isoformat()}) for time in event_times()]
     with MessageStore.open(path, CONFIG) as store, store.transaction("make events", version=0) as transaction:
         transaction.put_messages(pa.table({"body": bodies}), topic="views")
@@ -61,7 +61,7 @@ def start_spark() -> SparkSession:
 
 
 def views_by_minute(spark: SparkSession, path: Path) -> DataFrame:
-    """A message for each minute and page that are over."""
+    """A message for each complete minute of each page."""
     views = (
         spark.readStream.format("commitlog")
         .option("subscribe", "views")
@@ -82,7 +82,7 @@ def views_by_minute(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def read_counts(path: Path) -> list[tuple[datetime, int]]:
-    """What was written: minutes and their counts."""
+    """The written counts, by minute."""
     with StoreReader.open(path) as reader:
         batches = [
             batch
@@ -94,7 +94,7 @@ def read_counts(path: Path) -> list[tuple[datetime, int]]:
 
 
 def main(directory: Path) -> int:
-    """Run the query to the end of its input; 0 when every minute that is over has its count, once."""
+    """Run the query to the end of its input; 0 when every complete minute has its count, once."""
     make_events(directory / "views")
     spark = start_spark()
     query = (

@@ -1,4 +1,4 @@
-"""Read a real RocketMQ store with Structured Streaming; stop in the middle; go on where it stopped.
+"""Read a real RocketMQ store with Structured Streaming; stop in the middle; continue from there.
 
 The store in ``tests/golden/rocketmq-5.3.3`` was written by RocketMQ 5.3.3. This program reads a copy of it in small
 batches, stops the query, starts it again from its checkpoint, and compares what arrived with what RocketMQ itself
@@ -26,7 +26,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.console import Console
 from rich.table import Table
 
-import pyspark_commitlog  # noqa: F401  # before the session is made: it makes Spark's workers use this Python
+import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 from commitlog import StoreReader
 from commitlog.paths import is_system_topic
 
@@ -119,7 +119,7 @@ logger.shell.level = fatal
 
 
 def start_spark(scratch: Path) -> SparkSession:
-    """A local Spark that leaves the terminal to this program: what goes wrong is raised here anyway."""
+    """A local Spark that does not write to the terminal: its errors are raised here anyway."""
     logging = scratch / "log4j2.properties"
     logging.write_text(LOGGING)
     return (
@@ -155,13 +155,13 @@ def streaming_query(spark: SparkSession, store: Path, scratch: Path) -> DataStre
 
 
 def read_some_and_stop(spark: SparkSession, store: Path, scratch: Path, progress: ShowProgress) -> None:
-    """Run the query for a few batches, then stop it while there is more to read."""
+    """Run the query for a few batches, then stop it before the end of the store."""
     console.print(f"\nA streaming query, at most {ROWS_PER_BATCH} messages a batch over all topics.")
     console.print("Shown of topic orders: the next offset to read of each of its four queues.")
     query = streaming_query(spark, store, scratch).trigger(processingTime="1 second").start()
     while not progress.enough.wait(timeout=0.2):
         if not query.isActive:
-            query.awaitTermination()  # raises what went wrong
+            query.awaitTermination()  # raises the query's error
     query.stop()
     progress.wait_for_the_end()
     console.print("Stopped midway.")

@@ -6,7 +6,7 @@ a part of a batch. At the end every queue of the output is compared with that of
 
     python examples/exactly_once.py [DIRECTORY] [--kills 4] [--rows 8000]
 
-Interrupt it (Ctrl-C), kill it, pull the plug: run on the same directory again, it goes on where it was.
+Interrupt it (Ctrl-C), kill it, pull the plug: run again on the same directory, it continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-import pyspark_commitlog  # noqa: F401  # before the session is made: it makes Spark's workers use this Python
+import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 from commitlog import MessageStore, MessageStoreConfig, StoreReader
 from commitlog.errors import StoreOpenError, TopicNotFound
 
@@ -46,14 +46,14 @@ def make_input(path: Path, rows: int) -> None:
 
 
 def copy(directory: Path) -> None:
-    """The pipeline: from store to store, to the input's end. It has no provisions of its own for being killed."""
+    """The pipeline: from store to store, to the input's end. It contains nothing that prepares for being killed."""
     threading.Thread(target=end_with_parent, daemon=True).start()
     spark = (
         SparkSession.builder.appName("exactly once")
         .master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
-        # A JVM that lives for seconds spends them compiling unless told not to.
+        # A JVM that lives for seconds spends them compiling unless it is configured not to.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
@@ -71,7 +71,7 @@ def copy(directory: Path) -> None:
 
 
 def end_with_parent() -> None:
-    """Two pipelines on one checkpoint must not be: when the program that started this one is gone, so is its stdin."""
+    """Never run two pipelines on one checkpoint: when the program that started this one ends, its stdin closes."""
     sys.stdin.read()
     os._exit(1)
 
@@ -93,9 +93,9 @@ class Pipeline:
         return self._process.poll() == 0
 
     def kill(self) -> None:
-        """Kill them all, the worker that commits a batch among them, whatever they are at."""
+        """Kill all of them at any moment, also the worker that commits a batch."""
         if self._process.poll() is None:
-            # The workers have a process group of their own. Where there is no /proc, they end when they miss the JVM.
+            # The workers have a process group of their own. Without /proc, they end when the JVM is gone.
             for pid in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
                 with suppress(ProcessLookupError):
                     if os.getsid(pid) == self._process.pid:
@@ -115,7 +115,7 @@ class Output:
         self.rows = self.looks = self.partial = 0
 
     def look(self) -> int:
-        """How many rows are there. Each batch but the last has the same number of them, so a part of one shows."""
+        """The number of rows. Each batch but the last has the same number, so a part of a batch would show."""
         try:
             self._reader = self._reader or StoreReader.open(self._path)
             rows = sum(queue.max_offset for queue in self._reader.queues("rows"))
@@ -172,7 +172,7 @@ def main(directory: Path, kills: int, rows: int) -> int:
             print(f"Kill {number}: the output has {output.look()} rows.")
         run(directory, output, None)
     except KeyboardInterrupt:
-        print(f"Interrupted; the pipeline was killed. To go on: python {sys.argv[0]} {directory}")
+        print(f"Interrupted; the pipeline was killed. To continue: python {sys.argv[0]} {directory}")
         return 130
 
     found = bodies_by_queue(directory / "output")

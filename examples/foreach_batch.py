@@ -3,7 +3,7 @@
 A streaming query that writes with ``format("commitlog")`` is exactly-once by itself. Inside foreachBatch the writes are
 the program's own, and after a crash Spark runs the whole batch again, also what was written already. So each write has
 a name of its own (``txnAppId``) and takes the batch's id for its version (``txnVersion``). This program fails between
-the two writes of a batch, and then goes on from its checkpoint.
+the two writes of a batch, and then continues from its checkpoint.
 
     python examples/foreach_batch.py [DIRECTORY]
 """
@@ -19,7 +19,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
-import pyspark_commitlog  # noqa: F401  # before the session is made: it makes Spark's workers use this Python
+import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 from commitlog import MessageStore, MessageStoreConfig, StoreReader
 
 __all__ = ["main"]
@@ -27,7 +27,7 @@ __all__ = ["main"]
 ORDERS = 300
 LARGE = 400
 BATCH_THAT_FAILS = 1
-# Settings of new stores: files of 16 MiB do for an example; RocketMQ's are of 1 GiB.
+# Settings of new stores: files of 16 MiB suffice for an example; RocketMQ's are of 1 GiB.
 SMALL_FILES = {"mappedFileSizeCommitLog": "16m", "messageIndexEnable": "false"}
 CONFIG = MessageStoreConfig(mapped_file_size_commit_log=16 << 20, message_index_enable=False)
 
@@ -48,7 +48,7 @@ def amounts() -> list[int]:
 
 
 def make_orders(path: Path) -> None:
-    """In a transaction, so that they are put once, however often this program runs."""
+    """Put the orders in a transaction: once, however often this program runs."""
     with MessageStore.open(path, CONFIG) as store, store.transaction("make orders", version=0) as transaction:
         transaction.put_messages(pa.table({"body": [str(amount) for amount in amounts()]}), topic="orders")
 
@@ -56,8 +56,8 @@ def make_orders(path: Path) -> None:
 def append(messages: DataFrame, store: Path, topic: str, batch_id: int) -> None:
     """Write one topic's share of a batch.
 
-    Two writes under one name would be one: the second would be left out. And a new checkpoint begins at batch 0 again,
-    so it needs new names.
+    Two writes with one name count as one: the second would be skipped. A new checkpoint begins at batch 0 again, so it
+    needs new names.
     """
     (
         messages.write.format("commitlog")
@@ -105,7 +105,7 @@ def bodies(store: Path, topic: str) -> list[int]:
 
 
 def main(directory: Path) -> int:
-    """Fail once, go on, compare; 0 when each order is once where it belongs."""
+    """Fail once, continue, compare; 0 when each order is in its topic exactly once."""
     make_orders(directory / "input")
     spark = start_spark()
     try:

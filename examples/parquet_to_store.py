@@ -1,8 +1,8 @@
 """Parquet files into a store, once, however often the job runs.
 
 The write has a name: ``txnAppId`` says whose it is, ``txnVersion`` which one. The store remembers the last version of
-every name, so a job that is run again, since nobody knows how far it came, writes nothing twice. And a write is in the
-store as a whole or not at all: no reader sees the half of it.
+every name, so a job that is repeated after a failure writes nothing twice. A write is in the store as a whole or not at
+all: no reader sees a part of it.
 
     python examples/parquet_to_store.py [DIRECTORY]
 """
@@ -16,13 +16,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, concat, lit, struct, to_json, when
 
-import pyspark_commitlog  # noqa: F401  # before the session is made: it makes Spark's workers use this Python
+import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 from commitlog import StoreReader
 
 __all__ = ["main"]
 
 ORDERS = 1_000
-# Settings of a new store: files of 16 MiB do for an example; RocketMQ's are of 1 GiB.
+# Settings of a new store: files of 16 MiB suffice for an example; RocketMQ's are of 1 GiB.
 SMALL_FILES = {"mappedFileSizeCommitLog": "16m", "maxHashSlotNum": "10000", "maxIndexNum": "40000"}
 
 
@@ -69,7 +69,7 @@ def load_orders(spark: SparkSession, parquet: Path, store: Path, version: int) -
 
 
 def main(directory: Path) -> int:
-    """Run the job twice; 0 when the rows are there once."""
+    """Run the job twice; 0 when each row is stored exactly once."""
     parquet, store = directory / "orders", directory / "store"
     spark = start_spark()
     make_parquet(spark, parquet)

@@ -1,8 +1,8 @@
 """Producer and consumer in plain Python, without Spark: a durable queue inside one program.
 
-One thread puts messages into a store, some of them in a transaction that is there as a whole or not at all. Another one
-follows each queue by its offset, as they come, and keeps its positions in a file. Run it again on the same directory,
-and the consumer goes on where it ended.
+One thread puts messages into a store, some of them in a transaction, which is stored as a whole or not at all. Another
+thread follows each queue by its offset and keeps its positions in a file. Run it again on the same directory, and the
+consumer continues at these positions.
 
     python examples/producer_consumer.py [DIRECTORY]
 """
@@ -27,7 +27,8 @@ QUEUES = 2
 BATCHES = 5
 ROWS = 200
 
-# A message that was put survives the machine. Files of 16 MiB do for an example; RocketMQ's are of 1 GiB.
+# With SYNC_FLUSH a message that was put survives a stop of the machine. Files of 16 MiB suffice for an example;
+# RocketMQ's are of 1 GiB.
 CONFIG = MessageStoreConfig(
     flush_disk_type=FlushDiskType.SYNC_FLUSH,
     default_topic_queue_nums=QUEUES,
@@ -38,7 +39,7 @@ CONFIG = MessageStoreConfig(
 
 
 def produce(store: MessageStore, ended: threading.Event) -> None:
-    """Put some tables, then a transaction; ``ended`` is set whatever comes of it."""
+    """Put some tables, then a transaction; ``ended`` is set also after an error."""
     try:
         put_everything(store)
     finally:
@@ -72,14 +73,14 @@ class Positions:
 
 
 def consume(store: MessageStore, reader: StoreReader, positions: Positions, produced: threading.Event) -> int:
-    """Read what comes until the producer has ended and nothing is left; how many messages there were."""
+    """Read until the producer has ended and no message is left; the number of messages."""
     total = 0
     while True:
-        ended = produced.is_set()  # asked before reading, so that nothing comes after a last look
+        ended = produced.is_set()  # asked before reading, so that no message comes after the last read
         count = sum(read_new(store, reader, positions, queue_id) for queue_id in range(QUEUES))
         total += count
         if count:
-            positions.save()  # after the work: who dies in between sees these messages again, and loses none
+            positions.save()  # after the work: a crash in between repeats these messages and loses none
         elif ended:
             return total
 

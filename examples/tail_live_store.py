@@ -1,7 +1,7 @@
 """Follow a store while it is being written, as ``tail -f`` follows a file.
 
-A thread puts clicks into a store, as a broker would. A Structured Streaming query tails it beside that, and prints each
-batch. Reading takes no lock and disturbs no one: put a running broker's store directory in place of this one.
+A thread puts clicks into a store, as a broker would. A Structured Streaming query tails the store concurrently and
+prints each batch. Reading takes no lock: give the store directory of a running broker instead of this one.
 
     python examples/tail_live_store.py [DIRECTORY]
 """
@@ -16,13 +16,13 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-import pyspark_commitlog  # noqa: F401  # before the session is made: it makes Spark's workers use this Python
+import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 from commitlog import MessageStore, MessageStoreConfig
 
 __all__ = ["main"]
 
 BATCHES = 4
-# Files of 16 MiB do for an example; RocketMQ's are of 1 GiB.
+# Files of 16 MiB suffice for an example; RocketMQ's are of 1 GiB.
 CONFIG = MessageStoreConfig(mapped_file_size_commit_log=16 << 20, message_index_enable=False)
 
 
@@ -50,7 +50,7 @@ class Clicks:
 
 
 class Printer:
-    """Prints what each batch holds, and says when there were enough of them."""
+    """Prints the content of each batch, and reports when there were enough batches."""
 
     def __init__(self) -> None:
         self.rows = self.batches = 0
@@ -86,7 +86,7 @@ def main(directory: Path) -> int:
             spark.readStream.format("commitlog")
             .schema("queueId int, body binary")  # only these columns are decoded
             .option("subscribe", "clicks")
-            # The topic comes with the first click. What is there when a query starts with "latest", it leaves out.
+            # The first click creates the topic. A query that starts at "latest" skips messages that are stored already.
             .option("startingOffsets", "earliest")
             .load(str(directory / "store"))
         )
@@ -97,7 +97,7 @@ def main(directory: Path) -> int:
                 pass
         finally:
             clicks.stop()
-        query.processAllAvailable()  # what came since the last batch; raises what went wrong
+        query.processAllAvailable()  # the messages since the last batch; raises the query's error
         query.stop()
     spark.stop()
     print(f"{clicks.count} clicks were put, the query saw {printer.rows}: ", end="")

@@ -1,7 +1,7 @@
-"""Replay a topic into Parquet files; run it again, and only what is new is added.
+"""Replay a topic into Parquet files; a second run adds only new messages.
 
-The topic is read from its first message to its end, in batches, and the checkpoint keeps where it ended. By default it
-is one that RocketMQ 5.3.3 wrote, of the tests; name a store and a topic of your own to replay these.
+The topic is read from its first message to its end, in batches, and the checkpoint keeps the position. By default the
+topic is in a store of the tests that RocketMQ 5.3.3 wrote; give a store and a topic to replay your own.
 
     python examples/topic_to_parquet.py [DIRECTORY] [--store STORE] [--topic TOPIC]
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
-import pyspark_commitlog  # noqa: F401  # before the session is made: it makes Spark's workers use this Python
+import pyspark_commitlog  # noqa: F401  # before the session: Spark's workers then use this Python
 
 __all__ = ["main"]
 
@@ -35,7 +35,7 @@ def start_spark() -> SparkSession:
 
 
 def replay(spark: SparkSession, store: Path, topic: str, directory: Path) -> None:
-    """Bring the Parquet files up to the topic's end as it is now."""
+    """Bring the Parquet files up to the topic's current end."""
     messages = (
         spark.readStream.format("commitlog")
         .option("subscribe", topic)
@@ -54,7 +54,7 @@ def replay(spark: SparkSession, store: Path, topic: str, directory: Path) -> Non
 
 
 def main(directory: Path, store: Path, topic: str) -> int:
-    """Replay twice; 0 when the second run added nothing and each message is there once."""
+    """Replay twice; 0 when the second run added nothing and each message is in the files exactly once."""
     spark = start_spark()
     counts = [0]
     for run in (1, 2):

@@ -33,7 +33,9 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """``read``, ``readStream``, ``write`` and ``writeStream`` with ``.format("commitlog")``; see docs/connector.md.
+    """``read``, ``readStream``, ``write`` and ``writeStream`` with ``.format("commitlog")``.
+
+    docs/source.md and docs/sink.md have the options and the guarantees.
 
     Spark makes one for each read or write, with the options in ``self.options``, and calls the method that it needs.
     """

@@ -1,4 +1,4 @@
-"""The tables of options in docs/connector.md say what the code says: names, defaults, units."""
+"""The tables of options in docs/source.md and docs/sink.md say what the code says: names, defaults, units."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Documented(NamedTuple):
     unit: str
 
 
-def rows_of(heading: str) -> list[list[str]]:
-    """The cells of the first table behind a heading, its own heading left out."""
-    lines = (PROJECT / "docs" / "connector.md").read_text().splitlines()
+def rows_of(page: str, heading: str) -> list[list[str]]:
+    """The cells of the first table after a heading of a page, without the table's own heading."""
+    lines = (PROJECT / "docs" / page).read_text(encoding="utf-8").splitlines()
     rest = lines[lines.index(heading) + 1 :]
     begin = next(number for number, line in enumerate(rest) if line.startswith("|"))
     rest = rest[begin:]
@@ -43,10 +43,10 @@ def code_of(cell: str) -> list[str]:
     return cell.split("`")[1::2]
 
 
-def documented(heading: str) -> dict[str, Documented]:
-    """By name. A row may have several options, whose defaults and units then are as many."""
+def documented(page: str) -> dict[str, Documented]:
+    """The options of a page, by name. A row may have several options, whose defaults and units then are as many."""
     found = {}
-    for names, _, defaults, units, *_ in rows_of(heading):
+    for names, _, defaults, units, *_ in rows_of(page, "## Options"):
         options = code_of(names)
         for number, name in enumerate(options):
             codes, parts = code_of(defaults), units.split(", ")
@@ -56,37 +56,37 @@ def documented(heading: str) -> dict[str, Documented]:
 
 
 def test_the_table_of_the_sink_is_its_list_of_options() -> None:
-    found = documented("### Options of the sink")
+    found = documented("sink.md")
     assert found.pop("checkpointLocation") == Documented(None, ""), "Spark's own"
     assert found == {option.name: Documented(option.default, option.unit) for option in WRITE_OPTIONS}
 
 
 def test_the_table_of_the_source_is_its_list_of_options() -> None:
-    found = documented("## Options")
+    found = documented("source.md")
     assert sorted(found) == sorted(OPTION_NAMES)
     required = {"path": "/store", "subscribe": "orders"}
     given = {name: one.default for name, one in found.items() if one.default is not None}
     ending = {"endingOffsets": given.pop("endingOffsets")}
     assert parse_options(required | given) == parse_options(required), "giving the defaults changes nothing"
     fields = SourceOptions.__dataclass_fields__.values()
-    assert len(given) == len([field for field in fields if field.default not in (None, MISSING)]), "all are told"
+    assert len(given) == len([field for field in fields if field.default not in (None, MISSING)]), "all are listed"
     assert parse_batch_options(required | ending).end_rule == parse_batch_options(required).end_rule
 
 
 def test_the_defaults_that_batches_and_streams_do_not_share() -> None:
-    (row,) = [row for row in rows_of("## Options") if row[0] == "`startingOffsets`"]
+    (row,) = [row for row in rows_of("source.md", "## Options") if row[0] == "`startingOffsets`"]
     assert row[2] == "batch `earliest`, stream `latest`"
     given = {"path": "/store", "subscribe": "orders"}
     assert parse_batch_options(given).start_rule.default == EARLIEST
     assert parse_stream_options(given).start_rule.default == LATEST
 
 
-@pytest.mark.parametrize("heading", ["## Options", "### Options of the sink"])
-def test_what_is_a_number_has_a_unit(heading: str) -> None:
-    for name, one in documented(heading).items():
+@pytest.mark.parametrize("page", ["source.md", "sink.md"])
+def test_numbers_have_a_unit(page: str) -> None:
+    for name, one in documented(page).items():
         if name.startswith("max") or name.endswith("Timestamp") or (one.default or "").isdigit():
             assert one.unit, name
 
 
 def test_the_table_of_the_sinks_columns_has_all_of_them() -> None:
-    assert [code_of(row[0])[0] for row in rows_of("### Columns of the sink")] == list(SINK_COLUMNS)
+    assert [code_of(row[0])[0] for row in rows_of("sink.md", "## Columns")] == list(SINK_COLUMNS)

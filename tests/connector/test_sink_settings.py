@@ -1,4 +1,4 @@
-"""What the options of a write make of the store, through a real Spark: each as docs/connector.md has it."""
+"""What the options of a write make of the store, through a real Spark: each as docs/sink.md has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All options of the source: names, defaults, and which of them fit together. docs/connector.md explains each."""
+"""All options of the source: names, defaults, and which of them fit together. docs/source.md explains each."""
 
 from __future__ import annotations
 

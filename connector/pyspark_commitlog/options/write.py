@@ -1,4 +1,4 @@
-"""All options of the sink: names, defaults and units, and how their texts are read. docs/connector.md explains each."""
+"""All options of the sink: names, defaults and units, and how their texts are read. docs/sink.md explains each."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _store_setting(name: str, field: str, parse: Callable[[str, str], Any], unit
     return WriteOption(name, field, parse, str(getattr(MessageStoreConfig(), field)).lower(), unit, meaning)
 
 
-# The default of every option stands here and nowhere else; the table in docs/connector.md is made of this.
+# The default of every option stands here and nowhere else; the table in docs/sink.md is made of this.
 WRITE_OPTIONS: tuple[WriteOption, ...] = (
     WriteOption("path", "path", values.parse_path, None, "", "the store's directory; made when it is not there"),
     WriteOption("topic", "topic", _parse_topic, None, "", "the topic of rows without one"),
