@@ -80,6 +80,6 @@ $(QUICK_SPARK): $(DEV_READY) tests/support/quick_spark.py
 	@$(WITH_JAVA) $(PYTHON) -m tests.support.quick_spark || echo "That did not work; the tests will do without it"
 	@touch $@
 
-$(CONNECT)/.installed: tests/connector/connect-requirements.txt | $(DEV_READY)
+$(CONNECT)/.installed: tests/connector/sink/connect-requirements.txt | $(DEV_READY)
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --target $(CONNECT) --requirement $<
 	@touch $@

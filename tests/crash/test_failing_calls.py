@@ -26,7 +26,7 @@ from commitlog.message import PutMessageStatus
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import small_config
-from tests.store.owner.owned_store import eventually
+from tests.support.waiting import wait_for
 
 __all__: list[str] = []
 
@@ -138,7 +138,7 @@ def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outc
         if number == 6:
             _try(store.flush, outcome)
             if fault.waits:
-                eventually(lambda: store.writable)
+                wait_for(lambda: store.writable)
         if number == 10:
             _put_table(store, outcome)
     _try(store.flush, outcome)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.support.local_spark import PROJECT
+from tests.support.programs import child_environment
 
 __all__ = ["Drivers"]
 
@@ -40,7 +41,7 @@ class Drivers:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=PROJECT,
-                env=os.environ | {"PYTHONPATH": str(PROJECT), _MARK: self._mark},
+                env=child_environment() | {_MARK: self._mark},
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 start_new_session=True,

@@ -8,11 +8,15 @@ __all__ = ["ByModule"]
 
 # One worker gets all of a kind: those with the fixture ``spark``, whose session starts once, and the programs that
 # start a Spark of their own.
-_SPARK_SESSION = ("tests/connector/test_spark_", "tests/connector/test_sink_")
+_SPARK_SESSION = (
+    "tests/connector/source/test_spark_",
+    "tests/connector/sink/",
+    "tests/connector/sink_failures/",
+)
 _SPARK_PROGRAMS = (
-    "tests/connector/test_spark_crash",
-    "tests/connector/test_sink_connect",
-    "tests/connector/test_sink_retry",
+    "tests/connector/source/test_spark_crash",
+    "tests/connector/sink/test_connect",
+    "tests/connector/sink/test_retry",
     "tests/examples/",
 )
 

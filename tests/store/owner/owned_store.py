@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,9 +29,7 @@ __all__ = [
     "Gate",
     "Row",
     "all_messages",
-    "bodies",
     "commit_log_path",
-    "eventually",
     "open_store",
     "put_ok",
     "rows",
@@ -79,13 +75,6 @@ def rows(store: MessageStore | Path, topic: str = "orders", queue_id: int = 0) -
     return found
 
 
-def bodies(store: MessageStore | Path, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
-    """The bodies of a queue in order; the queue offsets are checked to count from zero."""
-    found = rows(store, topic, queue_id)
-    assert [row["queueOffset"] for row in found] == list(range(len(found)))
-    return [row["body"] for row in found]
-
-
 def all_messages(reader: StoreReader) -> dict[tuple[str, int], list[MessageExt]]:
     """Every message of every queue, in the order of the queues."""
     found = {}
@@ -101,14 +90,6 @@ def commit_log_path(descriptor: int) -> str | None:
     """The CommitLog file that a descriptor has open; None for any other, and for one that is still being made."""
     path = Path(f"/proc/self/fd/{descriptor}").resolve()
     return str(path) if path.parent.name == "commitlog" and path.name.isdigit() else None
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Return as soon as the condition holds, which another thread or process brings about."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        os.sched_yield()
 
 
 class Gate:

@@ -10,7 +10,9 @@ import pytest
 
 from commitlog import Message, MessageStore, MessageStoreConfig, PutMessageStatus, StoreReader
 from commitlog.errors import InvalidValue, LogLost, NotAStore, StoreClosed, StoreIOError
-from tests.store.owner.owned_store import SYNC, Gate, bodies, eventually, open_store, put_ok, small
+from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok, small
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import wait_for
 
 __all__: list[str] = []
 
@@ -101,7 +103,7 @@ def test_closing_waits_for_the_put_that_is_under_way(tmp_path: Path, write_gate:
         putting = threads.submit(put_ok, store, body=b"last")
         assert write_gate.reached.wait(10)
         closing = threads.submit(store.close)
-        eventually(lambda: not store.writable)
+        wait_for(lambda: not store.writable)
         assert store.put_message(Message(topic="orders", body=b"late")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert not closing.done()
         write_gate.open()

@@ -13,7 +13,9 @@ import pytest
 
 from commitlog import MessageStore, StoreReader
 from commitlog.errors import StoreClosed, StoreLocked
-from tests.store.owner.owned_store import bodies, eventually, open_store, put_ok
+from tests.store.owner.owned_store import open_store, put_ok
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import wait_for
 
 __all__: list[str] = []
 
@@ -126,7 +128,7 @@ def test_a_forked_child_can_neither_use_nor_disturb_its_parents_store(tmp_path: 
         assert os.waitstatus_to_exitcode(status) == 0
         assert not _lock_is_free(tmp_path)
         put_ok(store, body=b"behind")
-        eventually(lambda: store.wait_for_messages("orders", 0, 1, timeout=0.1))
+        wait_for(lambda: store.wait_for_messages("orders", 0, 1, timeout=0.1))
         assert bodies(store) == [b"before", b"behind"]
     with open_store(tmp_path) as store:
         assert store.recovered is None

@@ -11,7 +11,8 @@ import pytest
 from commitlog import Message, MessageStore, PutMessageStatus, StoreReader
 from commitlog.errors import PutRefused
 from commitlog.log.commit_log_writer import CommitLogWriter
-from tests.store.owner.owned_store import bodies, open_store, put_ok, rows
+from tests.store.owner.owned_store import open_store, put_ok, rows
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 

@@ -24,7 +24,9 @@ from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.services import put_messages as bulk
 from commitlog.services.flush import GroupCommitService
 from commitlog.services.put_message import PutMessageService
-from tests.store.owner.owned_store import SYNC, Gate, bodies, commit_log_path, eventually, open_store, put_ok
+from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import wait_for
 
 __all__: list[str] = []
 
@@ -178,7 +180,7 @@ def test_a_handler_that_closes_ends_a_wait_that_sleeps(tmp_path: Path) -> None:
     main = threading.get_ident()
 
     def interrupt() -> None:
-        eventually(lambda: bool(store._waiters))
+        wait_for(lambda: bool(store._waiters))
         signal.pthread_kill(main, signal.SIGUSR1)
 
     with _handler(store.close), ThreadPoolExecutor() as threads:
@@ -214,7 +216,7 @@ def test_a_put_of_another_thread_is_waited_for_when_a_handler_closed(
         putting = threads.submit(put_ok, store, body=b"theirs")
         assert write_gate.reached.wait(10)
         closing = threads.submit(store.close)
-        eventually(lambda: not store.writable)
+        wait_for(lambda: not store.writable)
         _signalled_at(patch, store._batches, "batches")
         with pytest.raises(StoreClosed):
             store.batches()
@@ -314,7 +316,7 @@ def test_a_refused_put_within_a_put_does_not_let_close_go_on(
         def react() -> None:
             assert not store.put_message(Message(topic="orders", body=b"tick")).ok
             closing.append(threads.submit(store.close))
-            eventually(lambda: not store.writable)
+            wait_for(lambda: not store.writable)
             assert not store.put_message(Message(topic="orders", body=b"tick")).ok
             assert not closing[0].done()
 
@@ -371,7 +373,7 @@ def test_a_process_that_a_signal_ends_keeps_what_it_acknowledged(tmp_path: Path,
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            eventually(lambda path=path: (path / "consumequeue" / "orders" / "0").exists())  # type: ignore[misc]
+            wait_for(lambda path=path: (path / "consumequeue" / "orders" / "0").exists())  # type: ignore[misc]
             process.terminate()
             output = process.communicate(timeout=60)[0].splitlines()
             assert process.returncode == 0

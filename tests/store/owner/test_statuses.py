@@ -13,7 +13,9 @@ from commitlog import Message, MessageStore, PutMessageStatus
 from commitlog.errors import StoreIOError
 from commitlog.files import disk
 from commitlog.services.running_state import RunningFlags
-from tests.store.owner.owned_store import SYNC, Gate, bodies, eventually, open_store, put_ok
+from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import wait_for
 
 __all__: list[str] = []
 
@@ -141,7 +143,7 @@ def test_a_new_file_that_takes_too_long_is_not_waited_for(tmp_path: Path, monkey
         monkeypatch.setattr(disk, "allocate", slow)
         assert _statuses(store) == {PutMessageStatus.CREATE_MAPEDFILE_FAILED}
         may_go_on.set()
-        eventually(lambda: store.put_message(MESSAGE).ok)
+        wait_for(lambda: store.put_message(MESSAGE).ok)
         assert bodies(store) == [b"x"]
 
 

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from commitlog import Message, MessageExtBrokerInner, PutMessageStatus
-from tests.store.owner.owned_store import SYNC, Gate, bodies, eventually, open_store, put_ok, rows
+from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok, rows
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import wait_for
 
 __all__: list[str] = []
 
@@ -117,7 +119,7 @@ def test_asynchronous_puts_get_to_the_device_by_themselves(tmp_path: Path) -> No
     with open_store(tmp_path, **intervals) as store:
         for _ in range(100):
             put_ok(store)
-        eventually(lambda: store.flushed_where() == store.physical_bounds()[1])
+        wait_for(lambda: store.flushed_where() == store.physical_bounds()[1])
 
 
 def test_one_sync_serves_all_puts_that_waited(tmp_path: Path, sync_gate: Gate) -> None:
@@ -128,7 +130,7 @@ def test_one_sync_serves_all_puts_that_waited(tmp_path: Path, sync_gate: Gate) -
         first = threads.submit(put_ok, store)
         assert sync_gate.reached.wait(10)
         others = [threads.submit(put_ok, store) for _ in range(16)]
-        eventually(lambda: store.physical_bounds()[1] == 18 * size)
+        wait_for(lambda: store.physical_bounds()[1] == 18 * size)
         before = sync_gate.calls
         sync_gate.open()
         assert sorted(put.result(10).queue_offset for put in (first, *others)) == list(range(1, 18))

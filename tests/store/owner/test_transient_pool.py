@@ -10,7 +10,8 @@ import pytest
 from commitlog import MessageStoreConfig
 from commitlog.errors import InvalidValue
 from commitlog.files.transient_store_pool import TransientStorePool
-from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok
+from tests.store.owner.owned_store import SYNC, open_store, put_ok
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 

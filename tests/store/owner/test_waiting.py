@@ -10,7 +10,8 @@ import pytest
 
 from commitlog import Message
 from commitlog.errors import InvalidValue, StoreClosed, StoreIOError
-from tests.store.owner.owned_store import SYNC, Gate, eventually, open_store, put_ok
+from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
+from tests.support.waiting import wait_for
 
 __all__: list[str] = []
 
@@ -92,7 +93,7 @@ def test_what_can_be_no_place_in_a_queue_is_not_waited_for(tmp_path: Path, wrong
 def test_a_time_beyond_all_bounds_is_waited_for_ever(tmp_path: Path, timeout: float | None) -> None:
     with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 0, timeout)
-        eventually(lambda: bool(store._waiters))
+        wait_for(lambda: bool(store._waiters))
         put_ok(store)
         assert waiting.result(10) is True
 
@@ -101,7 +102,7 @@ def test_who_waits_is_told_when_the_store_is_not_to_be_read_any_more(tmp_path: P
     with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
         put_ok(store)
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 1)
-        eventually(lambda: bool(store._waiters))
+        wait_for(lambda: bool(store._waiters))
         store.set_readable(False)
         with pytest.raises(StoreClosed, match="not readable"):
             waiting.result(10)
