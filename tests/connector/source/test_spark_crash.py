@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.killed_driver import Drivers
-from tests.support.programs import run_program
+from tests.support.spark_programs import SparkPrograms
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -82,8 +82,6 @@ import sys
 from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from tests.support.local_spark import make_java_available
-make_java_available()
 import pyspark_commitlog
 spark = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false").getOrCreate()
 
@@ -103,11 +101,11 @@ assert [(offset, body) for _, offset, body in rows] == [(i, f"message {i}") for 
 """
 
 
-def test_a_task_that_is_tried_again_gives_the_same_rows(tmp_path: Path) -> None:
+def test_a_task_that_is_tried_again_gives_the_same_rows(spark_programs: SparkPrograms, tmp_path: Path) -> None:
     store = StoreBuilder(tmp_path / "store", log_file_size=32 << 10)
     store.append("orders", 0, [f"message {i}".encode() for i in range(600)])
     script = tmp_path / "retry_program.py"
     script.write_text(RETRY)
-    ran = run_program(script, store.path, timeout=90)
+    ran = spark_programs.run(script, store.path, directory=tmp_path)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert "the task fails, as the test wants" in ran.stderr
