@@ -237,10 +237,10 @@ def in_each_case(test: Callable[..., None]) -> Callable[..., None]:
 def test_a_failing_call_breaks_no_promise(
     begin: str, flush: FlushDiskType, operation: str, code: int, memory: Path
 ) -> None:
-    """Of the operations with many calls, one in three; which ones differs from store to store."""
+    """Of the operations with many calls, one in four: on each of the four kinds of store other ones."""
     turns = itertools.count(1)
     if operation in ("write_at", "sync"):
-        turns = itertools.count(1 + (begin == "crashed") + (flush is FlushDiskType.SYNC_FLUSH), 3)
+        turns = itertools.count(1 + (begin == "crashed") + 2 * (flush is FlushDiskType.SYNC_FLUSH), 4)
     check_failing(begin, flush, operation, code, turns, memory)
 
 

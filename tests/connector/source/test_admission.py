@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commitlog import FILLER_SIZE
@@ -121,6 +121,7 @@ def test_a_large_message_waits_its_turn_and_then_gets_it(new_store: NewStore) ->
 
 
 @given(st.integers(1, 3), st.lists(st.integers(0, 4), min_size=30, max_size=60))
+@settings(max_examples=settings().max_examples // 4)
 def test_no_queue_starves_under_a_limit_below_the_number_of_queues(
     new_store: NewStore, limit: int, arrivals: list[int]
 ) -> None:

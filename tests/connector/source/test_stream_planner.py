@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commitlog import QueueInfo
@@ -158,6 +158,7 @@ def test_whatever_crashes_every_message_is_read_once_in_order(
 
 
 @given(st.integers(1, 50), st.integers(1, 10_000))
+@settings(max_examples=settings().max_examples // 4)
 def test_both_limits_hold_together(new_store: NewStore, rows: int, size: int) -> None:
     store = filled(new_store, 20)
     query = Query(store, **FROM_START, maxOffsetsPerTrigger=str(rows), maxBytesPerTrigger=str(size))
