@@ -19,6 +19,7 @@ from commitlog import MessageStore, MessageStoreConfig, StoreReader
 from tests.crash_kill.batch_writer import APP, QUEUES, SMALL, TOPIC, bodies_of, ends_after
 from tests.support.clean_store import assert_clean
 from tests.support.readable import readable
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -75,7 +76,7 @@ class Writers:
             self.acknowledged += 1
 
     def close(self) -> None:
-        _, failure = self._process.communicate(timeout=60)
+        _, failure = self._process.communicate(timeout=WAIT_LIMIT_S)
         assert b"Traceback" not in failure, failure.decode()
 
 
@@ -87,7 +88,7 @@ def watched(path: Path) -> Iterator[list[int]]:
         try:
             yield seen
         finally:
-            output, failure = reader.communicate(timeout=60)
+            output, failure = reader.communicate(timeout=WAIT_LIMIT_S)
         assert reader.returncode == 0, failure.decode()
         seen.extend(map(int, output.split()))
 

@@ -16,6 +16,7 @@ from commitlog import MessageStore, StoreReader
 from tests.crash_kill.writer import QUEUES, TOPIC, body_of
 from tests.support.clean_store import assert_clean
 from tests.support.readable import readable
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -41,7 +42,7 @@ class Killer:
         assert process.stdout is not None
         assert process.stderr is not None
         after = self._chance.choice([0.0, 0.001, 0.01, 0.05, 0.1, 0.2]) * self._chance.random()
-        readable(process.stdout, 30)  # it has said that it is open; some are killed before
+        readable(process.stdout, WAIT_LIMIT_S)  # it has said that it is open; some are killed before
         time_to_write = time.monotonic() + after
         lines = b""
         while (left := time_to_write - time.monotonic()) > 0:

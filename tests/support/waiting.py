@@ -8,7 +8,7 @@ from collections.abc import Callable
 __all__ = ["WAIT_LIMIT_S", "wait_for"]
 
 # No test measures by it: it only ends a wait for something that will never happen. pytest's own limit is 300 s.
-WAIT_LIMIT_S = 200.0
+WAIT_LIMIT_S = 200
 
 
 def wait_for(condition: Callable[[], object], limit_s: float = WAIT_LIMIT_S) -> None:

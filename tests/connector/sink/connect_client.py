@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyspark_commitlog  # noqa: F401  # before the session: it points Spark's workers at this Python
 from tests.connector.sink.sink_helpers import SMALL, append, stream_to
 from tests.support.local_spark import make_java_available
+from tests.support.waiting import WAIT_LIMIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +41,7 @@ def main(directory: str) -> None:
             writer.option("txnAppId", "loader").option("txnVersion", str(batch_id)).save(each)
 
     query = lines.writeStream.foreachBatch(write).option("checkpointLocation", str(base / "checkpoint-each"))
-    assert query.trigger(availableNow=True).start().awaitTermination(90)
+    assert query.trigger(availableNow=True).start().awaitTermination(WAIT_LIMIT_S)
     spark.stop()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from commitlog import MessageExt, StoreReader
 from tests.support.stored_bodies import topic_bodies
+from tests.support.waiting import WAIT_LIMIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +36,7 @@ def stream_to(frame: DataFrame, path: Path, checkpoint: Path | str, **options: A
     given = {name: value for name, value in (SMALL | options).items() if value is not None}
     writer = frame.writeStream.format("commitlog").options(**given).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start(str(path))
-    if not query.awaitTermination(90):
+    if not query.awaitTermination(WAIT_LIMIT_S):
         query.stop()
         raise TimeoutError("the query did not end")
 

@@ -23,7 +23,7 @@ from tests.connector.source.spark_helpers import read
 from tests.support.clean_store import assert_clean
 from tests.support.local_spark import PROJECT
 from tests.support.programs import child_environment
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -175,6 +175,6 @@ def test_an_owner_that_goes_within_the_lock_timeout_is_waited_for(spark: SparkSe
         assert query.isActive
         assert owner.stdin is not None
         owner.stdin.close()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(WAIT_LIMIT_S)
     assert body_texts(store) == ["a", "b"]
     assert not staged_files(store)

@@ -26,6 +26,7 @@ from tests.connector.sink_failures.query import Query
 from tests.connector.sink_failures.reading_query import ReadingQuery
 from tests.support.local_spark import start_spark
 from tests.support.programs import python_path
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -73,7 +74,7 @@ def losing_an_executor(base: Path, batch: int) -> Callable[[DataFrame], DataFram
         task = TaskContext.get()
         if body == last and task is not None and not os.path.exists(killed):
             staged = f"store/staging/*/*/{task.partitionId()}-0-*"
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + WAIT_LIMIT_S
             while not (found := list(base.glob(staged))) and time.monotonic() < deadline:
                 time.sleep(0.05)
             with open(killed, "w") as stream:

@@ -12,6 +12,7 @@ from tests.connector.sink.sink_helpers import SMALL
 from tests.connector.sink_failures.failing_source import FORMAT, FailingSource, Failure, told
 from tests.connector.sink_failures.output import TOPIC, Input
 from tests.support.programs import python_path
+from tests.support.waiting import WAIT_LIMIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,7 +99,7 @@ def ended(query: StreamingQuery) -> str:
     from pyspark.errors import StreamingQueryException
 
     try:
-        if not query.awaitTermination(120):
+        if not query.awaitTermination(WAIT_LIMIT_S):
             query.stop()
             raise TimeoutError("the query did not end")
     except StreamingQueryException as error:

@@ -16,7 +16,7 @@ from tests.connector.sink_failures.output import Input, Watcher, check_output
 from tests.connector.sink_failures.query import Query, ended, register
 from tests.connector.sink_failures.reading_query import ReadingQuery
 from tests.support.killed_driver import Drivers
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ class Campaign:
         self.query.source.add(self.chance.randrange(1, 3))
         if process.poll() is None:
             self.let_go_on(before, begun, done)
-        wait_for(lambda: self.count("commit") > done or process.poll() is not None, 90)
+        wait_for(lambda: self.count("commit") > done or process.poll() is not None)
         assert process.poll() is None, "the driver failed"
 
     def let_go_on(self, before: str, begun: int, done: int) -> None:
@@ -79,9 +79,9 @@ class Campaign:
         if before not in ("before", "inside"):
             return
         if before == "before":
-            wait_for(lambda: self.count("commit") > done, 90)
+            wait_for(lambda: self.count("commit") > done)
         else:
-            wait_for(lambda: self.count("begun") > begun, 90)
+            wait_for(lambda: self.count("begun") > begun)
         go.touch()
         lives_on = Path("/proc", paused.read_text(), "stat")
         wait_for(lambda: not lives_on.exists() or lives_on.read_text().rpartition(")")[2].split()[0] == "Z")
@@ -100,7 +100,7 @@ class Campaign:
         else:
             self.query.fail("zombie", turn=1 if kind == "before" else self.chance.randrange(8, 50))
         self.query.source.add()
-        process.wait(60)
+        process.wait(WAIT_LIMIT_S)
         assert not self.query.plan.exists(), "no commit came"
 
 

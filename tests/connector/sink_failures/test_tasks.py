@@ -10,7 +10,7 @@ from tests.connector.sink.sink_helpers import staged_files
 from tests.connector.sink_failures.output import Watcher, check_output
 from tests.connector.sink_failures.query import Query
 from tests.support.programs import run_program
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
@@ -25,7 +25,7 @@ def test_twins_that_both_finish_write_each_row_once(query: Query) -> None:
         wait_for(query.plan.with_suffix(".paused").exists)
         assert len(staged_files(query.store)) == 4, "two tasks, and their twins"
         query.plan.with_suffix(".go").touch()
-        assert running.awaitTermination(60)
+        assert running.awaitTermination(WAIT_LIMIT_S)
     check_output(query.store, query.source)
 
 
@@ -38,7 +38,7 @@ def test_what_a_late_twin_leaves_is_removed_by_the_next_commit(query: Query) -> 
         wait_for(query.plan.with_suffix(".paused").exists)
         staged = {path: (query.store / path).read_bytes() for path in staged_files(query.store)}
         query.plan.with_suffix(".go").touch()
-        assert running.awaitTermination(60)
+        assert running.awaitTermination(WAIT_LIMIT_S)
         for path, data in staged.items():
             (query.store / path).parent.mkdir(parents=True, exist_ok=True)
             (query.store / path).with_name("0-1-twin").write_bytes(data)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from commitlog import ALL_COLUMNS
 from pyspark_commitlog.source.schema import SPARK_TYPES
+from tests.support.waiting import WAIT_LIMIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -99,7 +100,7 @@ class Batches:
         """Run to the end; the rows of the batches of this run."""
         before = set(self.by_id)
         query = self.start(frame, **trigger)
-        if not query.awaitTermination(90):
+        if not query.awaitTermination(WAIT_LIMIT_S):
             query.stop()
             raise TimeoutError("the query did not end")
         return [row for batch_id in sorted(set(self.by_id) - before) for row in self.by_id[batch_id]]

@@ -13,6 +13,7 @@ import pytest
 from tests.support.killed_driver import Drivers
 from tests.support.spark_programs import SparkPrograms
 from tests.support.store_builder import StoreBuilder
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -55,7 +56,7 @@ def kill_again_and_again(tmp_path: Path, drivers: Drivers, *, kills: int) -> Non
         done = len(list(output.glob("*.json")))
         log = tmp_path / f"driver-{attempt}.log"
         with drivers.run(DRIVER, *fixed, str(tmp_path / f"scratch-{attempt}"), "forever", log=log) as process:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + WAIT_LIMIT_S
             until = None
             while until is None or time.monotonic() < until:
                 assert time.monotonic() < deadline, "no batch within a minute"
@@ -66,7 +67,7 @@ def kill_again_and_again(tmp_path: Path, drivers: Drivers, *, kills: int) -> Non
                     until = time.monotonic() + chance.uniform(0, 1.5)
     log = tmp_path / "driver.log"
     with drivers.run(DRIVER, *fixed, str(tmp_path / "scratch"), "once", log=log) as process:
-        assert process.wait(90) == 0, log.read_text()
+        assert process.wait(WAIT_LIMIT_S) == 0, log.read_text()
 
     batches = [json.loads((output / f"{i}.json").read_text()) for i in range(len(list(output.glob("*.json"))))]
     rows = [tuple(row) for batch in batches for row in batch]

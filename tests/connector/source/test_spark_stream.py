@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from commitlog import ALL_COLUMNS
 from pyspark_commitlog.options.subscription import QueueKey
 from tests.connector.source.spark_helpers import ORDER, Batches, expected_frame, stream, struct
 from tests.support.store_builder import StoreBuilder
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -141,26 +140,14 @@ def test_new_queues_and_topics_are_read_from_their_start_while_the_query_runs(
 def test_available_now_ends_though_more_keeps_coming(
     spark: SparkSession, store: StoreBuilder, batches: Batches
 ) -> None:
+    """With every batch that is read, more comes than a batch takes."""
     wanted = all_places(store)
-    done = threading.Event()
-
-    def write() -> None:
-        while not done.wait(0.02):
-            store.append("orders", [0, 1, 2], [b"z"] * 3)
-
-    frame = stream(spark, store.path, PLACE, **FROM_START, maxOffsetsPerTrigger="40")
-    writer = threading.Thread(target=write)
-    query = batches.start(frame)
-    writer.start()
-    try:
-        assert query.awaitTermination(60)
-    finally:
-        done.set()
-        writer.join()
-        query.stop()
+    batches.before = lambda _: store.append("orders", [0, 1, 2], [b"z"] * 60)
+    batches.run(stream(spark, store.path, PLACE, **FROM_START, maxOffsetsPerTrigger="40"))
+    batches.before = None
     read = places(batches.rows)
     assert set(wanted) <= set(read) <= set(all_places(store))
-    batches.run(frame)
+    batches.run(stream(spark, store.path, PLACE, **FROM_START))
     assert places(batches.rows) == all_places(store)
 
 
@@ -187,7 +174,7 @@ def test_retention_under_a_running_query(
     frame = stream(spark, store.path, PLACE, **FROM_START, maxOffsetsPerTrigger="50", failOnDataLoss=str(fail))
     query = batches.start(frame, processingTime="50 milliseconds")
     if fail:
-        message = failure_of(lambda: query.awaitTermination(60))
+        message = failure_of(lambda: query.awaitTermination(WAIT_LIMIT_S))
         assert "DataLossError" in message
         wanted = "[25, 50)" if planned else "[50, 110)"
         assert f"wanted offsets {wanted}, available are [" in message
@@ -254,7 +241,7 @@ def test_progress_and_the_listener_know_how_far_behind_the_query_is(
     spark.streams.addListener(listener)
     try:
         query = batches.start(stream(spark, store.path, PLACE, **FROM_START, maxOffsetsPerTrigger="60"))
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(WAIT_LIMIT_S)
         wait_for(lambda: len(heard) >= 2)
     finally:
         spark.streams.removeListener(listener)

@@ -18,6 +18,7 @@ from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from tests.crash.workloads import kill
 from tests.store.batch.batches import commit
 from tests.store.owner.owned_store import open_store, put_ok
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -89,7 +90,7 @@ def test_waiters_are_not_woken_for_what_is_hidden(tmp_path: Path) -> None:
         store._log.gate.close_from(0)
         assert not store.wait_for_messages("orders", 0, 0, timeout=0.05)
         store._log.gate.open(0)
-        assert store.wait_for_messages("orders", 0, 0, timeout=5)
+        assert store.wait_for_messages("orders", 0, 0, timeout=WAIT_LIMIT_S)
 
 
 def test_an_owner_that_dies_while_it_dispatches_leaves_the_batch_hidden_until_the_next(
@@ -265,12 +266,12 @@ def test_queues_that_a_batch_brings_into_being_come_together(tmp_path: Path, mon
             for number, group in enumerate(groups):  # type: ignore[arg-type, var-annotated]
                 if number == 2:
                     half_way.set()
-                    assert go_on.wait(10)
+                    assert go_on.wait(WAIT_LIMIT_S)
                 real(self, [group])
 
         monkeypatch.setattr(ConsumeQueueStore, "append", append)
         assert commit(store, 0)
-        assert half_way.wait(10)
+        assert half_way.wait(WAIT_LIMIT_S)
         with StoreReader.open(tmp_path) as reader:
             look = reader._moments.gate.look
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from commitlog.cli import main
 from commitlog.cli.app import app
 from tests.support import golden
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__ = [
     "COUNTS",
@@ -65,7 +66,7 @@ def ended(*arguments: object) -> subprocess.CompletedProcess[str]:
 def script(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """The installed script, as a user runs it."""
     command = [SCRIPT, *(str(argument) for argument in arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **options)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S, **options)
 
 
 def iso(milliseconds: int) -> str:

@@ -13,6 +13,7 @@ from commitlog.errors import CommitLogError
 from commitlog.format.sys_flag import COMPRESSED_FLAG
 from tests.store.cli.commands import SCRIPT, ended, script
 from tests.support.store_builder import StoreBuilder
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -85,7 +86,9 @@ def test_a_reader_that_leaves_early_is_no_failure(golden_533: Path) -> None:
     """``commitlog cat ... | head -1``: no traceback, no error code."""
     for options in ("", "--json"):
         command = f"{SCRIPT} cat {golden_533} orders {options} | head -1; echo ${{PIPESTATUS[0]}}"
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S
+        )
         assert done.stderr == ""
         assert done.stdout.splitlines()[1:] == ["0"]
 

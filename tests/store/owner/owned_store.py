@@ -23,6 +23,7 @@ from commitlog import (
     StoreReader,
 )
 from commitlog.files import disk
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__ = [
     "SYNC",
@@ -128,7 +129,7 @@ class Gate:
         self.calls += 1
         if not self._open.is_set():
             self.reached.set()
-            assert self._open.wait(30), "nobody opened the gate"
+            assert self._open.wait(WAIT_LIMIT_S), "nobody opened the gate"
         if self.failure is not None:
             raise self.failure
 

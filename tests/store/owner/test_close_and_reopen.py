@@ -12,7 +12,7 @@ from commitlog import Message, MessageStore, MessageStoreConfig, PutMessageStatu
 from commitlog.errors import InvalidValue, LogLost, NotAStore, StoreClosed, StoreIOError
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok, small
 from tests.support.stored_bodies import bodies
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
@@ -78,7 +78,7 @@ def test_closing_twice_and_from_two_threads_closes_once(tmp_path: Path) -> None:
     put_ok(store)
     with ThreadPoolExecutor() as threads:
         for closing in [threads.submit(store.close) for _ in range(4)]:
-            closing.result(10)
+            closing.result(WAIT_LIMIT_S)
     store.close()
     with open_store(tmp_path) as again:
         assert again.recovered is None
@@ -101,14 +101,14 @@ def test_closing_waits_for_the_put_that_is_under_way(tmp_path: Path, write_gate:
     with ThreadPoolExecutor() as threads:
         write_gate.shut()
         putting = threads.submit(put_ok, store, body=b"last")
-        assert write_gate.reached.wait(10)
+        assert write_gate.reached.wait(WAIT_LIMIT_S)
         closing = threads.submit(store.close)
         wait_for(lambda: not store.writable)
         assert store.put_message(Message(topic="orders", body=b"late")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert not closing.done()
         write_gate.open()
-        assert putting.result(10).queue_offset == 1
-        closing.result(10)
+        assert putting.result(WAIT_LIMIT_S).queue_offset == 1
+        closing.result(WAIT_LIMIT_S)
     with open_store(tmp_path) as again:
         assert again.recovered is None
         assert bodies(again) == [b"body", b"last"]
@@ -123,16 +123,16 @@ def test_every_put_that_was_taken_while_the_store_closed_is_in_it(tmp_path: Path
 
             def put_until_closed(store: MessageStore = store, begun: threading.Barrier = begun) -> list[bytes]:
                 taken: list[bytes] = []
-                begun.wait(10)
+                begun.wait(WAIT_LIMIT_S)
                 while (result := store.put_message(Message(topic="orders", body=b"%d" % len(taken)))).ok:
                     taken.append(result.message_id.encode())
                 assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
                 return taken
 
             putting = [threads.submit(put_until_closed) for _ in range(4)]
-            begun.wait(10)
+            begun.wait(WAIT_LIMIT_S)
             store.close()
-            taken = [one.decode() for put in putting for one in put.result(10)]
+            taken = [one.decode() for put in putting for one in put.result(WAIT_LIMIT_S)]
         with StoreReader.open(tmp_path) as reader:
             for message_id in taken:
                 reader.message_by_id(message_id)

@@ -15,7 +15,7 @@ from commitlog import MessageStore, StoreReader
 from commitlog.errors import StoreClosed, StoreLocked
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.stored_bodies import bodies
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
@@ -90,7 +90,7 @@ def _lock_is_free(store: Path) -> bool:
 def test_a_killed_owner_holds_nothing(tmp_path: Path) -> None:
     with _holder("store", tmp_path) as process:
         process.kill()
-        process.wait(10)
+        process.wait(WAIT_LIMIT_S)
         with open_store(tmp_path) as store:
             assert store.recovered is not None
             assert bodies(store) == [b"theirs"]

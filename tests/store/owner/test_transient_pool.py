@@ -12,6 +12,7 @@ from commitlog.errors import InvalidValue
 from commitlog.files.transient_store_pool import TransientStorePool
 from tests.store.owner.owned_store import SYNC, open_store, put_ok
 from tests.support.stored_bodies import bodies
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -33,7 +34,7 @@ def test_what_gathered_is_seen_only_when_it_was_committed(tmp_path: Path) -> Non
 def test_what_gathered_is_committed_by_itself(tmp_path: Path) -> None:
     with open_store(tmp_path, transient_store_pool_enable=True, commit_interval_commit_log=1) as store:
         put_ok(store)
-        assert store.wait_for_messages("orders", 0, 0, timeout=10)
+        assert store.wait_for_messages("orders", 0, 0, timeout=WAIT_LIMIT_S)
 
 
 @pytest.mark.parametrize("pool_size", [0, 1, 3])

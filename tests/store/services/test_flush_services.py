@@ -17,6 +17,7 @@ from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.files.transient_store_pool import TransientStorePool
 from commitlog.services import flush
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -61,14 +62,14 @@ class HeldSyncs:
     def _sync(self, descriptor: int) -> None:
         self.count += 1
         self._began.set()
-        assert self._go_on.wait(10)
+        assert self._go_on.wait(WAIT_LIMIT_S)
         self._real(descriptor)
 
     def begin_in_a_thread(self, put: Callable[..., object], *arguments: float) -> threading.Thread:
         """A put that leads: it has begun to sync."""
         leader = threading.Thread(target=put, args=arguments)
         leader.start()
-        assert self._began.wait(10)
+        assert self._began.wait(WAIT_LIMIT_S)
         return leader
 
     def let_go(self) -> None:
@@ -167,7 +168,7 @@ def test_one_sync_serves_all_that_wait(files: MappedFileQueueWriter, monkeypatch
         threading.Event().wait(0.001)
     held.let_go()
     for thread in threads:
-        thread.join(10)
+        thread.join(WAIT_LIMIT_S)
     assert results == [True] * 6
     assert held.count == 2
 
@@ -180,7 +181,7 @@ def test_a_put_that_waits_too_long_goes_without(files: MappedFileQueueWriter, mo
     append(files, 100)
     assert not group_commit.flush_to(200, 0.01)
     held.let_go()
-    leader.join(10)
+    leader.join(WAIT_LIMIT_S)
     assert group_commit.flush_to(200, 10)
 
 
@@ -236,10 +237,10 @@ def test_a_slow_sync_is_not_handed_to_a_put_that_waits(
         threading.Event().wait(0.001)
     clock.now = 5.0
     held.let_go()
-    leader.join(10)
+    leader.join(WAIT_LIMIT_S)
     assert files.flushed_where == 100
     group_commit.flush()  # as FlushRealTimeService does
-    second.join(10)
+    second.join(WAIT_LIMIT_S)
     assert results == [True]
     assert held.count == 2
 
@@ -287,7 +288,7 @@ class Interrupted:
         self._before = before
 
     def acquire(self, timeout: float) -> bool:
-        self._before.wait(10)
+        self._before.wait(WAIT_LIMIT_S)
         raise KeyboardInterrupt
 
     def locked(self) -> bool:
@@ -332,11 +333,11 @@ def test_a_put_that_is_interrupted_leaves_nobody_behind(
         while not group_commit._waiting:
             threading.Event().wait(0.001)
     else:
-        second.join(10)
+        second.join(WAIT_LIMIT_S)
     held.let_go()
-    leader.join(10)
+    leader.join(WAIT_LIMIT_S)
     handed_over.set()
-    second.join(10)
+    second.join(WAIT_LIMIT_S)
     assert raised == [True]
     monkeypatch.setattr(flush, "_Waiter", real_waiter)
     append(files, 100)
@@ -372,8 +373,8 @@ def test_an_interrupt_while_the_leader_hands_over_leaves_somebody_to_sync(
 
     monkeypatch.setattr(group_commit, "_may_lead", may_lead)
     held.let_go()
-    leader.join(10)
-    second.join(10)
+    leader.join(WAIT_LIMIT_S)
+    second.join(WAIT_LIMIT_S)
     assert raised == [True]
     assert results == [True]
     append(files, 100)
