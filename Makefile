@@ -22,10 +22,12 @@ WITH_JAVA = JAVA_HOME="$$(.ci/java-home)" && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lint types tidy bench stress format build clean
+.PHONY: help setup demo test check lint types tidy bench stress format build clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(TEST_READY) ## Install what development and tests need; every other target does so, too
 
 demo: $(DEMO_READY) ## Read a real RocketMQ store with Structured Streaming, stop midway, go on
 	@$(WITH_JAVA) $(PYTHON) examples/demo.py $(ARGS)
@@ -80,6 +82,6 @@ $(QUICK_SPARK): $(DEV_READY) tests/support/quick_spark.py
 	@$(WITH_JAVA) $(PYTHON) -m tests.support.quick_spark || echo "That did not work; the tests will do without it"
 	@touch $@
 
-$(CONNECT)/.installed: tests/connector/connect-requirements.txt | $(DEV_READY)
+$(CONNECT)/.installed: tests/connector/sink/connect-requirements.txt | $(DEV_READY)
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --target $(CONNECT) --requirement $<
 	@touch $@

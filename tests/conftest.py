@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import golden
 from tests.support.local_spark import QUICK_SPARK, start_spark
 from tests.support.quick_spark import make_spark_quick
+from tests.support.spark_programs import SparkPrograms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +37,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever uses Spark is marked so, without having to say it twice."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if {"spark", "spark_programs"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
 
 
@@ -84,3 +85,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start_spark(tmp_path_factory.mktemp("spark"), **QUICK_SPARK)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkPrograms]:
+    """One process for all programs that need no Spark of their own from the start."""
+    programs = SparkPrograms(tmp_path_factory.mktemp("spark-programs"))
+    yield programs
+    programs.close()

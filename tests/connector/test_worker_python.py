@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import WAIT_LIMIT_S
+
 __all__: list[str] = []
 
 REPORT = "import json, os; print(json.dumps(os.environ.get('PYSPARK_PYTHON')))"
@@ -24,7 +26,7 @@ def run(script: str, python: str = sys.executable, **environment: str) -> tuple[
         capture_output=True,
         text=True,
         env=clean | environment,
-        timeout=60,
+        timeout=WAIT_LIMIT_S,
     )
     assert ran.returncode == 0, ran.stderr
     value: str | None = json.loads(ran.stdout.splitlines()[-1])

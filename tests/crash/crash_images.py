@@ -47,7 +47,8 @@ def check_images(
     ``spoil`` does something more to the store before, and says what.
     """
     chance = random.Random(seed)
-    points = sorted(chance.randrange(recorder.now + 1) for _ in range(images))
+    # One in each of so many equal parts of the recording, so that no part of it goes without.
+    points = [int((part + chance.random()) * (recorder.now + 1) / images) for part in range(images)]
     crashes = CrashImages(recorder)
     store = memory / "image" / "store"
     for number, point in enumerate(points):

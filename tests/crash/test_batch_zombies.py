@@ -22,6 +22,7 @@ from tests.crash.batch_workloads import batch_table, commit, gate_is_open, store
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import kill, small_config
 from tests.support.clean_store import assert_clean
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -47,7 +48,7 @@ def answers_of(path: Path, rivals: int) -> list[Any]:
         process.start()
     answers = [pipe[0].recv() for pipe in pipes]
     for process in processes:
-        process.join(30)
+        process.join(WAIT_LIMIT_S)
     return answers
 
 

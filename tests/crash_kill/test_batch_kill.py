@@ -19,6 +19,7 @@ from commitlog import MessageStore, MessageStoreConfig, StoreReader
 from tests.crash_kill.batch_writer import APP, QUEUES, SMALL, TOPIC, bodies_of, ends_after
 from tests.support.clean_store import assert_clean
 from tests.support.readable import readable
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -75,7 +76,7 @@ class Writers:
             self.acknowledged += 1
 
     def close(self) -> None:
-        _, failure = self._process.communicate(timeout=60)
+        _, failure = self._process.communicate(timeout=WAIT_LIMIT_S)
         assert b"Traceback" not in failure, failure.decode()
 
 
@@ -87,7 +88,7 @@ def watched(path: Path) -> Iterator[list[int]]:
         try:
             yield seen
         finally:
-            output, failure = reader.communicate(timeout=60)
+            output, failure = reader.communicate(timeout=WAIT_LIMIT_S)
         assert reader.returncode == 0, failure.decode()
         seen.extend(map(int, output.split()))
 
@@ -132,7 +133,7 @@ def run(tmp_path: Path, flush: str, kills: int, seed: int) -> None:
 
 @pytest.mark.parametrize(("flush", "seed"), [("SYNC_FLUSH", 1), ("ASYNC_FLUSH", 2)])
 def test_killed_writers_leave_each_batch_once_and_readers_see_whole_ones(tmp_path: Path, flush: str, seed: int) -> None:
-    run(tmp_path, flush, 15, seed)
+    run(tmp_path, flush, 10, seed)
 
 
 @pytest.mark.stress

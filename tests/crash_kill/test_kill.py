@@ -16,6 +16,7 @@ from commitlog import MessageStore, StoreReader
 from tests.crash_kill.writer import QUEUES, TOPIC, body_of
 from tests.support.clean_store import assert_clean
 from tests.support.readable import readable
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -41,7 +42,7 @@ class Killer:
         assert process.stdout is not None
         assert process.stderr is not None
         after = self._chance.choice([0.0, 0.001, 0.01, 0.05, 0.1, 0.2]) * self._chance.random()
-        readable(process.stdout, 30)  # it has said that it is open; some are killed before
+        readable(process.stdout, WAIT_LIMIT_S)  # it has said that it is open; some are killed before
         time_to_write = time.monotonic() + after
         lines = b""
         while (left := time_to_write - time.monotonic()) > 0:
@@ -130,7 +131,7 @@ def _run(tmp_path: Path, flush: str, kills: int, seed: int) -> None:
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_killed_writers_lose_nothing_that_was_acknowledged(tmp_path: Path, flush: str) -> None:
-    _run(tmp_path, flush, 25, seed=1)
+    _run(tmp_path, flush, 15, seed=1)
 
 
 def test_writers_killed_while_they_open_the_store_leave_it_whole(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_writers_killed_while_they_open_the_store_leave_it_whole(tmp_path: Path)
     path = tmp_path / "store"
     killer = Killer(path, "ASYNC_FLUSH", seed=2)
     chance = random.Random(2)
-    for round_ in range(0, 30, 3):
+    for round_ in range(0, 18, 3):
         killer.kill_one(round_)
         for again in (1, 2):
             _kill_while_opening(path, "ASYNC_FLUSH", round_ + again, 0.15 + chance.random() * 0.2)

@@ -1,4 +1,4 @@
-"""Each program in ``examples/`` is run as a user runs it, in a process of its own."""
+"""Each program in ``examples/`` is run as a user runs it; some of them share a process."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_spark import PROJECT, make_java_available
+from tests.support.spark_programs import SparkPrograms
 
 __all__: list[str] = []
 
@@ -27,34 +28,60 @@ SAYS = {
 # What an example is given here to be done sooner.
 ARGUMENTS = {"exactly_once.py": ["--kills", "1", "--rows", "4000"]}
 WITHOUT_SPARK = {"producer_consumer.py"}
+# One starts its Sparks in processes of its own; of the others, one shows that a process of its own is enough.
+OWN_PROCESS = {"demo.py", "exactly_once.py"} | WITHOUT_SPARK
+SHARED_PROCESS = SAYS.keys() - OWN_PROCESS
+LIMIT_S = 240
 
 
 def test_every_example_is_run() -> None:
     assert {path.name for path in (PROJECT / "examples").glob("*.py")} == SAYS.keys()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in WITHOUT_SPARK else [pytest.mark.spark]) for name in sorted(SAYS)]
-)
-def test_example_runs(name: str, tmp_path: Path) -> None:
+def check(name: str, ran: subprocess.CompletedProcess[str], directory: Path) -> None:
+    assert ran.returncode == 0, ran.stdout + ran.stderr + spark_log(directory)
+    missing = [text for text in SAYS[name] if text not in ran.stdout]
+    assert not missing, ran.stdout
+    assert "differs" not in ran.stdout
+
+
+def run_in_its_own_process(name: str, directory: Path) -> None:
     if name not in WITHOUT_SPARK:
         make_java_available()
     # PYSPARK_PYTHON is left out: the examples must do without it.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
-    environment["TMPDIR"] = str(tmp_path)
+    environment["TMPDIR"] = str(directory)
     ran = subprocess.run(
         [sys.executable, PROJECT / "examples" / name, *ARGUMENTS.get(name, [])],
         check=False,
-        cwd=tmp_path,
+        cwd=directory,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=LIMIT_S,
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr + spark_log(tmp_path)
-    missing = [text for text in SAYS[name] if text not in ran.stdout]
-    assert not missing, ran.stdout
-    assert "differs" not in ran.stdout
+    check(name, ran, directory)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in WITHOUT_SPARK else [pytest.mark.spark]) for name in sorted(OWN_PROCESS)],
+)
+def test_example_runs_in_its_own_process(name: str, tmp_path: Path) -> None:
+    run_in_its_own_process(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(SHARED_PROCESS))
+def test_example_runs_in_a_shared_process(name: str, spark_programs: SparkPrograms, tmp_path: Path) -> None:
+    """A Spark's start takes longer than most of the examples."""
+    check(name, spark_programs.run(PROJECT / "examples" / name, directory=tmp_path), tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.stress
+@pytest.mark.parametrize("name", sorted(SHARED_PROCESS))
+def test_each_example_runs_in_its_own_process(name: str, tmp_path: Path) -> None:
+    run_in_its_own_process(name, tmp_path)
 
 
 def spark_log(directory: Path) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from commitlog import StoreReader
-from tests.support.local_spark import PROJECT, make_java_available
+from tests.support.local_spark import PROJECT
+from tests.support.spark_programs import SparkPrograms
 
 __all__: list[str] = []
 
@@ -40,9 +41,13 @@ def python_blocks() -> dict[str, str]:
     return found
 
 
+def with_paths(program: str, store: Path, directory: Path) -> str:
+    return program.replace(STORE_PATH, str(store)).replace(CHECKPOINT_PATH, str(directory / "checkpoint"))
+
+
 def run(program: str, store: Path, directory: Path) -> str:
     """Run ``program`` on ``store`` in a process of its own and return what it printed."""
-    program = program.replace(STORE_PATH, str(store)).replace(CHECKPOINT_PATH, str(directory / "checkpoint"))
+    program = with_paths(program, store, directory)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
     ran = subprocess.run(
         [sys.executable, "-c", program],
@@ -51,7 +56,7 @@ def run(program: str, store: Path, directory: Path) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=240,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
@@ -72,10 +77,8 @@ def test_quick_start_for_writing(tmp_path: Path) -> None:
         assert sum(queue.max_offset for queue in reader.queues("audit")) == 1
 
 
-@pytest.mark.spark
-def test_quick_starts_for_spark(golden_533: Path, tmp_path: Path) -> None:
+def test_quick_starts_for_spark(spark_programs: SparkPrograms, golden_533: Path, tmp_path: Path) -> None:
     """Reading and writing in one process: the second one goes on with the frame of the first, as a reader would."""
-    make_java_available()
     blocks = python_blocks()
     reading, writing = blocks["Quick start: Spark"], blocks["Quick start: writing from Spark"]
     forever, until_done = "query.awaitTermination()", "query.processAllAvailable()\nquery.stop()\n"
@@ -85,8 +88,12 @@ def test_quick_starts_for_spark(golden_533: Path, tmp_path: Path) -> None:
         assert path in writing
     writing = writing.replace(WRITTEN_STORE_PATH, str(written))
     writing = writing.replace(WRITTEN_CHECKPOINT_PATH, str(tmp_path / "written-checkpoint"))
-    printed = run(reading.replace(forever, until_done) + writing + until_done, golden_533, tmp_path)
-    assert re.search(r"^\| *orders\|", printed, flags=re.MULTILINE), printed
+    program = tmp_path / "program.py"
+    program.write_text(with_paths(reading.replace(forever, until_done) + writing + until_done, golden_533, tmp_path))
+    ran = spark_programs.run(program, directory=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    # The console is the JVM's, which writes where Spark's log is, too.
+    assert re.search(r"^\| *orders\|", ran.stderr, flags=re.MULTILINE), ran.stderr
     with StoreReader.open(golden_533) as source, StoreReader.open(written) as copy:
         rows = sum(queue.max_offset - queue.min_offset for queue in source.queues("orders"))
         assert sum(queue.max_offset for queue in copy.queues("paid-orders")) == rows > 0

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig, PutMessageStatus, StoreReader
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -209,7 +210,7 @@ class StoreMachine(RuleBasedStateMachine):
         if self.pool:
             self.store.flush()
         if held:
-            assert self.store.wait_for_messages(*queue, len(held) - 1, timeout_s=30)
+            assert self.store.wait_for_messages(*queue, len(held) - 1, timeout_s=WAIT_LIMIT_S)
         assert not self.store.wait_for_messages(*queue, len(held), timeout_s=0)
 
     @invariant()

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.support.local_spark import PROJECT
+from tests.support.programs import child_environment
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__ = ["Drivers"]
 
@@ -40,7 +42,7 @@ class Drivers:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=PROJECT,
-                env=os.environ | {"PYTHONPATH": str(PROJECT), _MARK: self._mark},
+                env=child_environment() | {_MARK: self._mark},
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 start_new_session=True,
@@ -51,7 +53,7 @@ class Drivers:
                 # The JVM is in the driver's group; there is none any more when both have ended by themselves.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                process.wait(30)
+                process.wait(WAIT_LIMIT_S)
 
     def __enter__(self) -> Drivers:
         return self
@@ -59,7 +61,7 @@ class Drivers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + WAIT_LIMIT_S
         while left := self.processes():
             assert time.monotonic() < deadline, f"the processes {left} of killed drivers do not end"
             for process in left:

@@ -10,10 +10,20 @@ from pathlib import Path
 
 from tests.support.local_spark import PROJECT
 
-__all__ = ["OWN_MOUNTS", "may_mount", "run_program"]
+__all__ = ["OWN_MOUNTS", "child_environment", "may_mount", "python_path", "run_program"]
 
 # What a command begins with that mounts file systems nobody else is to see.
 OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
+
+
+def python_path(*more: Path) -> str:
+    """PYTHONPATH of a child process: the project, ``more``, and what this process was given."""
+    return os.pathsep.join([*map(str, (PROJECT, *more)), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def child_environment(*more: Path) -> dict[str, str]:
+    """The environment of a child process that imports the tests."""
+    return os.environ | {"PYTHONPATH": python_path(*more)}
 
 
 def run_program(
@@ -26,7 +36,7 @@ def run_program(
         capture_output=True,
         text=True,
         cwd=PROJECT,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        env=child_environment(),
         timeout=timeout,
     )
 

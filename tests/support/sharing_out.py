@@ -6,15 +6,11 @@ from xdist.scheduler import LoadScopeScheduling
 
 __all__ = ["ByModule"]
 
-# One worker gets all of a kind: those with the fixture ``spark``, whose session starts once, and the programs that
-# start a Spark of their own.
-_SPARK_SESSION = ("tests/connector/test_spark_", "tests/connector/test_sink_")
-_SPARK_PROGRAMS = (
-    "tests/connector/test_spark_crash",
-    "tests/connector/test_sink_connect",
-    "tests/connector/test_sink_retry",
-    "tests/examples/",
-)
+# Two workers get what uses Spark, about as much each, so that no more than two Sparks of the tests' own start: the
+# fixture ``spark`` is one session for each worker, ``spark_programs`` one process.
+_PROGRAMS = ("tests/connector/sink/test_connect", "tests/connector/sink/test_retry", "tests/examples/")
+_SOURCE = "tests/connector/source/test_spark_"
+_SINK = ("tests/connector/sink/", "tests/connector/sink_failures/")
 
 
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]
@@ -22,6 +18,6 @@ class ByModule(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         module, _, _ = nodeid.partition("::")
-        if module.startswith(_SPARK_PROGRAMS):
-            return "Spark programs"
-        return "Spark session" if module.startswith(_SPARK_SESSION) else module
+        if module.startswith((*_PROGRAMS, _SOURCE)):
+            return "Spark's source, and programs"
+        return "Spark's sink" if module.startswith(_SINK) else module

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.waiting import WAIT_LIMIT_S
+
 __all__: list[str] = []
 
 
@@ -23,7 +25,7 @@ def modules_after(*statements: str, given: str = "") -> set[str]:
         ]
     )
     command = [sys.executable, "-W", "error", "-c", script]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_LIMIT_S)
     assert ran.returncode == 0, ran.stderr
     return set(json.loads(ran.stdout.splitlines()[-1]))
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 
-from commitlog import MessageStore, StoreReader
+from commitlog import MessageStore
 
-__all__ = ["bodies", "commit", "expected", "table"]
+__all__ = ["commit", "expected", "table"]
 
 
 def table(name: str, count: int = 30) -> pa.Table:
@@ -23,14 +21,6 @@ def commit(store: MessageStore, version: int, *, app: str = "loader", fingerprin
         batch.put_messages(table(f"{app}{version}{fingerprint}", count), topic="orders")
     assert batch.result is not None
     return not batch.result.already_there
-
-
-def bodies(path: Path) -> list[bytes]:
-    """Bodies of all queues, queue by queue."""
-    with StoreReader.open(path) as reader:
-        queues = [queue for queue in reader.queues("orders") if queue.max_offset]
-        batches = [one for queue in queues for one in reader.read("orders", queue.queue_id, 0, verify_crc=True)]
-        return [body for one in batches for body in one["body"].to_pylist()]
 
 
 def expected(*names: str, count: int = 30) -> list[bytes]:

@@ -13,9 +13,10 @@ import pytest
 from commitlog import BatchId, StoreReader
 from commitlog.batch.staging import StagedWriter
 from commitlog.errors import BatchConflict, CorruptConfig
-from tests.store.batch.batches import bodies, commit, expected, table
+from tests.store.batch.batches import commit, expected, table
 from tests.store.owner.owned_store import open_store
 from tests.support.clean_store import assert_clean
+from tests.support.stored_bodies import topic_bodies
 
 __all__: list[str] = []
 
@@ -66,7 +67,7 @@ def test_a_forgotten_application_begins_anew(tmp_path: Path) -> None:
         assert store.batches() == []
         assert commit(store, 1)
         assert [one.batch.version for one in store.batches()] == [1]
-    assert bodies(tmp_path) == expected("loader9", "loader1")
+    assert topic_bodies(tmp_path) == expected("loader9", "loader1")
 
 
 def test_the_ledger_is_built_from_the_log_when_its_file_is_gone(tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_a_ledger_that_is_ahead_of_its_log_does_not_hide_what_is_missing(tmp_pat
             path.write_bytes(copy[path]) if path in copy else path.unlink()
     with open_store(tmp_path) as store:
         assert commit(store, 2), "it is not in the log"
-    assert bodies(tmp_path) == expected("loader1", "loader2")
+    assert topic_bodies(tmp_path) == expected("loader1", "loader2")
 
 
 def test_the_file_says_up_to_which_frame_it_speaks(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from commitlog import BatchId, StagedFile
 from commitlog.batch.staging import StagedWriter, remove_batch, remove_files, remove_up_to
 from commitlog.errors import CorruptStaging, InvalidValue, PutRefused, StagingFailed, StagingLost
 from commitlog.stager import BatchStager
-from tests.store.batch.batches import bodies, commit, expected, table
+from tests.store.batch.batches import commit, expected, table
 from tests.store.owner.owned_store import open_store
+from tests.support.stored_bodies import topic_bodies
 
 __all__: list[str] = []
 
@@ -49,7 +50,7 @@ def test_staged_files_that_are_gone_or_changed_commit_nothing(tmp_path: Path) ->
         path.write_bytes(data)
         assert store.commit_batch(batch, [changed]).rows == 30  # type: ignore[list-item]
         assert not path.exists(), "what was staged is removed"
-    assert bodies(tmp_path) == expected("a")
+    assert topic_bodies(tmp_path) == expected("a")
 
 
 def test_what_was_staged_by_a_program_that_died_is_removed_by_the_next_commit(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from commitlog.errors import StagingLost, StoreAccessDenied
 from commitlog.files import disk
 from commitlog.paths import UNNAMED_WRITE_PREFIX
 from commitlog.stager import BatchStager
-from tests.store.owner.owned_store import bodies, open_store, put_ok
+from tests.store.owner.owned_store import open_store, put_ok
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 

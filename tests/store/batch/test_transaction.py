@@ -16,9 +16,10 @@ from commitlog import BatchId, MessageStore, StoreReader
 from commitlog.errors import InvalidValue, PutRefused, StoreClosed, TransactionEnded
 from commitlog.paths import BATCH_TOPIC
 from commitlog.services.transaction import Transaction
-from tests.store.batch.batches import bodies, commit, expected, table
+from tests.store.batch.batches import commit, expected, table
 from tests.store.owner.owned_store import SYNC, open_store, put_ok
 from tests.support.clean_store import assert_clean
+from tests.support.stored_bodies import topic_bodies
 
 __all__: list[str] = []
 
@@ -33,7 +34,7 @@ def test_a_version_is_written_once(tmp_path: Path, settings: dict[str, object], 
             store = open_store(tmp_path, **settings)
         commit(store, version)
     store.close()
-    assert bodies(tmp_path) == expected("loader1", "loader2", "loader5")
+    assert topic_bodies(tmp_path) == expected("loader1", "loader2", "loader5")
     assert_clean(tmp_path)
 
 
@@ -58,7 +59,7 @@ def test_the_result_says_where_the_batch_is(tmp_path: Path) -> None:
         assert reader.batches() == [first]
         frame = reader.message_at(first.physical_offset)
         assert (frame.topic, frame.queue_id) == (BATCH_TOPIC, 0)
-    assert bodies(tmp_path) == expected("a", "b")
+    assert topic_bodies(tmp_path) == expected("a", "b")
 
 
 def test_an_exception_gives_everything_up(tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_an_exception_gives_everything_up(tmp_path: Path) -> None:
         assert store.physical_bounds()[1] == end
         assert list((tmp_path / "staging").rglob("*")) == []
         assert commit(store, 1)
-    assert bodies(tmp_path) == expected("loader1")
+    assert topic_bodies(tmp_path) == expected("loader1")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_batches_and_single_puts_of_many_threads_stand_side_by_side(tmp_path: Pa
             thread.start()
         for thread in threads:
             thread.join()
-    found = bodies(tmp_path)
+    found = topic_bodies(tmp_path)
     assert len(found) == 2 * 10 * 60 + 2 * 200
     for app in "ab":
         own = [body for body in found if body.startswith(app.encode())]
@@ -157,7 +158,7 @@ def test_several_threads_put_into_one_transaction(tmp_path: Path) -> None:
             assert batch.result is not None
             assert batch.result.rows == 30 * threads
     wanted = expected(*(f"{version}-{part}" for version in range(20) for part in range(threads)))
-    assert sorted(bodies(tmp_path)) == sorted(wanted)
+    assert sorted(topic_bodies(tmp_path)) == sorted(wanted)
     assert_clean(tmp_path)
 
 
@@ -200,7 +201,7 @@ def test_a_closed_store_and_an_ended_transaction_take_nothing(tmp_path: Path) ->
         late.__exit__(None, None, None)
     with pytest.raises(StoreClosed):
         store.transaction("loader", 3)
-    assert bodies(tmp_path) == expected("a")
+    assert topic_bodies(tmp_path) == expected("a")
 
 
 def test_a_record_longer_than_a_file_gives_up_the_batch(tmp_path: Path) -> None:
@@ -212,14 +213,14 @@ def test_a_record_longer_than_a_file_gives_up_the_batch(tmp_path: Path) -> None:
         with pytest.raises(PutRefused, match="row 1"):
             put(store)
         assert commit(store, 1)
-    assert bodies(tmp_path) == expected("loader1")
+    assert topic_bodies(tmp_path) == expected("loader1")
 
 
 def test_hosts_of_ipv6_do(tmp_path: Path) -> None:
     with open_store(tmp_path, broker_ip="::1") as store:
         assert commit(store, 1)
         assert not commit(store, 1)
-    assert bodies(tmp_path) == expected("loader1")
+    assert topic_bodies(tmp_path) == expected("loader1")
     assert_clean(tmp_path)
 
 
@@ -238,7 +239,7 @@ def test_a_transaction_of_which_a_put_failed_is_not_committed(tmp_path: Path) ->
             catch(store)
         assert store.physical_bounds() == (0, 0)
         assert commit(store, 1)
-    assert bodies(tmp_path) == expected("loader1")
+    assert topic_bodies(tmp_path) == expected("loader1")
 
 
 def test_a_transaction_that_is_given_up_leaves_what_others_staged(tmp_path: Path) -> None:
@@ -249,7 +250,7 @@ def test_a_transaction_that_is_given_up_leaves_what_others_staged(tmp_path: Path
         other.put_messages(table("other"), topic="orders")
         other.__exit__(KeyError, KeyError(), None)
         mine.__exit__(None, None, None)
-    assert bodies(tmp_path) == expected("mine")
+    assert topic_bodies(tmp_path) == expected("mine")
 
 
 def test_a_store_is_closed_while_the_interpreter_shuts_down(tmp_path: Path) -> None:
@@ -268,4 +269,4 @@ def end():
     ran = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert not (tmp_path / "abort").exists()
-    assert bodies(tmp_path) == [b"a", b"b", b"c"]
+    assert topic_bodies(tmp_path) == [b"a", b"b", b"c"]

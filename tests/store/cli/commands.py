@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -9,16 +11,20 @@ from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from typer.testing import CliRunner
 
+from commitlog.cli import main
 from commitlog.cli.app import app
 from tests.support import golden
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__ = [
     "COUNTS",
     "EXPECTED",
     "SCRIPT",
+    "ended",
     "iso",
     "lines",
     "run",
@@ -42,10 +48,25 @@ def lines(*arguments: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run(*arguments).splitlines()]
 
 
+def ended(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """How the script ends, its entry point called in this process: an interpreter's start takes longer than most."""
+    command = ["commitlog", *map(str, arguments)]
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    code: object = 0
+    with mock.patch("sys.argv", command), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+    assert isinstance(code, int)
+    printed, said = (stream.buffer.getvalue().decode() for stream in (out, err))
+    return subprocess.CompletedProcess(command, code, printed, said)
+
+
 def script(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """The installed script, as a user runs it."""
     command = [SCRIPT, *(str(argument) for argument in arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **options)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S, **options)
 
 
 def iso(milliseconds: int) -> str:

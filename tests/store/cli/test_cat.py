@@ -14,6 +14,7 @@ import pytest
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
 from tests.store.cli.commands import COUNTS, EXPECTED, SCRIPT, iso, lines, run, script
 from tests.support.store_builder import StoreBuilder
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -92,10 +93,10 @@ def test_text_that_the_terminal_cannot_show_does_not_stop_cat(tmp_path: Path, en
     builder.append("t", 0, ["größer 😀".encode()] * 3)
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
     command = [SCRIPT, "cat", str(builder.path), "t"]
-    done = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.count(b"\n") == 3
-    done = subprocess.run([*command, "--json"], capture_output=True, env=environment, check=False, timeout=60)
+    done = subprocess.run([*command, "--json"], capture_output=True, env=environment, check=False, timeout=WAIT_LIMIT_S)
     assert [json.loads(line)["body"] for line in done.stdout.decode(encoding).splitlines()] == ["größer 😀"] * 3
 
 

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from commitlog.cli.app import app
 from commitlog.errors import CommitLogError
 from commitlog.format.sys_flag import COMPRESSED_FLAG
-from tests.store.cli.commands import SCRIPT, script
+from tests.store.cli.commands import SCRIPT, ended, script
 from tests.support.store_builder import StoreBuilder
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -42,12 +43,20 @@ __all__: list[str] = []
 def test_what_is_not_there_is_said_in_one_sentence_on_stderr_with_code_1(
     golden_533: Path, arguments: list[str], words: str
 ) -> None:
-    done = script(*(argument.format(store=golden_533) for argument in arguments))
+    done = ended(*(argument.format(store=golden_533) for argument in arguments))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("commitlog: ")
     assert words.format(store=golden_533) in done.stderr
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["cat", "{store}", "nope"], ["cat", "{store}"], ["get", "{store}", "0"]])
+def test_the_installed_script_ends_as_its_entry_point_does(golden_533: Path, arguments: list[str]) -> None:
+    given = [argument.format(store=golden_533) for argument in arguments]
+    installed, called = script(*given), ended(*given)
+    assert (installed.returncode, installed.stdout) == (called.returncode, called.stdout)
+    assert installed.stderr == called.stderr
 
 
 @pytest.mark.parametrize(
@@ -68,7 +77,7 @@ def test_what_is_not_there_is_said_in_one_sentence_on_stderr_with_code_1(
     ids=" ".join,
 )
 def test_wrong_usage_has_code_2_and_is_explained_on_stderr(arguments: list[str]) -> None:
-    done = script(*arguments)
+    done = ended(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Usage: commitlog" in done.stderr
 
@@ -77,7 +86,9 @@ def test_a_reader_that_leaves_early_is_no_failure(golden_533: Path) -> None:
     """``commitlog cat ... | head -1``: no traceback, no error code."""
     for options in ("", "--json"):
         command = f"{SCRIPT} cat {golden_533} orders {options} | head -1; echo ${{PIPESTATUS[0]}}"
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S
+        )
         assert done.stderr == ""
         assert done.stdout.splitlines()[1:] == ["0"]
 
@@ -89,7 +100,7 @@ def test_damage_met_on_the_way_ends_with_code_1_behind_what_was_read(tmp_path: P
     with path.open("r+b") as file:
         file.seek(int(places[-1]) + 4)
         file.write(b"????")
-    done = script("cat", builder.path, "t", "--json")
+    done = ended("cat", builder.path, "t", "--json")
     assert done.returncode == 1
     assert 0 < len(done.stdout.splitlines()) < 600
     assert "MAGICCODE" in done.stderr
@@ -104,7 +115,7 @@ def test_a_body_that_does_not_match_its_crc_is_told(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(89)
         file.write(b"?")
-    done = script("get", builder.path, 0)
+    done = ended("get", builder.path, 0)
     assert done.returncode == 1
     assert "BODYCRC" in done.stderr
 
@@ -113,7 +124,7 @@ def test_a_body_that_cannot_be_unpacked_is_told_in_one_sentence(tmp_path: Path) 
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"no stream"], sys_flag=COMPRESSED_FLAG)
     for arguments in (["get", builder.path, 0], ["cat", builder.path, "t"]):
-        done = script(*arguments)
+        done = ended(*arguments)
         assert done.returncode == 1
         assert "found 9 bytes that are no whole ZLIB stream (Error -3" in done.stderr
         assert "check)." in done.stderr
@@ -124,7 +135,7 @@ def test_a_store_of_another_kind_is_refused_in_one_sentence(tmp_path: Path) -> N
     (tmp_path / "consumequeue").mkdir()
     for name in ("CURRENT", "MANIFEST-000001"):
         (tmp_path / "consumequeue" / name).touch()
-    done = script("info", tmp_path)
+    done = ended("info", tmp_path)
     assert done.returncode == 1
     assert "RocksDB" in done.stderr
 

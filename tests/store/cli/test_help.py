@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.cli.commands import script
+from tests.store.cli.commands import ended, script
 
 __all__: list[str] = []
 
@@ -17,7 +17,7 @@ def test_help_is_there_for_every_command_and_for_none() -> None:
         ["--help"],
         *([name, "--help"] for name in ("info", "cat", "tail", "get", "query", "verify", "repair", "produce")),
     ):
-        done = script(*arguments)
+        done = ended(*arguments)
         assert (done.returncode, done.stderr) == (0, "")
         assert "Usage: commitlog" in done.stdout
     assert script().returncode in {0, 2}

@@ -21,6 +21,7 @@ from commitlog.cli.app import app
 from commitlog.cli.message_lines import BadLine, Defaults, LineFormat, read_batches
 from commitlog.verify.store import verify_store
 from tests.store.cli.commands import SCRIPT, lines, script
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -178,7 +179,11 @@ def test_a_message_that_fits_only_with_its_own_queue_is_put_in_its_turn(path: Pa
 def test_results_that_nobody_reads_stop_it_and_are_told(path: Path) -> None:
     command = f"seq 1 20000 | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t t --json --async | head -1"
     done = subprocess.run(
-        ["bash", "-c", f"{command}; echo ${{PIPESTATUS[1]}}"], capture_output=True, text=True, check=False, timeout=60
+        ["bash", "-c", f"{command}; echo ${{PIPESTATUS[1]}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_LIMIT_S,
     )
     result, code = done.stdout.splitlines()
     assert json.loads(result)["line"] == 1
@@ -192,7 +197,11 @@ def test_results_that_nobody_reads_stop_it_and_are_told(path: Path) -> None:
 
 def test_standard_input_that_is_closed_is_told_in_a_sentence(path: Path) -> None:
     done = subprocess.run(
-        ["bash", "-c", f"{SCRIPT} produce {path} -t t <&-"], capture_output=True, text=True, check=False, timeout=60
+        ["bash", "-c", f"{SCRIPT} produce {path} -t t <&-"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_LIMIT_S,
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "commitlog: Standard input is closed; messages come from there, a line each.\n"
@@ -200,7 +209,7 @@ def test_standard_input_that_is_closed_is_told_in_a_sentence(path: Path) -> None
 
 def test_standard_output_that_is_closed_is_no_failure(path: Path) -> None:
     command = f"echo x | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t t --json >&-"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S)
     assert done.returncode == 0, done.stderr
     assert [row["body"] for row in messages(path, "t")] == ["x"]
 
@@ -270,7 +279,7 @@ def test_messages_go_when_they_come_and_an_interrupt_closes_the_store(path: Path
             assert json.loads(process.stdout.readline())["status"] == "PUT_OK"
     finally:
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=WAIT_LIMIT_S)
     assert (process.returncode, out) == (130, "")
     assert err.startswith("2 messages put")
     assert "Traceback" not in err
@@ -281,7 +290,7 @@ def test_messages_go_when_they_come_and_an_interrupt_closes_the_store(path: Path
 
 def test_what_another_command_prints_can_be_piped_in(path: Path) -> None:
     command = f"seq 1 5000 | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t numbers --queue-id 0 --async"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith("5000 messages put")
     assert [row["body"] for row in messages(path, "numbers")] == [str(number) for number in range(1, 5001)]

@@ -15,6 +15,7 @@ from commitlog import StoreReader
 from commitlog.cli import scan
 from tests.store.cli.commands import EXPECTED, SCRIPT, lines, run, script
 from tests.support.store_builder import StoreBuilder
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -79,7 +80,7 @@ def test_tail_follows_what_another_process_appends_until_it_is_interrupted(tmp_p
         assert [json.loads(process.stdout.readline())["body"] for _ in range(10)] == ["new 3"] * 10
     finally:
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=WAIT_LIMIT_S)
     assert (process.returncode, out, err) == (130, "", "")
 
 
@@ -93,6 +94,6 @@ def test_tail_ends_when_nobody_reads_it_any_more(tmp_path: Path) -> None:
     assert "old" in process.stdout.readline()
     process.stdout.close()
     builder.append("t", 0, [b"new"])
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=WAIT_LIMIT_S) == 0
     with process.stderr:
         assert process.stderr.read() == ""

@@ -18,10 +18,11 @@ from commitlog import StoreReader
 from commitlog.cli import main
 from commitlog.cli.app import app
 from commitlog.files import store_lock
-from tests.store.batch.batches import bodies, commit, expected, table
+from tests.store.batch.batches import commit, expected, table
 from tests.store.cli.commands import lines, run, script
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.clean_store import assert_clean
+from tests.support.stored_bodies import topic_bodies
 
 __all__: list[str] = []
 
@@ -159,7 +160,7 @@ def test_a_query_that_was_reset_writes_from_any_number_on(path: Path) -> None:
         assert commit(store, 3, app="night loader")
         assert not commit(store, 0, app=QUERY, fingerprint=FINGERPRINT)
     of_thirty = expected("night loader8", f"{QUERY}0{FINGERPRINT}", "night loader3")
-    assert sorted(bodies(path)) == sorted(of_thirty + expected("night loader9", count=12)), "messages stay"
+    assert sorted(topic_bodies(path)) == sorted(of_thirty + expected("night loader9", count=12)), "messages stay"
     assert [(one["application"], one["version"]) for one in lines("txn", "ls", path, "--json")] == [
         (QUERY, 0),
         ("night loader", 3),

@@ -13,6 +13,7 @@ from commitlog.format.index_file import HEADER_SIZE, entry_offset, slot_offset
 from commitlog.format.java_hash import index_key_hash
 from tests.store.damage.filled_store import damage_byte, flips, outcome
 from tests.support import golden
+from tests.support.stored_bodies import bodies
 
 __all__ = ["GoldenStore", "StoredMessage"]
 
@@ -101,7 +102,7 @@ class GoldenStore:
             for value in flips(data[at]):
                 undo = damage_byte(path, at, value)
                 try:
-                    found = outcome(lambda: _queue(self.path, topic, queue_id))
+                    found = outcome(lambda: bodies(self.path, topic, queue_id))
                 finally:
                     undo()
                 assert isinstance(found, CommitLogError) or found == whole, (topic, queue_id, at, value)
@@ -167,13 +168,6 @@ def _row(reader: StoreReader, message: StoredMessage) -> tuple[int, list[bytes]]
     offset = message.queue_offset
     batches = reader.read(message.topic, message.queue_id, offset, offset + 1, columns=["body"], verify_crc=True)
     return end, [body for batch in batches for body in batch["body"].to_pylist()]
-
-
-def _queue(path: Path, topic: str, queue_id: int) -> list[bytes]:
-    with StoreReader.open(path) as reader:
-        start = reader.queue_info(topic, queue_id).min_offset
-        batches = reader.read(topic, queue_id, start, columns=["body"], verify_crc=True)
-        return [body for batch in batches for body in batch["body"].to_pylist()]
 
 
 def _query(reader: StoreReader, topic: str, key: str) -> dict[int, bytes]:

@@ -42,7 +42,6 @@ def _a_broken_link(path: Path) -> None:
     path.symlink_to(path.parent / "nowhere")
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("which", [log_file, queue_file, index_file])
 @pytest.mark.parametrize("put", [_a_pipe, _a_directory, _a_device])
 def test_something_else_in_the_place_of_a_file_is_named_and_never_waited_for(
@@ -73,7 +72,6 @@ def test_a_link_to_nowhere_is_a_missing_file(builder: StoreBuilder) -> None:
         list(reader.read("a", 0, 0))
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("put", [_a_pipe, _a_directory])
 def test_something_else_in_the_place_of_the_checkpoint(builder: StoreBuilder, put: Callable[[Path], None]) -> None:
     (builder.path / "checkpoint").unlink()

@@ -261,14 +261,14 @@ def test_a_big_file_of_other_settings_is_understood_in_a_moment_and_only_once(tm
     path = tmp_path / NAME
     big_file(path, 5_000_000, 20_000_005, count)
     index = IndexFile(MappedFile.open(str(path), 0), {})
-    started = time.perf_counter()
+    started = time.process_time()
     assert index.slot_count() == 5_000_000
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     looks = []
     for number in range(200):
-        started = time.perf_counter()
+        started = time.process_time()
         list(index.hits(f"t#{number}", 0, EVER, strict=True))
-        looks.append(time.perf_counter() - started)
+        looks.append(time.process_time() - started)
     assert statistics.median(looks) < 0.001
     index.close()
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from commitlog import FlushDiskType, Message, MessageStore, PutMessageStatus
-from tests.store.owner.owned_store import bodies, open_store
+from tests.store.owner.owned_store import open_store
+from tests.support.stored_bodies import bodies
 
 __all__ = ["main"]
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,15 +23,14 @@ from commitlog import (
     StoreReader,
 )
 from commitlog.files import disk
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__ = [
     "SYNC",
     "Gate",
     "Row",
     "all_messages",
-    "bodies",
     "commit_log_path",
-    "eventually",
     "open_store",
     "put_ok",
     "rows",
@@ -79,13 +76,6 @@ def rows(store: MessageStore | Path, topic: str = "orders", queue_id: int = 0) -
     return found
 
 
-def bodies(store: MessageStore | Path, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
-    """The bodies of a queue in order; the queue offsets are checked to count from zero."""
-    found = rows(store, topic, queue_id)
-    assert [row["queueOffset"] for row in found] == list(range(len(found)))
-    return [row["body"] for row in found]
-
-
 def all_messages(reader: StoreReader) -> dict[tuple[str, int], list[MessageExt]]:
     """Every message of every queue, in the order of the queues."""
     found = {}
@@ -101,14 +91,6 @@ def commit_log_path(descriptor: int) -> str | None:
     """The CommitLog file that a descriptor has open; None for any other, and for one that is still being made."""
     path = Path(f"/proc/self/fd/{descriptor}").resolve()
     return str(path) if path.parent.name == "commitlog" and path.name.isdigit() else None
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Return as soon as the condition holds, which another thread or process brings about."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        os.sched_yield()
 
 
 class Gate:
@@ -147,7 +129,7 @@ class Gate:
         self.calls += 1
         if not self._open.is_set():
             self.reached.set()
-            assert self._open.wait(30), "nobody opened the gate"
+            assert self._open.wait(WAIT_LIMIT_S), "nobody opened the gate"
         if self.failure is not None:
             raise self.failure
 

@@ -16,7 +16,8 @@ from commitlog.format.sys_flag import (
     TRANSACTION_ROLLBACK_TYPE,
     CompressionType,
 )
-from tests.store.owner.owned_store import bodies, open_store, put_ok, rows
+from tests.store.owner.owned_store import open_store, put_ok, rows
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 

@@ -10,7 +10,9 @@ import pytest
 
 from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog.errors import InvalidValue, LogLost, NotAStore, StoreClosed, StoreIOError
-from tests.store.owner.owned_store import SYNC, Gate, bodies, eventually, open_store, put_ok, small
+from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok, small
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
@@ -76,7 +78,7 @@ def test_closing_twice_and_from_two_threads_closes_once(tmp_path: Path) -> None:
     put_ok(store)
     with ThreadPoolExecutor() as threads:
         for closing in [threads.submit(store.close) for _ in range(4)]:
-            closing.result(10)
+            closing.result(WAIT_LIMIT_S)
     store.close()
     with open_store(tmp_path) as again:
         assert again.recovered is None
@@ -99,15 +101,15 @@ def test_closing_waits_for_the_put_that_is_under_way(tmp_path: Path, write_gate:
     with ThreadPoolExecutor() as threads:
         write_gate.shut()
         putting = threads.submit(put_ok, store, body=b"last")
-        assert write_gate.reached.wait(10)
+        assert write_gate.reached.wait(WAIT_LIMIT_S)
         closing = threads.submit(store.close)
-        eventually(lambda: not store.writable)
+        wait_for(lambda: not store.writable)
         with pytest.raises(StoreClosed):
             store.put_message(Message(topic="orders", body=b"late"))
         assert not closing.done()
         write_gate.open()
-        assert putting.result(10).queue_offset == 1
-        closing.result(10)
+        assert putting.result(WAIT_LIMIT_S).queue_offset == 1
+        closing.result(WAIT_LIMIT_S)
     with open_store(tmp_path) as again:
         assert again.recovered is None
         assert bodies(again) == [b"body", b"last"]
@@ -122,7 +124,7 @@ def test_every_put_that_was_taken_while_the_store_closed_is_in_it(tmp_path: Path
 
             def put_until_closed(store: MessageStore = store, begun: threading.Barrier = begun) -> list[bytes]:
                 taken: list[bytes] = []
-                begun.wait(10)
+                begun.wait(WAIT_LIMIT_S)
                 while True:
                     try:
                         result = store.put_message(Message(topic="orders", body=b"%d" % len(taken)))
@@ -132,9 +134,9 @@ def test_every_put_that_was_taken_while_the_store_closed_is_in_it(tmp_path: Path
                     taken.append(result.message_id.encode())
 
             putting = [threads.submit(put_until_closed) for _ in range(4)]
-            begun.wait(10)
+            begun.wait(WAIT_LIMIT_S)
             store.close()
-            taken = [one.decode() for put in putting for one in put.result(10)]
+            taken = [one.decode() for put in putting for one in put.result(WAIT_LIMIT_S)]
         with StoreReader.open(tmp_path) as reader:
             for message_id in taken:
                 reader.message_by_id(message_id)

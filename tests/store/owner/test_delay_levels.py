@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from commitlog import Message, MessageStore, PutMessageStatus, StoreReader
-from tests.store.owner.owned_store import bodies, open_store, put_ok, rows
+from tests.store.owner.owned_store import open_store, put_ok, rows
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 

@@ -11,7 +11,8 @@ import pytest
 from commitlog import StoreReader
 from commitlog.errors import NotAStore, StoreNotFound, TopicNotFound
 from commitlog.files import disk
-from tests.store.owner.owned_store import bodies, open_store, put_ok
+from tests.store.owner.owned_store import open_store, put_ok
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 

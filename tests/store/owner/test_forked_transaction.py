@@ -11,7 +11,8 @@ import pytest
 from commitlog import MessageStore
 from commitlog.errors import StoreClosed
 from commitlog.services.transaction import Transaction
-from tests.store.owner.owned_store import bodies, open_store
+from tests.store.owner.owned_store import open_store
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.programs import OWN_MOUNTS, may_mount, run_program
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -14,5 +15,5 @@ __all__: list[str] = []
 def test_a_full_disk_refuses_puts_until_there_is_space_again(tmp_path: Path) -> None:
     if not may_mount(tmp_path):
         pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
-    done = run_program("-m", "tests.store.owner.on_a_full_disk", tmp_path, timeout=100, within=OWN_MOUNTS)
+    done = run_program("-m", "tests.store.owner.on_a_full_disk", tmp_path, timeout=WAIT_LIMIT_S, within=OWN_MOUNTS)
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr

@@ -19,7 +19,8 @@ from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.files.mapped_file_writer import MappedFileWriter
 from commitlog.services import put_messages as bulk
 from commitlog.services.running_state import RunningFlags
-from tests.store.owner.owned_store import SYNC, Gate, bodies, open_store, put_ok
+from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 

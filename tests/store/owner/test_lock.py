@@ -13,7 +13,9 @@ import pytest
 
 from commitlog import MessageStore, StoreReader
 from commitlog.errors import StoreClosed, StoreLocked
-from tests.store.owner.owned_store import bodies, eventually, open_store, put_ok
+from tests.store.owner.owned_store import open_store, put_ok
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
@@ -88,7 +90,7 @@ def _lock_is_free(store: Path) -> bool:
 def test_a_killed_owner_holds_nothing(tmp_path: Path) -> None:
     with _holder("store", tmp_path) as process:
         process.kill()
-        process.wait(10)
+        process.wait(WAIT_LIMIT_S)
         with open_store(tmp_path) as store:
             assert store.recovered is not None
             assert bodies(store) == [b"theirs"]
@@ -126,7 +128,7 @@ def test_a_forked_child_can_neither_use_nor_disturb_its_parents_store(tmp_path: 
         assert os.waitstatus_to_exitcode(status) == 0
         assert not _lock_is_free(tmp_path)
         put_ok(store, body=b"behind")
-        eventually(lambda: store.wait_for_messages("orders", 0, 1, timeout_s=0.1))
+        wait_for(lambda: store.wait_for_messages("orders", 0, 1, timeout_s=0.1))
         assert bodies(store) == [b"before", b"behind"]
     with open_store(tmp_path) as store:
         assert store.recovered is None

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from commitlog import Message, MessageExtBrokerInner, PutMessageStatus
-from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok, rows
+from tests.store.owner.owned_store import SYNC, open_store, put_ok, rows
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 

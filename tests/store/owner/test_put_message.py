@@ -11,7 +11,9 @@ import pytest
 from commitlog import Message, MessageStore, PutMessageStatus, StoreReader
 from commitlog.errors import PutRefused
 from commitlog.log.commit_log_writer import CommitLogWriter
-from tests.store.owner.owned_store import bodies, open_store, put_ok, rows
+from tests.store.owner.owned_store import open_store, put_ok, rows
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -172,7 +174,7 @@ def test_a_reader_beside_the_owner_sees_what_is_dispatched(tmp_path: Path) -> No
     with open_store(tmp_path) as store, StoreReader.open(tmp_path) as reader:
         for number in range(200):
             put_ok(store, body=b"%d" % number)
-            assert store.wait_for_messages("orders", 0, number, timeout_s=10)
+            assert store.wait_for_messages("orders", 0, number, timeout_s=WAIT_LIMIT_S)
             assert reader.queue_info("orders", 0).max_offset == number + 1
             (batch,) = reader.read("orders", 0, number)
             assert batch["body"].to_pylist() == [b"%d" % number]

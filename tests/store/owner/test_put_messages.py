@@ -13,7 +13,8 @@ from commitlog import MessageStore, PutMessagesResult, PutMessageStatus
 from commitlog.columnar import input_chunks as message_chunks
 from commitlog.errors import InvalidValue, PutRefused
 from commitlog.format.java_hash import string_hash_code
-from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok, rows
+from tests.store.owner.owned_store import SYNC, open_store, put_ok, rows
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 

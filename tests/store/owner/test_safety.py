@@ -12,7 +12,8 @@ import pytest
 
 from commitlog import Message, PutMessageStatus
 from commitlog.errors import CommitLogError, NotAStore
-from tests.store.owner.owned_store import bodies, open_store, put_ok
+from tests.store.owner.owned_store import open_store, put_ok
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 

@@ -26,7 +26,9 @@ from commitlog.services import put_messages as bulk
 from commitlog.services.flush import GroupCommitService
 from commitlog.services.put_message import PutMessageService
 from commitlog.threads.jobs import Job, JobThread
-from tests.store.owner.owned_store import SYNC, Gate, bodies, commit_log_path, eventually, open_store, put_ok
+from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
@@ -180,7 +182,7 @@ def test_a_handler_that_closes_ends_a_wait_that_sleeps(tmp_path: Path) -> None:
     main = threading.get_ident()
 
     def interrupt() -> None:
-        eventually(lambda: bool(store._owned.waiters))
+        wait_for(lambda: bool(store._owned.waiters))
         signal.pthread_kill(main, signal.SIGUSR1)
 
     with _handler(store.close), ThreadPoolExecutor() as threads:
@@ -215,16 +217,16 @@ def test_a_put_of_another_thread_is_waited_for_when_a_handler_closed(
     with ThreadPoolExecutor() as threads, _handler(store.close), monkeypatch.context() as patch:
         write_gate.shut()
         putting = threads.submit(put_ok, store, body=b"theirs")
-        assert write_gate.reached.wait(10)
+        assert write_gate.reached.wait(WAIT_LIMIT_S)
         closing = threads.submit(store.close)
-        eventually(lambda: not store.writable)
+        wait_for(lambda: not store.writable)
         _signalled_at(patch, JobThread, "run")
         with pytest.raises(StoreClosed):
             store.batches()
         assert not closing.done()
         write_gate.open()
-        assert putting.result(10).queue_offset == 1
-        closing.result(10)
+        assert putting.result(WAIT_LIMIT_S).queue_offset == 1
+        closing.result(WAIT_LIMIT_S)
     with open_store(tmp_path) as again:
         assert again.recovered is None
         assert bodies(again) == [b"body", b"theirs"]
@@ -299,7 +301,7 @@ def test_a_refused_put_within_a_put_does_not_let_close_go_on(
             with pytest.raises(NestedCall):
                 store.put_message(Message(topic="orders", body=b"tick"))
             closing.append(threads.submit(store.close))
-            eventually(lambda: not store.writable)
+            wait_for(lambda: not store.writable)
             with pytest.raises(NestedCall):
                 store.put_message(Message(topic="orders", body=b"tick"))
             assert not closing[0].done()
@@ -307,7 +309,7 @@ def test_a_refused_put_within_a_put_does_not_let_close_go_on(
         with _handler(react):
             _signalled_at(patch, CommitLogWriter, "_now")
             put_ok(store)
-        closing[0].result(10)
+        closing[0].result(WAIT_LIMIT_S)
     assert bodies(tmp_path) == [b"body"]
 
 
@@ -358,9 +360,9 @@ def test_a_process_that_a_signal_ends_keeps_what_it_acknowledged(tmp_path: Path,
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            eventually(lambda path=path: (path / "consumequeue" / "orders" / "0").exists())  # type: ignore[misc]
+            wait_for(lambda path=path: (path / "consumequeue" / "orders" / "0").exists())  # type: ignore[misc]
             process.terminate()
-            output = process.communicate(timeout=60)[0].splitlines()
+            output = process.communicate(timeout=WAIT_LIMIT_S)[0].splitlines()
             assert process.returncode == 0
         taken = [body.encode() for body in output[-1].split()]
         if how == "return":

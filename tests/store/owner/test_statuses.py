@@ -13,7 +13,9 @@ from commitlog import Message, MessageStore, PutMessageStatus
 from commitlog.errors import StoreClosed, StoreIOError
 from commitlog.files import disk
 from commitlog.services.running_state import RunningFlags
-from tests.store.owner.owned_store import SYNC, Gate, bodies, eventually, open_store, put_ok
+from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
@@ -60,7 +62,7 @@ def test_a_put_is_turned_away_while_another_hangs_in_the_page_cache(tmp_path: Pa
     with open_store(tmp_path, os_page_cache_busy_time_out=0) as store, ThreadPoolExecutor() as threads:
         write_gate.shut()
         hanging = threads.submit(put_ok, store)
-        assert write_gate.reached.wait(10)
+        assert write_gate.reached.wait(WAIT_LIMIT_S)
         assert _statuses(store) == {PutMessageStatus.OS_PAGECACHE_BUSY}
         write_gate.open()
         assert hanging.result().queue_offset == 0
@@ -72,7 +74,7 @@ def test_a_put_that_waits_for_a_slow_device_is_answered_in_time(tmp_path: Path, 
     with open_store(tmp_path, flush_disk_type=SYNC, sync_flush_timeout=1) as store, ThreadPoolExecutor() as threads:
         sync_gate.shut()
         first = threads.submit(store.put_message, Message(topic="orders", body=b"first"))
-        assert sync_gate.reached.wait(10)
+        assert sync_gate.reached.wait(WAIT_LIMIT_S)
         result = store.put_message(Message(topic="orders", body=b"second"))
         table = store.put_messages(TABLE, topic="orders")
         assert result.status is table.status is PutMessageStatus.FLUSH_DISK_TIMEOUT
@@ -138,14 +140,14 @@ def test_a_new_file_that_takes_too_long_is_not_waited_for(tmp_path: Path, monkey
     allocate, may_go_on = disk.allocate, threading.Event()
 
     def slow(descriptor: int, offset: int, length: int) -> None:
-        assert may_go_on.wait(30)
+        assert may_go_on.wait(WAIT_LIMIT_S)
         allocate(descriptor, offset, length)
 
     with open_store(tmp_path, put_message_timeout=20) as store:
         monkeypatch.setattr(disk, "allocate", slow)
         assert _statuses(store) == {PutMessageStatus.CREATE_MAPEDFILE_FAILED}
         may_go_on.set()
-        eventually(lambda: store.put_message(MESSAGE).ok)
+        wait_for(lambda: store.put_message(MESSAGE).ok)
         assert bodies(store) == [b"x"]
 
 

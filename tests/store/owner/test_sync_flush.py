@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from commitlog import Message, MessageExtBrokerInner, PutMessageStatus
-from tests.store.owner.owned_store import SYNC, Gate, bodies, eventually, open_store, put_ok, rows
+from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok, rows
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
@@ -29,13 +31,13 @@ def test_nothing_is_dispatched_before_it_is_on_the_device(tmp_path: Path, sync_g
         put_ok(store, body=b"safe")
         sync_gate.shut()
         putting = threads.submit(put_ok, store, body=b"not yet")
-        assert sync_gate.reached.wait(10)
+        assert sync_gate.reached.wait(WAIT_LIMIT_S)
         assert bodies(store) == [b"safe"]
         assert not store.wait_for_messages("orders", 0, 1, timeout_s=0.05)
         assert not putting.done()
         sync_gate.open()
         putting.result()
-        assert store.wait_for_messages("orders", 0, 1, timeout_s=10)
+        assert store.wait_for_messages("orders", 0, 1, timeout_s=WAIT_LIMIT_S)
         assert bodies(store) == [b"safe", b"not yet"]
 
 
@@ -50,7 +52,9 @@ def test_who_does_not_wait_is_acknowledged_before_but_seen_only_behind_the_sync(
         assert store.flushed_where() == result.physical_offset
         assert bodies(store) == [b"safe"]
         sync_gate.open()
-        assert store.wait_for_messages("orders", 0, 1, timeout_s=10), "it is synced without anybody waiting for it"
+        assert store.wait_for_messages("orders", 0, 1, timeout_s=WAIT_LIMIT_S), (
+            "it is synced without anybody waiting for it"
+        )
         assert rows(store)[1]["properties"] == UNWAITED
 
 
@@ -117,7 +121,7 @@ def test_asynchronous_puts_get_to_the_device_by_themselves(tmp_path: Path) -> No
     with open_store(tmp_path, **intervals) as store:
         for _ in range(100):
             put_ok(store)
-        eventually(lambda: store.flushed_where() == store.physical_bounds()[1])
+        wait_for(lambda: store.flushed_where() == store.physical_bounds()[1])
 
 
 def test_one_sync_serves_all_puts_that_waited(tmp_path: Path, sync_gate: Gate) -> None:
@@ -126,12 +130,12 @@ def test_one_sync_serves_all_puts_that_waited(tmp_path: Path, sync_gate: Gate) -
         size = store.physical_bounds()[1]
         sync_gate.shut()
         first = threads.submit(put_ok, store)
-        assert sync_gate.reached.wait(10)
+        assert sync_gate.reached.wait(WAIT_LIMIT_S)
         others = [threads.submit(put_ok, store) for _ in range(16)]
-        eventually(lambda: store.physical_bounds()[1] == 18 * size)
+        wait_for(lambda: store.physical_bounds()[1] == 18 * size)
         before = sync_gate.calls
         sync_gate.open()
-        assert sorted(put.result(10).queue_offset for put in (first, *others)) == list(range(1, 18))
+        assert sorted(put.result(WAIT_LIMIT_S).queue_offset for put in (first, *others)) == list(range(1, 18))
         assert sync_gate.calls - before <= 3, "not one for each put"
 
 

@@ -10,7 +10,9 @@ import pytest
 from commitlog import MessageStoreConfig
 from commitlog.errors import InvalidValue
 from commitlog.files.transient_store_pool import TransientStorePool
-from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok
+from tests.store.owner.owned_store import SYNC, open_store, put_ok
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -32,7 +34,7 @@ def test_what_gathered_is_seen_only_when_it_was_committed(tmp_path: Path) -> Non
 def test_what_gathered_is_committed_by_itself(tmp_path: Path) -> None:
     with open_store(tmp_path, transient_store_pool_enable=True, commit_interval_commit_log=1) as store:
         put_ok(store)
-        assert store.wait_for_messages("orders", 0, 0, timeout_s=10)
+        assert store.wait_for_messages("orders", 0, 0, timeout_s=WAIT_LIMIT_S)
 
 
 @pytest.mark.parametrize("pool_size", [0, 1, 3])

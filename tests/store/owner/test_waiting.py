@@ -10,7 +10,8 @@ import pytest
 
 from commitlog import Message
 from commitlog.errors import InvalidValue, StoreClosed, StoreIOError
-from tests.store.owner.owned_store import SYNC, Gate, eventually, open_store, put_ok
+from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
@@ -20,7 +21,7 @@ def test_waiting_ends_when_the_message_can_be_read(tmp_path: Path) -> None:
         for offset in range(50):
             waiting = threads.submit(store.wait_for_messages, "orders", 1, offset)
             put_ok(store, queue_id=1)
-            assert waiting.result(10) is True
+            assert waiting.result(WAIT_LIMIT_S) is True
             assert reader.queue_info("orders", 1).max_offset == offset + 1
 
 
@@ -57,7 +58,7 @@ def test_closing_the_store_ends_every_wait(tmp_path: Path) -> None:
         store.close()
         for one in waiting:
             with pytest.raises(StoreClosed):
-                one.result(10)
+                one.result(WAIT_LIMIT_S)
     with pytest.raises(StoreClosed):
         store.wait_for_messages("orders", 0, 0)
 
@@ -92,35 +93,35 @@ def test_what_can_be_no_place_in_a_queue_is_not_waited_for(tmp_path: Path, wrong
 def test_a_time_beyond_all_bounds_is_waited_for_ever(tmp_path: Path, timeout: float | None) -> None:
     with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 0, timeout)
-        eventually(lambda: bool(store._owned.waiters))
+        wait_for(lambda: bool(store._owned.waiters))
         put_ok(store)
-        assert waiting.result(10) is True
+        assert waiting.result(WAIT_LIMIT_S) is True
 
 
 def test_who_waits_is_told_when_the_store_is_not_to_be_read_any_more(tmp_path: Path) -> None:
     with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
         put_ok(store)
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 1)
-        eventually(lambda: bool(store._owned.waiters))
+        wait_for(lambda: bool(store._owned.waiters))
         store.set_readable(False)
         with pytest.raises(StoreClosed, match="not readable"):
-            waiting.result(10)
+            waiting.result(WAIT_LIMIT_S)
         with pytest.raises(StoreClosed, match="not readable"):
             store.wait_for_messages("orders", 0, 0)
         store.set_readable(True)
-        assert store.wait_for_messages("orders", 0, 0, timeout_s=10)
+        assert store.wait_for_messages("orders", 0, 0, timeout_s=WAIT_LIMIT_S)
         assert len(store._owned.waiters) == 0, "nobody is remembered who waits no more"
 
 
 def test_a_store_that_fails_ends_every_wait(tmp_path: Path, sync_gate: Gate) -> None:
     with open_store(tmp_path, flush_disk_type=SYNC) as store, ThreadPoolExecutor() as threads:
         put_ok(store)
-        assert store.wait_for_messages("orders", 0, 0, timeout_s=10)
+        assert store.wait_for_messages("orders", 0, 0, timeout_s=WAIT_LIMIT_S)
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 1)
         sync_gate.fail()
         assert not store.put_message(Message(topic="orders", body=b"x")).ok
         with pytest.raises(StoreIOError, match="commitlog"):
-            waiting.result(10)
+            waiting.result(WAIT_LIMIT_S)
         assert store.wait_for_messages("orders", 0, 0), "what is there is still told"
         with pytest.raises(StoreIOError):
             store.wait_for_messages("orders", 0, 1)

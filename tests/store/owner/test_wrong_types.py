@@ -12,7 +12,8 @@ import pytest
 from commitlog import Message, MessageExtBrokerInner, MessageStore, PutMessageStatus
 from commitlog.errors import InvalidValue
 from commitlog.format.single_record import encode_message
-from tests.store.owner.owned_store import SYNC, bodies, open_store, put_ok, rows, small
+from tests.store.owner.owned_store import SYNC, open_store, put_ok, rows, small
+from tests.support.stored_bodies import bodies
 
 __all__: list[str] = []
 

@@ -14,6 +14,7 @@ from commitlog.files import disk
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.recovery.allocate import AllocateMappedFileService
 from commitlog.threads.wakeup import Wakeup
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -90,5 +91,5 @@ def test_the_file_that_a_put_needs_goes_before_those_made_ahead(tmp_path: Path) 
         threading.Event().wait(0.001)
     while service.run_once() == 0:
         made += [path.name for path in tmp_path.iterdir() if path.name not in made]
-    done.join(5)
+    done.join(WAIT_LIMIT_S)
     assert made == ["ahead1", "needed", "ahead2"]

@@ -19,7 +19,7 @@ from commitlog.files.transient_store_pool import TransientStorePool
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
 from commitlog.threads.wakeup import Wakeup
 from commitlog.threads.worker import Worker
-from tests.store.owner.owned_store import eventually as wait_for
+from tests.support.waiting import wait_for
 
 __all__: list[str] = []
 

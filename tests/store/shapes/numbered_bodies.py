@@ -11,10 +11,10 @@ from tests.support.store_builder import StoreBuilder
 __all__ = [
     "SMALL_LOG",
     "UNITS",
-    "bodies",
     "body",
     "bounds",
     "log_files",
+    "made_bodies",
     "numbered",
     "queue_files",
     "read",
@@ -28,7 +28,7 @@ def body(number: int) -> bytes:
     return f"message {number} ".encode() + b"." * (number * 37 % 300)
 
 
-def bodies(count: int, start: int = 0) -> list[bytes]:
+def made_bodies(count: int, start: int = 0) -> list[bytes]:
     return [body(number) for number in range(start, start + count)]
 
 

@@ -16,10 +16,10 @@ from commitlog.format.consume_queue_unit import UNIT_SIZE
 from tests.store.shapes.numbered_bodies import (
     SMALL_LOG,
     UNITS,
-    bodies,
     body,
     bounds,
     log_files,
+    made_bodies,
     numbered,
     queue_files,
     read,
@@ -40,22 +40,22 @@ def test_new_units_files_queues_and_topics_appear(builder: StoreBuilder) -> None
         assert reader.topics() == []
         total = 0
         for step in (1, 2, 8, 1, 30):
-            builder.append("t", 0, bodies(step, total))
+            builder.append("t", 0, made_bodies(step, total))
             total += step
             assert bounds(reader) == (0, total)
             assert read(reader) == numbered(0, total)
             assert reader.physical_bounds() == (0, builder.position)
-        builder.append("t", 5, bodies(3))
+        builder.append("t", 5, made_bodies(3))
         assert reader.queue_ids("t") == [0, 5]
         assert read(reader, queue_id=5) == numbered(0, 3)
-        builder.append("u", 0, bodies(3))
+        builder.append("u", 0, made_bodies(3))
         assert reader.topics() == ["t", "u"]
         assert read(reader, topic="u") == numbered(0, 3)
         assert reader.message_at(0).body == body(0)
 
 
 def test_head_files_deleted_between_calls_move_the_min_offset(builder: StoreBuilder) -> None:
-    places = builder.append("t", 0, bodies(90))
+    places = builder.append("t", 0, made_bodies(90))
     with StoreReader.open(builder.path) as reader:
         assert read(reader) == numbered(0, 90)
         while len(log_files(builder)) > 1:
@@ -72,7 +72,7 @@ def test_head_files_deleted_between_calls_move_the_min_offset(builder: StoreBuil
 
 def test_head_files_deleted_while_a_range_is_read(builder: StoreBuilder) -> None:
     """What is open can be read on; what is not is named as gone, with what is left."""
-    builder.append("t", 0, bodies(90))
+    builder.append("t", 0, made_bodies(90))
     with StoreReader.open(builder.path) as reader:
         batches = reader.read("t", 0, 0, max_batch_rows=5, columns=["queueOffset", "body"])
         found = [row for batch in itertools.islice(batches, 2) for row in batch.to_pylist()]
@@ -86,8 +86,8 @@ def test_head_files_deleted_while_a_range_is_read(builder: StoreBuilder) -> None
 
 def test_a_store_restored_in_place_is_read_anew(builder: StoreBuilder, other: StoreBuilder) -> None:
     """A backup that replaces the directory while a reader stands beside it: nothing of the old one may show."""
-    builder.append("t", 0, bodies(40))
-    other.append("t", 0, bodies(33, 1000))
+    builder.append("t", 0, made_bodies(40))
+    other.append("t", 0, made_bodies(33, 1000))
     with StoreReader.open(builder.path) as reader:
         assert read(reader) == numbered(0, 40)
         shutil.rmtree(builder.path)
@@ -99,8 +99,8 @@ def test_a_store_restored_in_place_is_read_anew(builder: StoreBuilder, other: St
 
 
 def test_files_replaced_one_by_one_are_read_anew(builder: StoreBuilder, other: StoreBuilder) -> None:
-    builder.append("t", 0, bodies(40))
-    other.append("t", 0, bodies(33, 1000))
+    builder.append("t", 0, made_bodies(40))
+    other.append("t", 0, made_bodies(33, 1000))
     with StoreReader.open(builder.path) as reader:
         assert read(reader) == numbered(0, 40)
         for kind in (log_files, queue_files):
@@ -118,7 +118,7 @@ def kind_directory(builder: StoreBuilder, kind: Callable[[StoreBuilder], list[Pa
 
 def test_a_queue_that_lost_its_tail_is_seen_to_end_earlier(builder: StoreBuilder) -> None:
     """Recovery zeroes units behind the log's new end, in the same files."""
-    builder.append("t", 0, bodies(40))
+    builder.append("t", 0, made_bodies(40))
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (0, 40)
         path = queue_files(builder)[-1]
@@ -128,8 +128,8 @@ def test_a_queue_that_lost_its_tail_is_seen_to_end_earlier(builder: StoreBuilder
 
 
 def test_a_topic_and_a_queue_that_were_deleted_are_not_found_any_more(builder: StoreBuilder) -> None:
-    builder.append("t", [0, 1], bodies(4))
-    builder.append("u", 0, bodies(4))
+    builder.append("t", [0, 1], made_bodies(4))
+    builder.append("u", 0, made_bodies(4))
     with StoreReader.open(builder.path) as reader:
         assert [q.max_offset for q in reader.queues("t")] == [2, 2]
         shutil.rmtree(builder.path / "consumequeue" / "t" / "1")
@@ -145,8 +145,8 @@ def test_a_topic_and_a_queue_that_were_deleted_are_not_found_any_more(builder: S
 
 
 def test_a_fence_tells_a_message_from_another_that_took_its_offset(builder: StoreBuilder, other: StoreBuilder) -> None:
-    builder.append("t", 0, bodies(12))
-    other.append("t", 0, bodies(11))
+    builder.append("t", 0, made_bodies(12))
+    other.append("t", 0, made_bodies(11))
     other.append("t", 0, [b"another message"])
     with StoreReader.open(builder.path) as reader, StoreReader.open(other.path) as restored:
         assert reader.fence("t", 0, 11) is not None
@@ -159,7 +159,7 @@ def test_a_fence_tells_a_message_from_another_that_took_its_offset(builder: Stor
 
 
 def test_many_readers_and_generators_do_not_disturb_each_other(builder: StoreBuilder) -> None:
-    builder.append("t", [0, 1, 2], bodies(300))
+    builder.append("t", [0, 1, 2], made_bodies(300))
     with StoreReader.open(builder.path) as reader:
         streams = [reader.read("t", q, 0, columns=["body"], max_batch_rows=4) for q in (0, 1, 2, 0)]
         found: list[list[bytes]] = [[], [], [], []]
@@ -170,8 +170,8 @@ def test_many_readers_and_generators_do_not_disturb_each_other(builder: StoreBui
 
 
 def test_batches_outlive_the_reader_and_its_files(builder: StoreBuilder) -> None:
-    builder.append("t", 0, bodies(30))
+    builder.append("t", 0, made_bodies(30))
     with StoreReader.open(builder.path) as reader:
         batches = list(reader.read("t", 0, 0))
     shutil.rmtree(builder.path)
-    assert [b for batch in batches for b in batch["body"].to_pylist()] == bodies(30)
+    assert [b for batch in batches for b in batch["body"].to_pylist()] == made_bodies(30)

@@ -16,7 +16,16 @@ from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog.format.sys_flag import TRANSACTION_PREPARED_TYPE
 from commitlog.log.commit_log import CommitLog
 from commitlog.paths import file_name_for_offset
-from tests.store.shapes.numbered_bodies import SMALL_LOG, UNITS, bodies, bounds, log_files, numbered, queue_files, read
+from tests.store.shapes.numbered_bodies import (
+    SMALL_LOG,
+    UNITS,
+    bounds,
+    log_files,
+    made_bodies,
+    numbered,
+    queue_files,
+    read,
+)
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -24,18 +33,18 @@ __all__: list[str] = []
 
 @pytest.mark.parametrize("count", [9, 10, 11, 20])
 def test_a_queue_may_end_exactly_at_a_files_end(builder: StoreBuilder, count: int) -> None:
-    builder.append("t", 0, bodies(count))
+    builder.append("t", 0, made_bodies(count))
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (0, count)
         assert read(reader) == numbered(0, count)
-        builder.append("t", 0, bodies(1, count))
+        builder.append("t", 0, made_bodies(1, count))
         assert bounds(reader) == (0, count + 1)
         assert read(reader, count) == numbered(count, count + 1)
 
 
 @pytest.mark.parametrize("size", [0, 3, UNIT_SIZE, UNITS * UNIT_SIZE])
 def test_an_empty_queue_file_allocated_ahead_changes_nothing(builder: StoreBuilder, size: int) -> None:
-    builder.append("t", 0, bodies(10))
+    builder.append("t", 0, made_bodies(10))
     ahead = queue_files(builder)[0].parent / file_name_for_offset(10 * UNIT_SIZE)
     ahead.write_bytes(bytes(size))
     with StoreReader.open(builder.path) as reader:
@@ -44,7 +53,7 @@ def test_an_empty_queue_file_allocated_ahead_changes_nothing(builder: StoreBuild
 
 
 def test_an_empty_log_file_allocated_ahead_changes_nothing(builder: StoreBuilder) -> None:
-    builder.append("t", 0, bodies(30))
+    builder.append("t", 0, made_bodies(30))
     end = builder.position
     for ahead in (1, 2):
         base = (end // SMALL_LOG + ahead) * SMALL_LOG
@@ -58,7 +67,7 @@ def test_an_empty_log_file_allocated_ahead_changes_nothing(builder: StoreBuilder
 
 def test_a_copy_that_was_cut_behind_the_last_record_is_whole(builder: StoreBuilder) -> None:
     """Backups leave out the zeros behind the end."""
-    builder.append("t", 0, bodies(33))
+    builder.append("t", 0, made_bodies(33))
     os.truncate(log_files(builder)[-1], builder.position % SMALL_LOG)
     os.truncate(queue_files(builder)[-1], 3 * UNIT_SIZE)
     with StoreReader.open(builder.path) as reader:
@@ -76,7 +85,7 @@ def _cut_the_log(builder: StoreBuilder, physical_offset: int) -> None:
 
 def test_after_a_crash_units_whose_messages_never_reached_the_log_are_left_out(builder: StoreBuilder) -> None:
     """A machine that stops may have written the queue and not the log: RocketMQ cuts such units off when it starts."""
-    places = builder.append("t", 0, bodies(33))
+    places = builder.append("t", 0, made_bodies(33))
     builder.write_abort()
     for kept in range(32, int(np.searchsorted(places, int(log_files(builder)[-1].name))) - 1, -1):
         _cut_the_log(builder, int(places[kept]))
@@ -87,7 +96,7 @@ def test_after_a_crash_units_whose_messages_never_reached_the_log_are_left_out(b
 
 
 def test_after_a_crash_units_behind_the_last_log_file_are_left_out(builder: StoreBuilder) -> None:
-    places = builder.append("t", 0, bodies(60))
+    places = builder.append("t", 0, made_bodies(60))
     log_files(builder)[-1].unlink()
     builder.write_abort()
     kept = int(np.searchsorted(places, int(log_files(builder)[-1].name) + SMALL_LOG))
@@ -97,7 +106,7 @@ def test_after_a_crash_units_behind_the_last_log_file_are_left_out(builder: Stor
 
 
 def test_after_a_crash_a_last_log_file_cut_within_a_record_ends_before_it(builder: StoreBuilder) -> None:
-    places = builder.append("t", 0, bodies(33))
+    places = builder.append("t", 0, made_bodies(33))
     os.truncate(log_files(builder)[-1], int(places[32]) % SMALL_LOG + 40)
     builder.write_abort()
     with StoreReader.open(builder.path) as reader:
@@ -107,7 +116,7 @@ def test_after_a_crash_a_last_log_file_cut_within_a_record_ends_before_it(builde
 
 def test_in_a_closed_store_a_unit_that_leads_behind_the_log_is_an_error(builder: StoreBuilder) -> None:
     """An owner that closes its store has written both; what is missing then is damage, not a crash."""
-    places = builder.append("t", 0, bodies(33))
+    places = builder.append("t", 0, made_bodies(33))
     _cut_the_log(builder, int(places[31]))
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (0, 33)
@@ -126,7 +135,7 @@ def test_a_unit_that_a_crash_tore_is_an_error_when_its_message_is_in_the_log(
     builder: StoreBuilder, first_bytes: int
 ) -> None:
     """Units lie across pages, which reach the disk one by one. RocketMQ writes the unit again when it starts."""
-    places = builder.append("t", 0, bodies(25))
+    places = builder.append("t", 0, made_bodies(25))
     (path,) = queue_files(builder)[2:]
     whole = path.read_bytes()
     builder.write_abort()
@@ -165,7 +174,7 @@ def before_each_search(monkeypatch: pytest.MonkeyPatch, action: Callable[[int], 
 def test_the_log_is_searched_once_for_a_unit_that_stays_as_it_is(
     builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places = builder.append("t", [0, 1], bodies(66))
+    places = builder.append("t", [0, 1], made_bodies(66))
     _cut_the_log(builder, int(places[62]))
     builder.write_abort()
     searches: list[int] = []
@@ -175,7 +184,7 @@ def test_the_log_is_searched_once_for_a_unit_that_stays_as_it_is(
             assert bounds(reader) == (0, 31)
         assert searches == [places[60]], "from the last message that is there"
         builder.truncate(int(places[62]))
-        builder.append("t", [0, 1], bodies(2, 100))
+        builder.append("t", [0, 1], made_bodies(2, 100))
         assert bounds(reader) == (0, 32)
         assert len(searches) == 1, "the owner has started again and written others in their places"
 
@@ -184,7 +193,7 @@ def test_a_unit_seen_while_it_is_written_is_looked_at_again(
     builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A live owner writes the record first, then the unit; a reader may see half of it."""
-    builder.append("t", 0, bodies(25))
+    builder.append("t", 0, made_bodies(25))
     (path,) = queue_files(builder)[2:]
     whole = path.read_bytes()
     builder.write_abort()
@@ -198,8 +207,8 @@ def test_a_unit_seen_while_it_is_written_is_looked_at_again(
 def test_other_queues_and_prepared_messages_are_not_taken_for_the_lost_one(builder: StoreBuilder) -> None:
     """Queue id and offset alone do not make a message: another topic has the same, and what a transaction prepared
     has no unit."""
-    builder.append("t", 0, bodies(3))
-    builder.append("other", 0, bodies(4))
+    builder.append("t", 0, made_bodies(3))
+    builder.append("other", 0, made_bodies(4))
     builder.append("prepared", 0, [b"x"] * 4, sys_flag=TRANSACTION_PREPARED_TYPE)
     for topic in ("t", "prepared"):
         wild = np.zeros(1, UNIT_FILE_DTYPE)
@@ -239,7 +248,7 @@ def test_a_store_with_only_one_of_its_parts_opens(tmp_path: Path, left: str) -> 
 
 
 def test_queues_without_a_log_are_empty_where_they_end(builder: StoreBuilder) -> None:
-    builder.append("t", 0, bodies(33))
+    builder.append("t", 0, made_bodies(33))
     shutil.rmtree(builder.path / "commitlog")
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (33, 33)
@@ -247,7 +256,7 @@ def test_queues_without_a_log_are_empty_where_they_end(builder: StoreBuilder) ->
 
 
 def test_a_queue_directory_without_files_is_an_empty_queue(builder: StoreBuilder) -> None:
-    builder.append("t", 0, bodies(3))
+    builder.append("t", 0, made_bodies(3))
     (builder.path / "consumequeue" / "t" / "1").mkdir()
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader, "t", 1) == (0, 0)

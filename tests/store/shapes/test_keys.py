@@ -7,7 +7,7 @@ import pytest
 
 from commitlog import StoreReader
 from commitlog.errors import InvalidValue
-from tests.store.shapes.numbered_bodies import SMALL_LOG, bodies, log_files
+from tests.store.shapes.numbered_bodies import SMALL_LOG, log_files, made_bodies
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
 __all__: list[str] = []
@@ -15,7 +15,7 @@ __all__: list[str] = []
 
 def _indexed(builder: StoreBuilder, keys: list[str], *, topic: str = "t", name: str = "20261121000000000") -> list[int]:
     times = builder.now_ms + np.arange(len(keys)) * 1000
-    places = builder.append(topic, 0, bodies(len(keys)), keys=keys, step_ms=1000).tolist()
+    places = builder.append(topic, 0, made_bodies(len(keys)), keys=keys, step_ms=1000).tolist()
     entries = [
         (f"{topic}#{key}", place, int(time))
         for joined, place, time in zip(keys, places, times, strict=True)
@@ -61,7 +61,7 @@ def test_keys_are_found_in_every_index_file(builder: StoreBuilder) -> None:
 
 def test_expired_messages_are_not_found_by_key(builder: StoreBuilder) -> None:
     places = _indexed(builder, ["k"] * 19)
-    builder.append("t", 0, bodies(60))
+    builder.append("t", 0, made_bodies(60))
     builder.delete_log_files(1)
     left = [place for place in places if place >= SMALL_LOG]
     assert 0 < len(left) < len(places)

@@ -11,7 +11,16 @@ import pytest
 from commitlog import StoreReader
 from commitlog.errors import CorruptConsumeQueue, FileMissing, MessageNotFound, OffsetOutOfRange
 from commitlog.format.consume_queue_unit import UNIT_SIZE
-from tests.store.shapes.numbered_bodies import SMALL_LOG, UNITS, bodies, bounds, log_files, numbered, queue_files, read
+from tests.store.shapes.numbered_bodies import (
+    SMALL_LOG,
+    UNITS,
+    bounds,
+    log_files,
+    made_bodies,
+    numbered,
+    queue_files,
+    read,
+)
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -19,7 +28,7 @@ __all__: list[str] = []
 
 def test_messages_whose_log_file_is_gone_are_below_the_min_offset(builder: StoreBuilder) -> None:
     """Their units are still there: RocketMQ deletes queue files later, and only whole ones."""
-    places = builder.append("t", 0, bodies(60))
+    places = builder.append("t", 0, made_bodies(60))
     assert len(log_files(builder)) >= 4
     for _ in range(3):
         builder.delete_log_files(1)
@@ -37,7 +46,7 @@ def test_messages_whose_log_file_is_gone_are_below_the_min_offset(builder: Store
 
 
 def test_queue_files_gone_at_the_head(builder: StoreBuilder) -> None:
-    builder.append("t", 0, bodies(45))
+    builder.append("t", 0, made_bodies(45))
     queue_files(builder)[0].unlink()
     queue_files(builder)[0].unlink()
     with StoreReader.open(builder.path) as reader:
@@ -48,13 +57,13 @@ def test_queue_files_gone_at_the_head(builder: StoreBuilder) -> None:
 
 
 def test_every_message_of_a_queue_expired(builder: StoreBuilder) -> None:
-    builder.append("t", 0, bodies(5))
-    builder.append("busy", 0, bodies(100))
+    builder.append("t", 0, made_bodies(5))
+    builder.append("busy", 0, made_bodies(100))
     builder.delete_log_files(2)
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (5, 5)
         assert read(reader, 5) == []
-        builder.append("t", 0, bodies(1, 5))
+        builder.append("t", 0, made_bodies(1, 5))
         assert bounds(reader) == (5, 6)
         assert read(reader, 5) == numbered(5, 6)
 
@@ -62,7 +71,7 @@ def test_every_message_of_a_queue_expired(builder: StoreBuilder) -> None:
 def test_a_store_that_starts_late(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "s", log_file_size=SMALL_LOG, queue_file_units=UNITS, log_start=40 * SMALL_LOG)
     builder.start_queue_at("t", 0, 70)
-    builder.append("t", 0, bodies(30, 70))
+    builder.append("t", 0, made_bodies(30, 70))
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (70, 100)
         assert read(reader, 70) == numbered(70, 100)
@@ -71,7 +80,7 @@ def test_a_store_that_starts_late(tmp_path: Path) -> None:
 
 def test_fillers_at_the_head_are_no_messages(builder: StoreBuilder) -> None:
     builder.pad_queue("t", 0, 13)
-    builder.append("t", 0, bodies(12, 13))
+    builder.append("t", 0, made_bodies(12, 13))
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (13, 25)
         assert read(reader, 13) == numbered(13, 25)
@@ -80,14 +89,14 @@ def test_fillers_at_the_head_are_no_messages(builder: StoreBuilder) -> None:
 
 def test_a_queue_of_fillers_only_is_empty(builder: StoreBuilder) -> None:
     builder.pad_queue("t", 0, 13)
-    builder.append("other", 0, bodies(1))
+    builder.append("other", 0, made_bodies(1))
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (13, 13)
         assert read(reader, 13) == []
 
 
 def test_a_missing_log_file_is_named_with_the_offsets_it_held(builder: StoreBuilder) -> None:
-    places = builder.append("t", 0, bodies(90))
+    places = builder.append("t", 0, made_bodies(90))
     files = log_files(builder)
     gone, later = files[2], files[3]
     gone.unlink()
@@ -106,7 +115,7 @@ def test_a_missing_log_file_is_named_with_the_offsets_it_held(builder: StoreBuil
 
 
 def test_the_first_rows_come_before_the_gap_is_reported(builder: StoreBuilder) -> None:
-    builder.append("t", 0, bodies(90))
+    builder.append("t", 0, made_bodies(90))
     log_files(builder)[2].unlink()
     found: list[int] = []
     with StoreReader.open(builder.path) as reader:
@@ -117,7 +126,7 @@ def test_the_first_rows_come_before_the_gap_is_reported(builder: StoreBuilder) -
 
 
 def test_a_missing_queue_file_is_named_with_the_offsets_it_held(builder: StoreBuilder) -> None:
-    builder.append("t", 0, bodies(45))
+    builder.append("t", 0, made_bodies(45))
     gone = queue_files(builder)[2]
     gone.unlink()
     with StoreReader.open(builder.path) as reader:
@@ -131,7 +140,7 @@ def test_a_missing_queue_file_is_named_with_the_offsets_it_held(builder: StoreBu
 
 
 def test_a_queue_file_cut_short_in_the_middle_hides_nothing(builder: StoreBuilder) -> None:
-    builder.append("t", 0, bodies(45))
+    builder.append("t", 0, made_bodies(45))
     os.truncate(queue_files(builder)[1], 7 * UNIT_SIZE + 3)
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (0, 45)
@@ -144,7 +153,7 @@ def test_a_queue_file_cut_short_in_the_middle_hides_nothing(builder: StoreBuilde
 def test_a_hole_in_a_queue_is_no_end(builder: StoreBuilder) -> None:
     """The end is found by bisection, which may hit a unit that damage has zeroed; what stands behind it must not
     vanish without a word."""
-    builder.append("t", 0, bodies(45))
+    builder.append("t", 0, made_bodies(45))
     for unit in range(44):
         path = queue_files(builder)[unit // UNITS]
         whole = path.read_bytes()

@@ -8,7 +8,7 @@ import pytest
 from commitlog import StoreReader
 from commitlog.errors import InvalidValue, QueueNotFound, TopicNotFound
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
-from tests.store.shapes.numbered_bodies import bodies, body, numbered, read
+from tests.store.shapes.numbered_bodies import body, made_bodies, numbered, read
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 def test_topics_are_all_that_have_a_queue_and_foreign_names_are_left_alone(builder: StoreBuilder) -> None:
     for topic in ("orders", "SCHEDULE_TOPIC_XXXX", "%RETRY%group", "RMQ_SYS_TRANS_HALF_TOPIC", "t" * 200):
-        builder.append(topic, 0, bodies(1))
+        builder.append(topic, 0, made_bodies(1))
     queues = builder.path / "consumequeue"
     for name in ("not a topic", ".hidden", "t\u00e4", "a.b"):
         (queues / name / "0").mkdir(parents=True)
@@ -43,7 +43,7 @@ def test_topic_that_could_leave_the_directory_is_refused(builder: StoreBuilder, 
 
 
 def test_unknown_topics_and_queues_are_named(builder: StoreBuilder) -> None:
-    builder.append("t", [0, 7], bodies(2))
+    builder.append("t", [0, 7], made_bodies(2))
     with StoreReader.open(builder.path) as reader:
         assert reader.queue_ids("t") == [0, 7]
         with pytest.raises(TopicNotFound, match="'nope'"):
@@ -55,7 +55,7 @@ def test_unknown_topics_and_queues_are_named(builder: StoreBuilder) -> None:
 
 def test_a_light_queue_gives_the_messages_of_the_topics_it_was_fed_from(builder: StoreBuilder) -> None:
     """%LMQ% queues hold units only; the records belong to another topic and keep its name and offsets."""
-    fed = [*builder.append("orders", 0, bodies(5)), *builder.append("payments", 3, bodies(5, 5))]
+    fed = [*builder.append("orders", 0, made_bodies(5)), *builder.append("payments", 3, made_bodies(5, 5))]
     sizes = np.diff([*fed, builder.position])
     units = np.zeros(10, UNIT_FILE_DTYPE)
     units["physical_offset"], units["size"] = fed, sizes

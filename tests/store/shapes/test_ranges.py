@@ -11,7 +11,7 @@ import pytest
 from commitlog import StoreReader
 from commitlog.errors import FileChanged, InvalidValue, OffsetOutOfRange
 from commitlog.queue import block_reader
-from tests.store.shapes.numbered_bodies import bodies, body, bounds, log_files, numbered, queue_files, read
+from tests.store.shapes.numbered_bodies import body, bounds, log_files, made_bodies, numbered, queue_files, read
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 1), (3, 10_000), (1000, 700), (1000, 1 << 20)])
 def test_a_range_over_many_files_is_read_whole_and_in_order(builder: StoreBuilder, rows: int, size: int) -> None:
-    builder.append("t", 0, bodies(123))
+    builder.append("t", 0, made_bodies(123))
     assert len(log_files(builder)) > 5
     assert len(queue_files(builder)) == 13
     with StoreReader.open(builder.path) as reader:
@@ -62,14 +62,14 @@ def test_batches_keep_to_the_bytes_that_bodies_unpack_to(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["max_batch_rows", "max_batch_bytes"])
 @pytest.mark.parametrize("value", [0, -1])
 def test_limits_are_at_least_one(builder: StoreBuilder, name: str, value: int) -> None:
-    builder.append("t", 0, bodies(1))
+    builder.append("t", 0, made_bodies(1))
     with StoreReader.open(builder.path) as reader, pytest.raises(InvalidValue, match=name):
         reader.read("t", 0, 0, **{name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("chunk", [0, -1])
 def test_units_come_at_least_one_at_a_time(builder: StoreBuilder, chunk: int) -> None:
-    builder.append("t", 0, bodies(1))
+    builder.append("t", 0, made_bodies(1))
     with StoreReader.open(builder.path) as reader, pytest.raises(InvalidValue, match="chunk"):
         list(reader.units("t", 0, 0, 1, chunk=chunk))
 
@@ -78,7 +78,7 @@ def test_units_come_at_least_one_at_a_time(builder: StoreBuilder, chunk: int) ->
 def test_offsets_outside_the_queue_are_refused_with_what_is_there(
     builder: StoreBuilder, start: int, stop: int | None
 ) -> None:
-    builder.append("t", 0, bodies(5))
+    builder.append("t", 0, made_bodies(5))
     with StoreReader.open(builder.path) as reader:
         with pytest.raises(OffsetOutOfRange) as raised:
             reader.read("t", 0, start, stop)
@@ -94,7 +94,7 @@ def test_offsets_outside_the_queue_are_refused_with_what_is_there(
 
 @pytest.mark.parametrize("at", [0, 2, 5])
 def test_an_empty_range_within_the_queue_gives_no_batch(builder: StoreBuilder, at: int) -> None:
-    builder.append("t", 0, bodies(5))
+    builder.append("t", 0, made_bodies(5))
     with StoreReader.open(builder.path) as reader:
         assert list(reader.read("t", 0, at, at)) == []
         assert list(reader.units("t", 0, at, at)) == []
@@ -104,8 +104,8 @@ def test_an_empty_range_within_the_queue_gives_no_batch(builder: StoreBuilder, a
 def test_queues_that_share_the_log_keep_apart(builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch, gap: int) -> None:
     """Where a queue's messages lie far apart they are read one by one; the rows are the same."""
     monkeypatch.setattr(block_reader, "_SPARSE_GAP", gap)
-    builder.append("t", range(20), bodies(200))
-    builder.append("u", range(20), bodies(200))
+    builder.append("t", range(20), made_bodies(200))
+    builder.append("u", range(20), made_bodies(200))
     with StoreReader.open(builder.path) as reader:
         for queue_id in range(20):
             for topic in ("t", "u"):
@@ -118,7 +118,7 @@ def test_a_record_cut_off_is_reported_when_read_by_itself_too(
     builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block_reader, "_SPARSE_GAP", 1)
-    places = builder.append("t", 0, bodies(10))
+    places = builder.append("t", 0, made_bodies(10))
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (0, 10)
         batches = reader.read("t", 0, 0)

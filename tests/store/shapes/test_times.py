@@ -7,7 +7,7 @@ import pytest
 
 from commitlog import StoreReader
 from commitlog.errors import InvalidValue
-from tests.store.shapes.numbered_bodies import bodies, body, log_files
+from tests.store.shapes.numbered_bodies import body, log_files, made_bodies
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
 __all__: list[str] = []
@@ -40,7 +40,7 @@ def test_offset_by_time_of_equal_times_gaps_and_both_ends(
 
 
 def test_offset_by_time_when_the_head_expired(builder: StoreBuilder) -> None:
-    places = builder.append("t", 0, bodies(60), step_ms=10)
+    places = builder.append("t", 0, made_bodies(60), step_ms=10)
     builder.delete_log_files(2)
     first = int(np.searchsorted(places, int(log_files(builder)[0].name)))
     with StoreReader.open(builder.path) as reader:
@@ -50,7 +50,7 @@ def test_offset_by_time_when_the_head_expired(builder: StoreBuilder) -> None:
 
 
 def test_offset_by_time_of_an_empty_queue_is_its_end(builder: StoreBuilder) -> None:
-    builder.append("t", 0, bodies(1))
+    builder.append("t", 0, made_bodies(1))
     (builder.path / "consumequeue" / "t" / "1").mkdir()
     with StoreReader.open(builder.path) as reader:
         assert reader.offset_by_time("t", 1, FIRST_STORE_TIME) == 0

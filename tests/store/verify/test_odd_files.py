@@ -57,7 +57,6 @@ def few_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "read_at", counted)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.usefixtures("few_reads")
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("keep", [True, False], ids=["its bytes kept", "empty"])
@@ -72,7 +71,6 @@ def test_a_huge_sparse_file_of_the_log_is_told_and_its_holes_are_not_read(path: 
         assert f"the log goes on at physical offset {(number + 1) * _FILE_SIZE}" in str(found)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.usefixtures("few_reads")
 def test_a_good_record_far_behind_a_hole_is_found(path: Path) -> None:
     data = (path / "commitlog" / f"{0:020d}").read_bytes()
@@ -86,7 +84,6 @@ def test_a_good_record_far_behind_a_hole_is_found(path: Path) -> None:
     assert f"the log goes on at physical offset {place}" in str(verify_store(path))
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.usefixtures("few_reads")
 @pytest.mark.parametrize(
     ("files", "check", "words"),

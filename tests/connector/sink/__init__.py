@@ -1,0 +1,3 @@
+"""The sink: columns, staging, commits, and whole queries through a real Spark."""
+
+__all__: list[str] = []

@@ -1,0 +1,49 @@
+"""A client of Spark Connect, with a server of its own on this machine.
+
+    python -m tests.connector.sink.connect_client BASE
+
+It writes ``BASE/batch``, ``BASE/stream`` and ``BASE/each``, the last two from the text files in ``BASE/input``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark_commitlog  # noqa: F401  # before the session: it points Spark's workers at this Python
+from tests.connector.sink.sink_helpers import SMALL, append, stream_to
+from tests.support.local_spark import make_java_available
+from tests.support.waiting import WAIT_LIMIT_S
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__: list[str] = []
+
+
+def main(directory: str) -> None:
+    from pyspark.sql import SparkSession
+
+    base = Path(directory)
+    make_java_available()
+    spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    for _ in range(2):
+        append(spark.range(5).selectExpr("cast(id as string) as body"), base / "batch", txnAppId="a", txnVersion=1)
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(base / "input"))
+    stream_to(lines, base / "stream", base / "checkpoint")
+    each, options = str(base / "each"), dict(SMALL)
+
+    # It runs in a process of the server, so it holds nothing but texts.
+    def write(frame: DataFrame, batch_id: int) -> None:
+        writer = frame.write.format("commitlog").mode("append").options(**options)
+        for _ in range(2):
+            writer.option("txnAppId", "loader").option("txnVersion", str(batch_id)).save(each)
+
+    query = lines.writeStream.foreachBatch(write).option("checkpointLocation", str(base / "checkpoint-each"))
+    assert query.trigger(availableNow=True).start().awaitTermination(WAIT_LIMIT_S)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

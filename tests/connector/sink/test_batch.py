@@ -1,0 +1,214 @@
+"""Batch writes through a real Spark, read back by ``StoreReader`` and by the source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from commitlog import MessageStore
+from tests.connector.sink.sink_helpers import SMALL, append, body_texts, messages, rows_of, staged_files
+from tests.connector.source.spark_helpers import read
+from tests.support.clean_store import assert_clean
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__: list[str] = []
+
+
+def error_of(action: Callable[[], object]) -> str:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException) as caught:
+        action()
+    return str(caught.value)
+
+
+def test_every_column_is_written_and_read_back(spark: SparkSession, tmp_path: Path) -> None:
+    store = tmp_path / "a store"
+    born = datetime(2024, 5, 6, 7, 8, 9, 123_000)  # noqa: DTZ001  # Spark takes it as UTC, which conftest sets
+    row = (b"\x00body", "clicks", "paid", ["k1", "k2"], 2, "user-1", {"a": "1", "b": "ü"}, 7, born, None)
+    schema = (
+        "body binary, topic string, tags string, keys array<string>, queueId int, shardingKey string, "
+        "properties map<string,string>, flag int, bornTimestamp timestamp, delayLevel int"
+    )
+    append(rows_of(spark, [row], schema), store)
+    (message,) = messages(store, "clicks")
+    assert (message.body, message.tags, message.keys) == (b"\x00body", "paid", ("k1", "k2"))
+    assert (message.queue_id, message.flag) == (2, 7)
+    assert message.born_timestamp == int(born.replace(tzinfo=timezone.utc).timestamp() * 1000)
+    assert message.born_host == message.store_host == "127.0.0.1:10911"
+    assert message.properties == {
+        "a": "1",
+        "b": "ü",
+        "UNIQ_KEY": message.unique_key,
+        "KEYS": "k1 k2",
+        "__SHARDINGKEY": "user-1",
+        "TAGS": "paid",
+    }
+    (found,) = read(spark, store, subscribe="clicks", includeProperties="true").collect()
+    assert bytes(found.body) == b"\x00body"
+    assert (found.topic, found.tags, found.keys, found.queueId) == ("clicks", "paid", "k1 k2", 2)
+    assert found.bornTimestamp == born
+    assert found.properties == dict(message.properties)
+    assert_clean(store)
+
+
+def test_aliases_texts_and_other_integers(spark: SparkSession, tmp_path: Path) -> None:
+    frame = rows_of(spark, [("text", "k", 1, 1)], "VALUE string, Key string, queueid bigint, flag smallint")
+    append(frame, tmp_path / "store")
+    (message,) = messages(tmp_path / "store")
+    assert (message.body, message.keys, message.queue_id, message.flag) == (b"text", ("k",), 1, 1)
+
+
+def test_a_delayed_message_waits_in_the_schedule(spark: SparkSession, tmp_path: Path) -> None:
+    append(rows_of(spark, [("later", 3, 1), ("now", 0, 1)], "body string, delayLevel int, queueId int"), tmp_path)
+    (waiting,) = messages(tmp_path, "SCHEDULE_TOPIC_XXXX")
+    assert (waiting.body, waiting.queue_id) == (b"later", 2)
+    assert waiting.properties["REAL_TOPIC"] == "orders"
+    assert waiting.properties["REAL_QID"] == "1"
+    assert body_texts(tmp_path) == ["now"]
+
+
+def test_maps_of_sql_that_hold_nothing_are_no_properties(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark gives them the types MAP<VOID,VOID> and MAP<STRING,VOID>."""
+    for number, properties in enumerate(("map()", "map('a', null)", "map('a', null, 'b', 'c')")):
+        append(spark.sql(f"select '{number}' body, {properties} properties, 0 queueId"), tmp_path)
+    found = [set(message.properties) for message in messages(tmp_path)]
+    assert found == [{"UNIQ_KEY"}, {"UNIQ_KEY"}, {"UNIQ_KEY", "b"}]
+
+
+def test_appending_twice_appends_twice(spark: SparkSession, tmp_path: Path) -> None:
+    frame = rows_of(spark, [(f"m{i}",) for i in range(100)], "body string", partitions=3)
+    append(frame, tmp_path)
+    append(frame, tmp_path)
+    assert Counter(body_texts(tmp_path)) == {f"m{i}": 2 for i in range(100)}
+    assert not list((tmp_path / "staging").iterdir())
+    assert_clean(tmp_path)
+
+
+def test_a_named_version_is_written_once(spark: SparkSession, tmp_path: Path) -> None:
+    for version, text in ((1, "first"), (1, "first"), (2, "second"), (1, "first")):
+        append(rows_of(spark, [(text,)], "body string"), tmp_path, txnAppId="my/loader", txnVersion=version)
+    assert body_texts(tmp_path) == ["first", "second"]
+    assert not staged_files(tmp_path)
+
+
+def test_the_same_write_has_the_same_unique_keys_and_queues(spark: SparkSession, tmp_path: Path) -> None:
+    frame = rows_of(spark, [(f"m{i}", "s" if i % 3 else None) for i in range(20)], "body string, shardingKey string", 2)
+    found = []
+    for name in ("one", "two"):
+        append(frame, tmp_path / name, txnAppId="a", txnVersion=1)
+        found.append([(message.body, message.queue_id, message.unique_key) for message in messages(tmp_path / name)])
+    assert found[0] == found[1]
+    assert len({key for _, _, key in found[0]}) == 20
+
+
+def test_rows_without_a_queue_are_spread_evenly(spark: SparkSession, tmp_path: Path) -> None:
+    append(rows_of(spark, [(f"m{i}",) for i in range(40)], "body string", 2), tmp_path, queues=5)
+    assert Counter(message.queue_id for message in messages(tmp_path)) == dict.fromkeys(range(5), 8)
+
+
+def test_a_listed_topic_keeps_its_number_of_queues(spark: SparkSession, tmp_path: Path) -> None:
+    append(rows_of(spark, [("a",)], "body string"), tmp_path, queues=2)
+    append(rows_of(spark, [(f"m{i}",) for i in range(8)], "body string"), tmp_path, queues=8)
+    assert {message.queue_id for message in messages(tmp_path)} == {0, 1}
+
+
+@pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
+def test_compressed_bodies(spark: SparkSession, tmp_path: Path, compression: str) -> None:
+    frame = rows_of(spark, [("x" * 10_000,), ("y" * 10,)], "body string")
+    append(frame, tmp_path, bodyCompression=compression, compressOver=100)
+    assert body_texts(tmp_path) == ["x" * 10_000, "y" * 10]
+    sizes = {message.body[:1]: message.store_size for message in messages(tmp_path)}
+    assert sizes[b"x"] < 1000
+    rows = read(spark, tmp_path, "body binary", subscribe="orders").collect()
+    assert sorted(len(row.body) for row in rows) == [10, 10_000]
+
+
+def test_large_bodies_and_a_batch_over_many_files(spark: SparkSession, tmp_path: Path) -> None:
+    sizes = [3_000_000, 1, 2_000_000, 4 << 20]
+    append(
+        rows_of(spark, [(bytearray(b"z" * size),) for size in sizes], "body binary", 2),
+        tmp_path,
+        mappedFileSizeCommitLog="5m",
+    )
+    assert sorted(len(message.body) for message in messages(tmp_path)) == sorted(sizes)
+    assert len(list((tmp_path / "commitlog").iterdir())) > 1
+    assert_clean(tmp_path)
+
+
+def test_nothing_to_write_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    append(spark.range(10).where("id < 0").selectExpr("cast(id as string) body"), tmp_path)
+    append(spark.createDataFrame([], "body string"), tmp_path)
+    assert body_texts(tmp_path) == []
+    append(spark.range(0, 10, 1, 5).where("id = 7").selectExpr("cast(id as string) body"), tmp_path)
+    assert body_texts(tmp_path) == ["7"]
+
+
+def test_store_to_store(spark: SparkSession, tmp_path: Path, golden_533: Path) -> None:
+    source = read(spark, golden_533, subscribe="orders,clicks").drop("queueOffset", "storeTimestamp")
+    append(source, tmp_path)
+    copied = read(spark, tmp_path, subscribe="orders,clicks").drop("queueOffset", "storeTimestamp")
+    assert copied.count() > 0
+    assert source.exceptAll(copied).count() == copied.exceptAll(source).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ("1 as body", {}, "Column body is INT; expected BINARY or STRING."),
+        ("'x' as bodi", {}, "Unknown column 'bodi'. Did you mean body?"),
+        ("'x' as tags", {}, "There is no column body (or value)"),
+        ("'x' as body, 1L as bornTimestamp", {}, "as timestamp_millis(bornTimestamp) makes of milliseconds"),
+        ("'x' as body", {"topic": "SCHEDULE_TOPIC_XXXX"}, "takes from no producer"),
+        ("'x' as body", {"topic": None}, "The rows have no topic"),
+        ("'x' as body", {"topics": "a"}, "Unknown option 'topics'. Did you mean topic?"),
+        ("'x' as body", {"txnVersion": "1"}, "txnVersion is there without txnAppId"),
+    ],
+)
+def test_what_cannot_be_fails_before_the_first_row(
+    spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, str | None], said: str
+) -> None:
+    assert said in error_of(lambda: append(spark.sql(f"select {columns}"), tmp_path / "store", **options))
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("overwrite", 'Use mode("append")'),
+        ("ignore", '"Ignore" mode'),
+        ("errorifexists", '"ErrorIfExists" mode'),
+    ],
+)
+def test_modes_other_than_append_are_refused(spark: SparkSession, tmp_path: Path, mode: str, said: str) -> None:
+    writer = spark.sql("select 'x' body").write.format("commitlog").options(**SMALL).mode(mode)
+    assert said in error_of(lambda: writer.save(str(tmp_path / "store")))
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_bad_row_fails_the_write_and_none_of_its_rows_is_there(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(f"m{i}", "good" if i != 57 else "b\x01d") for i in range(100)]
+    said = error_of(lambda: append(rows_of(spark, rows, "body string, tags string", 2), tmp_path))
+    assert "row 7 of partition 1 (topic 'orders'" in said
+    assert body_texts(tmp_path) == []
+    assert not staged_files(tmp_path)
+
+
+def test_a_store_in_use_is_waited_for_and_its_owner_named(spark: SparkSession, tmp_path: Path) -> None:
+    import os
+
+    frame = rows_of(spark, [("x",)], "body string")
+    append(frame, tmp_path)
+    with MessageStore.open(tmp_path):
+        said = error_of(lambda: append(frame, tmp_path, lockTimeout="0.1"))
+    assert str(os.getpid()) in said
+    assert "option lockTimeout" in said
+    assert body_texts(tmp_path) == ["x"]
+    assert not staged_files(tmp_path)

@@ -1,0 +1,149 @@
+"""What the driver does with staged files, without a Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from commitlog import MessageStore
+from commitlog.batch.staging import LEFT_OVER_AFTER_SECONDS, StagedWriter, remove_leftovers
+from commitlog.batch_id import BatchId
+from commitlog.errors import NotAStore, StagingLost, StoreLocked
+from pyspark_commitlog.options.write import SinkOptions, parse_batch_write_options
+from pyspark_commitlog.sink.columns import SinkColumns
+from pyspark_commitlog.sink.commit import commit_staged, prepare_store, remove_staged, staged_rows
+from pyspark_commitlog.sink.task import StagedRows, StageTask
+from pyspark_commitlog.sink.writers import CommitLogBatchWriter
+from tests.connector.sink.sink_helpers import SMALL, body_texts, messages, staged_files
+from tests.support.clean_store import assert_clean
+
+__all__: list[str] = []
+
+BATCH = BatchId("query", 0)
+
+
+def options_of(path: Path, **options: str) -> SinkOptions:
+    return parse_batch_write_options(SMALL | {"path": str(path)} | options)
+
+
+def stage(options: SinkOptions, partition: int, *texts: str, batch: BatchId = BATCH) -> StagedRows:
+    one = StageTask(options=options, columns=SinkColumns(("body",)), queue_counts={})
+    rows = pa.record_batch({"body": [text.encode() for text in texts]})
+    staged = one.stage([rows] if texts else [], batch, partition, 0)
+    return StagedRows(partition=partition, batch=batch, staged=staged)
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> SinkOptions:
+    options = options_of(tmp_path / "store")
+    prepare_store(options)
+    return options
+
+
+def test_partitions_are_committed_in_their_order_and_nothing_is_left_staged(options: SinkOptions) -> None:
+    told = [stage(options, 2, "e"), stage(options, 0, "a", "b"), stage(options, 1, "c", "d")]
+    committed = commit_staged(options, BATCH, staged_rows(told))
+    assert committed is not None
+    assert committed.rows == 5
+    assert not committed.already_there
+    path = Path(options.path)
+    by_place = sorted(messages(path), key=lambda message: message.physical_offset)
+    assert [message.body for message in by_place] == [b"a", b"b", b"c", b"d", b"e"]
+    assert not staged_files(path)
+    assert_clean(path)
+
+
+def test_a_new_topic_is_listed_with_its_queues(tmp_path: Path) -> None:
+    options = options_of(tmp_path / "store", queues="7")
+    prepare_store(options)
+    commit_staged(options, BATCH, [stage(options, 0, "a")])
+    listed = json.loads((tmp_path / "store/config/topics.json").read_text())["topicConfigTable"]
+    assert listed["orders"]["writeQueueNums"] == listed["orders"]["readQueueNums"] == 7
+
+
+def test_a_batch_is_written_once(options: SinkOptions) -> None:
+    commit_staged(options, BATCH, [stage(options, 0, "a")])
+    again = commit_staged(options, BATCH, [stage(options, 0, "a")])
+    assert again is not None
+    assert again.already_there
+    assert body_texts(Path(options.path)) == ["a"]
+    assert not staged_files(Path(options.path))
+
+
+def test_an_empty_batch_does_not_open_the_store(options: SinkOptions) -> None:
+    with MessageStore.open(options.path):
+        assert commit_staged(options, BATCH, [stage(options, 0), stage(options, 1)]) is None
+        assert commit_staged(options, BATCH, []) is None
+
+
+def test_a_store_that_is_owned_by_another_is_waited_for(tmp_path: Path) -> None:
+    options = options_of(tmp_path / "store", lockTimeout="0.05")
+    prepare_store(options)
+    told = stage(options, 0, "a")
+    with MessageStore.open(options.path), pytest.raises(StoreLocked, match=r"option lockTimeout") as caught:
+        commit_staged(options, BATCH, [told])
+    assert caught.value.holder is not None
+    assert str(caught.value.holder) in str(caught.value)
+    assert commit_staged(options, BATCH, [told]) is not None
+
+
+def test_a_file_that_is_not_seen_here_fails_the_batch(options: SinkOptions) -> None:
+    told = [stage(options, 0, "a"), stage(options, 1, "b")]
+    remove_staged(options.path, told[1:])
+    with pytest.raises(StagingLost, match="does not share this directory"):
+        commit_staged(options, BATCH, told)
+    assert body_texts(Path(options.path)) == []
+
+
+def test_abort_removes_the_files_it_is_told_of_and_no_others(options: SinkOptions) -> None:
+    mine, others = [stage(options, 0, "a"), stage(options, 1)], stage(options, 2, "b")
+    path = Path(options.path)
+    for _ in range(2):
+        remove_staged(options.path, staged_rows([mine[0], None, mine[1]]))
+        assert others.staged is not None
+        assert staged_files(path) == [others.staged.path]
+    remove_staged(options.path, [others])
+    assert not list((path / "staging").iterdir())
+    remove_staged(options.path, [])
+
+
+def test_abort_behind_the_commit_point_changes_nothing(options: SinkOptions) -> None:
+    told = [stage(options, 0, "a")]
+    commit_staged(options, BATCH, told)
+    remove_staged(options.path, told)
+    assert body_texts(Path(options.path)) == ["a"]
+
+
+def test_what_an_earlier_attempt_left_is_removed_by_the_next_commit(options: SinkOptions) -> None:
+    writer = StagedWriter(options.path, BATCH, "0-0")  # as a killed task leaves it
+    commit_staged(options, BATCH, [stage(options, 0, "a")])
+    assert not staged_files(Path(options.path))
+    writer.discard()
+
+
+def test_a_directory_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").touch()
+    with pytest.raises(NotAStore):
+        prepare_store(options_of(tmp_path))
+    assert [one.name for one in tmp_path.iterdir()] == ["photo.jpg"]
+
+
+def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
+    options = options_of(tmp_path)
+    prepare_store(options)
+    prepare_store(options)
+    assert (tmp_path / "commitlog").is_dir()
+
+
+def test_an_unnamed_write_whose_driver_died_goes_by_its_age(options: SinkOptions) -> None:
+    write = CommitLogBatchWriter(options, SinkColumns(("body",)))
+    stage(options, 0, "a", batch=write._staged_as)
+    soon = time.time() + LEFT_OVER_AFTER_SECONDS
+    remove_leftovers(options.path, now=soon - 60)
+    assert len(staged_files(Path(options.path))) == 1
+    remove_leftovers(options.path, now=soon + 60)
+    assert not staged_files(Path(options.path))

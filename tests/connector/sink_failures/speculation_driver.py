@@ -1,0 +1,121 @@
+"""A cluster of two workers, at addresses of their own, where Spark speculates; a stream in which it has reason to.
+
+    python -m tests.connector.sink_failures.speculation_driver BASE
+
+``BASE/store`` is written, while a thread and a second query read it. ``BASE/twin`` tells what lay in the staging area
+when the copy of the slow task had staged all but its last rows. It prints ``fine`` at the end, or fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+from pyspark import TaskContext
+from pyspark.sql.functions import udf
+
+from tests.connector.sink.sink_helpers import staged_files, stream_to
+from tests.connector.sink_failures.driver import QUICK_DRIVER
+from tests.connector.sink_failures.output import TOPIC, Input, Watcher, check_output
+from tests.connector.sink_failures.query import Query
+from tests.connector.sink_failures.reading_query import ReadingQuery
+from tests.support.local_spark import make_java_available, start_spark
+from tests.support.programs import python_path
+from tests.support.waiting import wait_for
+
+__all__: list[str] = []
+
+# Spark puts a copy on another host only, and a host is an address to it.
+MASTER, WORKERS = "127.0.0.1", ("127.0.0.2", "127.0.0.3")
+# One for each queue.
+FILES = 4
+ROWS = 2_400
+# The slow task has the rows 1, 5, 9 and so on: it waits in the middle, and its copy tells at the end.
+WAITS_AT = ROWS // 2 + 1
+TELLS_AT = ROWS - FILES + 1
+PADDING = "." * 2_000
+ROWS_OF_A_BATCH = 50
+
+
+@contextlib.contextmanager
+def cluster(scratch: Path) -> Iterator[str]:
+    """A master and its workers, as long as it lasts; the master's address."""
+    make_java_available()
+    with socket.socket() as free:
+        free.bind((MASTER, 0))
+        address = f"{MASTER}:{free.getsockname()[1]}"
+    java = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
+    host, port = address.split(":")
+    deploy = "org.apache.spark.deploy"
+    commands = [[*java, f"{deploy}.master.Master", "--host", host, "--port", port, "--webui-port", "0"]]
+    for worker in WORKERS:
+        options = ["--host", worker, "--cores", "2", "--memory", "1g", "--webui-port", "0"]
+        options += ["--work-dir", str(scratch / worker), f"spark://{address}"]
+        commands.append([*java, f"{deploy}.worker.Worker", *options])
+    with contextlib.ExitStack() as running:
+        for number, command in enumerate(commands):
+            log = running.enter_context((scratch / f"daemon-{number}.log").open("wb"))
+            daemon = subprocess.Popen(command, stdout=log, stderr=log)
+            running.callback(daemon.wait)
+            running.callback(daemon.kill)
+        yield f"spark://{address}"
+
+
+def main(directory: str) -> None:
+    base = Path(directory)
+    scratch = base / "scratch"
+    scratch.mkdir()
+    with cluster(scratch) as master:
+        settings = {
+            "spark__master": master,
+            "spark__executor__cores": "2",
+            "spark__executor__memory": "512m",
+            "spark__executorEnv__PYTHONPATH": python_path(),
+            "spark__sql__execution__arrow__maxRecordsPerBatch": str(ROWS_OF_A_BATCH),
+            "spark__speculation": "true",
+            "spark__speculation__interval": "100ms",
+            "spark__speculation__multiplier": "1.1",
+            "spark__speculation__quantile": "0.5",
+            "spark__speculation__minTaskRuntime": "100ms",
+        }
+        spark = start_spark(scratch, **(QUICK_DRIVER | settings))
+        source = Input(base / "input", parts=FILES)
+        source.extra_rows, source.padding = ROWS - len(source.rows(0)), PADDING
+        source.add()
+        query = Query(spark, base, source)
+        query.make_store()
+        slow = slow_where_told(query.store, base / "twin")
+        with Watcher(query.store, source), ReadingQuery(spark, base, query.store, source):
+            frame = source.frame(spark).select(slow("body").alias("body"), "queueId")
+            stream_to(frame, query.store, query.checkpoint, topic=TOPIC)
+        check_output(query.store, source)
+        spark.stop()
+    print("fine")
+
+
+def slow_where_told(store: Path, twin: Path):  # type: ignore[no-untyped-def]  # what udf returns, PySpark does not say
+    """A function that gives every body back; of one queue, the task's first attempt waits for its twin."""
+    waits_at, tells_at = (f"m-0-{at}{PADDING}" for at in (WAITS_AT, TELLS_AT))
+
+    @udf("string")
+    def slow(body: str) -> str:
+        task = TaskContext.get()
+        if task is not None:
+            if task.attemptNumber() == 0 and body == waits_at:
+                wait_for(twin.exists)
+            if task.attemptNumber() == 1 and body == tells_at:
+                wait_for(lambda: any(f"/{task.partitionId()}-1-" in path for path in staged_files(store)))
+                twin.with_suffix(".tmp").write_text("\n".join(staged_files(store)))
+                twin.with_suffix(".tmp").rename(twin)
+        return body
+
+    return slow
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

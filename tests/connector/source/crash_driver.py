@@ -1,0 +1,47 @@
+"""A Spark driver for the tests to kill: streams a store into one file per batch, ``<batch id>.json``.
+
+    python -m tests.connector.source.crash_driver STORE CHECKPOINT OUTPUT SCRATCH [forever|once]
+
+A batch is written beside its name and then renamed, so a batch that is run again replaces itself and a file is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.local_spark import QUICK_SPARK, start_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__: list[str] = []
+
+
+def main(store: str, checkpoint: str, output: str, scratch: str, mode: str) -> None:
+    spark = start_spark(Path(scratch), **QUICK_SPARK, spark__sql__adaptive__enabled="false")
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        rows = [[row.queueId, row.queueOffset, bytes(row.body).decode()] for row in frame.collect()]
+        unfinished = Path(output, f"{batch_id}.unfinished")
+        unfinished.write_text(json.dumps(rows))
+        os.replace(unfinished, Path(output, f"{batch_id}.json"))
+
+    frame = (
+        spark.readStream.format("commitlog")
+        .schema("queueId int, queueOffset bigint, body binary")
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "200")
+        .load(store)
+    )
+    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    trigger = {"availableNow": True} if mode == "once" else {"processingTime": "10 milliseconds"}
+    writer.trigger(**trigger).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

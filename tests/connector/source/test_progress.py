@@ -1,0 +1,51 @@
+"""What a stream reports of the queues' ends, and the lag that follows from it."""
+
+from __future__ import annotations
+
+import json
+
+from pyspark_commitlog.listener import lag_by_queue
+from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.source.stream_planner import StreamPlanner
+from tests.connector.source.sized_store import NewStore, SizedStore
+
+__all__: list[str] = []
+
+
+def planner_of(store: SizedStore, **options: str) -> StreamPlanner:
+    given = {"path": str(store.path), "subscribe": "orders", "startingOffsets": "earliest"}
+    return StreamPlanner(store.reader, parse_stream_options(given | options))
+
+
+def expired(new_store: NewStore) -> SizedStore:
+    """Two queues of ten messages; retention has taken the first five of queue 0."""
+    store = new_store(log_file_size=1024)
+    for queue_id in (0, 1):
+        store.append("orders", queue_id, [200] * 10)
+    store.expire("orders", 0, 5)
+    return store
+
+
+def test_before_the_first_look_there_is_nothing_to_report(new_store: NewStore) -> None:
+    """Spark asks after it has run the batch of a checkpoint again: "0 of 0 queues" would be wrong."""
+    planner = planner_of(expired(new_store))
+    assert planner.report_latest_offset() is None
+    planner.latest_offset(planner.initial_offset(), limited=True)
+    assert planner.report_latest_offset() is not None
+
+
+def test_expired_messages_of_a_queue_that_was_not_read_yet_are_no_lag(new_store: NewStore) -> None:
+    planner = planner_of(expired(new_store))
+    planner.latest_offset(planner.initial_offset(), limited=True)
+    report = json.dumps(planner.report_latest_offset())
+    assert json.loads(report)["from"] == {"orders": {"0": 5}}
+    assert lag_by_queue(None, report) == {("orders", 0): 5, ("orders", 1): 10}
+    read = '{"version": 1, "offsets": {"orders": {"0": 7, "1": 4}}}'
+    assert lag_by_queue(read, report) == {("orders", 0): 3, ("orders", 1): 6}
+
+
+def test_nor_are_those_that_expired_unread(new_store: NewStore) -> None:
+    planner = planner_of(expired(new_store))
+    planner.latest_offset(planner.initial_offset(), limited=True)
+    read = '{"version": 1, "offsets": {"orders": {"0": 2, "1": 4}}}'
+    assert lag_by_queue(read, json.dumps(planner.report_latest_offset())) == {("orders", 0): 5, ("orders", 1): 6}

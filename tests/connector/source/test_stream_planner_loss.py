@@ -1,0 +1,174 @@
+"""Planning a stream against a store that loses its head or its tail: an error, or a warning and on from there."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pyspark_commitlog.errors import DataLossError, TailLostError
+from tests.connector.source.planned_query import FROM_START, Query, filled
+from tests.connector.source.sized_store import NewStore
+
+__all__: list[str] = []
+
+
+def test_retention_ahead_of_the_query_is_lost_data(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
+    query.run()
+    query.store.append("orders", 0, [200] * 10)
+    query.store.expire("orders", 0, 15)
+    with pytest.raises(DataLossError) as caught:
+        query.plan()
+    assert (caught.value.topic, caught.value.queue_id) == ("orders", 0)
+    assert (caught.value.wanted, caught.value.available) == ((10, 20), (15, 20))
+    assert "failOnDataLoss" in str(caught.value)
+
+
+def test_or_a_warning_and_on_from_the_earliest_left(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(filled(new_store), **FROM_START, failOnDataLoss="false")
+    query.run()
+    query.store.append("orders", 0, [200] * 10)
+    query.store.expire("orders", 0, 15)
+    query.rows.clear()
+    query.run()
+    assert query.rows == [("orders", 0, offset) for offset in range(15, 20)]
+    assert "wanted offsets [10, 20), available are [15, 20)" in caplog.text
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_retention_between_planning_and_running(new_store: NewStore, fail: str) -> None:
+    query = Query(filled(new_store), **FROM_START, failOnDataLoss=fail)
+    assert query.plan()
+    query.store.expire("orders", 0, 5)
+    if fail == "true":
+        with pytest.raises(DataLossError, match=r"wanted offsets \[0, 10\), available are \[5, 10\)"):
+            query.read()
+    else:
+        assert next(row for row in query.read() if row[:2] == ("orders", 0)) == ("orders", 0, 5)
+
+
+def test_a_queue_that_is_gone_is_lost_data(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
+    query.run()
+    query.store.delete_queue("audit", 1)
+    with pytest.raises(DataLossError, match="available are none"):
+        query.plan()
+    query.restart(failOnDataLoss="false")
+    query.run()
+    assert query.committed == 2
+    query.store.append("audit", 1, [200])
+    query.run()
+    assert query.rows[-1] == ("audit", 1, 0)
+
+
+def test_a_tail_that_is_gone_is_noticed(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
+    query.run()
+    query.store.truncate("audit", 1, 7)
+    with pytest.raises(TailLostError, match=r"planned up to offset 10, but the queue now ends at 7"):
+        query.plan()
+
+
+def test_or_a_warning_and_on_from_the_end_there_is(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(filled(new_store), **FROM_START, failOnDataLoss="false")
+    query.run()
+    query.store.truncate("audit", 1, 7)
+    query.rows.clear()
+    query.run()
+    assert "now ends at 7" in caplog.text
+    query.store.append("audit", 1, [200] * 5)
+    query.run()
+    assert query.rows == [("audit", 1, offset) for offset in range(7, 12)]
+
+
+def test_a_tail_that_was_replaced_is_noticed_though_the_queue_is_longer_than_before(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
+    query.run()
+    query.store.truncate("audit", 1, 7)
+    query.store.append("audit", 1, [200] * 5)
+    with pytest.raises(TailLostError, match="message at offset 9 is not the one"):
+        query.plan()
+    query.restart()
+    with pytest.raises(TailLostError, match="message at offset 9 is not the one"):
+        query.plan()
+
+
+def test_or_a_warning_once(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(filled(new_store), **FROM_START, failOnDataLoss="false")
+    query.run()
+    query.store.truncate("audit", 1, 7)
+    query.store.append("audit", 1, [200] * 5)
+    query.rows.clear()
+    query.run()
+    assert query.rows == [("audit", 1, 10), ("audit", 1, 11)]
+    caplog.clear()
+    query.restart()
+    query.store.append("audit", 1, [200])
+    query.run()
+    assert caplog.records == []
+
+
+def test_a_replaced_tail_of_the_same_length_is_noticed_at_the_restart(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
+    query.run()
+    query.store.truncate("audit", 1, 7)
+    query.store.append("audit", 1, [200] * 3)
+    query.restart()
+    with pytest.raises(TailLostError):
+        query.plan()
+
+
+def test_a_replaced_tail_of_the_same_length_is_not_read_over(new_store: NewStore) -> None:
+    """A running query does not look into idle queues on every trigger, but before it reads anything behind."""
+    query = Query(filled(new_store))
+    query.run()
+    query.store.truncate("audit", 1, 7)
+    query.store.append("audit", 1, [200] * 3)
+    query.plan()
+    query.store.append("audit", 1, [200])
+    with pytest.raises(TailLostError):
+        query.plan()
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_batch_planned_before_a_crash_is_not_run_on_another_tail(new_store: NewStore, fail: str) -> None:
+    query = Query(filled(new_store), **FROM_START, failOnDataLoss=fail)
+    assert query.plan()
+    query.store.truncate("audit", 1, 5)
+    query.store.append("audit", 1, [200] * 9)
+    query.restart()
+    if fail == "true":
+        with pytest.raises(TailLostError, match="message at offset 9"):
+            query.read()
+    else:
+        assert len(query.read()) == 40
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_batch_planned_before_a_crash_whose_end_is_gone(new_store: NewStore, fail: str) -> None:
+    query = Query(filled(new_store), **FROM_START, failOnDataLoss=fail)
+    assert query.plan()
+    query.store.truncate("audit", 1, 5)
+    query.restart()
+    if fail == "true":
+        with pytest.raises(TailLostError, match="ends at 5"):
+            query.read()
+    else:
+        assert len(query.read()) == 35
+
+
+def test_retention_that_has_taken_the_fence_is_no_loss(new_store: NewStore) -> None:
+    query = Query(filled(new_store))
+    query.run()
+    query.store.append("orders", 0, [200])
+    query.store.expire("orders", 0, 10)
+    query.restart()
+    query.run()
+    assert query.rows[-1] == ("orders", 0, 10)
+
+
+def test_warnings_reach_the_packages_logger(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="pyspark_commitlog"):
+        test_or_a_warning_and_on_from_the_earliest_left(new_store, caplog)
+    assert all(record.name.startswith("pyspark_commitlog.") for record in caplog.records)

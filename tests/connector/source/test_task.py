@@ -1,0 +1,258 @@
+"""What a task reads, also when the store changes under it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
+
+from commitlog.errors import CorruptRecord
+from pyspark_commitlog.errors import DataLossError, TailLostError
+from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
+from pyspark_commitlog.source.schema import check_schema
+from pyspark_commitlog.source.task import ReadTask
+from tests.connector.source.sized_store import NewStore, SizedStore
+from tests.support.store_builder import StoreBuilder
+
+__all__: list[str] = []
+
+SCHEMA = StructType([StructField("queueOffset", LongType()), StructField("body", BinaryType())])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreBuilder:
+    builder = StoreBuilder(tmp_path / "store", log_file_size=16 << 10, queue_file_units=20)
+    builder.append("orders", 0, [b"%04d" % number + b"x" * 1000 for number in range(100)])
+    builder.append("audit", 0, [b"a"] * 3)
+    return builder
+
+
+def task(store: StoreBuilder, *, fail: bool = True, verify_crc: bool = False) -> ReadTask:
+    return ReadTask(
+        path=str(store.path), projection=check_schema(SCHEMA), verify_crc=verify_crc, fail_on_data_loss=fail
+    )
+
+
+def partition(start: int = 0, stop: int = 100) -> RangePartition:
+    return RangePartition((QueueRange("orders", 0, start, stop), QueueRange("audit", 0, 0, 3)))
+
+
+def offsets(batches: list[pa.RecordBatch]) -> list[int]:
+    return [offset for batch in batches for offset in batch.column(0).to_pylist()]
+
+
+def test_all_ranges_in_order(store: StoreBuilder) -> None:
+    batches = list(task(store).read(partition(90)))
+    assert offsets(batches) == [*range(90, 100), 0, 1, 2]
+    assert batches[0].column(1)[0].as_py().startswith(b"0090")
+
+
+def test_every_attempt_gives_the_same_batches(store: StoreBuilder) -> None:
+    reader: ReadTask = pickle.loads(pickle.dumps(task(store)))
+    wanted: RangePartition = pickle.loads(pickle.dumps(partition()))
+    first = list(reader.read(wanted))
+    store.append("orders", 0, [b"more"] * 50)
+    assert list(reader.read(wanted)) == first
+
+
+def test_every_batch_has_the_declared_schema(store: StoreBuilder) -> None:
+    expected = pa.schema([pa.field("queueOffset", pa.int64()), pa.field("body", pa.binary())])
+    assert {batch.schema for batch in task(store).read(partition())} == {expected}
+
+
+@pytest.mark.parametrize("empty", [InputPartition(None), RangePartition(())])
+def test_sparks_own_empty_partition_gives_nothing(store: StoreBuilder, empty: InputPartition) -> None:
+    assert list(task(store).read(empty)) == []
+
+
+def test_retention_before_the_task_began(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
+    store.delete_log_files(2)
+    with pytest.raises(DataLossError, match=r"wanted offsets \[0, 100\), available are \[28, 100\)") as caught:
+        list(task(store).read(partition()))
+    assert caught.value.__cause__ is not None
+    with caplog.at_level(logging.WARNING):
+        assert offsets(list(task(store, fail=False).read(partition()))) == [*range(28, 100), 0, 1, 2]
+    assert "Going on at offset 28" in caplog.text
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_retention_overtaking_the_task(store: StoreBuilder, fail: bool) -> None:
+    batches = task(store, fail=fail).read(partition())
+    read = [next(batches)]
+    store.delete_log_files(5)
+    if fail:
+        with pytest.raises(DataLossError) as caught:
+            list(batches)
+        assert caught.value.available is not None
+        assert caught.value.wanted[0] < caught.value.available[0] == 70
+        return
+    read += batches
+    found = offsets(read)
+    assert found[-3:] == [0, 1, 2]
+    assert sorted(set(found[:-3])) == found[:-3]
+    assert found[-4] == 99
+    assert set(range(70, 100)) <= set(found)
+
+
+def test_a_tail_that_was_lost_after_planning(store: StoreBuilder) -> None:
+    with pytest.raises(TailLostError, match="planned up to offset 120"):
+        list(task(store).read(partition(90, 120)))
+    assert offsets(list(task(store, fail=False).read(partition(90, 120)))) == [*range(90, 100), 0, 1, 2]
+
+
+def test_a_missing_file_in_the_middle(store: StoreBuilder) -> None:
+    sorted((store.path / "commitlog").iterdir())[3].unlink()
+    with pytest.raises(DataLossError) as caught:
+        list(task(store).read(partition()))
+    assert caught.value.__cause__ is not None
+    found = offsets(list(task(store, fail=False).read(partition())))
+    assert found[:43] == [*range(42), 56]
+    assert len(found) == 100 - 14 + 3
+
+
+def test_a_queue_that_is_gone(store: StoreBuilder) -> None:
+    for path in (store.path / "consumequeue" / "orders" / "0").iterdir():
+        path.unlink()
+    (store.path / "consumequeue" / "orders" / "0").rmdir()
+    with pytest.raises(DataLossError, match="available are none"):
+        list(task(store).read(partition()))
+    assert offsets(list(task(store, fail=False).read(partition()))) == [0, 1, 2]
+
+
+def test_damage_is_never_taken_for_retention(store: StoreBuilder) -> None:
+    log = min((store.path / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        file.seek(500)
+        file.write(b"\x00")
+    for fail in (True, False):
+        with pytest.raises(CorruptRecord):
+            list(task(store, fail=fail, verify_crc=True).read(partition()))
+
+
+# -- side by side ------------------------------------------------------------------------------------------------------
+
+PLACES = StructType(
+    [StructField("queueId", IntegerType()), StructField("queueOffset", LongType()), StructField("body", BinaryType())]
+)
+
+
+def side_by_side(store: SizedStore, *, fail: bool = True) -> ReadTask:
+    return ReadTask(path=str(store.path), projection=check_schema(PLACES), verify_crc=True, fail_on_data_loss=fail)
+
+
+def all_queues(store: SizedStore) -> RangePartition:
+    return RangePartition(tuple(store.whole()), side_by_side=True)
+
+
+def by_queue(batches: Iterable[pa.RecordBatch]) -> dict[int, list[int]]:
+    """The offsets of each queue in the order in which they came."""
+    found: dict[int, list[int]] = {}
+    for batch in batches:
+        for queue_id, offset in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+            found.setdefault(queue_id, []).append(offset)
+    return found
+
+
+def everything(store: SizedStore) -> dict[int, list[int]]:
+    return {queue_id: list(range(stop)) for _, queue_id, _, stop in store.whole() if stop}
+
+
+def interleaved(new_store: NewStore, counts: Sequence[int]) -> SizedStore:
+    """Queues whose messages are spread evenly over the log, which has files of some 25 messages."""
+    store = new_store(log_file_size=8 << 10, queue_file_units=30)
+    rows = sorted((turn / count, queue_id) for queue_id, count in enumerate(counts) for turn in range(count))
+    store.append("t", [queue_id for _, queue_id in rows], [300] * len(rows))
+    return store
+
+
+@given(st.lists(st.integers(1, 150), min_size=2, max_size=6))
+def test_side_by_side_each_queue_is_complete_and_in_order(new_store: NewStore, counts: list[int]) -> None:
+    store = interleaved(new_store, counts)
+    assert by_queue(side_by_side(store).read(all_queues(store))) == everything(store)
+
+
+def test_queues_are_read_together_not_one_after_the_other(new_store: NewStore) -> None:
+    """None gets ahead of another by more than the batch it gave last, so the log is gone over once."""
+    counts = [400, 100, 300]
+    store = interleaved(new_store, counts)
+    read = [0, 0, 0]
+    for batch in side_by_side(store).read(all_queues(store)):
+        parts = [done / count for done, count in zip(read, counts, strict=True)]
+        queue_id = batch.column(0)[0].as_py()
+        assert parts[queue_id] == min(parts)
+        read[queue_id] += batch.num_rows
+    assert read == counts
+
+
+def test_side_by_side_every_attempt_gives_the_same_batches(new_store: NewStore) -> None:
+    store = interleaved(new_store, [90, 200, 10])
+    wanted: RangePartition = pickle.loads(pickle.dumps(all_queues(store)))
+    first = list(side_by_side(store).read(wanted))
+    assert len(first) > 30
+    store.append("t", [0, 1, 2] * 50, [300] * 150)
+    assert list(side_by_side(store).read(wanted)) == first
+
+
+def test_a_queue_with_nearly_all_messages_keeps_step_with_the_small_ones(new_store: NewStore) -> None:
+    """95 of 100 messages are in queue 0; the others are read where they lie, not first and not last."""
+    store = interleaved(new_store, [950, 20, 20, 10])
+    batches = list(side_by_side(store).read(all_queues(store)))
+    assert by_queue(batches) == everything(store)
+    order = [batch.column(0)[0].as_py() for batch in batches]
+    for queue_id in (1, 2, 3):
+        seen = [index / len(order) for index, one in enumerate(order) if one == queue_id]
+        assert seen[0] < 0.1
+        assert seen[-1] > 0.8
+        assert max(after - before for before, after in pairwise(seen)) < 0.3
+
+
+def test_the_planned_stretches_together_give_every_row_once_and_in_order(new_store: NewStore) -> None:
+    store = interleaved(new_store, [300, 40, 160])
+    partitions = plan_partitions(store.reader, store.whole(), max_bytes=20_000, min_partitions=None)
+    assert sum(partition.side_by_side for partition in partitions) >= 7
+    task = side_by_side(store)
+    assert by_queue(batch for partition in partitions for batch in task.read(partition)) == everything(store)
+
+
+def test_side_by_side_one_lost_queue_is_told_or_left_out(new_store: NewStore) -> None:
+    store = interleaved(new_store, [100, 100, 100])
+    expected = everything(store)
+    wanted = all_queues(store)
+    store.delete_queue("t", 1)
+    with pytest.raises(DataLossError, match="queue 1: wanted offsets from 0 on, available are none"):
+        list(side_by_side(store).read(wanted))
+    del expected[1]
+    assert by_queue(side_by_side(store, fail=False).read(wanted)) == expected
+
+
+def test_side_by_side_retention_takes_the_head_of_every_queue(new_store: NewStore) -> None:
+    store = interleaved(new_store, [100, 100, 100])
+    wanted = all_queues(store)
+    store.builder.delete_log_files(2)
+    with pytest.raises(DataLossError, match="no longer in the store"):
+        list(side_by_side(store).read(wanted))
+    left = {info.queue_id: list(range(info.min_offset, 100)) for info in store.reader.queues("t")}
+    assert min(len(offsets) for offsets in left.values()) < 100
+    assert by_queue(side_by_side(store, fail=False).read(wanted)) == left
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_no_file_stays_open(store: StoreBuilder) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    list(task(store).read(partition()))
+    abandoned = task(store).read(partition())
+    next(abandoned)
+    del abandoned
+    assert set(os.listdir("/proc/self/fd")) == before

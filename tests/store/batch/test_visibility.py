@@ -1,0 +1,284 @@
+"""Readers see a batch in all of its queues or in none, while it is being dispatched and after its owner was killed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from commitlog import StoreReader
+from commitlog.batch.visibility import NOTHING_HIDDEN, BatchGate, GateReader, GateState, hidden_from
+from commitlog.errors import StoreIOError
+from commitlog.files import disk
+from commitlog.queue.consume_queue_store import ConsumeQueueStore
+from tests.crash.workloads import kill
+from tests.store.batch.batches import commit
+from tests.store.owner.owned_store import open_store, put_ok
+from tests.support.waiting import WAIT_LIMIT_S
+
+__all__: list[str] = []
+
+ENDS = dict[int, int]
+
+
+def ends(path: Path) -> ENDS:
+    with StoreReader.open(path) as reader:
+        return {queue.queue_id: queue.max_offset for queue in reader.queues("orders")}
+
+
+@pytest.fixture
+def looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ENDS]]:
+    """What a reader sees before and after each queue gets units."""
+    seen: list[ENDS] = []
+    real = ConsumeQueueStore.append
+
+    def append(self: ConsumeQueueStore, groups: object) -> None:
+        for group in list(groups):  # type: ignore[call-overload]
+            seen.append(ends(tmp_path))
+            real(self, [group])
+        seen.append(ends(tmp_path))
+
+    with open_store(tmp_path) as store:
+        assert commit(store, 0)
+    monkeypatch.setattr(ConsumeQueueStore, "append", append)
+    yield seen
+    monkeypatch.undo()
+
+
+def test_a_reader_sees_all_of_a_batch_at_once(tmp_path: Path, looks: list[ENDS]) -> None:
+    with open_store(tmp_path) as store:
+        assert commit(store, 1, count=600)  # more than a file
+        store.dispatch()
+        assert ends(tmp_path) == {0: 210, 1: 210, 2: 210}
+    assert len(looks) > 4
+    assert all(seen == {0: 10, 1: 10, 2: 10} for seen in looks)
+
+
+def test_single_messages_behind_a_batch_come_with_it(tmp_path: Path, looks: list[ENDS]) -> None:
+    with open_store(tmp_path) as store:
+        store.set_readable(False)
+        assert commit(store, 1)
+        put_ok(store, queue_id=0)
+        store.dispatch()
+    for seen in looks:
+        assert seen[1] == seen[2]
+        assert seen in ({0: 10, 1: 10, 2: 10}, {0: 20, 1: 20, 2: 20}, {0: 21, 1: 20, 2: 20})
+
+
+def test_a_query_by_key_leaves_out_what_is_hidden(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store, queue_id=0, keys=["k"], body=b"before")
+        behind = put_ok(store, queue_id=1, keys=["k"], body=b"behind").physical_offset
+        store.dispatch()
+        gate = BatchGate(str(tmp_path))
+        gate.close_from(behind)
+        with StoreReader.open(tmp_path) as reader:
+            assert [message.body for message in reader.query("orders", "k", limit=1)] == [b"before"]
+            gate.open(behind)
+            assert [message.body for message in reader.query("orders", "k")] == [b"before", b"behind"]
+        gate.release()
+
+
+def test_waiters_are_not_woken_for_what_is_hidden(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store, queue_id=0)
+        store.dispatch()
+        store._owned.log.gate.close_from(0)
+        assert not store.wait_for_messages("orders", 0, 0, timeout_s=0.05)
+        store._owned.log.gate.open(0)
+        assert store.wait_for_messages("orders", 0, 0, timeout_s=WAIT_LIMIT_S)
+
+
+def test_an_owner_that_dies_while_it_dispatches_leaves_the_batch_hidden_until_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path) as store:
+        assert commit(store, 0)
+    store = open_store(tmp_path)
+    real = ConsumeQueueStore.append
+
+    def half(self: ConsumeQueueStore, groups: object) -> None:
+        real(self, list(groups)[:2])  # type: ignore[call-overload]
+        raise MemoryError
+
+    monkeypatch.setattr(ConsumeQueueStore, "append", half)
+    assert commit(store, 1)
+    with pytest.raises((MemoryError, StoreIOError)):  # or the service's thread has met it first
+        store.dispatch()
+    assert ends(tmp_path) == {0: 10, 1: 10, 2: 10}
+    kill(store)
+    monkeypatch.undo()
+    assert ends(tmp_path) == {0: 10, 1: 10, 2: 10}
+    with open_store(tmp_path) as store:
+        assert not commit(store, 1)
+        assert ends(tmp_path) == {0: 20, 1: 20, 2: 20}
+
+
+def test_a_broker_that_took_the_store_over_leaves_nothing_hidden(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        assert commit(store, 0)
+    gate = BatchGate(str(tmp_path))
+    gate.close_from(0)
+    gate.release()
+    assert ends(tmp_path) == {0: 0, 1: 0, 2: 0}
+    checkpoint = tmp_path / "checkpoint"
+    data = bytearray(checkpoint.read_bytes())
+    data[7] ^= 1  # RocketMQ knows nothing of the mark, and moves the times
+    checkpoint.write_bytes(data)
+    assert ends(tmp_path) == {0: 10, 1: 10, 2: 10}
+
+
+def test_a_gate_that_is_no_gate_hides_nothing(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        assert commit(store, 0)
+    whole = (tmp_path / "gate").read_bytes()
+    for damaged in (b"", whole[:-1], bytes(len(whole)), b"\xff" * len(whole)):
+        (tmp_path / "gate").write_bytes(damaged)
+        assert ends(tmp_path) == {0: 10, 1: 10, 2: 10}
+        with open_store(tmp_path) as store:
+            assert not commit(store, 0)
+
+
+def test_what_two_looks_at_the_gate_tell() -> None:
+    open_before, closed = GateState(4, True, 100, 200), GateState(5, False, 300, 200)
+    open_again, closed_again = GateState(6, True, 300, 400), GateState(7, False, 500, 400)
+    assert hidden_from(open_before, open_before) == NOTHING_HIDDEN
+    assert hidden_from(open_before, closed) == 300
+    assert hidden_from(open_before, open_again) == 300
+    assert hidden_from(open_before, closed_again) is None, "of the first of two frames nobody knows the start any more"
+    for after in (closed, open_again, closed_again):
+        assert hidden_from(closed, after) == 300
+
+
+def test_batches_that_are_dispatched_while_queues_are_asked_are_left_out_and_keep_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: what had begun before the first look is shown, what came later is not."""
+    with open_store(tmp_path) as store:
+        assert commit(store, 0)
+        store.dispatch()
+        with StoreReader.open(tmp_path) as reader:
+            bounds, looks = reader._catalog.bounds, 0
+
+            def busy(topic: str, queue_id: int) -> tuple[int, int]:
+                nonlocal looks
+                found = bounds(topic, queue_id)
+                if topic == "orders":
+                    for _ in range(3):  # the owner never rests
+                        looks += 1
+                        assert commit(store, looks)
+                        store.dispatch()
+                return found
+
+            monkeypatch.setattr(reader._catalog, "bounds", busy)
+            for shown in (10, 100, 190):
+                assert [queue.max_offset for queue in reader.queues("orders")] == [shown] * 3
+            assert looks == 27
+
+
+def test_a_whole_batch_is_not_hidden_because_the_next_one_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dispatch that catches up reads blocks of the log that end within batches."""
+    with open_store(tmp_path, mapped_file_size_commit_log=32 << 20) as store:
+        seen: list[ENDS] = []
+        rows = pa.table({"body": [b"b" * 10_000] * 300, "queueId": pa.array([0, 1, 2] * 100, pa.int32())})
+        with store._owned.reput._lock:  # nothing is dispatched meanwhile
+            for version in range(4):
+                with store.transaction("loader", version) as batch:
+                    batch.put_messages(rows, topic="orders")
+        monkeypatch.setattr(store._owned.reput, "_on_dispatched", lambda: seen.append(ends(tmp_path)))
+        store.dispatch()
+        assert ends(tmp_path) == {0: 400, 1: 400, 2: 400}
+    assert seen[0] == {0: 100, 1: 100, 2: 100}, "the first block of 4 MiB ends in the second batch"
+    assert seen == sorted(seen, key=lambda shown: shown[0])
+    assert all(len(set(shown.values())) == 1 for shown in seen)
+
+
+def test_the_gate_moves_on_only_when_it_is_closed(tmp_path: Path) -> None:
+    gate = BatchGate(str(tmp_path))
+    gate.move_to(50)
+    assert gate.state.is_open
+    gate.close_from(100)
+    gate.move_to(90)
+    assert gate.state == GateState(1, False, 100, 0)
+    gate.move_to(200)
+    assert gate.state == GateState(3, False, 200, 0)
+    assert hidden_from(GateState(0, True, 0, 0), gate.state) is None, "the frame at 100 was hidden meanwhile"
+    gate.release()
+
+
+def test_the_gate_comes_back_as_it_was_left(tmp_path: Path) -> None:
+    gate = BatchGate(str(tmp_path))
+    reader = GateReader(str(tmp_path))
+    assert reader.look().is_open
+    gate.close_from(700)
+    gate.close_from(900)
+    assert reader.look() == GateState(1, False, 700, 0)
+    gate.release()
+    gate = BatchGate(str(tmp_path))
+    assert gate.state == GateState(1, False, 700, 0)
+    gate.open(1000)
+    gate.open(2000)
+    assert reader.look() == GateState(2, True, 700, 1000)
+    reader.close()
+    gate.release()
+
+
+@pytest.mark.parametrize("operation", ["write_at", "create_file"])
+def test_a_gate_that_cannot_be_written_stops_the_dispatch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    """Better no messages than half a batch: the log has them."""
+    store = open_store(tmp_path)
+    real = getattr(disk, operation)
+
+    def fail(target: object, *arguments: object) -> object:
+        path = target if isinstance(target, str) else os.readlink(f"/proc/self/fd/{target}")
+        if os.path.basename(str(path)) == "gate":
+            raise OSError(5, "injected", path)
+        return real(target, *arguments)
+
+    monkeypatch.setattr(disk, operation, fail)
+    assert commit(store, 0)
+    with pytest.raises(StoreIOError, match="gate"):
+        store.dispatch()
+    monkeypatch.undo()
+    with pytest.raises(StoreIOError, match="gate"):
+        store.flush()
+    store.close()
+    with open_store(tmp_path) as store:
+        assert not commit(store, 0)
+        assert ends(tmp_path) == {0: 10, 1: 10, 2: 10}
+
+
+def test_queues_that_a_batch_brings_into_being_come_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic's first batch: its queues are made one after the other, and the gate opens behind the last."""
+    with open_store(tmp_path) as store:
+        half_way, go_on = threading.Event(), threading.Event()
+        real = ConsumeQueueStore.append
+
+        def append(self: ConsumeQueueStore, groups: object) -> None:
+            for number, group in enumerate(groups):  # type: ignore[arg-type, var-annotated]
+                if number == 2:
+                    half_way.set()
+                    assert go_on.wait(WAIT_LIMIT_S)
+                real(self, [group])
+
+        monkeypatch.setattr(ConsumeQueueStore, "append", append)
+        assert commit(store, 0)
+        assert half_way.wait(WAIT_LIMIT_S)
+        with StoreReader.open(tmp_path) as reader:
+            look = reader._moments.gate.look
+
+            def late_look() -> GateState:
+                go_on.set()
+                store.dispatch()
+                return look()
+
+            monkeypatch.setattr(reader._moments.gate, "look", late_look)
+            assert [queue.max_offset for queue in reader.queues("orders")] == [10, 10, 10]
