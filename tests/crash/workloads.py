@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import time
@@ -62,8 +63,7 @@ def kill(store: MessageStore) -> None:
     """End the store as ``kill -9`` does: what it wrote stays in the kernel, nothing is flushed or marked."""
     store._state.close()
     store._services.stop()
-    store._log.index = None
-    store._log.close()
+    dataclasses.replace(store._log, index=None).close()
     store._directory.close(clean=False)
 
 
