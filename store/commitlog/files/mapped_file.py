@@ -27,7 +27,10 @@ _RESIDENT_SIZE = 64 << 20
 
 
 class MappedFile:
-    """A file opened for reading. ``base`` is the offset of its first byte in the queue of files."""
+    """A file opened for reading. ``base`` is the offset of its first byte in the queue of files.
+
+    ``capacity`` is the size that it had when it was opened.
+    """
 
     def __init__(self, path: str, base: int, descriptor: int, identity: disk.FileIdentity | None = None) -> None:
         """Takes over the descriptor. ``identity`` is what is known of the file already."""
@@ -39,6 +42,7 @@ class MappedFile:
         self._resident = (0, 0)
         self._populates = sys.platform == "linux"
         self.identity = disk.identity(descriptor) if identity is None else identity
+        self.capacity = self.identity.size
 
     @classmethod
     def open(cls, path: str, base: int) -> MappedFile:

@@ -79,7 +79,7 @@ class MappedFileQueueWriter:
         self._allocator = allocator or AllocateNow()
         # The base of the file whose followers were asked for.
         self._prepared = -1
-        self.pool = pool
+        self._pool = pool
         self._warm = warm
         self._closed = False
         self._max_open = max_open or max(min(most_open_files() // _OPEN_SHARE, _MAX_OPEN), _MIN_OPEN)
@@ -243,7 +243,7 @@ class MappedFileQueueWriter:
             return last
         base = self.flushed_where - self.flushed_where % self.file_size if last is None else last.base + last.capacity
         file = self.made(base)
-        if self.pool is not None and (buffer := self.pool.borrow()) is not None:
+        if self._pool is not None and (buffer := self._pool.borrow(self.file_size)) is not None:
             file.use_buffer(buffer)
         elif self._warm:
             file.warm()
@@ -301,7 +301,7 @@ class MappedFileQueueWriter:
     def appended(self) -> None:
         """Called under the put lock after an append: without a pool, what was written is committed."""
         last = self.files[-1]
-        if self.pool is None:
+        if self._pool is None:
             self.committed_where = last.base + last.wrote_position
         if last.base != self._prepared and last.wrote_position * 2 >= last.capacity:
             # Half full is early enough, and a store that stays small takes no space for files it will never need.
@@ -319,8 +319,8 @@ class MappedFileQueueWriter:
             done += file.commit()
             end = file.base + file.committed_position
             buffer = file.give_back_buffer()
-            if buffer is not None and self.pool is not None:
-                self.pool.give_back(buffer)
+            if buffer is not None and self._pool is not None:
+                self._pool.give_back(buffer)
             if file.committed_position < file.capacity:
                 break
         self.committed_where = end

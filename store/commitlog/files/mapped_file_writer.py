@@ -92,7 +92,6 @@ class MappedFileWriter(MappedFile):
 
     def __init__(self, path: str, base: int, descriptor: int, identity: disk.FileIdentity | None = None) -> None:
         super().__init__(path, base, descriptor, identity)
-        self.capacity = self.identity.size
         self.wrote_position = 0
         self.committed_position = 0
         self.flushed_position = 0

@@ -23,23 +23,22 @@ class PooledBuffer:
 
 
 class TransientStorePool:
-    """A fixed number of buffers, made when they are first needed."""
+    """A fixed number of buffers, made when they are first needed, all of the size that the log's files have."""
 
-    def __init__(self, pool_size: int, buffer_size: int) -> None:
-        self._buffer_size = buffer_size
+    def __init__(self, pool_size: int) -> None:
         self._unmade = pool_size
         self._free: list[PooledBuffer] = []
         self._lock = threading.Lock()
 
-    def borrow(self) -> PooledBuffer | None:
-        """A buffer, or None when all are in use: the file is then written without one."""
+    def borrow(self, size: int) -> PooledBuffer | None:
+        """A buffer for a file of that size; None when all are in use: the file is then written without one."""
         with self._lock:
             if self._free:
                 return self._free.pop()
             if not self._unmade:
                 return None
             self._unmade -= 1
-        return PooledBuffer(self._buffer_size)
+        return PooledBuffer(size)
 
     def give_back(self, buffer: PooledBuffer) -> None:
         with self._lock:

@@ -113,9 +113,13 @@ class IndexWriter:
             disk.sync_directory(os.path.dirname(os.path.abspath(self.path)))
         except FileExistsError:
             pass
-        names = sorted(disk.list_names(self.path))
-        self._remove([name for name in names if _is_half_made(name)])
-        return [name for name in names if is_index_file_name(name)]
+        self._remove([name for name in sorted(disk.list_names(self.path)) if _is_half_made(name)])
+        return self._names()
+
+    def _names(self) -> list[str]:
+        """The names of the files, oldest first; none where the directory is missing."""
+        names = disk.list_names(self.path) if disk.is_directory(self.path) else []
+        return sorted(name for name in names if is_index_file_name(name))
 
     def _file_path(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -138,14 +142,33 @@ class IndexWriter:
         finally:
             reader.close()
 
+    def looks_right(self) -> bool:
+        """Whether ``open`` would succeed, of an index that is not open. Changes nothing. ``OSError``."""
+        with self._lock:
+            names = self._names()
+            try:
+                headers = [
+                    self._look_into(name, slots=len(names) - position <= _TELLING)
+                    for position, name in enumerate(names)
+                ]
+            except CorruptIndex:
+                return False
+            if headers and headers[-1] is None:
+                headers.pop()  # ``open`` removes it, and takes the one before it for the newest
+            return not headers or headers[-1] is not None
+
+    def count_files(self) -> int:
+        """Look how many index files the directory holds."""
+        return len(self._names())
+
     def borders(self) -> list[tuple[int, int]]:
         """Between each file and the next: physical offsets of the last message of the one and the first of the other.
 
-        For an index that is not open. None are told when a file cannot be right. ``OSError``.
+        For an index that is not open. None are reported when a file cannot be right. ``OSError``.
         """
         with self._lock:
             try:
-                found = [self._look_into(name, slots=False) for name in self._prepare()]
+                found = [self._look_into(name, slots=False) for name in self._names()]
             except _DAMAGE:
                 return []
             headers = [header for header in found if header is not None]

@@ -47,15 +47,17 @@ class CommitLogWriter:
         next_queue_offset: Callable[[str, int], int],
         on_failure: Callable[[BaseException], None],
         *,
-        last_store_timestamp: int,
+        last_record: int = -1,
+        last_store_timestamp: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """``last_record`` (-1: none) and ``last_store_timestamp`` are those of the log as it stands."""
         self.files = files
         self.lock = threading.Lock()
         # When the put that holds the lock took it; 0 while nobody does.
         self.locked_at = 0.0
         self.last_store_timestamp = last_store_timestamp
-        self.last_record = -1
+        self.last_record = last_record
         # What made the log end here until it is opened again, and who is told of it, under the put lock.
         self.failure: BaseException | None = None
         self._on_failure = on_failure

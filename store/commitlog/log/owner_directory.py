@@ -10,7 +10,7 @@ import contextlib
 import os
 from types import TracebackType
 
-from commitlog.errors import LogLost, NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
+from commitlog.errors import NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
 from commitlog.files.store_lock import StoreLock
 from commitlog.files.whole_file import replace_file
@@ -94,20 +94,6 @@ class OwnerDirectory:
             disk.sync_directory(self.path)
         except OSError as error:
             raise StoreIOError("make the directories of", path=self.path, cause=error) from error
-
-    def refuse_lost_log(self) -> None:
-        """``LogLost`` when queues hold files and the log holds none."""
-        if any(name.isdigit() for name in disk.list_names(self.of(COMMIT_LOG))):
-            return
-        for topic in disk.list_names(self.of(CONSUME_QUEUE)):
-            directory = os.path.join(self.of(CONSUME_QUEUE), topic)
-            queues = disk.list_names(directory) if disk.is_directory(directory) else []
-            if any(disk.list_names(os.path.join(directory, queue)) for queue in queues):
-                raise LogLost(
-                    f"{self.of(COMMIT_LOG)} holds no file, but there are consume queues ({topic}, ...). Restore "
-                    "the log, or open with accept_lost_log=True to begin an empty store in its place.",
-                    path=self.path,
-                )
 
     def mark_in_use(self) -> None:
         """Make ``abort``: from now on, a store that is not closed was interrupted. ``StoreIOError``.

@@ -1,18 +1,20 @@
-"""Through the owner's log, block by block: what reput dispatches and what recovery checks."""
+"""Scan of the log, block by block: what reput dispatches and what recovery checks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
+from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.files.mapped_file_writer import MappedFileWriter
 from commitlog.format.record import Corrupt, Filler, Record, Torn, Unwritten, decode_record
 from commitlog.log.record_search import first_good_record
 
-__all__ = ["BLOCK_SIZE", "LogEnd", "find_by_time", "find_record", "walk"]
+__all__ = ["BLOCK_SIZE", "LogEnd", "LogFiles", "find_by_time", "find_record", "walk"]
 
 BLOCK_SIZE = 4 << 20
 # What a device writes wholly or not at all.
@@ -30,8 +32,16 @@ class LogEnd:
         self.stop: Stop = None
 
 
+class LogFiles(Protocol):
+    """The files of a log, its owner's or a reader's."""
+
+    def find(self, offset: int, /) -> MappedFile | None:
+        """The file that holds the byte at ``offset``; None outside the log."""
+        ...
+
+
 def walk(
-    files: MappedFileQueueWriter,
+    files: LogFiles,
     start: int,
     limit: int,
     end: LogEnd,

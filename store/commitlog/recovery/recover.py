@@ -1,7 +1,8 @@
 """Recovery: one scan decides where the log ends, and brings queues and index to agree with it.
 
-Whether the store was closed cleanly is not another recovery but a ``RecoveryPolicy``: where to start, and what is known
-to have been flushed. docs/durability.md has the states a crash can leave and why this is right for each of them.
+Whether the store was closed cleanly makes no second kind of recovery, only another ``RecoveryPolicy``: where to start,
+and what is known to have been flushed. docs/durability.md has the states that a crash can leave and why this is right
+for each of them.
 
 Source of the starting point: RocketMQ ``store/CommitLog.java`` (``recoverAbnormally``, ``isMappedFileMatchedRecover``,
 ``recoverNormally``).
@@ -18,7 +19,6 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from commitlog.batch.frames import FoundFrame, frames_in, is_whole
-from commitlog.batch.visibility import BatchGate
 from commitlog.columnar.dispatch import (
     DispatchRequests,
     QueueUnits,
@@ -28,16 +28,15 @@ from commitlog.columnar.dispatch import (
 )
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.errors import DamagedLog
-from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.format.checkpoint import MAX_TIMESTAMP_MS, TRUST_MARGIN_MS, CheckpointMark
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.record import Corrupt, Filler, Torn, field_offset
 from commitlog.index.writer import IndexWriter
 from commitlog.log.scan import LogEnd, find_by_time, find_record, walk
-from commitlog.log.store_checkpoint import StoreCheckpoint
-from commitlog.queue.consume_queue_store import ConsumeQueueStore, names_directory
+from commitlog.queue.consume_queue_store import names_directory
+from commitlog.recovery.parts import StoreParts
 
-__all__ = ["Progress", "Recovered", "Recovery", "RecoveryPolicy"]
+__all__ = ["Progress", "Recovered", "RecoveryPolicy", "recover"]
 
 # Called with the bytes of the log that were scanned, and how many there are at most.
 Progress = Callable[[int, int], None]
@@ -56,12 +55,14 @@ _IMPOSSIBLE = ("QUEUEID", "QUEUEOFFSET", "STORETIMESTAMP", "TOPIC")
 class RecoveryPolicy:
     """What is known before the scan.
 
-    ``aborted``: the last owner did not close the store. ``from_start``: queues or index are to be built anew.
-    ``flushed_offset``: up to there the log is known to have been flushed; None when only the checkpoint's times tell.
+    ``aborted``: the last owner did not close the store. ``from_start``: queues and index are to be rebuilt.
+    ``delete_queues``: their old files are deleted before that. ``flushed_offset``: up to there the log is known to have
+    been flushed; None when only the checkpoint's times say how far.
     """
 
     aborted: bool
     from_start: bool
+    delete_queues: bool
     flushed_offset: int | None
 
 
@@ -86,33 +87,63 @@ class Recovered:
     cut_at: Stop
 
 
-class Recovery:
-    """One recovery of one store, which nobody writes to meanwhile."""
+def recover(
+    parts: StoreParts,
+    policy: RecoveryPolicy,
+    delay_levels_ms: Sequence[int],
+    progress: Progress | None,
+    mark_in_use: Callable[[], None],
+) -> Recovered:
+    """Find the log's end, and bring queues, index and checkpoint to agree with it, on the device too.
+
+    The log's files are loaded; nothing else writes to the store. ``mark_in_use`` makes the store's ``abort`` file.
+    ``DamagedLog`` for damage that no crash explains (invariant 5), ``StoreIOError``.
+    """
+    files, queues, index = parts.files, parts.queues, parts.index
+    recovery = _Recovery(parts, policy, delay_levels_ms, progress, mark_in_use)
+    if policy.from_start:
+        recovery.distrust()
+    if policy.from_start or not files.files:
+        if policy.delete_queues or not files.files:
+            queues.reset()
+        if index is not None:
+            index.reset()
+    elif index is not None and not policy.aborted:
+        index.open()
+    recovered = recovery.run()
+    queues.flush_all()
+    queues.sync_directories()
+    if index is not None:
+        index.flush()
+    for file in files.files:
+        # What a killed process left in the kernel goes to the device before the checkpoint speaks of it (invariant 7).
+        file.sync_all()
+    last = recovered.last_store_timestamp
+    parts.checkpoint.restart(physic=last, logics=last, index=last if index is not None else 0)
+    return recovered
+
+
+class _Recovery:
+    """One recovery of one store."""
 
     def __init__(
         self,
-        files: MappedFileQueueWriter,
-        queues: ConsumeQueueStore,
-        index: IndexWriter | None,
-        checkpoint: StoreCheckpoint,
+        parts: StoreParts,
         policy: RecoveryPolicy,
         delay_levels_ms: Sequence[int],
-        progress: Progress | None = None,
-        *,
-        gate: BatchGate,
-        mark_in_use: Callable[[], None] = lambda: None,
+        progress: Progress | None,
+        mark_in_use: Callable[[], None],
     ) -> None:
-        """``mark_in_use`` makes the store's ``abort`` file."""
-        self._files = files
-        self._queues = queues
-        self._index = index
-        self._checkpoint = checkpoint
-        # As the last owner left it; the file's own may claim less meanwhile.
-        self._claimed = checkpoint.values
+        self._files = parts.files
+        self._queues = parts.queues
+        self._index = parts.index
+        self._checkpoint = parts.checkpoint
+        self._gate = parts.gate
+        # As the last owner left it; until recovery is done, the file's own may claim less.
+        self._claimed = parts.checkpoint.values
         self._policy = policy
         self._delay_levels_ms = delay_levels_ms
         self._progress = progress
-        self._gate = gate
         self._mark_in_use = mark_in_use
         # The last frame that was met, and the one before which the log ends: a crash has left a part of it.
         self._frame: FoundFrame | None = None
@@ -122,7 +153,7 @@ class Recovery:
         self._records = 0
 
     def run(self) -> Recovered:
-        """Scan, cut, rebuild. ``DamagedLog`` for damage that no crash explains (invariant 5), ``StoreIOError``."""
+        """Scan, cut, rebuild."""
         start = self._files.min_offset if self._policy.from_start else self._start()
         from_start = start == self._files.min_offset
         end = self._scan(start, from_start=from_start)

@@ -76,11 +76,11 @@ def test_the_pool_works_with_the_asynchronous_flush_only() -> None:
 
 
 def test_buffers_are_lent_as_often_as_there_are() -> None:
-    pool = TransientStorePool(2, 8192)
-    first, second = pool.borrow(), pool.borrow()
+    pool = TransientStorePool(2)
+    first, second = pool.borrow(8192), pool.borrow(8192)
     assert first is not None
     assert second is not None
-    assert (pool.available, pool.borrow()) == (0, None)
+    assert (pool.available, pool.borrow(8192)) == (0, None)
     assert len(first.view) == 8192
     pool.give_back(first)
-    assert (pool.available, pool.borrow()) == (1, first)
+    assert (pool.available, pool.borrow(8192)) == (1, first)

@@ -219,7 +219,7 @@ def test_an_interrupt_of_a_put_that_waits_ends_nothing_but_its_wait(
 
 
 def test_the_pool_commits_in_time_and_only_committed_bytes_are_flushed(tmp_path: Path) -> None:
-    pool = TransientStorePool(2, _FILE_SIZE)
+    pool = TransientStorePool(2)
     files = MappedFileQueueWriter(str(tmp_path), _FILE_SIZE, pool=pool)
     clock, told = Clock(), []
     config = MessageStoreConfig(transient_store_pool_enable=True, commit_commit_log_least_pages=2)
@@ -241,7 +241,7 @@ def test_the_pool_commits_in_time_and_only_committed_bytes_are_flushed(tmp_path:
 
 
 def test_a_full_file_gives_its_buffer_back(tmp_path: Path) -> None:
-    pool = TransientStorePool(1, _FILE_SIZE)
+    pool = TransientStorePool(1)
     files = MappedFileQueueWriter(str(tmp_path), _FILE_SIZE, pool=pool)
     append(files, _FILE_SIZE)
     assert pool.available == 0

@@ -1,0 +1,304 @@
+"""How a store is opened: the decision between clean, scan, rebuild and refuse, with the evidence that it rests on.
+
+``gather`` looks at the store and changes nothing. ``decide`` is a pure function of what was found: the first row of
+``_ROWS`` that applies decides. A new reason is one field of ``Evidence``, found in ``gather``, and one row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from commitlog.columnar.dispatch import dispatch_requests, index_entries
+from commitlog.errors import CommitLogError, LogLost
+from commitlog.files import disk
+from commitlog.format.checkpoint import Checkpoint, CheckpointMark
+from commitlog.format.record import Record, Unwritten, decode_record
+from commitlog.index.writer import IndexWriter
+from commitlog.log.commit_log import CommitLog
+from commitlog.log.owner_directory import OwnerDirectory
+from commitlog.log.scan import LogEnd, walk
+from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE
+from commitlog.recovery.parts import StoreParts
+
+__all__ = ["Evidence", "Refusal", "Start", "StartKind", "decide", "gather"]
+
+
+class StartKind(Enum):
+    """What opening a store takes."""
+
+    CLEAN = "clean"
+    """Nothing: the checkpoint says where the log ends."""
+    SCAN = "scan"
+    """The log is scanned from where all is known to be right, and ended behind its last good record."""
+    REBUILD = "rebuild"
+    """The log is scanned from its first byte, and queues and index are made again from it."""
+    REFUSE = "refuse"
+    """The store is not opened."""
+
+
+class Refusal(Protocol):
+    """The error that says why a store is not opened: a class for each reason."""
+
+    def __call__(self, message: str, /, *, path: str) -> CommitLogError: ...
+
+
+@dataclass(frozen=True)
+class Start:
+    """The decision, and its reason in a sentence for people. ``refusal`` makes the error, for REFUSE only."""
+
+    kind: StartKind
+    reason: str
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What a store looks like before it is opened. The last three are looked at while the others leave it open."""
+
+    path: str
+    abort_file: bool
+    mark: CheckpointMark | None
+    times: Checkpoint
+    log_file_count: int
+    """Names in the log's directory that are numbers, whatever the files hold."""
+    log_start: int
+    log_end: int
+    """First byte of the log's first file, and the end of its last one."""
+    queue_file_count: int
+    topic_without_log: str | None
+    """Where the log has no files: a topic that has queue files."""
+    index_file_count: int | None
+    """None when the store is opened without an index."""
+
+    index_has_holes: bool = False
+    """Whether messages with keys lie between two index files."""
+    index_looks_right: bool = True
+    log_ends_at_mark: bool = True
+    """Whether the last record that the mark names is the log's last one."""
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the last owner did not close the store."""
+        return self.abort_file or self.left_open
+
+    @property
+    def left_open(self) -> bool:
+        """Whether an owner has written that it opened the store, and not that it closed it."""
+        return self.mark is not None and not self.mark.closed
+
+    @property
+    def holds_log(self) -> bool:
+        """Whether the log has a file with room for a record."""
+        return self.log_end > self.log_start
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the store is opened with an index."""
+        return self.index_file_count is not None
+
+    @property
+    def queue_files_wanted(self) -> int:
+        """How many queue files exist at least: the checkpoint counts them, and a log that was left open has some."""
+        counted = 1 if self.mark is None else self.mark.queue_file_count
+        return max(counted, 1) if self.left_open else counted
+
+    @property
+    def lacks_index_files(self) -> bool:
+        """Whether fewer index files exist than the checkpoint counts."""
+        counted = 0 if self.mark is None else self.mark.index_file_count
+        return self.index_file_count is not None and self.index_file_count < counted
+
+    @property
+    def index_is_behind(self) -> bool:
+        """Whether the last owner closed the store without an index, and put messages."""
+        closed = self.mark is not None and self.mark.closed
+        return self.has_index and closed and self.times.index_msg_timestamp < self.times.physic_msg_timestamp
+
+
+class _Wishes(NamedTuple):
+    rebuild: bool
+    accept_lost_log: bool
+
+
+class _Row(NamedTuple):
+    """One reason to open a store in one way."""
+
+    kind: StartKind
+    applies: Callable[[Evidence, _Wishes], bool]
+    reason: str
+    """With fields of the evidence, ``e``, in braces."""
+    refusal: Refusal | None = None
+
+
+_ROWS = (
+    _Row(
+        StartKind.REFUSE,
+        lambda e, wishes: not e.log_file_count and e.topic_without_log is not None and not wishes.accept_lost_log,
+        "{e.path}/commitlog holds no file, but consume queues exist ({e.topic_without_log}, ...). Restore the log, or "
+        "open with accept_lost_log=True to begin an empty store in its place.",
+        LogLost,
+    ),
+    _Row(StartKind.REBUILD, lambda _, wishes: wishes.rebuild, "The caller asked for it."),
+    _Row(
+        StartKind.REBUILD,
+        lambda e, _: e.holds_log and e.queue_file_count < e.queue_files_wanted,
+        "Of at least {e.queue_files_wanted} consume-queue files, {e.queue_file_count} exist.",
+    ),
+    _Row(
+        StartKind.REBUILD,
+        lambda e, _: e.holds_log and e.lacks_index_files,
+        "Of the index files that the checkpoint counts, {e.index_file_count} exist.",
+    ),
+    _Row(
+        StartKind.REBUILD,
+        lambda e, _: e.holds_log and e.index_is_behind,
+        "The last owner kept no index, and put messages.",
+    ),
+    _Row(
+        StartKind.REBUILD,
+        lambda e, _: e.holds_log and e.index_has_holes,
+        "The index lacks messages between two of its files.",
+    ),
+    _Row(
+        StartKind.REBUILD,
+        lambda e, _: not e.aborted and not e.index_looks_right,
+        "An index file is damaged, though the store was closed.",
+    ),
+    _Row(
+        StartKind.SCAN,
+        lambda e, _: e.abort_file,
+        "The last owner did not close the store: the file 'abort' exists.",
+    ),
+    _Row(
+        StartKind.SCAN,
+        lambda e, _: e.left_open,
+        "The last owner did not close the store: the checkpoint says that it is open.",
+    ),
+    _Row(
+        StartKind.SCAN,
+        lambda e, _: e.mark is None,
+        "The checkpoint does not say where the log ends: the store is new, or another program closed it.",
+    ),
+    _Row(
+        StartKind.SCAN,
+        lambda e, _: not e.log_ends_at_mark,
+        "The log does not end where the checkpoint says.",
+    ),
+    _Row(StartKind.CLEAN, lambda *_: True, "The last owner closed the store, and nothing is missing."),
+)
+
+
+def decide(evidence: Evidence, *, rebuild: bool, accept_lost_log: bool) -> Start:
+    """How to open the store. ``rebuild`` and ``accept_lost_log`` are what the caller asked for."""
+    wishes = _Wishes(rebuild, accept_lost_log)
+    row = next(row for row in _ROWS if row.applies(evidence, wishes))
+    return Start(row.kind, row.reason.format(e=evidence), row.refusal)
+
+
+def gather(
+    directory: OwnerDirectory,
+    parts: StoreParts,
+    delay_levels_ms: Sequence[int],
+    *,
+    is_decided: Callable[[Evidence], bool],
+) -> Evidence:
+    """Look at a store whose lock is held. ``is_decided`` says when no more has to be looked at. ``OSError``."""
+    with contextlib.closing(CommitLog(directory.of(COMMIT_LOG))) as log:
+        evidence = _at_first_sight(directory, parts, log)
+        for look_further in _further_looks(evidence, parts, log, delay_levels_ms):
+            if is_decided(evidence):
+                break
+            evidence = look_further(evidence)
+    return evidence
+
+
+def _at_first_sight(directory: OwnerDirectory, parts: StoreParts, log: CommitLog) -> Evidence:
+    log.refresh()
+    start, end = log.bounds()
+    log_file_count = sum(name.isdigit() for name in disk.list_names(directory.of(COMMIT_LOG)))
+    return Evidence(
+        path=directory.path,
+        abort_file=directory.aborted,
+        mark=parts.checkpoint.mark,
+        times=parts.checkpoint.values,
+        log_file_count=log_file_count,
+        log_start=start,
+        log_end=end,
+        queue_file_count=parts.queues.count_files(),
+        topic_without_log=None if log_file_count else _topic_with_files(directory.of(CONSUME_QUEUE)),
+        index_file_count=None if parts.index is None else parts.index.count_files(),
+    )
+
+
+def _topic_with_files(path: str) -> str | None:
+    for topic in disk.list_names(path):
+        directory = os.path.join(path, topic)
+        queues = disk.list_names(directory) if disk.is_directory(directory) else []
+        if any(disk.list_names(os.path.join(directory, queue)) for queue in queues):
+            return topic
+    return None
+
+
+def _further_looks(
+    evidence: Evidence, parts: StoreParts, log: CommitLog, delay_levels_ms: Sequence[int]
+) -> Iterator[Callable[[Evidence], Evidence]]:
+    """What costs more to look at, as far as it matters for such a store, in the order of the rows."""
+    index, mark = parts.index, evidence.mark
+    if index is not None and mark is None and evidence.holds_log:
+        yield lambda seen: replace(seen, index_has_holes=_has_holes(index, log, delay_levels_ms))
+    if evidence.aborted:
+        return
+    if index is not None:
+        yield lambda seen: replace(seen, index_looks_right=index.looks_right())
+    if mark is not None:
+        yield lambda seen: replace(seen, log_ends_at_mark=_ends_at(log, mark))
+
+
+def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int]) -> bool:
+    """Whether messages with keys lie between two index files of a store that another program wrote.
+
+    RocketMQ drops an index file that was not flushed when it crashed, and begins the next one after it.
+    """
+    for last, first in index.borders():
+        # The first message of a file may have keys in the one before it, and stand in both.
+        for scan in walk(log, last, first, LogEnd(), check_crc=False):
+            requests = dispatch_requests(scan, delay_levels_ms)
+            if (requests.physical_offsets[index_entries(scan, requests).rows] > last).any():
+                return True
+    return False
+
+
+def _ends_at(log: CommitLog, mark: CheckpointMark) -> bool:
+    """Whether the log ends where the mark says: its last record is there and good, and nothing stands after it."""
+    start, end = log.bounds()
+    if start == end:
+        return mark.end_offset == 0
+    if not start <= mark.end_offset <= end:
+        return False
+    if mark.last_record < start:
+        return mark.last_record < 0 and mark.end_offset == start and _nothing_at(log, mark.end_offset)
+    file = log.find(mark.last_record)
+    if file is None:
+        return False
+    at = mark.last_record - file.base
+    size = int.from_bytes(file.read(at, 4), "big", signed=True)
+    record = decode_record(file.read(at, max(min(size, file.capacity - at), 0)), physical_offset=mark.last_record)
+    if not isinstance(record, Record):
+        return False
+    record_end = mark.last_record + record.total_size
+    # After the last record may stand a filler, when the next file could not be made.
+    ends_file = mark.end_offset == file.base + file.capacity and mark.end_offset >= record_end
+    return (mark.end_offset == record_end or ends_file) and _nothing_at(log, mark.end_offset)
+
+
+def _nothing_at(log: CommitLog, offset: int) -> bool:
+    file = log.find(offset)
+    if file is None:
+        return True
+    head = file.read(offset - file.base, 8)
+    return len(head) < 8 or isinstance(decode_record(head), Unwritten)
