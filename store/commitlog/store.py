@@ -99,7 +99,7 @@ class MessageStore:
             owned.close(wait=False)
 
     def __repr__(self) -> str:
-        return f"MessageStore({self.path!r}, {'closed' if self._owned.is_closing else 'open'})"
+        return f"<MessageStore of {self.path!r}, {'closed' if self._owned.is_closing else 'open'}>"
 
     @property
     def recovered(self) -> Recovered | None:

@@ -1,15 +1,18 @@
-"""Ctrl-C at a chosen line."""
+"""Ctrl-C at a chosen line, or while the main thread waits."""
 
 from __future__ import annotations
 
 import linecache
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["Interrupter"]
+__all__ = ["Interrupter", "interrupt_main_thread"]
 
 
 class Interrupter:
@@ -40,3 +43,31 @@ class Interrupter:
             call()
         finally:
             sys.settrace(before)
+
+
+@contextmanager
+def interrupt_main_thread(when: Callable[[], object]) -> Iterator[None]:
+    """Raise ``KeyboardInterrupt`` once in the main thread, which runs the block, after ``when`` returns.
+
+    A signal that comes right before the main thread blocks is handled only after the block, so it is sent until it is.
+    """
+    handled = threading.Event()
+
+    def handle(*_: object) -> None:
+        if not handled.is_set():
+            handled.set()
+            raise KeyboardInterrupt
+
+    def send() -> None:
+        when()
+        while not handled.wait(0.01):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    try:
+        yield
+    finally:
+        sender.join()
+        signal.signal(signal.SIGUSR1, before)

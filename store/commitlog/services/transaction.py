@@ -40,7 +40,7 @@ class Transaction:
 
     def __repr__(self) -> str:
         state = "failed" if self._failure is not None else "ended" if self._ended else "open"
-        return f"Transaction({self.batch}, {state})"
+        return f"<Transaction of {self.batch}, {state}>"
 
     @property
     def already_there(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from commitlog.files.transient_store_pool import TransientStorePool
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
 from commitlog.threads.wakeup import Wakeup
 from commitlog.threads.worker import Worker
+from tests.support.interrupter import interrupt_main_thread
 from tests.support.waiting import wait_for
 
 __all__: list[str] = []
@@ -197,21 +197,15 @@ def test_an_interrupt_of_a_put_that_waits_ends_nothing_but_its_wait(
     files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = HeldSyncs(monkeypatch)
-    main = threading.get_ident()
     with GroupCommit(files) as group_commit:
         append(files, 100)
         assert held.began.wait(30)
         append(files, 100)
-
-        def interrupt() -> None:
-            wait_for(lambda: group_commit.service.waiting == 1)
-            signal.pthread_kill(main, signal.SIGINT)
-
-        interrupting = threading.Thread(target=interrupt)
-        interrupting.start()
-        with pytest.raises(KeyboardInterrupt):
+        with (
+            interrupt_main_thread(lambda: wait_for(lambda: group_commit.service.waiting == 1)),
+            pytest.raises(KeyboardInterrupt),
+        ):
             group_commit.service.flush_to(200, 30)
-        interrupting.join(30)
         held.release()
         append(files, 100)
         assert group_commit.service.flush_to(300, 30)

@@ -1,17 +1,14 @@
-"""Items made one step ahead: all of them, in order, or an error; and nothing goes on behind the end."""
+"""Items made one step ahead: all of them, in order, or an error; and no thread outlives the end."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
 import threading
 from collections.abc import Generator
 
 import pytest
 
 from commitlog.threads.prefetch import prefetch
-from tests.support.interrupter import Interrupter
 
 __all__: list[str] = []
 
@@ -63,27 +60,5 @@ def test_closed_early_it_is_at_most_one_ahead_and_lets_go_of_the_items(taken: in
     assert list(itertools.islice(ahead, taken)) == list(range(taken))
     ahead.close()
     assert not items.open
+    assert "Prefetch" not in {thread.name for thread in threading.enumerate()}
     assert items.made in ([*range(taken)], [*range(taken + 1)])
-
-
-def test_interrupted_at_any_line_it_ends_and_lets_go_of_the_items() -> None:
-    for turn in itertools.count(1):
-        items, found = Items(4), list[int]()
-        interrupter = Interrupter(turn, ("ahead.py",))
-        with contextlib.suppress(KeyboardInterrupt), contextlib.closing(prefetch(items.make())) as ahead:
-            interrupter.run(lambda ahead=ahead, found=found: found.extend(ahead))  # type: ignore[misc]
-        assert not items.open, interrupter.where
-        if not interrupter.where:
-            assert found == [0, 1, 2, 3]
-            return
-
-
-def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not_got() -> None:
-    ahead = prefetch(Items(9).make())
-    assert next(ahead) == 0
-    child = os.fork()
-    if not child:
-        ahead.close()
-        os._exit(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    assert list(ahead) == list(range(1, 9))
