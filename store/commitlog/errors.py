@@ -15,6 +15,7 @@
     │   │   └── StoreForked         a forked child used its parent's store
     │   ├── NestedCall              a signal handler used the store within a call of its own thread
     │   ├── ReaderClosed            the reader was closed before the call
+    │   ├── StoreBusy               batches were committed faster than a reader could look at their queues
     │   ├── NotFoundError
     │   │   ├── TopicNotFound
     │   │   ├── QueueNotFound
@@ -88,6 +89,7 @@ __all__ = [
     "StagingFailed",
     "StagingLost",
     "StoreAccessDenied",
+    "StoreBusy",
     "StoreClosed",
     "StoreForked",
     "StoreIOError",
@@ -315,6 +317,13 @@ class MessageNotFound(NotFoundError):
 
 class ReaderClosed(Refused):
     """Something was to be read through a ``StoreReader`` that has been closed."""
+
+
+class StoreBusy(Refused):
+    """A reader looked many times at queues or the index, and several batches were dispatched during each look.
+
+    Ask again.
+    """
 
 
 class InvalidValue(Refused, ValueError):

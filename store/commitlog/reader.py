@@ -7,10 +7,11 @@ process. What the owner adds shows at the next call; what retention removes show
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +27,8 @@ from commitlog.errors import (
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
+    ReaderClosed,
+    StoreBusy,
     TopicNotFound,
     UnsupportedStore,
 )
@@ -44,6 +47,11 @@ from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue import Units
 
 __all__ = ["Fence", "QueueInfo", "StoreReader"]
+
+_T = TypeVar("_T")
+
+# How long to wait before looking again at what several batches changed during a look; then StoreBusy.
+_LOOK_AGAIN_SECONDS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,7 @@ class StoreReader:
         self._index = IndexService(os.path.join(path, INDEX))
         self._frames = StoredFrames(self._commit_log, self._catalog)
         self._moments = BatchMoments(path, self._frames)
+        self._closed = False
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> StoreReader:
@@ -86,6 +95,9 @@ class StoreReader:
         directory = os.path.abspath(os.fspath(path))
         check_store_directory(directory)
         return cls(directory)
+
+    def __repr__(self) -> str:
+        return f"<StoreReader of {self.path!r}, {'closed' if self._closed else 'open'}>"
 
     def __enter__(self) -> StoreReader:
         return self
@@ -100,17 +112,33 @@ class StoreReader:
         return (StoreReader.open, (self.path,))
 
     def close(self) -> None:
-        """Close every file. Batches that were handed out stay valid: they own their bytes."""
+        """Close every file; all other methods raise ``ReaderClosed`` from then on. It may be called again.
+
+        Batches that were handed out stay valid: they own their bytes.
+        """
+        self._closed = True
         self._commit_log.close()
         self._index.close()
         self._moments.close()
 
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ReaderClosed(f"The reader of {self.path} is closed; open the store again to read on.")
+
+    def _while_open(self, items: Iterator[_T]) -> Iterator[_T]:
+        """The items; ``ReaderClosed`` for the next one once the reader is closed."""
+        for item in items:
+            yield item
+            self._refuse_closed()
+
     def topics(self) -> list[str]:
         """All topics that have a consume queue, sorted, system topics included."""
+        self._refuse_closed()
         return self._catalog.topics()
 
     def queue_ids(self, topic: str) -> list[int]:
         """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore`` for a topic kept another way."""
+        self._refuse_closed()
         return self._catalog.queue_ids(topic)
 
     def queues(self, topic: str) -> list[QueueInfo]:
@@ -129,9 +157,12 @@ class StoreReader:
         They are those of one moment as to batches (``MessageStore.transaction``): a batch is within the bounds of all
         of them or of none. Queues that a batch brings into being belong to that moment too: whoever looks which ones
         there are gives a function that does.
+
+        ``StoreBusy`` when several batches were dispatched during each of many looks.
         """
+        self._refuse_closed()
         given = None if callable(queues) else list(queues)
-        while True:
+        for pause in _LOOK_AGAIN_SECONDS:
             before = self._moments.now()
             wanted = list(queues()) if callable(queues) else given or []
             self._commit_log.refresh()
@@ -141,6 +172,15 @@ class StoreReader:
                 return infos
             if hidden is not None:
                 return [self._without(info, hidden) for info in infos]
+            time.sleep(pause)
+        raise self._busy()
+
+    def _busy(self) -> StoreBusy:
+        return StoreBusy(
+            f"Several batches were dispatched during each of {len(_LOOK_AGAIN_SECONDS)} looks at {self.path}, and its "
+            "list of batches does not say where the first of them begins. Ask again; if it stays so, run `commitlog "
+            "verify`."
+        )
 
     def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
         """The queue as if the log ended there."""
@@ -154,6 +194,7 @@ class StoreReader:
         Files are allocated ahead, so the end is looked for: from the last message of any queue on, record by record.
         This asks every queue once.
         """
+        self._refuse_closed()
         self._commit_log.refresh()
         end = self._commit_log.min_offset
         for topic in self.topics():
@@ -175,10 +216,12 @@ class StoreReader:
     @property
     def aborted(self) -> bool:
         """Whether the ``abort`` file is there: an owner runs, or one stopped without closing the store."""
+        self._refuse_closed()
         return disk.exists(os.path.join(self.path, ABORT))
 
     def checkpoint(self) -> Checkpoint | None:
         """The times up to which the owner flushed; None without a checkpoint file. ``CorruptCheckpoint``."""
+        self._refuse_closed()
         path = os.path.join(self.path, CHECKPOINT)
         try:
             # Larger than any version of the file, and small enough to read whatever stands there.
@@ -194,6 +237,7 @@ class StoreReader:
 
     def index_files(self) -> list[IndexFileInfo]:
         """The index files, oldest first, with the times and offsets they cover. ``CorruptIndex``."""
+        self._refuse_closed()
         return self._index.files()
 
     def read(
@@ -214,31 +258,35 @@ class StoreReader:
         one message alone is larger. Fillers (units without a message) give no row.
 
         Raises ``OffsetOutOfRange`` for offsets that are not there, also when retention takes them while they are
-        being read; ``CorruptRecord`` (with ``verify_crc`` also for a body that does not match its CRC),
-        ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
+        being read; ``InvalidValue`` for a ``start`` after ``stop``; ``CorruptRecord`` (with ``verify_crc`` also for a
+        body that does not match its CRC), ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
         """
+        self._refuse_closed()
         schema = arrow_schema(columns)
         limits = BlockLimits(
             rows=_positive("max_batch_rows", max_batch_rows), size=_positive("max_batch_bytes", max_batch_bytes)
         )
         low, high = self._check_range(topic, queue_id, start, stop)
         blocks = BlockReader(self._commit_log, self._catalog.queue(topic, queue_id), limits, verify_crc=verify_crc)
-        return blocks.batches(low, high, schema.names)
+        return self._while_open(blocks.batches(low, high, schema.names))
 
     def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
         """The queue's units ``[start, stop)``: numpy arrays of ``physical_offset``, ``size``, ``tags_code``.
 
         Fillers are among them, with the size ``0x7FFFFFFF``. Raises as ``read`` does.
         """
+        self._refuse_closed()
         low, high = self._check_range(topic, queue_id, start, stop)
-        return self._catalog.queue(topic, queue_id).units(low, high, chunk=_positive("chunk", chunk))
+        return self._while_open(self._catalog.queue(topic, queue_id).units(low, high, chunk=_positive("chunk", chunk)))
 
     def first_behind(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
         """The first queue offset in ``[start, stop)`` of a message at or behind a place of the log, or ``stop``."""
+        self._refuse_closed()
         return self._catalog.queue(topic, queue_id).first_behind(physical_offset, start, stop)
 
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         """The identity of the message at a queue offset; None when there is none (any more) to look at."""
+        self._refuse_closed()
         queue = self._catalog.queue(topic, queue_id)
         if queue.last_unit()[0] < 0:  # not looked at yet, or empty then
             self.queue_info(topic, queue_id)
@@ -253,11 +301,19 @@ class StoreReader:
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message at a queue offset was stored, in milliseconds since the epoch. ``OffsetOutOfRange``."""
-        low, high = self._check_range(topic, queue_id, offset, offset + 1)
-        unit = self._catalog.queue(topic, queue_id).unit(low)
+        self._check_range(topic, queue_id, offset, offset + 1)
+        queue = self._catalog.queue(topic, queue_id)
+        unit = queue.unit(offset)
         if unit is None:
+            low, high = queue.bounds()
             raise OffsetOutOfRange(
-                topic=topic, queue_id=queue_id, start=offset, stop=high, min_offset=low, max_offset=high
+                topic=topic,
+                queue_id=queue_id,
+                start=offset,
+                stop=offset + 1,
+                min_offset=low,
+                max_offset=high,
+                advice=f"Offset {offset} has no message: it is a filler, or retention took it just now.",
             )
         return self._commit_log.read_record(unit[0], check_crc=False).store_timestamp
 
@@ -285,6 +341,7 @@ class StoreReader:
 
     def message_at(self, physical_offset: int) -> MessageExt:
         """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``."""
+        self._refuse_closed()
         self._commit_log.refresh()
         record = self._commit_log.read_record(physical_offset)
         return message_of(record, self._commit_log.body(record))
@@ -295,6 +352,7 @@ class StoreReader:
         ``InvalidValue`` for anything else; ``MessageNotFound`` also when the message there was stored by another
         host than the id names.
         """
+        self._refuse_closed()
         wanted = message_id.decode_message_id(message_id_text)
         self._commit_log.refresh()
         record = self._commit_log.read_record(wanted.physical_offset)
@@ -310,13 +368,14 @@ class StoreReader:
         """The newest ``limit`` messages of a topic with that key or unique key, in the order of the log.
 
         ``begin`` and ``end`` are store times in milliseconds, both inclusive. The index holds hashes, so each
-        message's own topic and keys are compared. ``CorruptIndex``, ``CorruptRecord``.
+        message's own topic and keys are compared. ``CorruptIndex``, ``CorruptRecord``, ``StoreBusy``.
         """
+        self._refuse_closed()
         validate_topic(topic)
         if not key or " " in key:
             raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
         _positive("limit", limit)
-        while True:
+        for pause in _LOOK_AGAIN_SECONDS:
             before = self._moments.now()
             found = self._query(topic, key, begin, end, limit)
             hidden = self._moments.hidden_since(before)
@@ -325,6 +384,8 @@ class StoreReader:
             if hidden is not None:
                 # Parts of a batch may have taken the places of older messages.
                 return self._query(topic, key, begin, end, limit, below=hidden)
+            time.sleep(pause)
+        raise self._busy()
 
     def _query(
         self, topic: str, key: str, begin: int, end: int, limit: int, *, below: int | None = None
@@ -360,10 +421,13 @@ class StoreReader:
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
+        self._refuse_closed()
         self._commit_log.refresh()
         return load_ledger(self.path, self._frames).batches()
 
     def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
+        if stop is not None and start > stop:
+            raise InvalidValue(f"A range of offsets begins at or before its end, not at {start} with the end {stop}.")
         info = self.queue_info(topic, queue_id)
         high = info.max_offset if stop is None else stop
         if start < info.min_offset or high > info.max_offset or start > high:
@@ -371,7 +435,7 @@ class StoreReader:
                 topic=topic,
                 queue_id=queue_id,
                 start=start,
-                stop=high,
+                stop=max(high, start + 1) if stop is None else stop,
                 min_offset=info.min_offset,
                 max_offset=info.max_offset,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,49 @@ def test_closing_closes_every_file_and_none_is_opened_again(store: Path) -> None
     with pytest.raises(ReaderClosed):
         reader.message_at(0)
     assert _open_descriptors(store) == []
+
+
+def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> None:
+    reader = StoreReader.open(store)
+    units = reader.units("orders", 0, 0, 20, chunk=5)
+    assert len(next(units)) == 5
+    message = reader.message_at(0)
+    reader.close()
+    reader.close()
+    calls: dict[str, Callable[[], object]] = {
+        "aborted": lambda: reader.aborted,
+        "batches": reader.batches,
+        "checkpoint": reader.checkpoint,
+        "fence": lambda: reader.fence("orders", 0, 0),
+        "first_behind": lambda: reader.first_behind("orders", 0, 0, 0, 20),
+        "index_files": reader.index_files,
+        "message_at": lambda: reader.message_at(0),
+        "message_by_id": lambda: reader.message_by_id(message.message_id),
+        "offset_by_time": lambda: reader.offset_by_time("orders", 0, 0),
+        "physical_bounds": reader.physical_bounds,
+        "query": lambda: reader.query("orders", "key"),
+        "queue_ids": lambda: reader.queue_ids("orders"),
+        "queue_info": lambda: reader.queue_info("orders", 0),
+        "queue_infos": lambda: reader.queue_infos([]),
+        "queues": lambda: reader.queues("orders"),
+        "read": lambda: reader.read("orders", 0, 0),
+        "store_timestamp": lambda: reader.store_timestamp("orders", 0, 0),
+        "topics": reader.topics,
+        "units": lambda: reader.units("orders", 0, 0, 20),
+    }
+    public = {name for name in dir(StoreReader) if not name.startswith("_")}
+    assert calls.keys() == public - {"open", "close"}
+    for name, call in calls.items():
+        with pytest.raises(ReaderClosed, match="open the store again"):
+            pytest.fail(f"{name} gave {call()!r}")
+    with pytest.raises(ReaderClosed):
+        next(units)
+
+
+def test_a_reader_shows_its_path_and_whether_it_is_open(store: Path) -> None:
+    with StoreReader.open(store) as reader:
+        assert repr(reader) == f"<StoreReader of '{store}', open>"
+    assert repr(reader) == f"<StoreReader of '{store}', closed>"
 
 
 def test_a_pickled_reader_opens_the_store_by_itself(store: Path) -> None:

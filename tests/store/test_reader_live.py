@@ -191,6 +191,16 @@ def test_a_log_file_cut_under_a_sparse_read_is_a_named_error(store: Path) -> Non
     assert said == "FileChanged"
 
 
+def test_a_log_that_lost_its_tail_and_grew_again_is_read_again(tmp_path: Path) -> None:
+    """A reader that stays open keeps no bytes from one read to the next."""
+    first = StoreBuilder(tmp_path / "store")
+    first.append("t", 0, [b"kept", b"lost"])
+    with StoreReader.open(first.path) as reader:
+        assert [row["body"] for batch in reader.read("t", 0, 0) for row in batch.to_pylist()] == [b"kept", b"lost"]
+        StoreBuilder(tmp_path / "store").append("t", 0, [b"kept", b"NEW."])
+        assert [row["body"] for batch in reader.read("t", 0, 0) for row in batch.to_pylist()] == [b"kept", b"NEW."]
+
+
 def test_a_queue_file_cut_under_a_reader_is_a_named_error(store: Path) -> None:
     with StoreReader.open(store) as reader:
         batches = reader.read("t", 0, 0, max_batch_rows=30)

@@ -78,7 +78,12 @@ def ranges(
         if offset is not None:
             if not start <= offset <= stop:
                 raise OffsetOutOfRange(
-                    topic=topic, queue_id=queue_id, start=offset, stop=stop, min_offset=start, max_offset=stop
+                    topic=topic,
+                    queue_id=queue_id,
+                    start=offset,
+                    stop=max(stop, offset + 1),
+                    min_offset=start,
+                    max_offset=stop,
                 )
             start = offset
         if begin is not None:

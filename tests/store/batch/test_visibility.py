@@ -12,7 +12,7 @@ import pytest
 
 from commitlog import StoreReader
 from commitlog.batch.visibility import NOTHING_HIDDEN, BatchGate, GateReader, GateState, hidden_from
-from commitlog.errors import StoreIOError
+from commitlog.errors import StoreBusy, StoreIOError
 from commitlog.files import disk
 from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from tests.crash.workloads import kill
@@ -178,6 +178,43 @@ def test_batches_that_are_dispatched_while_queues_are_asked_are_left_out_and_kee
             for shown in (10, 100, 190):
                 assert [queue.max_offset for queue in reader.queues("orders")] == [shown] * 3
             assert looks == 27
+
+
+@pytest.mark.parametrize("busy_looks", [1, 4])
+def test_a_reader_looks_again_while_several_batches_pass_during_a_look(tmp_path: Path, busy_looks: int) -> None:
+    """Of batches that no list of the store names, the gate alone cannot tell where the first one began."""
+    moves = _Moves(tmp_path, busy_looks)
+    with StoreReader.open(tmp_path) as reader:
+        assert [info.max_offset for info in reader.queue_infos(moves.queues)] == [1]
+        assert moves.looks == busy_looks + 1
+
+
+def test_a_reader_gives_up_with_an_error_when_batches_pass_during_every_look(tmp_path: Path) -> None:
+    moves = _Moves(tmp_path, 10**9)
+    with StoreReader.open(tmp_path) as reader, pytest.raises(StoreBusy, match="looks at"):
+        reader.queue_infos(moves.queues)
+    assert moves.looks <= 20
+
+
+class _Moves:
+    """Lists the queues of a store, and lets two frames pass the gate during each of the first looks."""
+
+    def __init__(self, path: Path, busy_looks: int) -> None:
+        with open_store(path) as store:
+            put_ok(store, "orders")
+        self._gate = BatchGate(str(path))
+        self._busy_looks = busy_looks
+        self.looks = 0
+
+    def queues(self) -> list[tuple[str, int]]:
+        self.looks += 1
+        if self.looks <= self._busy_looks:
+            for _ in range(2):
+                self._gate.close_from(100)
+                self._gate.open(200)
+        else:
+            self._gate.release()
+        return [("orders", 0)]
 
 
 def test_a_whole_batch_is_not_hidden_because_the_next_one_has_begun(

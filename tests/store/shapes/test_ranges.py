@@ -6,10 +6,12 @@ import os
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from commitlog import StoreReader
 from commitlog.errors import FileChanged, InvalidValue, OffsetOutOfRange
+from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE
 from commitlog.queue import block_reader
 from tests.store.shapes.numbered_bodies import body, bounds, log_files, made_bodies, numbered, queue_files, read
 from tests.support.store_builder import StoreBuilder
@@ -74,7 +76,7 @@ def test_units_come_at_least_one_at_a_time(builder: StoreBuilder, chunk: int) ->
         list(reader.units("t", 0, 0, 1, chunk=chunk))
 
 
-@pytest.mark.parametrize(("start", "stop"), [(-1, 3), (0, 6), (6, 7), (4, 3), (6, None), (-1, -1)])
+@pytest.mark.parametrize(("start", "stop"), [(-1, 3), (0, 6), (6, 7), (6, None), (-1, -1)])
 def test_offsets_outside_the_queue_are_refused_with_what_is_there(
     builder: StoreBuilder, start: int, stop: int | None
 ) -> None:
@@ -85,11 +87,36 @@ def test_offsets_outside_the_queue_are_refused_with_what_is_there(
         error = raised.value
         assert (error.topic, error.queue_id, error.start) == ("t", 0, start)
         assert (error.min_offset, error.max_offset) == (0, 5)
-        assert error.stop == (5 if stop is None else stop)
+        assert error.stop == (7 if stop is None else stop)
         with pytest.raises(OffsetOutOfRange):
             reader.units("t", 0, start, stop if stop is not None else 9)
         with pytest.raises(OffsetOutOfRange):
             reader.store_timestamp("t", 0, 5)
+
+
+@pytest.mark.parametrize(("start", "text"), [(6, "[6, 7)"), (9, "[9, 10)"), (-2, "[-2, 5)")])
+def test_a_range_without_an_end_is_named_as_it_was_wanted(builder: StoreBuilder, start: int, text: str) -> None:
+    builder.append("t", 0, made_bodies(5))
+    with StoreReader.open(builder.path) as reader, pytest.raises(OffsetOutOfRange) as raised:
+        reader.read("t", 0, start)
+    assert f"wanted offsets {text}, available are [0, 5)." in str(raised.value)
+
+
+def test_a_range_that_ends_before_its_start_is_refused_as_a_wrong_argument(builder: StoreBuilder) -> None:
+    builder.append("t", 0, made_bodies(5))
+    with StoreReader.open(builder.path) as reader:
+        for refused in (lambda: reader.read("t", 0, 4, 3), lambda: reader.units("t", 0, 4, 3)):
+            with pytest.raises(InvalidValue, match="not at 4 with the end 3"):
+                refused()
+
+
+def test_the_store_time_of_a_filler_is_refused_with_the_bounds_of_the_queue(builder: StoreBuilder) -> None:
+    builder.append("t", 0, made_bodies(7))
+    builder.write_units("t", 0, 4, np.array([(0, FILLER_SIZE, 0)], UNIT_FILE_DTYPE))
+    with StoreReader.open(builder.path) as reader, pytest.raises(OffsetOutOfRange, match="is a filler") as raised:
+        reader.store_timestamp("t", 0, 4)
+    error = raised.value
+    assert (error.start, error.stop, error.min_offset, error.max_offset) == (4, 5, 0, 7)
 
 
 @pytest.mark.parametrize("at", [0, 2, 5])
