@@ -92,7 +92,7 @@ def test_a_body_that_may_be_packed_is_refused_with_a_way_out_that_works(tmp_path
 
 def test_an_error_tree_is_drawn_as_it_is() -> None:
     drawn = errors.__doc__ or ""
-    for name in errors.__all__:
+    for name in (kind.__name__ for kind in _kinds()):
         assert f"{name} " in drawn or f"{name}\n" in drawn
         assert getattr(errors, name).__doc__
 
