@@ -61,6 +61,10 @@ class MappedFile:
         """``length`` bytes from ``position`` of the file, fewer at its end."""
         return disk.read_at(self._opened(), length, position)
 
+    def data_extents(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The stretches of ``[start, stop)`` that are not holes of the file."""
+        return disk.data_extents(self._opened(), start, stop)
+
     def reach(self, start: int, stop: int) -> int:
         """``stop``, or where the file ends before it. ``FileChanged`` when it reached further since it was opened."""
         size = self.size
