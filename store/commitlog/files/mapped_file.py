@@ -80,6 +80,10 @@ class MappedFile:
             disk.read_ahead(self._opened(), first, last)
             self._requested = last
 
+    def data_extents(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The stretches of ``[start, stop)`` that are not holes of the file."""
+        return disk.data_extents(self._opened(), start, stop)
+
     def reach(self, start: int, stop: int) -> int:
         """``stop``, or where the file ends before it. ``FileChanged`` when it reached further since it was opened."""
         size = self.size

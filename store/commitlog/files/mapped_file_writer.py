@@ -160,6 +160,10 @@ class MappedFileWriter(MappedFile):
         with self._opening:
             return super().read(position, length)
 
+    def data_extents(self, start: int, stop: int) -> list[tuple[int, int]]:
+        with self._opening:
+            return super().data_extents(start, stop)
+
     def span(self, start: int, stop: int, *, populate: bool) -> npt.NDArray[np.uint8]:
         with self._opening:
             return super().span(start, stop, populate=populate)

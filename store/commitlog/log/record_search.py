@@ -1,4 +1,4 @@
-"""Whole, good records looked for where nobody knows that one begins: behind a bad one."""
+"""Search for whole, good records where it is not known that one begins: after a bad one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from commitlog.files.mapped_file import MappedFile
-from commitlog.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, Record, Torn, decode_record
+from commitlog.format.record import FILLER_SIZE, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, Record, Torn, decode_record
 
 __all__ = ["first_good_record", "good_record"]
 
 _MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _PIECE_SIZE = 4 << 20
+# TOTALSIZE and MAGICCODE.
+_PREFIX_SIZE = FILLER_SIZE
 # The longest record that is searched for: any larger and the bytes in between were good for nothing anyway.
 _LONGEST = 64 << 20
 
@@ -26,17 +28,29 @@ def good_record(file: MappedFile, at: int, file_end: int) -> Record | None:
 
 
 def first_good_record(file: MappedFile, start: int, stop: int, file_end: int) -> Record | None:
-    """The first whole, good record that begins within ``[start, stop)`` (physical offsets) of one file."""
+    """The first whole, good record that begins within ``[start, stop)`` (physical offsets) of one file.
+
+    Holes of the file are skipped, and with them most of what was allocated and never written.
+    """
+    # The first bytes of TOTALSIZE may be zero, and lie in a hole before the rest of the record.
+    for first, last in file.data_extents(start - file.base, min(stop + _PREFIX_SIZE, file_end) - file.base):
+        begin = max(file.base + first - _PREFIX_SIZE, start)
+        if (found := _first_within(file, begin, min(file.base + last, stop), file_end)) is not None:
+            return found
+    return None
+
+
+def _first_within(file: MappedFile, start: int, stop: int, file_end: int) -> Record | None:
     at = start
     while at < stop:
-        data = file.read(at - file.base, min(_PIECE_SIZE, file_end - at))
+        data = file.read(at - file.base, min(_PIECE_SIZE, stop + _PREFIX_SIZE - at, file_end - at))
         for place in sorted(_places(data)):
             if at + place >= stop:
                 return None
             if (found := good_record(file, at + place, file_end)) is not None:
                 return found
         # The prefix of a record may lie across the border of two pieces.
-        at += max(len(data) - 7, 1)
+        at += max(len(data) - _PREFIX_SIZE + 1, 1)
     return None
 
 

@@ -100,6 +100,16 @@ def test_bad_record_in_an_even_stretch_ends_it(row: int, field: str, offset: int
     assert scan.stop.field == field
 
 
+@pytest.mark.parametrize("lengths", [(600,), (767,), (768,), (0, 2000), (5000, 3, 0)])
+def test_crcs_of_bodies_are_compared_whatever_their_length(lengths: tuple[int, ...]) -> None:
+    records = [record_of(body=bytes([row + 1]) * lengths[row % len(lengths)]) for row in range(12)]
+    data = bytearray(stretch(records, BASE))
+    assert len(assert_agrees(bytes(data))) == len(records)
+    longest = max(range(6, 12), key=lambda row: len(records[row].body))
+    data[sum(record.total_size for record in records[:longest]) + 88] ^= 1
+    assert (len(assert_agrees(bytes(data))), len(assert_agrees(bytes(data), check_crc=False))) == (longest, 12)
+
+
 def test_the_first_bad_record_counts_whatever_field_is_bad() -> None:
     """Fields are checked one after another over all records; an early record's last field still comes first."""
     size = plain_record().total_size
