@@ -11,8 +11,7 @@ from typing import Any
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.subscription import Subscription
-from pyspark_commitlog.options.suggestions import did_you_mean
-from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule
+from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule, did_you_mean
 
 __all__ = ["OPTION_NAMES", "SourceOptions", "parse_batch_options", "parse_options", "parse_stream_options"]
 
