@@ -135,7 +135,8 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     for key, value in options.items():
         lower = key.lower()
         if lower in _CANONICAL:
-            given[_CANONICAL[lower]] = str(value)
+            name = _CANONICAL[lower]
+            given[name] = values.option_text(name, value)
         elif lower == "paths":
             raise OptionError(
                 f"Several paths were given, {value}; expected one store directory. Read each by itself and unite the "

@@ -21,6 +21,7 @@ __all__ = [
     "LATEST",
     "OffsetRule",
     "did_you_mean",
+    "option_text",
     "parse_assign",
     "parse_boolean",
     "parse_bytes",
@@ -63,6 +64,13 @@ def did_you_mean(name: str, known: Mapping[str, str]) -> str:
     """
     near = nearest_name(name, known.values())
     return f" Did you mean {near}?" if near else ""
+
+
+def option_text(option: str, value: object) -> str:
+    """The text of an option, also where Python code gives a number or a boolean. ``OptionError`` for None."""
+    if value is None:
+        raise OptionError(f"Option {option} is None; expected a value. For its default, leave it out.", option=option)
+    return str(value)
 
 
 def refuse(option: str, value: str, expected: str) -> NoReturn:

@@ -281,7 +281,8 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     for key, value in options.items():
         lower = key.lower()
         if lower in _SPELLING:
-            given[_SPELLING[lower]] = str(value)
+            name = _SPELLING[lower]
+            given[name] = values.option_text(name, value)
         elif lower not in _SPARKS:
             raise OptionError(
                 f"Unknown option {key!r}.{values.did_you_mean(key, _SPELLING)} The options of a write are: "

@@ -1,5 +1,5 @@
-"""The driver's half of a write: the store is there before the tasks begin; what they staged is committed as one batch,
-or removed.
+"""The driver's half of a write: makes the store and looks at it before the tasks begin, then commits or removes what
+they staged.
 """
 
 from __future__ import annotations
@@ -11,13 +11,29 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from commitlog import BatchId, CommittedBatch, MessageStore, StoreReader
 from commitlog.errors import NotAStore, StoreLocked, StoreNotFound
-from commitlog.stager import remove_files
+from commitlog.stager import largest_record_of, queue_counts, remove_files
 from pyspark_commitlog.options.write import SinkOptions
-from pyspark_commitlog.sink.task import StagedRows
+from pyspark_commitlog.sink.columns import SinkColumns
+from pyspark_commitlog.sink.task import StagedRows, StageTask
 
-__all__ = ["commit_staged", "prepare_store", "remove_staged", "staged_rows"]
+__all__ = ["commit_staged", "plan_write", "prepare_store", "remove_staged", "staged_rows"]
 
 _logger = logging.getLogger(__name__)
+
+
+def plan_write(options: SinkOptions, columns: SinkColumns) -> StageTask:
+    """Make the store if there is none yet, and look at it once for all tasks, so that all choose the same queues.
+
+    ``StoreOpenError`` for what is no store, ``CorruptConfig``, ``StoreIOError``.
+    """
+    prepare_store(options)
+    only_topic = None if "topic" in columns.names else options.topic
+    return StageTask(
+        options=options,
+        columns=columns,
+        queue_counts=queue_counts(options.path, only_topic, options.queues),
+        largest_record=largest_record_of(options.path, options.store_config),
+    )
 
 
 def prepare_store(options: SinkOptions) -> None:
