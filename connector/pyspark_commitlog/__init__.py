@@ -73,28 +73,33 @@ class DefaultSource(DataSource):
         return CommitLogStreamReader(parse_stream_options(self.options), check_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write of rows with these columns. The store is made where there is none.
+        """A batch write of rows with these columns. Spark calls this on the driver, before the tasks begin, and nothing
+        else there: so the store is made here where there is none, and looked at for all tasks.
 
         ``OptionError``, also for every mode but ``append``; ``SchemaError``; ``StoreOpenError`` for a path that is no
         store, or a store that cannot be opened; ``StoreIOError``, ``CorruptConfig``.
         """
         from pyspark_commitlog.options.write import parse_batch_write_options
         from pyspark_commitlog.sink.columns import check_sink_schema
+        from pyspark_commitlog.sink.commit import plan_write
         from pyspark_commitlog.sink.writers import CommitLogBatchWriter, refuse_overwrite
 
         refuse_overwrite(overwrite, streaming=False)
         options = parse_batch_write_options(self.options)
-        return CommitLogBatchWriter(options, check_sink_schema(schema, topic=options.topic))
+        columns = check_sink_schema(schema, topic=options.topic)
+        return CommitLogBatchWriter(plan_write(options, columns))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """The write of a streaming query's next micro-batch. The errors are those of ``writer``."""
         from pyspark_commitlog.options.write import parse_stream_write_options
         from pyspark_commitlog.sink.columns import check_sink_schema
+        from pyspark_commitlog.sink.commit import plan_write
         from pyspark_commitlog.sink.writers import CommitLogStreamWriter, refuse_overwrite
 
         refuse_overwrite(overwrite, streaming=True)
         options = parse_stream_write_options(self.options)
-        return CommitLogStreamWriter(options, check_sink_schema(schema, topic=options.topic))
+        columns = check_sink_schema(schema, topic=options.topic)
+        return CommitLogStreamWriter(plan_write(options, columns))
 
 
 use_this_python_in_workers()

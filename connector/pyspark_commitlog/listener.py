@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
-from pyspark_commitlog.source.offsets import StreamOffset
+from pyspark_commitlog.source.stream_offset import StreamOffset
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

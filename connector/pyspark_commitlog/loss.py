@@ -1,16 +1,30 @@
-"""What happens when messages that were to be read are gone: the option ``failOnDataLoss``, in one place.
+"""Lost messages: which part of a wanted range a queue no longer has, where to continue, and ``failOnDataLoss``.
 
-Each function either raises (``fail``) or logs a warning and returns, after which the caller goes on with what is left.
+``find_losses`` decides, from the range, the queue's bounds and the fences that do not match; it does no I/O.
+``report_losses`` raises or logs a warning, after which the caller continues with what is left.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
 
-from commitlog.errors import FileMissing, OffsetOutOfRange
+from commitlog import Fence, StoreReader
+from commitlog.errors import FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from pyspark_commitlog.errors import DataLossError, TailLostError
 
-__all__ = ["file_missing", "head_lost", "out_of_range", "queue_gone", "tail_lost", "tail_replaced"]
+__all__ = [
+    "Loss",
+    "Losses",
+    "file_missing",
+    "find_losses",
+    "out_of_range",
+    "queue_bounds",
+    "replaced_position",
+    "report_losses",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -21,29 +35,139 @@ _RESTORE = (
 )
 
 
-def head_lost(
+class Loss(Enum):
+    """What happened to messages of a wanted range."""
+
+    QUEUE = auto()
+    """The queue, or its whole topic, existed when it was last read and does not exist any more."""
+    TAIL = auto()
+    """The queue ends before the range does."""
+    REPLACED = auto()
+    """The queue lost its tail and grew again: a message is not the one that was recorded at its offset."""
+    HEAD = auto()
+    """The queue begins after the range does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """A wanted range and what a queue still has of it. All ranges are half-open.
+
+    ``left`` is what can be read, empty where nothing is left; it begins where a stream is to continue. ``replaced`` is
+    the position before which another message was found.
+    """
+
+    wanted: tuple[int, int]
+    available: tuple[int, int] | None
+    left: tuple[int, int]
+    kinds: tuple[Loss, ...]
+    replaced: int | None = None
+
+
+def find_losses(wanted: tuple[int, int], available: tuple[int, int] | None, replaced: int | None = None) -> Losses:
+    """Compare a range with the bounds of its queue, ``available``; None where the queue does not exist.
+
+    ``replaced`` comes from ``replaced_position``. It does not count where the tail is lost as well, which explains it.
+    """
+    start, stop = wanted
+    if available is None:
+        return Losses(wanted=wanted, available=None, left=(stop, stop), kinds=(Loss.QUEUE,))
+    kinds: list[Loss] = []
+    if available[1] < stop:
+        kinds.append(Loss.TAIL)
+        stop = available[1]
+    elif replaced is not None:
+        kinds.append(Loss.REPLACED)
+    if start < available[0]:
+        kinds.append(Loss.HEAD)
+        start = available[0]
+    left = (min(start, stop), stop)
+    return Losses(wanted=wanted, available=available, left=left, kinds=tuple(kinds), replaced=replaced)
+
+
+def queue_bounds(reader: StoreReader, topic: str, queue_id: int) -> tuple[int, int] | None:
+    """What a queue holds now, as a half-open range of offsets; None where the queue does not exist."""
+    try:
+        info = reader.queue_info(topic, queue_id)
+    except (QueueNotFound, TopicNotFound):
+        return None
+    return info.min_offset, info.max_offset
+
+
+def replaced_position(
+    reader: StoreReader,
     topic: str,
     queue_id: int,
-    wanted: tuple[int, int],
-    available: tuple[int, int],
-    *,
-    fail: bool,
-    cause: Exception | None = None,
-) -> None:
-    """The offsets from ``wanted[0]`` to ``available[0]`` are gone from the start of what is to be read."""
-    text = (
-        f"Topic {topic!r}, queue {queue_id}: wanted offsets [{wanted[0]}, {wanted[1]}), available are "
-        f"[{available[0]}, {available[1]}). The messages before {available[0]} are no longer in the store; its "
-        f"retention has most likely deleted them before they were read."
+    available: tuple[int, int] | None,
+    recorded: Iterable[tuple[int, Fence | None]],
+) -> int | None:
+    """The first of the ``recorded`` positions before which stands another message than its fence says.
+
+    Where retention has taken the message before a position, nothing can be compared, and nothing is wrong.
+    """
+    for position, fence in recorded:
+        if fence is None or available is None or not available[0] < position <= available[1]:
+            continue
+        found = reader.fence(topic, queue_id, position - 1)
+        if found is not None and found != fence:
+            return position
+    return None
+
+
+def report_losses(topic: str, queue_id: int, losses: Losses, *, fail: bool, cause: Exception | None = None) -> None:
+    """With ``fail``, raise ``DataLossError`` or ``TailLostError`` for the first loss; else log a warning for each."""
+    for kind in losses.kinds:
+        text = f"Topic {topic!r}, queue {queue_id}: {_what_happened(kind, losses)}"
+        if fail:
+            raise _error(kind, text, topic, queue_id, losses) from cause
+        _logger.warning("%s %s", text, _what_follows(kind, losses))
+
+
+def _what_happened(kind: Loss, losses: Losses) -> str:
+    (start, stop), available = losses.wanted, losses.available
+    if available is None:
+        return (
+            f"wanted offsets from {start} on, available are none. The queue was read before and is not in the store "
+            "any more."
+        )
+    there = f"available are [{available[0]}, {available[1]})"
+    if kind is Loss.HEAD:
+        return (
+            f"wanted offsets [{start}, {stop}), {there}. The messages before {available[0]} are no longer in the "
+            "store; its retention has most likely deleted them before they were read."
+        )
+    if kind is Loss.TAIL:
+        return (
+            f"this query has planned up to offset {stop}, but the queue now ends at {available[1]} ({there}). The "
+            "store has lost the end of this queue: it was restored from an older copy, or recovery cut off what a "
+            "crash had left unwritten."
+        )
+    position = losses.replaced or 0
+    return (
+        f"the message at offset {position - 1} is not the one that this query has recorded there ({there}). The store "
+        f"has lost the end of this queue and has grown again since, so messages before offset {position} may be there "
+        "that were never read."
     )
-    if fail:
-        error = DataLossError(f"{text} {_GO_ON}", topic=topic, queue_id=queue_id, wanted=wanted, available=available)
-        raise error from cause
-    _logger.warning("%s Going on at offset %d.", text, min(available[0], wanted[1]))
+
+
+def _what_follows(kind: Loss, losses: Losses) -> str:
+    if kind is Loss.QUEUE:
+        return "Going on without it; should it come back, it is read from its start."
+    going_on_at = {Loss.HEAD: losses.left[0], Loss.TAIL: losses.left[1], Loss.REPLACED: losses.replaced}
+    return f"Going on at offset {going_on_at[kind]}."
+
+
+def _error(kind: Loss, text: str, topic: str, queue_id: int, losses: Losses) -> DataLossError | TailLostError:
+    wanted, available = losses.wanted, losses.available
+    if available is None:
+        wanted = (wanted[0], wanted[0])
+    if available is None or kind is Loss.HEAD:
+        return DataLossError(f"{text} {_GO_ON}", topic=topic, queue_id=queue_id, wanted=wanted, available=available)
+    position = wanted[1] if kind is Loss.TAIL else losses.replaced or 0
+    return TailLostError(f"{text} {_RESTORE}", topic=topic, queue_id=queue_id, position=position, available=available)
 
 
 def file_missing(missing: FileMissing, wanted: tuple[int, int], *, fail: bool) -> int:
-    """A file between others is not there, so ``wanted`` has a hole, or begins in one; where to go on behind it."""
+    """Report that a file between others is missing, so that ``wanted`` has a hole; the offset after the hole."""
     begin, stop = max(missing.start, wanted[0]), wanted[1]
     resume = min(max(missing.stop, begin + 1), stop)
     text = (
@@ -64,54 +188,7 @@ def file_missing(missing: FileMissing, wanted: tuple[int, int], *, fail: bool) -
 
 
 def out_of_range(error: OffsetOutOfRange, *, fail: bool) -> None:
-    """Planning met ``error`` again and again. Returns as well when ``error`` is not about lost messages."""
-    available = (error.min_offset, error.max_offset)
-    if error.start < error.min_offset:
-        wanted = (error.start, error.stop)
-        head_lost(error.topic, error.queue_id, wanted, available, fail=fail, cause=error)
-    elif error.stop > error.max_offset:
-        tail_lost(error.topic, error.queue_id, error.stop, available, fail=fail)
-
-
-def queue_gone(topic: str, queue_id: int, position: int, *, fail: bool) -> None:
-    """The queue (or its whole topic) was there when it was last read and is not any more."""
-    text = (
-        f"Topic {topic!r}, queue {queue_id}: wanted offsets from {position} on, available are none. The queue was read "
-        f"before and is not in the store any more."
-    )
-    if fail:
-        raise DataLossError(
-            f"{text} {_GO_ON}", topic=topic, queue_id=queue_id, wanted=(position, position), available=None
-        )
-    _logger.warning("%s Going on without it; should it come back, it is read from its start.", text)
-
-
-def tail_lost(topic: str, queue_id: int, position: int, available: tuple[int, int], *, fail: bool) -> None:
-    """The queue ends before ``position``, up to which it was already read or was to be read."""
-    what = (
-        f"this query has planned up to offset {position}, but the queue now ends at {available[1]} (available are "
-        f"[{available[0]}, {available[1]})). The store has lost the end of this queue: it was restored from an older "
-        f"copy, or recovery cut off what a crash had left unwritten."
-    )
-    _tell_of_tail(what, topic, queue_id, position, available, resume=available[1], fail=fail)
-
-
-def tail_replaced(topic: str, queue_id: int, position: int, available: tuple[int, int], *, fail: bool) -> None:
-    """The message before ``position`` is not the one that was there when it was read."""
-    what = (
-        f"the message at offset {position - 1} is not the one that this query has recorded there (available are "
-        f"[{available[0]}, {available[1]})). The store has lost the end of this queue and has grown again since, so "
-        f"messages before offset {position} may be there that were never read."
-    )
-    _tell_of_tail(what, topic, queue_id, position, available, resume=position, fail=fail)
-
-
-def _tell_of_tail(
-    what: str, topic: str, queue_id: int, position: int, available: tuple[int, int], *, resume: int, fail: bool
-) -> None:
-    text = f"Topic {topic!r}, queue {queue_id}: {what}"
-    if fail:
-        raise TailLostError(
-            f"{text} {_RESTORE}", topic=topic, queue_id=queue_id, position=position, available=available
-        )
-    _logger.warning("%s Going on at offset %d.", text, resume)
+    """Report what planning met again and again. Returns as well when ``error`` is not about lost messages."""
+    wanted = (error.start, max(error.start, error.stop))
+    losses = find_losses(wanted, (error.min_offset, error.max_offset))
+    report_losses(error.topic, error.queue_id, losses, fail=fail, cause=error)

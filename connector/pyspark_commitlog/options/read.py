@@ -11,8 +11,7 @@ from typing import Any
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.subscription import Subscription
-from pyspark_commitlog.options.suggestions import did_you_mean
-from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule
+from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule, did_you_mean
 
 __all__ = ["OPTION_NAMES", "SourceOptions", "parse_batch_options", "parse_options", "parse_stream_options"]
 
@@ -136,7 +135,8 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     for key, value in options.items():
         lower = key.lower()
         if lower in _CANONICAL:
-            given[_CANONICAL[lower]] = str(value)
+            name = _CANONICAL[lower]
+            given[name] = values.option_text(name, value)
         elif lower == "paths":
             raise OptionError(
                 f"Several paths were given, {value}; expected one store directory. Read each by itself and unite the "

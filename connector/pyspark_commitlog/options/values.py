@@ -1,4 +1,4 @@
-"""From the text of one option to its value. Each function raises ``OptionError`` with what it expected."""
+"""Parsers of option values: from the text of one option to its value, or an ``OptionError`` with what was expected."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import unquote
 
+from commitlog.columnar.columns import nearest_name
 from commitlog.errors import InvalidValue
 from commitlog.paths import validate_topic
 from pyspark_commitlog.errors import OptionError
@@ -19,6 +20,8 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "OffsetRule",
+    "did_you_mean",
+    "option_text",
     "parse_assign",
     "parse_boolean",
     "parse_bytes",
@@ -52,6 +55,22 @@ class OffsetRule:
     default: int
     named: Mapping[QueueKey, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
+
+
+def did_you_mean(name: str, known: Mapping[str, str]) -> str:
+    """`` Did you mean ...?`` with the known name nearest to ``name``, or nothing when none is near.
+
+    ``known`` are the names in lower case and as they are written.
+    """
+    near = nearest_name(name, known.values())
+    return f" Did you mean {near}?" if near else ""
+
+
+def option_text(option: str, value: object) -> str:
+    """The text of an option, also where Python code gives a number or a boolean. ``OptionError`` for None."""
+    if value is None:
+        raise OptionError(f"Option {option} is None; expected a value. For its default, leave it out.", option=option)
+    return str(value)
 
 
 def refuse(option: str, value: str, expected: str) -> NoReturn:

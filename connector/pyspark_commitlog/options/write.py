@@ -14,7 +14,6 @@ from commitlog.paths import MOST_QUEUES, validate_new_topic
 from commitlog.stager import NO_PRODUCERS_TOPICS
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
-from pyspark_commitlog.options.suggestions import did_you_mean
 
 __all__ = ["WRITE_OPTIONS", "SinkOptions", "WriteOption", "parse_batch_write_options", "parse_stream_write_options"]
 
@@ -282,10 +281,11 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     for key, value in options.items():
         lower = key.lower()
         if lower in _SPELLING:
-            given[_SPELLING[lower]] = str(value)
+            name = _SPELLING[lower]
+            given[name] = values.option_text(name, value)
         elif lower not in _SPARKS:
             raise OptionError(
-                f"Unknown option {key!r}.{did_you_mean(key, _SPELLING)} The options of a write are: "
+                f"Unknown option {key!r}.{values.did_you_mean(key, _SPELLING)} The options of a write are: "
                 f"{', '.join(_SPELLING.values())}.",
                 option=key,
                 value=str(value),

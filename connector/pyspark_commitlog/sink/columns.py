@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 
 from commitlog import ALL_COLUMNS
 from pyspark_commitlog.errors import SchemaError
-from pyspark_commitlog.options.suggestions import did_you_mean
+from pyspark_commitlog.options.values import did_you_mean
 
 __all__ = ["SINK_COLUMNS", "SinkColumns", "check_sink_schema"]
 

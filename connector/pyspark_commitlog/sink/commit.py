@@ -1,23 +1,43 @@
-"""The driver's half of a write: the store is there before the tasks begin; what they staged is committed as one batch,
-or removed.
+"""The driver's half of a write: makes the store and looks at it before the tasks begin, then commits or removes what
+they staged.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from commitlog import BatchId, CommittedBatch, MessageStore, StoreReader
+from commitlog import BatchId, CommittedBatch, StoreReader
 from commitlog.errors import NotAStore, StoreLocked, StoreNotFound
-from commitlog.stager import remove_files
+from commitlog.stager import largest_record_of, queue_counts, remove_files
 from pyspark_commitlog.options.write import SinkOptions
-from pyspark_commitlog.sink.task import StagedRows
+from pyspark_commitlog.sink.columns import SinkColumns
+from pyspark_commitlog.sink.task import StagedRows, StageTask
 
-__all__ = ["commit_staged", "prepare_store", "remove_staged", "staged_rows"]
+if TYPE_CHECKING:
+    from commitlog import MessageStore
+
+__all__ = ["commit_staged", "plan_write", "prepare_store", "remove_staged", "staged_rows"]
 
 _logger = logging.getLogger(__name__)
+
+
+def plan_write(options: SinkOptions, columns: SinkColumns) -> StageTask:
+    """Make the store if there is none yet, and look at it once for all tasks, so that all choose the same queues.
+
+    ``StoreOpenError`` for what is no store, ``CorruptConfig``, ``StoreIOError``.
+    """
+    prepare_store(options)
+    only_topic = None if "topic" in columns.names else options.topic
+    return StageTask(
+        options=options,
+        columns=columns,
+        queue_counts=queue_counts(options.path, only_topic, options.queues),
+        largest_record=largest_record_of(options.path, options.store_config),
+    )
 
 
 def prepare_store(options: SinkOptions) -> None:
@@ -56,6 +76,10 @@ def commit_staged(options: SinkOptions, batch: BatchId, messages: Sequence[Stage
 
 
 def _open(options: SinkOptions) -> MessageStore:
+    # Tasks import this module with the writers that are pickled to them, and never open a store: they do without a
+    # third of the package, and of the time that importing it takes.
+    from commitlog import MessageStore
+
     try:
         return MessageStore.open(options.path, options.store_config, lock_timeout_s=options.lock_timeout_s)
     except StoreLocked as error:

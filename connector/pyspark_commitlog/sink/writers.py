@@ -1,4 +1,9 @@
-"""The sink as Spark sees it: thin shells around ``StageTask`` (executors) and ``sink_commit`` (driver)."""
+"""``CommitLogBatchWriter``, ``CommitLogStreamWriter``: the sink as Spark calls it.
+
+Spark has the data source make a writer in a process that plans the write, pickles it to the executors, and commits in
+another process: of a batch write with the same writer, of a micro-batch with one made there. So a writer only holds
+what ``plan_write`` found; making one touches no file.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +17,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from commitlog import BatchId
 from commitlog.paths import UNNAMED_WRITE_PREFIX
-from commitlog.stager import largest_record_of, queue_counts, remove_batch
+from commitlog.stager import remove_batch
 from pyspark_commitlog.errors import ConnectorError, OptionError
-from pyspark_commitlog.options.write import SinkOptions
-from pyspark_commitlog.sink.columns import SinkColumns
-from pyspark_commitlog.sink.commit import commit_staged, prepare_store, remove_staged, staged_rows
+from pyspark_commitlog.sink.commit import commit_staged, remove_staged, staged_rows
 from pyspark_commitlog.sink.fingerprint import checkpoint_fingerprint
 from pyspark_commitlog.sink.task import StagedRows, StageTask
 
@@ -37,7 +40,7 @@ def refuse_overwrite(overwrite: bool, *, streaming: bool) -> None:
     """``OptionError`` for all but appending; Spark itself refuses the modes that it does not hand over."""
     if overwrite and streaming:
         raise OptionError(
-            'outputMode("complete") writes the whole result anew in every batch; a log is only appended to. Use '
+            'outputMode("complete") writes the whole result again in every batch; a log is only appended to. Use '
             'outputMode("append"), or foreachBatch.',
             option="outputMode",
             value="complete",
@@ -51,14 +54,6 @@ def refuse_overwrite(overwrite: bool, *, streaming: bool) -> None:
         )
 
 
-def _stage_task(options: SinkOptions, columns: SinkColumns) -> StageTask:
-    prepare_store(options)
-    only_topic = None if "topic" in columns.names else options.topic
-    counts = queue_counts(options.path, only_topic, options.queues)
-    largest = largest_record_of(options.path, options.store_config)
-    return StageTask(options=options, columns=columns, queue_counts=counts, largest_record=largest)
-
-
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
@@ -67,13 +62,13 @@ def _context() -> TaskContext:
 
 
 class CommitLogBatchWriter(DataSourceArrowWriter):
-    """One batch write. Spark makes it on the driver and pickles it to the executors, and to where it commits."""
+    """One batch write."""
 
-    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
-        self._options = options
-        self._task = _stage_task(options, columns)
-        # A write that nobody named has a name of its own while it is staged, so that others keep off its files.
-        self._staged_as = options.batch or BatchId(UNNAMED_WRITE_PREFIX + uuid.uuid4().hex)
+    def __init__(self, task: StageTask) -> None:
+        self._options = task.options
+        self._task = task
+        # A write without a name has one of its own while it is staged, so that others keep off its files.
+        self._staged_as = task.options.batch or BatchId(UNNAMED_WRITE_PREFIX + uuid.uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _context()
@@ -95,11 +90,11 @@ class CommitLogBatchWriter(DataSourceArrowWriter):
 
 
 class CommitLogStreamWriter(DataSourceStreamArrowWriter):
-    """The write of one micro-batch. Spark makes one to plan it, and another one, elsewhere, to commit it."""
+    """The write of one micro-batch."""
 
-    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
-        self._options = options
-        self._task = _stage_task(options, columns)
+    def __init__(self, task: StageTask) -> None:
+        self._options = task.options
+        self._task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _context()

@@ -1,4 +1,4 @@
-"""The batch read: everything from ``startingOffsets`` to ``endingOffsets``, as the store is when Spark plans."""
+"""``CommitLogBatchReader``: the batch read, from ``startingOffsets`` to ``endingOffsets``, planned once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from commitlog import StoreReader
 from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
-from pyspark_commitlog.source.positions import resolve_rule
-from pyspark_commitlog.source.replanning import again_if_files_change
+from pyspark_commitlog.source.replanning import retry_while_store_changes
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.task import ReadTask
 
@@ -36,7 +36,7 @@ class CommitLogBatchReader(DataSourceReader):
         options = self._options
         with StoreReader.open(options.path) as reader:
             options.subscription.require_all(reader)
-            return list(again_if_files_change(lambda: self._plan(reader), fail=options.fail_on_data_loss))
+            return list(retry_while_store_changes(lambda: self._plan(reader), fail=options.fail_on_data_loss))
 
     def _plan(self, reader: StoreReader) -> list[RangePartition]:
         options = self._options

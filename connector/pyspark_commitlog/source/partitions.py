@@ -11,8 +11,8 @@ from pyspark.sql.datasource import InputPartition
 
 from commitlog import StoreReader
 from commitlog.errors import FileMissing
-from pyspark_commitlog import loss as data_loss
-from pyspark_commitlog.source.unit_sizes import Sizes, message_sizes
+from pyspark_commitlog import loss
+from pyspark_commitlog.source.admission import Sizes, message_sizes
 
 __all__ = ["QueueRange", "RangePartition", "plan_partitions"]
 
@@ -148,10 +148,10 @@ def _measure_around_holes(reader: StoreReader, wanted: QueueRange, *, fail: bool
             yield _measure(reader, left)
             return
         except FileMissing as missing:
-            behind = data_loss.file_missing(missing, (left.start, left.stop), fail=fail)
+            after = loss.file_missing(missing, (left.start, left.stop), fail=fail)
             if left.start < missing.start:
                 yield _measure(reader, left._replace(stop=missing.start))
-            left = left._replace(start=behind)
+            left = left._replace(start=after)
 
 
 def _measure(reader: StoreReader, wanted: QueueRange) -> _Measured:

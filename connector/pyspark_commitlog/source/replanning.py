@@ -1,4 +1,4 @@
-"""Planning beside a live owner: what the store changes between two looks is looked at again."""
+"""Retries planning while the owner of the store changes files between two looks at them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from commitlog.errors import (
     QueueNotFound,
     TopicNotFound,
 )
-from pyspark_commitlog import loss as data_loss
+from pyspark_commitlog import loss
 
-__all__ = ["STORE_CHANGED", "again_if_files_change"]
+__all__ = ["STORE_CHANGED", "retry_while_store_changes"]
 
-# What planning meets when retention takes a file, or someone a queue, between the look at the bounds and their use.
+# What planning meets when a file or a queue is removed between the look at the bounds and their use.
 STORE_CHANGED: tuple[type[CommitLogError], ...] = (
     FileChanged,
     MessageNotFound,
@@ -31,18 +31,18 @@ _ATTEMPTS = 3
 _T = TypeVar("_T")
 
 
-def again_if_files_change(plan: Callable[[], _T], *, fail: bool) -> _T:
-    """What ``plan`` gives, called again while the store changes under it; each time it must look at the bounds anew.
+def retry_while_store_changes(plan: Callable[[], _T], *, fail: bool) -> _T:
+    """What ``plan`` gives, called again while the store changes under it; each time it must look at the bounds again.
 
     Should offsets be gone every time, that is a loss: ``DataLossError`` or ``TailLostError`` with ``fail``, else a
     warning and a last attempt, whose error passes.
     """
-    lost: OffsetOutOfRange | None = None
+    out_of_range: OffsetOutOfRange | None = None
     for _ in range(_ATTEMPTS):
         try:
             return plan()
         except STORE_CHANGED as error:
-            lost = error if isinstance(error, OffsetOutOfRange) else None
-    if lost is not None:
-        data_loss.out_of_range(lost, fail=fail)
+            out_of_range = error if isinstance(error, OffsetOutOfRange) else None
+    if out_of_range is not None:
+        loss.out_of_range(out_of_range, fail=fail)
     return plan()

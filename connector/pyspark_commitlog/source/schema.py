@@ -26,7 +26,7 @@ from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
 from commitlog.columnar.columns import COLUMN_TYPES, PROPERTIES_COLUMN
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.read import SourceOptions
-from pyspark_commitlog.options.suggestions import did_you_mean
+from pyspark_commitlog.options.values import did_you_mean
 
 __all__ = ["SPARK_TYPES", "Projection", "check_schema", "default_schema"]
 

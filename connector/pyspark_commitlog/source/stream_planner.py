@@ -1,4 +1,4 @@
-"""Plans the batches of a stream: from the offset before to the next one, and from both to partitions.
+"""``StreamPlanner``: plans the batches of a stream, the end offset of each and its partitions.
 
 Nothing that matters is remembered between calls, since the process may be killed between any two: what a batch needs
 is in the offsets themselves. What is remembered only saves looking twice.
@@ -10,17 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from commitlog import QueueInfo, StoreReader
-from commitlog.errors import FileMissing, QueueNotFound, TopicNotFound
-from pyspark_commitlog import loss as data_loss
+from commitlog.errors import FileMissing
+from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import QueueKey
-from pyspark_commitlog.source.admission import admit_bytes, admit_rows
-from pyspark_commitlog.source.offsets import StreamOffset
+from pyspark_commitlog.source.admission import SizeWalker, admit_bytes, admit_rows
+from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
-from pyspark_commitlog.source.positions import resolve_rule
-from pyspark_commitlog.source.queue_positions import Positions, find_positions, passed_by
-from pyspark_commitlog.source.replanning import STORE_CHANGED, again_if_files_change
-from pyspark_commitlog.source.unit_sizes import SizeWalker
+from pyspark_commitlog.source.replanning import STORE_CHANGED, retry_while_store_changes
+from pyspark_commitlog.source.stream_offset import StreamOffset
+from pyspark_commitlog.source.stream_positions import Positions, find_positions
 
 __all__ = ["StreamPlanner"]
 
@@ -66,7 +65,7 @@ class StreamPlanner:
             )
             return offset.to_json()
 
-        return again_if_files_change(plan, fail=options.fail_on_data_loss)
+        return retry_while_store_changes(plan, fail=options.fail_on_data_loss)
 
     def prepare_for_available_now(self) -> None:
         """From now on, nothing that is written later is read."""
@@ -78,7 +77,7 @@ class StreamPlanner:
         ``limited`` says whether the options' limits count. ``DataLossError``, ``TailLostError``, ``OffsetFormatError``.
         """
         fail = self._options.fail_on_data_loss
-        return again_if_files_change(lambda: self._latest_offset(start_json, limited), fail=fail)
+        return retry_while_store_changes(lambda: self._latest_offset(start_json, limited), fail=fail)
 
     def report_latest_offset(self) -> dict[str, Any] | None:
         """The ends of all queues as the last ``latest_offset`` saw them; not one look at the disk more.
@@ -159,7 +158,7 @@ class StreamPlanner:
                     break
                 except FileMissing as missing:
                     fail = self._options.fail_on_data_loss
-                    positions.next[key] = data_loss.file_missing(missing, (at, end), fail=fail)
+                    positions.next[key] = loss.file_missing(missing, (at, end), fail=fail)
                     positions.moved.add(key)
         return places
 
@@ -191,30 +190,20 @@ class StreamPlanner:
                 return plan(check=False)
             except STORE_CHANGED:
                 pass  # the store changed in between: look again, and say what is missing
-        return again_if_files_change(lambda: plan(check=True), fail=self._options.fail_on_data_loss)
+        return retry_while_store_changes(lambda: plan(check=True), fail=self._options.fail_on_data_loss)
 
     def _check(self, wanted: Sequence[QueueRange], start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
         """The ranges as far as the store still has them, and the same messages in them; else as failOnDataLoss says."""
-        fail = self._options.fail_on_data_loss
         left: list[QueueRange] = []
-        for topic, queue_id, begin, stop in wanted:
-            key = (topic, queue_id)
-            try:
-                info = self._reader.queue_info(topic, queue_id)
-            except (QueueNotFound, TopicNotFound):
-                data_loss.queue_gone(topic, queue_id, begin, fail=fail)
-                continue
-            available = (info.min_offset, info.max_offset)
-            known_start = start.fences.get(key) if start.offsets.get(key) == begin else None
-            if info.max_offset < stop:
-                data_loss.tail_lost(topic, queue_id, stop, available, fail=fail)
-            elif passed_by(self._reader, info, stop, end.fences.get(key)):
-                data_loss.tail_replaced(topic, queue_id, stop, available, fail=fail)
-            elif passed_by(self._reader, info, begin, known_start):
-                data_loss.tail_replaced(topic, queue_id, begin, available, fail=fail)
-            if info.min_offset > begin:
-                data_loss.head_lost(topic, queue_id, (begin, stop), available, fail=fail)
-            left.append(QueueRange(topic, queue_id, max(begin, info.min_offset), min(stop, info.max_offset)))
+        for one in wanted:
+            key = (one.topic, one.queue_id)
+            available = loss.queue_bounds(self._reader, *key)
+            known_start = start.fences.get(key) if start.offsets.get(key) == one.start else None
+            recorded = [(one.stop, end.fences.get(key)), (one.start, known_start)]
+            replaced = loss.replaced_position(self._reader, *key, available, recorded)
+            losses = loss.find_losses((one.start, one.stop), available, replaced)
+            loss.report_losses(*key, losses, fail=self._options.fail_on_data_loss)
+            left.append(QueueRange(*key, *losses.left))
         return left
 
     def _look(self) -> dict[QueueKey, QueueInfo]:

@@ -1,4 +1,4 @@
-"""The streaming read as Spark sees it: a thin shell around ``StreamPlanner`` and ``ReadTask``."""
+"""``CommitLogStreamReader``: the streaming read as Spark calls it, around ``StreamPlanner`` and ``ReadTask``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in a Spark task: the messages of one partition, as record batches of the declared schema."""
+"""``ReadTask``: what runs in a Spark task of a read. Gives the messages of a partition as record batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from commitlog import StoreReader
 from commitlog.errors import FileChanged, FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
-from pyspark_commitlog import loss as data_loss
+from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition
 from pyspark_commitlog.source.schema import Projection
@@ -72,32 +72,21 @@ class ReadTask:
                     at = batch.column(len(columns) - 1)[-1].as_py() + 1
                 return
             except FileMissing as missing:
-                behind = data_loss.file_missing(missing, (at, stop), fail=self.fail_on_data_loss)
+                after = loss.file_missing(missing, (at, stop), fail=self.fail_on_data_loss)
                 if at < missing.start < stop:  # the reader noticed the hole before it came there
                     yield from self._read_range(reader, QueueRange(topic, queue_id, at, missing.start))
-                at = behind
+                at = after
             except (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound) as error:
                 at, stop = self._after_loss(reader, QueueRange(topic, queue_id, at, stop), error)
 
     def _after_loss(self, reader: StoreReader, wanted: QueueRange, error: Exception) -> tuple[int, int]:
-        """Where to go on after ``error``, if the query may; ``error`` itself when it is not about lost messages."""
+        """What is left after ``error``, if the query may continue; ``error`` itself when it is not about a loss."""
         topic, queue_id, at, stop = wanted
-        fail = self.fail_on_data_loss
-        try:
-            info = reader.queue_info(topic, queue_id)
-        except (QueueNotFound, TopicNotFound):
-            data_loss.queue_gone(topic, queue_id, at, fail=fail)
-            return stop, stop
-        available = (info.min_offset, info.max_offset)
-        if info.max_offset < stop:
-            data_loss.tail_lost(topic, queue_id, stop, available, fail=fail)
-            stop = info.max_offset
-        if info.min_offset > at:
-            data_loss.head_lost(topic, queue_id, (at, wanted.stop), available, fail=fail, cause=error)
-            at = info.min_offset
-        if (at, stop) == (wanted.start, wanted.stop):
+        losses = loss.find_losses((at, stop), loss.queue_bounds(reader, topic, queue_id))
+        if not losses.kinds:
             raise error  # the queue still says that it has them all: not retention, but a file that was cut or damaged
-        return at, stop
+        loss.report_losses(topic, queue_id, losses, fail=self.fail_on_data_loss, cause=error)
+        return losses.left
 
 
 def _in_step(ranges: Sequence[QueueRange], batches: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:

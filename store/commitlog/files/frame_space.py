@@ -67,7 +67,9 @@ class FrameSpace:
             self._files.files.extend(self._new)
         else:
             self._first.advance(self._at)
-        self._files.appended()
+        # A frame makes the files that it needs as it is written. A commit from Spark is followed by the close of the
+        # store, which would wait for a file being made ahead, and such a file costs its size where it has to be filled.
+        self._files.appended(ahead=False)
 
     def discard(self) -> None:
         """Zero what was written: it must never come back. ``StoreIOError``.

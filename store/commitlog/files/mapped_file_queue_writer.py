@@ -298,12 +298,15 @@ class MappedFileQueueWriter:
                 one.sync_writes()
                 wanted -= one.rest()
 
-    def appended(self) -> None:
-        """Called under the put lock after an append: without a pool, what was written is committed."""
+    def appended(self, *, ahead: bool = True) -> None:
+        """Called under the put lock after an append: without a pool, what was written is committed.
+
+        ``ahead``: have the next files made before they are needed.
+        """
         last = self.files[-1]
         if self._pool is None:
             self.committed_where = last.base + last.wrote_position
-        if last.base != self._prepared and last.wrote_position * 2 >= last.capacity:
+        if ahead and last.base != self._prepared and last.wrote_position * 2 >= last.capacity:
             # Half full is early enough, and a store that stays small takes no space for files it will never need.
             self._prepared = last.base
             for step in (1, 2):

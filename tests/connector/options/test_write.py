@@ -108,7 +108,10 @@ def test_what_spark_says_of_the_query_is_kept() -> None:
         ("queues", "70000", "65536"),
         ("flush", "often", "sync, async"),
         ("lockTimeout", "soon", "seconds"),
+        ("lockTimeout", "", "seconds"),
+        ("lockTimeout", "None", "seconds"),
         ("lockTimeout", "nan", "seconds"),
+        ("lockTimeout", "inf", "seconds"),
         ("lockTimeout", "-1", "seconds"),
         ("bodyCompression", "gzip", "none, zlib, lz4, zstd"),
         ("compressOver", "-1", "64m"),
@@ -136,6 +139,13 @@ def test_bad_values_say_what_was_expected(name: str, value: str, expected: str) 
     assert expected in said
     assert not re.search("[a-z]_[a-z]", said), "the store's names for its settings are not the user's"
     assert (caught.value.option, caught.value.value) == (name, value)
+
+
+@pytest.mark.parametrize("name", ["path", "topic", "lockTimeout", "txnAppId"])
+def test_none_is_refused_and_not_taken_for_a_text(name: str) -> None:
+    with pytest.raises(OptionError, match=f"Option {name} is None; expected a value") as caught:
+        parse_batch_write_options({**GOOD, name: None})  # type: ignore[dict-item]
+    assert (caught.value.option, caught.value.value) == (name, None)
 
 
 def test_a_missing_path() -> None:

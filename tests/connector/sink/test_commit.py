@@ -15,7 +15,7 @@ from commitlog.batch_id import BatchId
 from commitlog.errors import NotAStore, StagingLost, StoreLocked
 from pyspark_commitlog.options.write import SinkOptions, parse_batch_write_options
 from pyspark_commitlog.sink.columns import SinkColumns
-from pyspark_commitlog.sink.commit import commit_staged, prepare_store, remove_staged, staged_rows
+from pyspark_commitlog.sink.commit import commit_staged, plan_write, prepare_store, remove_staged, staged_rows
 from pyspark_commitlog.sink.task import StagedRows, StageTask
 from pyspark_commitlog.sink.writers import CommitLogBatchWriter
 from tests.connector.sink.sink_helpers import SMALL, body_texts, messages, staged_files
@@ -140,7 +140,7 @@ def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
 
 
 def test_an_unnamed_write_whose_driver_died_goes_by_its_age(options: SinkOptions) -> None:
-    write = CommitLogBatchWriter(options, SinkColumns(("body",)))
+    write = CommitLogBatchWriter(plan_write(options, SinkColumns(("body",))))
     stage(options, 0, "a", batch=write._staged_as)
     soon = time.time() + LEFT_OVER_AFTER_SECONDS
     remove_leftovers(options.path, now=soon - 60)

@@ -26,6 +26,7 @@ from commitlog.files import disk
 from pyspark_commitlog import DefaultSource
 from pyspark_commitlog.options.write import parse_stream_write_options
 from pyspark_commitlog.sink.columns import check_sink_schema
+from pyspark_commitlog.sink.commit import plan_write
 from pyspark_commitlog.sink.writers import CommitLogStreamWriter, refuse_overwrite
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class FailingSource(DefaultSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         refuse_overwrite(overwrite, streaming=True)
         options = parse_stream_write_options(self.options)
-        return _FailingWriter(self._plan, options, check_sink_schema(schema, topic=options.topic))
+        columns = check_sink_schema(schema, topic=options.topic)
+        return _FailingWriter(self._plan, plan_write(options, columns))
 
 
 class _FailingWriter(CommitLogStreamWriter):

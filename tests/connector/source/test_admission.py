@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from commitlog import FILLER_SIZE
 from commitlog.format.consume_queue_unit import UNIT_DTYPE
-from pyspark_commitlog.source.admission import admit_bytes, admit_rows
-from pyspark_commitlog.source.unit_sizes import SizeWalker, message_sizes
+from pyspark_commitlog.source.admission import SizeWalker, admit_bytes, admit_rows, message_sizes
 from tests.connector.source.sized_store import MIN_SIZE, NewStore, SizedStore
 
 __all__: list[str] = []

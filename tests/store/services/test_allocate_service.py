@@ -11,6 +11,7 @@ import pytest
 
 from commitlog.errors import DiskFull
 from commitlog.files import disk
+from commitlog.files.frame_space import FrameSpace
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.recovery.allocate import AllocateMappedFileService
 from commitlog.threads.wakeup import Wakeup
@@ -47,6 +48,20 @@ def test_the_next_two_files_are_made_when_a_file_is_half_full(tmp_path: Path) ->
     files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=service)
     files.writable().append(b"x" * (_SIZE // 2 - 1))
     files.appended()
+    assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}"]
+    files.writable().append(b"x")
+    files.appended()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{step * _SIZE:020d}" for step in range(3)]
+    files.close()
+
+
+def test_a_frame_has_no_files_made_ahead_and_the_next_put_has(tmp_path: Path) -> None:
+    """A commit from Spark is followed by the close of the store, which would wait for a file that is being made."""
+    service = working(1.0)
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=service)
+    space = FrameSpace(files)
+    space.write(b"x" * (_SIZE // 2))
+    space.publish()
     assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}"]
     files.writable().append(b"x")
     files.appended()

@@ -1,4 +1,4 @@
-"""From what the user asked for (``earliest``, ``latest``, an offset, a time) to queue offsets."""
+"""Resolves ``startingOffsets``, ``endingOffsets`` and timestamps to queue offsets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from commitlog import QueueInfo, StoreReader
 from commitlog.errors import FileMissing, MessageNotFound, OffsetOutOfRange
-from pyspark_commitlog import loss as data_loss
+from pyspark_commitlog import loss
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import QueueKey
@@ -67,7 +67,7 @@ def _first_stored(reader: StoreReader, info: QueueInfo, start: int, stop: int, *
             try:
                 next(reader.read(info.topic, info.queue_id, at, info.max_offset, columns=("queueOffset",)))
             except FileMissing as missing:
-                at = data_loss.file_missing(missing, (at, stop), fail=fail)
+                at = loss.file_missing(missing, (at, stop), fail=fail)
                 continue
             raise
     return None
@@ -79,14 +79,9 @@ def _resolve(info: QueueInfo, wanted: int, options: SourceOptions, option: str) 
     if wanted == LATEST:
         return info.max_offset
     if wanted < info.min_offset:
-        data_loss.head_lost(
-            info.topic,
-            info.queue_id,
-            (wanted, info.max_offset),
-            (info.min_offset, info.max_offset),
-            fail=options.fail_on_data_loss,
-        )
-        return info.min_offset
+        losses = loss.find_losses((wanted, info.max_offset), (info.min_offset, info.max_offset))
+        loss.report_losses(info.topic, info.queue_id, losses, fail=options.fail_on_data_loss)
+        return losses.left[0]
     if wanted > info.max_offset:
         text = (
             f"Option {option} asks for offset {wanted} of topic {info.topic!r}, queue {info.queue_id}; available are "

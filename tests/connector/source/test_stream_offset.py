@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from commitlog import Fence
 from pyspark_commitlog.errors import OffsetFormatError
-from pyspark_commitlog.source.offsets import StreamOffset
+from pyspark_commitlog.source.stream_offset import StreamOffset
 
 __all__: list[str] = []
 

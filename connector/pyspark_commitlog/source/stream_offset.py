@@ -1,4 +1,4 @@
-"""The offset of a stream, as Spark keeps it in the checkpoint.
+"""``StreamOffset``: the offset of a stream, as JSON in Spark's checkpoint.
 
 ::
 

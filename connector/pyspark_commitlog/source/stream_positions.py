@@ -1,0 +1,67 @@
+"""Positions of a stream: the next offset of each queue, from the checkpoint, checked against the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from commitlog import QueueInfo, StoreReader
+from pyspark_commitlog.loss import find_losses, replaced_position, report_losses
+from pyspark_commitlog.options.subscription import QueueKey, Subscription
+from pyspark_commitlog.source.stream_offset import StreamOffset
+
+__all__ = ["Positions", "find_positions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Positions:
+    """``next`` is the offset each queue is to be read from; ``moved`` are those where the checkpoint says otherwise.
+
+    A queue that has moved was new, or has lost messages. ``kept`` are positions of queues that exist but are not
+    subscribed (any more): they are carried along, so that subscribing again continues where the query had left off.
+    """
+
+    next: dict[QueueKey, int] = field(default_factory=dict)
+    moved: set[QueueKey] = field(default_factory=set)
+    kept: dict[QueueKey, int] = field(default_factory=dict)
+
+
+def find_positions(
+    reader: StoreReader,
+    start: StreamOffset,
+    bounds: Mapping[QueueKey, QueueInfo],
+    subscription: Subscription,
+    *,
+    check_idle: bool,
+    fail: bool,
+) -> Positions:
+    """Check every position of ``start`` against ``bounds`` (of the subscribed queues that are there), add new queues.
+
+    The fence of a queue is compared whenever messages will be read after it, so a replaced tail is never read over.
+    ``check_idle`` compares those of idle queues as well. ``DataLossError`` or ``TailLostError`` with ``fail``.
+    """
+    found = Positions()
+    for key, position in start.offsets.items():
+        info = bounds.get(key)
+        if info is None and not subscription.covers(*key):
+            found.kept[key] = position
+            continue
+        if info is not None and position == info.max_offset and not check_idle:
+            found.next[key] = position
+            continue
+        available = None if info is None else (info.min_offset, info.max_offset)
+        wanted = (position, position if available is None else max(position, available[1]))
+        replaced = replaced_position(reader, *key, available, [(position, start.fences.get(key))])
+        losses = find_losses(wanted, available, replaced)
+        report_losses(*key, losses, fail=fail)
+        if info is not None:
+            found.next[key] = losses.left[0]
+        if losses.kinds:
+            found.moved.add(key)
+    for key in bounds.keys() - start.offsets.keys():
+        info = bounds[key]
+        # An empty queue is not worth a batch. It is as new when its first message comes.
+        if info.min_offset < info.max_offset:
+            found.next[key] = info.min_offset
+            found.moved.add(key)
+    return found
