@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from commitlog.store import MessageStore
     from commitlog.verify.store import Finding, verify_store
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ALL_COLUMNS",
     "DEFAULT_COLUMNS",
@@ -57,6 +59,7 @@ __all__ = [
     "StagedFile",
     "StoreReader",
     "Transaction",
+    "__version__",
     "column_type",
     "repair_store",
     "verify_store",
@@ -73,6 +76,10 @@ _LAZY = {
     "repair_store": "commitlog.repair",
     "verify_store": "commitlog.verify.store",
 }
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
 
 
 def __getattr__(name: str) -> object:

@@ -112,9 +112,6 @@ class MessageStoreConfig:
     disk_space_warning_level_ratio: float = 0.90
     """With more of the disk used than this part, puts are refused; 1.0 never refuses them."""
 
-    file_reserved_time: int = 72
-    """After how many hours files may be deleted. Kept for retention, which is not there yet: it has no effect."""
-
     def __post_init__(self) -> None:
         self._require_types()
         self._require_ranges()
@@ -202,7 +199,6 @@ _RANGES = {
     "put_message_timeout": (1, _MAX_INT),
     "default_topic_queue_nums": (1, MOST_QUEUES),
     "listen_port": (0, 65_535),
-    "file_reserved_time": (1, _MAX_INT),
 }
 
 # More digits than any delay needs, and fewer than Python refuses to read.

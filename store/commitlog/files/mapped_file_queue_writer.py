@@ -203,7 +203,7 @@ class MappedFileQueueWriter:
 
     def remove(self, file: MappedFileWriter) -> None:
         """Remove the last file, which is not one of the log (any more). ``StoreIOError``."""
-        file.destroy(0)
+        file.delete()
         # One by one: a file that comes back after a crash must not leave a gap before it.
         self._sync_directory()
 

@@ -24,7 +24,6 @@ import errno
 import mmap
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -108,11 +107,8 @@ class MappedFileWriter(MappedFile):
         self._failure: StoreIOError | None = None
         # Called when the file was opened because it was used.
         self.on_opened: Callable[[MappedFileWriter], None] | None = None
-        self._holders = 0
-        self._reference_lock = threading.Lock()
         # Held by who opens the file or reads it, so that it does not come to rest under a reader.
         self._opening = threading.RLock()
-        self._shutdown_at: float | None = None
 
     @classmethod
     def open(cls, path: str, base: int) -> MappedFileWriter:
@@ -369,34 +365,11 @@ class MappedFileWriter(MappedFile):
         finally:
             self._writes += 1
 
-    def hold(self) -> bool:
-        """Keep the file from being deleted until ``release``; False when it is being deleted already (invariant 8)."""
-        with self._reference_lock:
-            if self._shutdown_at is not None:
-                return False
-            self._holders += 1
-            return True
-
-    def release_hold(self) -> None:
-        with self._reference_lock:
-            self._holders -= 1
-
-    def destroy(self, interval_forcibly_ms: int, now: float | None = None) -> bool:
-        """Delete the file unless somebody holds it; True when it is gone.
-
-        From the first call on nobody gets hold of it any more, and ``interval_forcibly_ms`` later it is deleted
-        although it is held. Bytes that were mapped stay readable as long as the mapping lives.
-        """
-        now = time.monotonic() if now is None else now
-        with self._reference_lock:
-            if self._shutdown_at is None:
-                self._shutdown_at = now
-            if self._holders > 0 and (now - self._shutdown_at) * 1000 < interval_forcibly_ms:
-                return False
+    def delete(self) -> None:
+        """Delete the file. Bytes that were mapped stay readable as long as the mapping lives (invariant 8)."""
         try:
             with contextlib.suppress(FileNotFoundError):
                 disk.unlink(self.path)
         except OSError as error:
             raise StoreIOError("delete", path=self.path, cause=error) from error
         self.close()
-        return True

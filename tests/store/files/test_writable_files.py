@@ -84,24 +84,13 @@ def test_a_file_for_which_there_is_no_space_leaves_nothing(tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_held_is_not_deleted(file: MappedFileWriter) -> None:
-    assert file.hold()
-    assert not file.destroy(1_000, now=0.0)
-    assert os.path.exists(file.path)
-    assert not file.hold()  # nobody gets hold of it any more
-    file.release_hold()
-    assert file.destroy(1_000, now=0.1)
-    assert not os.path.exists(file.path)
-
-
-def test_a_file_that_is_held_too_long_is_deleted_in_any_case(file: MappedFileWriter) -> None:
+def test_what_was_mapped_stays_readable_after_the_file_is_deleted(file: MappedFileWriter) -> None:
+    """Invariant 8."""
     file.append(b"abc")
     kept = file.span(0, 3, populate=False)
-    assert file.hold()
-    assert not file.destroy(1_000, now=10.0)
-    assert not file.destroy(1_000, now=10.9)
-    assert file.destroy(1_000, now=11.0)
-    assert kept.tobytes() == b"abc"  # what was mapped stays readable (invariant 8)
+    file.delete()
+    assert not os.path.exists(file.path)
+    assert kept.tobytes() == b"abc"
 
 
 def test_the_queue_rolls_and_finds_by_offset(tmp_path: Path) -> None:

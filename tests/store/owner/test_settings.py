@@ -37,7 +37,6 @@ def test_a_number_beyond_its_range_is_refused_by_name_value_and_range(name: str,
         ({"sync_flush_timeout": 0}, "sync_flush_timeout is 1 to 2147483647, not 0."),
         ({"max_hash_slot_num": 0}, "max_hash_slot_num is 1 to 2147483647, not 0."),
         ({"default_topic_queue_nums": 65_537}, "default_topic_queue_nums is 1 to 65536, not 65537."),
-        ({"file_reserved_time": 0}, "file_reserved_time is 1 to 2147483647, not 0."),
         ({"broker_ip": "fe80::1%eth0"}, "broker_ip is an IPv4 or IPv6 address, not 'fe80::1%eth0'."),
         ({"message_delay_level": "1s 99999999999999d"}, "message_delay_level is 0s to 36500d, not '99999999999999d'."),
         ({"message_delay_level": "9" * 5000 + "s"}, "message_delay_level is a number of up to 18 digits"),
@@ -86,7 +85,3 @@ def test_the_longest_delay_is_dispatched(tmp_path: Path) -> None:
         assert len(rows(store, "SCHEDULE_TOPIC_XXXX")) == 1
     with MessageStore.open(tmp_path, small(message_delay_level="36500d")) as store:
         assert store.put_message(Message(topic="orders", body=b"x")).ok
-
-
-def test_how_long_files_are_kept_is_a_setting_of_rocketmq() -> None:
-    assert MessageStoreConfig().file_reserved_time == 72
