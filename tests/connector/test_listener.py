@@ -23,7 +23,7 @@ def test_before_the_first_batch_all_of_it_is_lag() -> None:
 
 
 @pytest.mark.parametrize("other", [None, "", "null", "5", '{"orders": {"0": 5}}', "not json", '{"logOffset": 3}'])
-def test_other_sources_are_passed_over(other: str | None) -> None:
+def test_other_sources_are_skipped(other: str | None) -> None:
     assert lag_by_queue(END, other) is None
 
 

@@ -124,7 +124,7 @@ def test_a_part_of_a_batch_ends_the_log_also_when_its_beginning_was_flushed(
 @pytest.mark.parametrize("flushed", [True, False], ids=["flushed", "not flushed"])
 @pytest.mark.parametrize("value", ["x\0", "\0" * 1500 + "x", "\0" * 1500])
 @pytest.mark.parametrize("separator", [True, False])
-def test_properties_of_zeros_are_no_missing_sectors_in_a_whole_batch(
+def test_properties_of_zeros_are_not_taken_for_missing_sectors_in_a_whole_batch(
     value: str, separator: bool, flushed: bool, memory: Path
 ) -> None:
     """A single message of that kind may be lost by a crash; a batch has a checksum that tells."""
@@ -151,7 +151,7 @@ def test_properties_of_zeros_are_no_missing_sectors_in_a_whole_batch(
     check_store(store, there)
 
 
-def test_a_ledger_that_is_ahead_of_its_log_is_read_anew(memory: Path) -> None:
+def test_a_ledger_that_is_ahead_of_its_log_is_read_from_scratch(memory: Path) -> None:
     """The log was restored from an older copy: what is in that copy must not be written again."""
     store, copy = memory / "store", memory / "copy"
     with MessageStore.open(store, CONFIG_SYNC) as opened:
@@ -186,7 +186,7 @@ def test_a_gate_that_spoke_of_more_than_the_log_has_hides_the_next_batch(memory:
 
 @pytest.mark.parametrize("kind", ["batch", "message"])
 @pytest.mark.parametrize("over", [1, 2, 3])
-def test_a_record_without_properties_may_end_just_behind_a_sector(kind: str, over: int, memory: Path) -> None:
+def test_a_record_without_properties_may_end_just_after_a_sector(kind: str, over: int, memory: Path) -> None:
     """The next sector then holds nothing of it but the length of no properties: two zeros, which nobody has to miss."""
     store = memory / "store"
     opened = MessageStore.open(store, CONFIG_SYNC)

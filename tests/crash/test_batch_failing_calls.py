@@ -201,7 +201,7 @@ def check_interrupts(flush: FlushDiskType, step: int, memory: Path) -> None:
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
-def test_a_commit_that_is_interrupted_anywhere_is_there_once(flush: FlushDiskType, memory: Path) -> None:
+def test_a_commit_that_is_interrupted_anywhere_is_stored_exactly_once(flush: FlushDiskType, memory: Path) -> None:
     """The program may go on, and commit again in the same store."""
     check_interrupts(flush, 17, memory)
 
@@ -209,7 +209,7 @@ def test_a_commit_that_is_interrupted_anywhere_is_there_once(flush: FlushDiskTyp
 @pytest.mark.stress
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
-def test_a_commit_that_is_interrupted_at_any_line_is_there_once(flush: FlushDiskType, memory: Path) -> None:
+def test_a_commit_that_is_interrupted_at_any_line_is_stored_exactly_once(flush: FlushDiskType, memory: Path) -> None:
     check_interrupts(flush, 1, memory)
 
 

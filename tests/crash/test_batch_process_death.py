@@ -197,7 +197,9 @@ def test_a_process_that_dies_at_any_operation_of_a_commit_leaves_whole_batches(n
     check_deaths(death, CONFIGS[name], range(death.begin, death.recording.recorder.now + 1), 1, memory)
 
 
-def test_a_checkpoint_that_is_just_being_written_is_no_brokers(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_is_just_being_written_is_not_taken_for_a_brokers(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reader may see half of what the owner writes there; only a broker leaves no mark, and knows no gate."""
     store = memory / "store"
     with MessageStore.open(store, CONFIGS["sync"]) as opened:

@@ -118,7 +118,7 @@ def test_a_crash_while_recovering_from_a_crash_many_times(name: str, memory: Pat
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ["sync-singles", "async-singles"])
-def test_nothing_old_comes_back_behind_a_record_of_the_size_of_the_one_that_was_cut(
+def test_nothing_old_comes_back_after_a_record_of_the_size_of_the_one_that_was_cut(
     name: str, seed: int, memory: Path
 ) -> None:
     """With the old record's bytes still there, the one behind it would follow the new one without a gap."""

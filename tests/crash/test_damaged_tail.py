@@ -145,7 +145,7 @@ def test_a_file_of_a_closed_store_that_was_cut_short_is_refused_and_left_alone(m
 
 @pytest.mark.parametrize("left", ["abort", "no checkpoint"])
 @pytest.mark.parametrize("change", [zeroed, garbled])
-def test_a_bad_record_with_flushed_ones_behind_it_is_damage_that_opening_refuses(
+def test_a_bad_record_with_flushed_ones_after_it_is_damage_that_opening_refuses(
     change: Callable[[bytes], bytes], left: str, memory: Path
 ) -> None:
     store = memory / "store"

@@ -179,7 +179,7 @@ def writers(path: Path) -> ConsumeQueueStore:
 
 
 @pytest.mark.parametrize("turn", [0, 1], ids=["fillers", "units"])
-def test_a_light_queue_that_starts_late_goes_on_once_there_is_space(
+def test_a_light_queue_that_starts_late_continues_once_there_is_space(
     turn: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = disk.write_at, itertools.count()

@@ -259,7 +259,7 @@ def units_from(first: int, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArr
 
 
 @pytest.mark.parametrize("turn", [0, 1], ids=["fillers", "units"])
-def test_a_queue_that_begins_with_fillers_goes_on_once_there_is_space(
+def test_a_queue_that_begins_with_fillers_continues_once_there_is_space(
     turn: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "consumequeue" / "topic" / "0"
@@ -285,7 +285,7 @@ def queues_below(path: Path) -> ConsumeQueueStore:
     return ConsumeQueueStore(str(path), 1000, QueueCatalog(str(path), CommitLog(str(path / "commitlog"))))
 
 
-def test_dispatch_and_puts_go_on_while_queues_are_synced(tmp_path: Path) -> None:
+def test_dispatch_and_puts_continue_while_queues_are_synced(tmp_path: Path) -> None:
     queues = queues_below(tmp_path)
     queues.append([QueueUnits("topic", 0, *units_from(0, 5))])
     real = disk.sync

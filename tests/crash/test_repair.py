@@ -63,7 +63,7 @@ def test_repair_says_what_a_cut_would_take_and_changes_nothing(change: Callable[
     assert not (store / "repair").exists()
 
 
-def test_a_cut_ends_the_log_before_the_damage_and_the_store_goes_on(memory: Path) -> None:
+def test_a_cut_ends_the_log_before_the_damage_and_the_store_continues(memory: Path) -> None:
     store = memory / "store"
     records, bad = damaged_store(store)
     log = files_below(store / "commitlog")
@@ -136,7 +136,7 @@ def test_a_second_cut_at_the_same_place_is_kept_beside_the_first(memory: Path) -
     assert sorted(path.name for path in memory.iterdir()) == ["a-store"]
 
 
-def test_a_damaged_index_does_not_keep_the_damage_of_the_log_from_being_told(memory: Path) -> None:
+def test_a_damaged_index_does_not_keep_the_damage_of_the_log_from_being_reported(memory: Path) -> None:
     store = memory / "store"
     _, bad = damaged_store(store)
     for file in (store / "index").iterdir():
@@ -183,7 +183,7 @@ def test_without_space_for_what_is_cut_off_nothing_is_cut(memory: Path, monkeypa
     assert repair_store(store, config=CONFIG, cut_at=bad.physical_offset).kept_in is not None
 
 
-def test_a_store_that_fails_to_open_behind_a_cut_says_what_was_done(
+def test_a_store_that_fails_to_open_after_a_cut_says_what_was_done(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = memory / "store"

@@ -53,7 +53,7 @@ def test_file_names_are_read_back(offset: int) -> None:
         pytest.param("9" * 20, id="largest-20-digits"),
     ],
 )
-def test_other_names_are_no_offset(name: str) -> None:
+def test_other_names_are_not_offsets(name: str) -> None:
     assert parse_file_name(name) is None
 
 

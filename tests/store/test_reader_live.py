@@ -267,7 +267,7 @@ def test_a_store_that_vanishes_under_a_reader_is_a_named_error(store: Path, tmp_
         assert reader.queue_info("t", 0).max_offset == 2500
 
 
-def test_a_topic_is_told_once_it_has_a_queue(tmp_path: Path) -> None:
+def test_a_topic_is_listed_once_it_has_a_queue(tmp_path: Path) -> None:
     """RocketMQ makes the topic's directory first; who goes over all topics must not trip over it."""
     StoreBuilder(tmp_path).append("orders", 0, [b"one"])
     with StoreReader.open(tmp_path) as reader:

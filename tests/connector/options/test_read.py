@@ -52,7 +52,7 @@ def test_option_names_are_case_insensitive() -> None:
     assert not options.fail_on_data_loss
 
 
-def test_sparks_own_keys_are_no_unknown_options() -> None:
+def test_sparks_own_keys_are_not_unknown_options() -> None:
     parse_options(GOOD | {"checkpointlocation": "/tmp/x"})
 
 
@@ -155,7 +155,7 @@ def test_a_file_uri_is_a_path(text: str) -> None:
     assert parse_path("path", text) == "/a/b"
 
 
-def test_a_colon_in_a_relative_path_is_no_scheme() -> None:
+def test_a_colon_in_a_relative_path_is_not_a_scheme() -> None:
     assert parse_path("path", "./a:b") == "./a:b"
 
 
@@ -201,7 +201,7 @@ def test_a_batch_that_could_only_be_empty_is_refused(option: str, value: str) ->
     assert "read nothing" in refused(parse_batch_options, GOOD | {option: value})
 
 
-def test_a_batch_does_not_start_behind_its_end() -> None:
+def test_a_batch_does_not_start_after_its_end() -> None:
     options = GOOD | {"startingOffsets": '{"orders":{"0":9}}', "endingOffsets": '{"orders":{"0":8}}'}
     assert "from 9 to 8" in refused(parse_batch_options, options)
 

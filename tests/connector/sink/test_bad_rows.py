@@ -131,7 +131,7 @@ def test_a_bad_row_fails_a_batch_write_and_nothing_of_it_is_there(
     assert body_texts(store) == ["before"]
 
 
-def test_a_body_that_is_no_text_is_written(spark: SparkSession, store: Path) -> None:
+def test_a_body_that_is_not_utf8_is_written(spark: SparkSession, store: Path) -> None:
     """No other column may hold such bytes; a body is bytes, whatever Spark calls them."""
     append(spark.sql(f"select {NOT_UTF8} body, 'ü' tags, 2 queueId"), store)
     (message,) = (one for one in messages(store) if one.queue_id == 2)
@@ -186,7 +186,7 @@ def run_into(fault: Fault, files: Files, directory: Path) -> DataFrame:
 
 
 @pytest.mark.parametrize("name", ["topic of illegal characters", "tags that are no text"])
-def test_a_stream_stops_at_a_bad_row_and_goes_on_when_the_query_mends_it(
+def test_a_stream_stops_at_a_bad_row_and_continues_when_the_query_mends_it(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     fault = FAULTS[name]
@@ -197,7 +197,7 @@ def test_a_stream_stops_at_a_bad_row_and_goes_on_when_the_query_mends_it(
     assert_clean(tmp_path / "store")
 
 
-def test_a_stream_goes_on_when_its_input_is_mended(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_continues_when_its_input_is_mended(spark: SparkSession, tmp_path: Path) -> None:
     """Started again as it is, it fails again, and then takes the row that somebody has put right."""
     fault, store, checkpoint = FAULTS["null body"], tmp_path / "store", tmp_path / "checkpoint"
     rows = fault.rows(run_into(fault, Files(spark, tmp_path / "input"), tmp_path))
@@ -210,7 +210,7 @@ def test_a_stream_goes_on_when_its_input_is_mended(spark: SparkSession, tmp_path
     assert_clean(store)
 
 
-def test_a_stream_goes_on_when_its_columns_are_right(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_continues_when_its_columns_are_right(spark: SparkSession, tmp_path: Path) -> None:
     store, checkpoint = tmp_path / "store", tmp_path / "checkpoint"
     files = Files(spark, tmp_path / "input")
     files.add("a")

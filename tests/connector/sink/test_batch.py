@@ -75,7 +75,7 @@ def test_a_delayed_message_waits_in_the_schedule(spark: SparkSession, tmp_path: 
     assert body_texts(tmp_path) == ["now"]
 
 
-def test_maps_of_sql_that_hold_nothing_are_no_properties(spark: SparkSession, tmp_path: Path) -> None:
+def test_maps_of_sql_that_hold_nothing_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
     """Spark gives them the types MAP<VOID,VOID> and MAP<STRING,VOID>."""
     for number, properties in enumerate(("map()", "map('a', null)", "map('a', null, 'b', 'c')")):
         append(spark.sql(f"select '{number}' body, {properties} properties, 0 queueId"), tmp_path)

@@ -124,7 +124,7 @@ def test_bytes_for_a_text_are_refused_with_the_cast_that_helps(column: str) -> N
         ("Timestamp", "bornTimestamp here, TIMESTAMP."),
     ],
 )
-def test_kafkas_columns_are_told_by_their_names_here(kafkas: str, here: str) -> None:
+def test_kafkas_columns_are_refused_with_their_names_here(kafkas: str, here: str) -> None:
     said = refused(f"value binary; {kafkas} string")
     assert said.startswith(f"Unknown column '{kafkas}'. What Kafka calls so is {here}")
 
@@ -135,7 +135,7 @@ def test_an_unknown_column_gets_the_nearest_known_one() -> None:
     assert "shardingKey" in said
 
 
-def test_columns_that_only_the_source_has_are_told_of_together() -> None:
+def test_columns_that_only_the_source_has_are_reported_together() -> None:
     said = refused("body binary; queueOffset long; storeTimestamp timestamp")
     assert "queueOffset, storeTimestamp" in said
     assert '.drop("queueOffset", "storeTimestamp")' in said

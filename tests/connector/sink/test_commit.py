@@ -99,7 +99,7 @@ def test_a_file_that_is_not_seen_here_fails_the_batch(options: SinkOptions) -> N
     assert body_texts(Path(options.path)) == []
 
 
-def test_abort_removes_the_files_it_is_told_of_and_no_others(options: SinkOptions) -> None:
+def test_abort_removes_the_files_it_is_given_and_no_others(options: SinkOptions) -> None:
     mine, others = [stage(options, 0, "a"), stage(options, 1)], stage(options, 2, "b")
     path = Path(options.path)
     for _ in range(2):
@@ -111,7 +111,7 @@ def test_abort_removes_the_files_it_is_told_of_and_no_others(options: SinkOption
     remove_staged(options.path, [])
 
 
-def test_abort_behind_the_commit_point_changes_nothing(options: SinkOptions) -> None:
+def test_abort_after_the_commit_point_changes_nothing(options: SinkOptions) -> None:
     told = [stage(options, 0, "a")]
     commit_staged(options, BATCH, told)
     remove_staged(options.path, told)

@@ -13,6 +13,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from pyspark_commitlog import DefaultSource
 from pyspark_commitlog.errors import OptionError, SchemaError
 from tests.connector.sink.sink_helpers import SMALL
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -44,7 +45,11 @@ print(json.dumps({"making": making, "planning": calls[len(making):]}))
 
 def test_making_a_writer_touches_no_file_and_planning_the_write_does(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(tmp_path)], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", _PROGRAM, str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_LIMIT_S,
     )
     calls = json.loads(done.stdout)
     assert calls["making"] == []
@@ -67,5 +72,7 @@ def test_bad_options_and_schemas_are_refused_before_a_file_is_touched(tmp_path: 
 def test_tasks_do_not_import_what_owns_a_store() -> None:
     """Every executor's Python imports what a pickled writer needs, while the rows wait."""
     program = "import sys, pyspark_commitlog.sink.writers; print('commitlog.store' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=WAIT_LIMIT_S
+    )
     assert done.stdout.strip() == "False"

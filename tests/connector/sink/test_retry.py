@@ -12,7 +12,7 @@ from tests.support.spark_programs import SparkPrograms
 __all__: list[str] = []
 
 
-def test_tasks_that_fail_midway_leave_nothing_and_each_row_is_there_once(
+def test_tasks_that_fail_midway_leave_nothing_and_each_row_is_stored_exactly_once(
     spark_programs: SparkPrograms, tmp_path: Path
 ) -> None:
     ran = spark_programs.run("tests.connector.sink.retry_driver", tmp_path, directory=tmp_path)

@@ -74,7 +74,7 @@ def test_the_ledger_has_the_query_its_batch_and_a_fingerprint(files: Files, tmp_
     assert len(ledger[query_id]["fingerprint"]) == 32
 
 
-def test_a_batch_that_was_planned_anew_is_refused(files: Files, tmp_path: Path) -> None:
+def test_a_batch_that_was_planned_again_is_refused(files: Files, tmp_path: Path) -> None:
     """An older copy of the checkpoint is put back, and batch 1 now holds other rows than those that were written."""
     from pyspark.errors import StreamingQueryException
 

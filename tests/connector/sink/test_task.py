@@ -110,7 +110,7 @@ def test_a_sharding_key_goes_to_one_queue(store: Path) -> None:
     assert queues[3] == (5 + 0) % 16  # the first row that goes in turn
 
 
-def test_known_topics_keep_their_queues_and_what_each_is_taken_for_is_told(store: Path) -> None:
+def test_known_topics_keep_their_queues_and_what_each_is_taken_for_is_reported(store: Path) -> None:
     rows = batch_of(
         body=[b"x"] * 5,
         topic=["old", "new", "old", "far", None],

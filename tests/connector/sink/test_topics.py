@@ -158,7 +158,7 @@ def test_a_commit_that_dies_before_its_rows_leaves_a_listed_topic_and_no_more(
     assert {message.queue_id for message in messages(tmp_path)} == {0, 1, 2}
 
 
-def test_topics_that_others_list_meanwhile_stay(tmp_path: Path) -> None:
+def test_topics_that_others_list_concurrently_stay(tmp_path: Path) -> None:
     write = Write(tmp_path, "app", 1)
     staged = write.stage(body=["a"])
     with MessageStore.open(tmp_path) as store:

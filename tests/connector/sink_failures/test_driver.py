@@ -78,11 +78,11 @@ def die_at_points_of_the_first_commit(spark: SparkSession, base: Path, step: int
     return count
 
 
-def test_a_commit_that_dies_at_any_operation_is_there_once(query: Query) -> None:
+def test_a_commit_that_dies_at_any_operation_is_stored_exactly_once(query: Query) -> None:
     assert die_at_points(query, STEP, "exit", 3) >= 6
 
 
-def test_a_first_commit_that_dies_at_any_operation_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_first_commit_that_dies_at_any_operation_is_stored_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     assert die_at_points_of_the_first_commit(spark, tmp_path, FIRST_STEP, "exit", 0) >= 4
 
@@ -90,7 +90,7 @@ def test_a_first_commit_that_dies_at_any_operation_is_there_once(spark: SparkSes
 @pytest.mark.stress
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", ["exit", "half"])
-def test_a_commit_that_dies_at_each_operation_is_there_once(query: Query, tmp_path: Path, kind: str) -> None:
+def test_a_commit_that_dies_at_each_operation_is_stored_exactly_once(query: Query, tmp_path: Path, kind: str) -> None:
     """``half``: within the write, where it is one. The log goes on in its next file in every batch."""
     query.source.extra_rows = 100
     deaths = die_at_points(query, 1, kind, 12)
@@ -131,7 +131,9 @@ def test_an_older_checkpoint_with_the_same_plan_is_taken_for_what_it_is(query: Q
     check_output(query.store, source)
 
 
-def test_an_older_checkpoint_that_plans_anew_is_refused_until_the_ledger_is_reset(query: Query, tmp_path: Path) -> None:
+def test_an_older_checkpoint_that_plans_again_is_refused_until_the_ledger_is_reset(
+    query: Query, tmp_path: Path
+) -> None:
     source = query.source
     source.add()
     with Watcher(query.store, source):
@@ -171,7 +173,7 @@ def test_without_its_checkpoint_it_is_a_new_query(query: Query) -> None:
     [("create_file", "/batchLedger.json"), ("unlink", "/abort")],
     ids=["ledger", "close"],
 )
-def test_a_commit_that_raises_behind_its_commit_point_is_aborted_and_there_once(
+def test_a_commit_that_raises_after_its_commit_point_is_aborted_and_stored_exactly_once(
     query: Query, operation: str, path: str
 ) -> None:
     source = query.source

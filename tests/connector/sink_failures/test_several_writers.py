@@ -83,7 +83,7 @@ def test_two_queries_and_a_program_take_many_turns(spark: SparkSession, tmp_path
     write_together(spark, tmp_path, STRESS_BATCHES)
 
 
-def test_a_broker_that_owns_the_store_is_told_of_and_nothing_is_written(query: Query) -> None:
+def test_a_broker_that_owns_the_store_is_reported_and_nothing_is_written(query: Query) -> None:
     source = query.source
     source.add()
     query.run_well()
@@ -124,7 +124,7 @@ def refuse_another_plan(query: Query, older: Path) -> None:
     kept.rename(query.checkpoint)
 
 
-def test_an_idle_query_whose_frames_retention_has_taken_goes_on(
+def test_an_idle_query_whose_frames_retention_has_taken_continues(
     query: Query, reading: ReadingQuery, tmp_path: Path
 ) -> None:
     """The ledger alone knows its last batch then: the same one again is passed over, another one is refused."""

@@ -90,7 +90,7 @@ def test_a_batch_names_the_missing_file_and_the_hole(store: StoreBuilder) -> Non
     assert isinstance(caught.value.__cause__, FileMissing)
 
 
-def test_or_goes_on_around_it(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
+def test_or_continues_around_it(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
     remove_queue_file(store, 2)
     assert rows(batch(store)) == [*range(40), *range(60, 100)]
     assert caplog.text.count("[40, 60) cannot be read") == 1
@@ -133,7 +133,7 @@ def test_a_queue_with_a_hole_is_never_read_side_by_side_with_itself(new_store: N
 
 
 @pytest.mark.parametrize("limit", [{}, {"maxOffsetsPerTrigger": "7"}, {"maxBytesPerTrigger": "9k"}])
-def test_a_stream_goes_on_around_it_and_ends(store: StoreBuilder, limit: dict[str, str]) -> None:
+def test_a_stream_continues_around_it_and_ends(store: StoreBuilder, limit: dict[str, str]) -> None:
     remove_queue_file(store, 2)
     batches = stream_offsets(store, **limit)
     assert [offset for one in batches for offset in one] == [*range(40), *range(60, 100)]
@@ -233,7 +233,7 @@ def test_or_a_warning_and_on(
     assert "available are [42, 100)" in caplog.text
 
 
-def test_a_named_start_that_retention_takes_meanwhile_is_lost_data(
+def test_a_named_start_that_retention_takes_concurrently_is_lost_data(
     store: StoreBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retention_before(monkeypatch, "units", lambda: store.delete_log_files(1), 1)

@@ -34,7 +34,7 @@ def test_before_the_first_look_there_is_nothing_to_report(new_store: NewStore) -
     assert planner.report_latest_offset() is not None
 
 
-def test_expired_messages_of_a_queue_that_was_not_read_yet_are_no_lag(new_store: NewStore) -> None:
+def test_expired_messages_of_a_queue_that_was_not_read_yet_count_as_no_lag(new_store: NewStore) -> None:
     planner = planner_of(expired(new_store))
     planner.latest_offset(planner.initial_offset(), limited=True)
     report = json.dumps(planner.report_latest_offset())

@@ -90,7 +90,7 @@ def test_a_newer_version_says_so() -> None:
         {"orders": {"0": 5}},
     ],
 )
-def test_what_is_no_offset_of_ours_is_refused(value: object) -> None:
+def test_what_is_not_an_offset_of_ours_is_refused(value: object) -> None:
     with pytest.raises(OffsetFormatError, match="expected"):
         StreamOffset.from_json(value)
 

@@ -258,7 +258,7 @@ def test_another_sources_checkpoint_is_refused(new_store: NewStore) -> None:
         query.planner.latest_offset({"orders": {"0": 5}}, limited=True)
 
 
-def test_the_same_offset_twice_is_no_batch(new_store: NewStore) -> None:
+def test_the_same_offset_twice_is_not_a_batch(new_store: NewStore) -> None:
     """Spark asks for it at every restart."""
     query = Query(filled(new_store))
     query.run()

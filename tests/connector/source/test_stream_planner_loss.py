@@ -158,7 +158,7 @@ def test_a_batch_planned_before_a_crash_whose_end_is_gone(new_store: NewStore, f
         assert len(query.read()) == 35
 
 
-def test_retention_that_has_taken_the_fence_is_no_loss(new_store: NewStore) -> None:
+def test_retention_that_has_taken_the_fence_is_not_a_loss(new_store: NewStore) -> None:
     query = Query(filled(new_store))
     query.run()
     query.store.append("orders", 0, [200])

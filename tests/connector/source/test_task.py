@@ -224,7 +224,7 @@ def test_the_planned_stretches_together_give_every_row_once_and_in_order(new_sto
     assert by_queue(batch for partition in partitions for batch in task.read(partition)) == everything(store)
 
 
-def test_side_by_side_one_lost_queue_is_told_or_left_out(new_store: NewStore) -> None:
+def test_side_by_side_one_lost_queue_is_reported_or_left_out(new_store: NewStore) -> None:
     store = interleaved(new_store, [100, 100, 100])
     expected = everything(store)
     wanted = all_queues(store)

@@ -48,7 +48,7 @@ def test_fillers_give_no_rows(store: StoreBuilder) -> None:
     assert [offset for batch in task(store).read(WHOLE) for offset in batch.column(0).to_pylist()] == MESSAGES
 
 
-def test_after_a_hole_behind_fillers_no_row_comes_twice(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
+def test_after_a_hole_after_fillers_no_row_comes_twice(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
     path = sorted((store.path / "commitlog").iterdir())[4]  # messages 56 to 69, at offsets 61 to 74
     path.unlink()
     found = [offset for batch in task(store).read(WHOLE) for offset in batch.column(0).to_pylist()]
@@ -58,7 +58,7 @@ def test_after_a_hole_behind_fillers_no_row_comes_twice(store: StoreBuilder, cap
         list(task(store, fail=True).read(WHOLE))
 
 
-def test_after_retention_behind_fillers_no_row_comes_twice(store: StoreBuilder) -> None:
+def test_after_retention_after_fillers_no_row_comes_twice(store: StoreBuilder) -> None:
     batches = task(store).read(WHOLE)
     read = [next(batches) for _ in range(4)]  # a batch ends with a file of the log: up to message 55, at offset 60
     assert read[-1].column(0)[-1].as_py() == 60

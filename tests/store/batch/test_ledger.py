@@ -56,7 +56,7 @@ def test_the_command_that_a_conflict_names_can_be_run_as_it_stands(tmp_path: Pat
         assert commit(store, 1, app=app, fingerprint="g")
 
 
-def test_a_forgotten_application_begins_anew(tmp_path: Path) -> None:
+def test_a_forgotten_application_begins_from_scratch(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         commit(store, 9)
         assert store.forget_batches("nobody") is None

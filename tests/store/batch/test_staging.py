@@ -106,7 +106,7 @@ def test_empty_directories_behind_a_symbolic_link_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delay_level", [0, 3])
-def test_the_first_row_that_the_store_does_not_take_is_told_whatever_is_wrong_with_it(
+def test_the_first_row_that_the_store_does_not_take_is_reported_whatever_is_wrong_with_it(
     tmp_path: Path, delay_level: int
 ) -> None:
     """A record that is too long is told with its own topic and queue, also where the schedule's would hold it."""

@@ -171,7 +171,7 @@ def test_one_write_that_cannot_be_looked_at_leaves_the_others(tmp_path: Path, mo
     assert left(tmp_path) == [UNNAMED]
 
 
-def test_directories_that_go_on_for_ever_keep_nobody_from_opening(tmp_path: Path) -> None:
+def test_directories_that_continue_for_ever_keep_nobody_from_opening(tmp_path: Path) -> None:
     open_store(tmp_path).close()
     at = os.open(tmp_path, os.O_RDONLY)
     for name in ("staging", UNNAMED, "0", *["d"] * 1500):

@@ -58,7 +58,7 @@ def test_a_reader_sees_all_of_a_batch_at_once(tmp_path: Path, looks: list[ENDS])
     assert all(seen == {0: 10, 1: 10, 2: 10} for seen in looks)
 
 
-def test_single_messages_behind_a_batch_come_with_it(tmp_path: Path, looks: list[ENDS]) -> None:
+def test_single_messages_after_a_batch_come_with_it(tmp_path: Path, looks: list[ENDS]) -> None:
     with open_store(tmp_path) as store:
         store.set_readable(False)
         assert commit(store, 1)
@@ -132,7 +132,7 @@ def test_a_broker_that_took_the_store_over_leaves_nothing_hidden(tmp_path: Path)
     assert ends(tmp_path) == {0: 10, 1: 10, 2: 10}
 
 
-def test_a_gate_that_is_no_gate_hides_nothing(tmp_path: Path) -> None:
+def test_a_gate_that_is_not_a_gate_hides_nothing(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         assert commit(store, 0)
     whole = (tmp_path / "gate").read_bytes()

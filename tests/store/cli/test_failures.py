@@ -40,7 +40,7 @@ __all__: list[str] = []
     ],
     ids=lambda value: " ".join(value[:1] + value[2:]) if isinstance(value, list) else None,
 )
-def test_what_is_not_there_is_said_in_one_sentence_on_stderr_with_code_1(
+def test_what_is_not_there_is_reported_in_one_sentence_on_stderr_with_code_1(
     golden_533: Path, arguments: list[str], words: str
 ) -> None:
     done = ended(*(argument.format(store=golden_533) for argument in arguments))
@@ -82,7 +82,7 @@ def test_wrong_usage_has_code_2_and_is_explained_on_stderr(arguments: list[str])
     assert "Usage: commitlog" in done.stderr
 
 
-def test_a_reader_that_leaves_early_is_no_failure(golden_533: Path) -> None:
+def test_a_reader_that_leaves_early_is_not_a_failure(golden_533: Path) -> None:
     """``commitlog cat ... | head -1``: no traceback, no error code."""
     for options in ("", "--json"):
         command = f"{SCRIPT} cat {golden_533} orders {options} | head -1; echo ${{PIPESTATUS[0]}}"
@@ -93,7 +93,7 @@ def test_a_reader_that_leaves_early_is_no_failure(golden_533: Path) -> None:
         assert done.stdout.splitlines()[1:] == ["0"]
 
 
-def test_damage_met_on_the_way_ends_with_code_1_behind_what_was_read(tmp_path: Path) -> None:
+def test_damage_met_on_the_way_ends_with_code_1_after_what_was_read(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     places = builder.append("t", 0, [b"x"] * 600)
     (path,) = (builder.path / "commitlog").iterdir()
@@ -108,7 +108,7 @@ def test_damage_met_on_the_way_ends_with_code_1_behind_what_was_read(tmp_path: P
     assert done.stderr.count("\n") == 1
 
 
-def test_a_body_that_does_not_match_its_crc_is_told(tmp_path: Path) -> None:
+def test_a_body_that_does_not_match_its_crc_is_reported(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"a body"])
     (path,) = (builder.path / "commitlog").iterdir()
@@ -120,7 +120,7 @@ def test_a_body_that_does_not_match_its_crc_is_told(tmp_path: Path) -> None:
     assert "BODYCRC" in done.stderr
 
 
-def test_a_body_that_cannot_be_unpacked_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_body_that_cannot_be_unpacked_is_reported_in_one_sentence(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"no stream"], sys_flag=COMPRESSED_FLAG)
     for arguments in (["get", builder.path, 0], ["cat", builder.path, "t"]):

@@ -94,7 +94,7 @@ def test_info_on_two_thousand_queues_is_quick(tmp_path: Path) -> None:
     assert min(processor_seconds() for _ in range(3)) < 2
 
 
-def test_info_goes_on_when_a_part_of_the_store_is_damaged(tmp_path: Path) -> None:
+def test_info_continues_when_a_part_of_the_store_is_damaged(tmp_path: Path) -> None:
     """It is the first thing that people run on a damaged store."""
     builder = StoreBuilder(tmp_path / "store", queue_file_units=20)
     builder.append("good", 0, [b"x"] * 5)
@@ -117,7 +117,7 @@ def test_info_goes_on_when_a_part_of_the_store_is_damaged(tmp_path: Path) -> Non
     assert by_topic["bad"][0]["messages"] == 5
 
 
-def test_a_broken_checkpoint_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_broken_checkpoint_is_reported_in_one_sentence(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     path = builder.path / "checkpoint"
     for data, words in (

@@ -113,7 +113,7 @@ def test_results_for_programs(path: Path) -> None:
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-def test_a_bad_line_stops_behind_what_was_put(path: Path, line: str, words: str) -> None:
+def test_a_bad_line_stops_after_what_was_put(path: Path, line: str, words: str) -> None:
     result = produce(f'{{"body": "good"}}\n\n{line}\n{{"body": "never"}}\n', path, "-t", "t", "--ndjson")
     assert result.exit_code == 1
     said = result.stderr.splitlines()
@@ -136,7 +136,7 @@ def test_topics_that_brokers_take_from_no_producer_are_refused(path: Path) -> No
     assert "a delayLevel" in " ".join(result.stderr.split())
 
 
-def test_a_line_without_a_topic_is_told(path: Path) -> None:
+def test_a_line_without_a_topic_is_reported(path: Path) -> None:
     result = produce('{"body": "x"}', path, "--ndjson")
     assert result.exit_code == 1
     assert "Line 1: it names no topic" in result.stderr
@@ -152,7 +152,9 @@ def test_a_line_without_a_topic_is_told(path: Path) -> None:
     ],
     ids=["queue", "topic", "property", "too long for a file"],
 )
-def test_a_message_that_no_store_takes_is_told_and_nothing_behind_it_is_put(path: Path, line: str, words: str) -> None:
+def test_a_message_that_no_store_takes_is_reported_and_nothing_behind_it_is_put(
+    path: Path, line: str, words: str
+) -> None:
     """Who mends the line can go on from there, and no message is twice in the store, or out of order."""
     text = f'{{"body": "a"}}\n{line}\n{{"body": "c"}}\n{line}\n{{"body": "d"}}\n'
     result = produce(text, path, "-t", "t", "--ndjson", "--json")
@@ -176,7 +178,7 @@ def test_a_message_that_fits_only_with_its_own_queue_is_put_in_its_turn(path: Pa
     assert (result.exit_code, result.stdout.count("PUT_OK")) == (0, 3), result.output
 
 
-def test_results_that_nobody_reads_stop_it_and_are_told(path: Path) -> None:
+def test_results_that_nobody_reads_stop_it_and_are_reported(path: Path) -> None:
     command = f"seq 1 20000 | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t t --json --async | head -1"
     done = subprocess.run(
         ["bash", "-c", f"{command}; echo ${{PIPESTATUS[1]}}"],
@@ -195,7 +197,7 @@ def test_results_that_nobody_reads_stop_it_and_are_told(path: Path) -> None:
     assert len(messages(path, "t")) == count
 
 
-def test_standard_input_that_is_closed_is_told_in_a_sentence(path: Path) -> None:
+def test_standard_input_that_is_closed_is_reported_in_a_sentence(path: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", f"{SCRIPT} produce {path} -t t <&-"],
         capture_output=True,
@@ -207,7 +209,7 @@ def test_standard_input_that_is_closed_is_told_in_a_sentence(path: Path) -> None
     assert done.stderr == "commitlog: Standard input is closed; messages come from there, a line each.\n"
 
 
-def test_standard_output_that_is_closed_is_no_failure(path: Path) -> None:
+def test_standard_output_that_is_closed_is_not_a_failure(path: Path) -> None:
     command = f"echo x | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t t --json >&-"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S)
     assert done.returncode == 0, done.stderr

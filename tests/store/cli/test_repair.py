@@ -33,7 +33,7 @@ def test_a_place_that_is_not_damaged_is_not_cut(tmp_path: Path) -> None:
     assert f"is to be cut at physical offset {bad.physical_offset}, not at 0; nothing was cut" in done.stderr
 
 
-def test_where_there_is_no_store_none_is_made(tmp_path: Path) -> None:
+def test_without_a_store_none_is_made(tmp_path: Path) -> None:
     done = script("repair", tmp_path / "nowhere")
     assert done.returncode == 1
     assert "nowhere" in done.stderr

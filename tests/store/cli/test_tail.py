@@ -84,7 +84,7 @@ def test_tail_follows_what_another_process_appends_until_it_is_interrupted(tmp_p
     assert (process.returncode, out, err) == (130, "", "")
 
 
-def test_tail_ends_when_nobody_reads_it_any_more(tmp_path: Path) -> None:
+def test_tail_ends_when_its_reader_has_gone(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"old"])
     command = [SCRIPT, "tail", "-f", str(builder.path), "t"]

@@ -221,7 +221,7 @@ def test_a_store_without_an_index_is_reset_without_making_one(tmp_path: Path) ->
     assert_clean(tmp_path)
 
 
-def test_a_store_whose_messages_have_no_keys_opens_without_a_scan_behind_a_reset(tmp_path: Path) -> None:
+def test_a_store_whose_messages_have_no_keys_opens_without_a_scan_after_a_reset(tmp_path: Path) -> None:
     """It has no index files either, but was not written without an index: nothing is to be made up for."""
     with open_store(tmp_path) as store:
         commit(store, 1)
@@ -231,7 +231,7 @@ def test_a_store_whose_messages_have_no_keys_opens_without_a_scan_behind_a_reset
 
 
 @pytest.mark.parametrize("command", [("ls",), ("reset", QUERY)], ids=lambda command: command[0])
-def test_what_is_no_store_ends_with_code_1_and_nothing_is_made(
+def test_what_is_not_a_store_ends_with_code_1_and_nothing_is_made(
     tmp_path: Path, refused: Callable[..., str], command: tuple[str, ...]
 ) -> None:
     (tmp_path / "other").mkdir()

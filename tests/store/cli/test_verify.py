@@ -43,7 +43,7 @@ def test_errors_are_listed_and_end_with_code_1(tmp_path: Path) -> None:
     )
 
 
-def test_notes_are_no_failure(tmp_path: Path) -> None:
+def test_notes_are_not_failures(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store")
     (path / "abort").write_bytes(b"")
     (path / "checkpoint").write_bytes(bytes(4096))
@@ -55,7 +55,7 @@ def test_notes_are_no_failure(tmp_path: Path) -> None:
     assert text.rstrip().endswith(": no errors, 1 note")
 
 
-def test_what_is_no_store_has_code_2(tmp_path: Path) -> None:
+def test_what_is_not_a_store_has_code_2(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         done = script("verify", path)
         assert (done.returncode, done.stdout) == (2, "")

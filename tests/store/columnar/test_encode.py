@@ -291,6 +291,6 @@ def test_golden_records_of_all_topics_come_out_again_together(name: str, bodies_
         assert patched.data.tobytes() == b"".join(encode_record(record) for record in same)
 
 
-def test_nulls_are_no_records() -> None:
+def test_nulls_are_not_records() -> None:
     with pytest.raises(InvalidValue, match="nulls cannot be encoded"):
         encode_records(new_headers(1), pa.array([None], pa.binary()), "t", pa.array([b""]))

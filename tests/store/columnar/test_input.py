@@ -69,7 +69,7 @@ def test_columns_that_messages_cannot_be_made_of_are_refused(
 
 
 @pytest.mark.parametrize("rows", [None, "body", [{"body": b"x"}], {"body": [b"x"]}])
-def test_what_is_no_table_is_refused(rows: Any) -> None:
+def test_what_is_not_a_table_is_refused(rows: Any) -> None:
     with pytest.raises(InvalidValue, match=f"pyarrow Table or RecordBatch, not of a {type(rows).__name__}"):
         check_message_rows(rows, topic="t")
 

@@ -125,7 +125,7 @@ def test_the_first_bad_record_counts_whatever_field_is_bad() -> None:
     assert (len(assert_agrees(bytes(data))), len(assert_agrees(bytes(data), check_crc=False))) == (1, 2)
 
 
-def test_what_stands_behind_the_last_record() -> None:
+def test_what_stands_after_the_last_record() -> None:
     data = stretch([plain_record()], BASE)
     assert assert_agrees(data).stop is None
     assert assert_agrees(data + bytes(8)).stop == Unwritten()

@@ -84,7 +84,7 @@ def test_a_body_of_an_unknown_compression_type(tmp_path: Path, bits: int) -> Non
         assert [b["sysFlag"].to_pylist() for b in reader.read("t", 0, 0, columns=["sysFlag"])] == [[1 | bits]]
 
 
-def test_a_sparse_file_of_terabytes_is_no_more_than_its_messages(tmp_path: Path) -> None:
+def test_a_sparse_file_of_terabytes_takes_no_more_than_its_messages(tmp_path: Path) -> None:
     """Files are allocated ahead; their size says nothing about what there is to read."""
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"x"] * 10)

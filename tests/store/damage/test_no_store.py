@@ -20,7 +20,7 @@ def test_no_such_path(tmp_path: Path) -> None:
     assert raised.value.path in str(raised.value)
 
 
-def test_a_file_is_no_store(tmp_path: Path) -> None:
+def test_a_file_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"?")
     with pytest.raises(NotAStore, match="is a file"):
         StoreReader.open(tmp_path / "file")
@@ -28,7 +28,7 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
         StoreReader.open(tmp_path / "file" / "below")
 
 
-def test_a_directory_of_other_things_is_no_store(tmp_path: Path) -> None:
+def test_a_directory_of_other_things_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     with pytest.raises(NotAStore, match="holds neither 'commitlog'"):
         StoreReader.open(tmp_path)
@@ -40,7 +40,7 @@ def test_a_path_that_no_file_system_has_is_not_found(path: str) -> None:
         StoreReader.open(path)
 
 
-def test_a_link_that_leads_to_itself_is_no_store(tmp_path: Path) -> None:
+def test_a_link_that_leads_to_itself_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(StoreOpenError):
         StoreReader.open(tmp_path / "loop")

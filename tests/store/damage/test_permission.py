@@ -72,7 +72,7 @@ def test_everybody_reads_what_everybody_may(open_builder: StoreBuilder) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mode", [0o000, 0o200])
-def test_no_permission_is_said_so_with_the_path(open_builder: StoreBuilder, closed: str, mode: int) -> None:
+def test_no_permission_is_reported_with_the_path(open_builder: StoreBuilder, closed: str, mode: int) -> None:
     """A mode that lets names be listed and nothing behind them be reached refuses directories in another place."""
     path = open_builder.path / closed
     path.chmod(mode | (0o444 if mode and path.is_dir() else 0))

@@ -189,7 +189,7 @@ def test_more_than_is_given_back_at_once_goes_through_a_locked_mapping(tmp_path:
     file.close()
 
 
-def test_advice_that_the_kernel_refuses_is_no_error(tmp_path: Path) -> None:
+def test_advice_that_the_kernel_refuses_is_not_an_error(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(8192))
     descriptor = os.open(path, os.O_RDWR)

@@ -74,7 +74,7 @@ def test_a_warm_file_has_been_written_to_its_end(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == bytes(3 << 20)
 
 
-def test_a_file_for_which_there_is_no_space_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_space_for_it_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -108,7 +108,7 @@ def test_the_queue_rolls_and_finds_by_offset(tmp_path: Path) -> None:
     files.close()
 
 
-def test_cutting_zeroes_the_rest_and_deletes_what_lies_behind(tmp_path: Path) -> None:
+def test_cutting_zeroes_the_rest_and_deletes_what_lies_after(tmp_path: Path) -> None:
     files = MappedFileQueueWriter(str(tmp_path), _SIZE)
     for _ in range(3):
         files.writable().append(b"x" * _SIZE)
@@ -172,7 +172,7 @@ def test_a_file_that_is_gone_when_it_is_used_is_an_error_with_its_name(tmp_path:
     files.close()
 
 
-def test_an_empty_file_behind_a_hole_is_a_leftover(tmp_path: Path) -> None:
+def test_an_empty_file_after_a_hole_is_a_leftover(tmp_path: Path) -> None:
     """Of two files made ahead, only the second may have reached the device when the machine stopped."""
     make_file(str(tmp_path / f"{0:020d}"), _SIZE)
     make_file(str(tmp_path / f"{2 * _SIZE:020d}"), _SIZE)

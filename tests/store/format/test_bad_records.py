@@ -104,7 +104,7 @@ def test_unknown_compression_type_is_a_problem_of_that_record(bits: int) -> None
     assert (raised.value.field, raised.value.index) == ("BODY", 1)
 
 
-def test_compressed_body_that_is_no_stream_is_a_problem_of_that_record() -> None:
+def test_compressed_body_that_is_not_a_stream_is_a_problem_of_that_record() -> None:
     block = Block([plain_record(), replace(plain_record(), sys_flag=1)])
     with pytest.raises(RecordProblem) as raised:
         block.batch()

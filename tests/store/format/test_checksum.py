@@ -23,7 +23,7 @@ def test_all_implementations_agree(size: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 5, 64, 1000, 4096])
-def test_a_checksum_goes_on_where_it_stopped(cut: int) -> None:
+def test_a_checksum_continues_where_it_stopped(cut: int) -> None:
     data = random.Random(cut).randbytes(5000)
     assert crc32(data[cut:], crc32(data[:cut])) == zlib.crc32(data)
 

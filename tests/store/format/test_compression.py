@@ -130,7 +130,7 @@ def test_stream_of_another_type_is_refused(kind: CompressionType) -> None:
             decompress(compress(b"body", other), kind, MIB)
 
 
-def test_bytes_after_a_zlib_stream_are_passed_over_as_rocketmq_does() -> None:
+def test_bytes_after_a_zlib_stream_are_skipped_as_rocketmq_does() -> None:
     assert decompress(compress(b"body", CompressionType.ZLIB) + b"more", CompressionType.ZLIB, MIB) == b"body"
 
 
@@ -160,7 +160,7 @@ def test_producers_stream_cut_anywhere_is_none(body: bytes) -> None:
     assert not any(is_producers_zlib(packed[:size], MIB) for size in range(len(packed)))
 
 
-def test_bytes_behind_a_producers_stream_are_noticed() -> None:
+def test_bytes_after_a_producers_stream_are_noticed() -> None:
     """Also where the stream ends with one of the pieces of 4 KiB in which it is unpacked."""
     bodies = [b"", b"short", *(random.Random(size).randbytes(size) for size in range(4070, 4100))]
     streams = [compress(body, CompressionType.ZLIB) for body in bodies]

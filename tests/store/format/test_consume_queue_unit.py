@@ -76,7 +76,7 @@ def test_units_are_read_back(values: list[tuple[int, int, int]]) -> None:
     assert encode_units(np.array(values, UNIT_FILE_DTYPE)) == data
 
 
-def test_no_bytes_are_no_units() -> None:
+def test_no_bytes_are_not_units() -> None:
     assert len(decode_units(b"")) == 0
     assert encode_units(np.zeros(0, UNIT_DTYPE)) == b""
 
@@ -115,7 +115,7 @@ def test_array_of_other_fields_is_refused_rather_than_converted(fields: list[tup
         pytest.param(0, -(2**31), UnitState.CORRUPT, id="smallest-size"),
     ],
 )
-def test_unit_is_told_by_its_offset_and_size(physical_offset: int, size: int, state: UnitState) -> None:
+def test_unit_is_found_by_its_offset_and_size(physical_offset: int, size: int, state: UnitState) -> None:
     assert classify_unit(physical_offset, size) is state
 
 

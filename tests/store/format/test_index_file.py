@@ -170,7 +170,7 @@ def test_header_with_its_end_before_its_begin_is_fine_since_clocks_step_back() -
         ("index_count", CAPACITY + 1, 36, "0 to 4000"),
     ],
 )
-def test_impossible_header_field_is_told_with_its_place(field: str, value: int, offset: int, expected: str) -> None:
+def test_impossible_header_field_is_reported_with_its_place(field: str, value: int, offset: int, expected: str) -> None:
     problem = check_header(replace(HEADER, **{field: value}), SLOTS, CAPACITY)
     assert problem == (field, offset, expected, value)
 
@@ -187,7 +187,7 @@ def test_slot_count_follows_from_the_size_at_four_entries_a_slot() -> None:
 
 
 @pytest.mark.parametrize("size", [-44, 0, 39, 40, 123, 125, 84_039, 84_041, 220_000_040])
-def test_size_that_no_slot_count_fits_is_told(size: int) -> None:
+def test_size_that_no_slot_count_fits_is_reported(size: int) -> None:
     assert infer_slot_count(size) is None
 
 
@@ -197,7 +197,7 @@ def test_capacity_follows_from_the_size_and_the_slot_count(slots: int, capacity:
 
 
 @pytest.mark.parametrize("size", [0, 40, 4_040, 4_041, 4_059, 84_039])
-def test_size_that_does_not_fit_the_slot_count_is_told(size: int) -> None:
+def test_size_that_does_not_fit_the_slot_count_is_reported(size: int) -> None:
     assert entry_capacity(size, SLOTS) is None
 
 

@@ -24,7 +24,7 @@ def test_last_separator_may_be_missing() -> None:
     assert decode_properties(b"TAGS\x01paid\x02KEYS\x01k1") == decode_properties(b"TAGS\x01paid\x02KEYS\x01k1\x02")
 
 
-def test_no_bytes_are_no_properties() -> None:
+def test_no_bytes_are_not_properties() -> None:
     assert decode_properties(b"") == {}
 
 
@@ -40,7 +40,7 @@ def test_no_bytes_are_no_properties() -> None:
         pytest.param(b"\x02\x02\x02", id="empty-entries"),
     ],
 )
-def test_what_is_no_entry_is_passed_over(data: bytes) -> None:
+def test_what_is_not_an_entry_is_skipped(data: bytes) -> None:
     assert decode_properties(data) == {}
     assert decode_properties(b"a\x01b\x02" + data.strip(b"\x02") + b"\x02c\x01d") == {"a": "b", "c": "d"}
 
@@ -109,7 +109,7 @@ def test_encoding_keeps_the_order_and_ends_as_asked() -> None:
 
 
 @pytest.mark.parametrize("trailing_separator", [True, False])
-def test_no_properties_are_no_bytes(trailing_separator: bool) -> None:
+def test_no_properties_are_not_bytes(trailing_separator: bool) -> None:
     assert encode_properties({}, trailing_separator) == b""
 
 

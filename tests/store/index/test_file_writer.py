@@ -320,7 +320,7 @@ def test_truncate_refuses_an_entry_that_cannot_be_right_and_changes_nothing(
     file.close()
 
 
-def test_zeros_are_no_entry_of_the_message_at_physical_offset_0(tmp_path: Path) -> None:
+def test_zeros_are_not_the_entry_of_the_message_at_physical_offset_0(tmp_path: Path) -> None:
     file = new_file(tmp_path, rows=[(5, 0, T0), (6, 0, T0)])
     with (tmp_path / NAME).open("r+b") as raw:
         raw.seek(entry_offset(2, 7))

@@ -213,7 +213,7 @@ def test_a_key_that_most_messages_carry_costs_no_more_reads(tmp_path: Path, monk
     assert max(counts) < 40
 
 
-def test_a_damaged_file_of_the_usual_ratio_is_corrupt_and_nobody_is_told_to_delete_it(tmp_path: Path) -> None:
+def test_a_damaged_file_of_the_usual_ratio_is_corrupt_and_no_advice_is_given_to_delete_it(tmp_path: Path) -> None:
     path = written(tmp_path, 1000, 4000, [(f"k{number}", number) for number in range(100)])
     damaged(path, HEADER_SIZE, bytes(4000))
     service = IndexService(str(tmp_path))
@@ -307,7 +307,7 @@ def test_entries_that_cannot_be() -> None:
     assert not entry_could_be(IndexHeader(0, 0, 0, 900, 3, 4), 1, IndexEntry(0, 0, 0, 0)), "unused bytes"
 
 
-def test_the_first_entry_is_found_among_others_by_those_behind_it(tmp_path: Path) -> None:
+def test_the_first_entry_is_found_among_others_by_those_after_it(tmp_path: Path) -> None:
     path = written(tmp_path, 100, 200, [("a", 0), ("b", 0), ("c", 0), ("d", 700)])
     data = path.read_bytes()
     entries = np.frombuffer(data[entry_offset(0, 100) :], INDEX_ENTRY_DTYPE)

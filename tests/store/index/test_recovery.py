@@ -32,7 +32,7 @@ __all__: list[str] = []
 
 
 @pytest.mark.parametrize("physical_offset", [*range(0, 3050, 50), 1 << 40])
-def test_truncate_keeps_the_messages_before_and_indexing_goes_on(tmp_path: Path, physical_offset: int) -> None:
+def test_truncate_keeps_the_messages_before_and_indexing_continues(tmp_path: Path, physical_offset: int) -> None:
     writer = new_writer(tmp_path)
     put(writer, ROWS)
     last = writer.truncate(physical_offset)
@@ -46,7 +46,7 @@ def test_truncate_keeps_the_messages_before_and_indexing_goes_on(tmp_path: Path,
     writer.close()
 
 
-def test_the_last_message_of_a_full_file_stays_when_indexing_goes_on_behind_it(tmp_path: Path) -> None:
+def test_the_last_message_of_a_full_file_stays_when_indexing_continues_after_it(tmp_path: Path) -> None:
     rows: Rows = [(7, 100 * number, T0) for number in range(2 * (CAPACITY - 1))]
     for more in (rows, rows[: CAPACITY - 1]):
         directory = tmp_path / str(len(more))
@@ -132,7 +132,7 @@ def test_damage_anywhere_never_stops_a_recovery(
     writer.close()
 
 
-def test_a_file_in_the_wrong_place_goes_with_all_behind_it(tmp_path: Path) -> None:
+def test_a_file_in_the_wrong_place_goes_with_all_after_it(tmp_path: Path) -> None:
     writer = new_writer(tmp_path)
     put(writer, ROWS)
     writer.close()
@@ -144,7 +144,7 @@ def test_a_file_in_the_wrong_place_goes_with_all_behind_it(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("size", [0, 39, 100, 243, 100_000])
-def test_a_file_of_another_size_goes_with_all_behind_it(tmp_path: Path, size: int) -> None:
+def test_a_file_of_another_size_goes_with_all_after_it(tmp_path: Path, size: int) -> None:
     writer = new_writer(tmp_path)
     put(writer, ROWS)
     writer.close()

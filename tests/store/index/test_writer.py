@@ -109,7 +109,7 @@ def test_names_are_the_local_time_and_ascend_though_the_clock_stands_or_goes_bac
     assert [path.name for path in files(tmp_path)] == [f"{second}998", f"{second}999", following, f"{later}007"]
 
 
-def test_a_message_that_is_indexed_already_is_passed_over(tmp_path: Path) -> None:
+def test_a_message_that_is_indexed_already_is_skipped(tmp_path: Path) -> None:
     writer = new_writer(tmp_path)
     assert writer.end_physical_offset == -1
     for stop in range(0, 3100, 300):
@@ -120,7 +120,7 @@ def test_a_message_that_is_indexed_already_is_passed_over(tmp_path: Path) -> Non
     writer.close()
 
 
-def test_reopening_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_reopening_continues_where_it_was(tmp_path: Path) -> None:
     for offset in OFFSETS:
         writer = new_writer(tmp_path)
         put(writer, [row for row in ROWS if row[1] <= offset])

@@ -17,7 +17,7 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 __all__: list[str] = []
 
 
-def test_offsets_go_on_where_the_last_owner_ended(tmp_path: Path) -> None:
+def test_offsets_continue_where_the_last_owner_ended(tmp_path: Path) -> None:
     for opened in range(5):
         with open_store(tmp_path) as store:
             for number in range(100):

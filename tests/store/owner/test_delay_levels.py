@@ -43,7 +43,7 @@ def test_levels_beyond_the_last_are_the_last(tmp_path: Path) -> None:
         assert rows(store, SCHEDULE, 1)[0]["properties"]["DELAY"] == "2"
 
 
-def test_level_zero_is_no_delay(tmp_path: Path) -> None:
+def test_level_zero_is_not_a_delay(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store, properties={"DELAY": "0", "a": "b"})
         assert rows(store)[0]["properties"] == {"a": "b"}

@@ -48,7 +48,7 @@ def test_a_store_that_is_open_when_the_interpreter_exits_is_closed(tmp_path: Pat
         assert bodies(again) == [b"x"]
 
 
-def test_a_forked_child_is_refused_and_its_parent_goes_on(tmp_path: Path) -> None:
+def test_a_forked_child_is_refused_and_its_parent_continues(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store)
         child = os.fork()

@@ -77,7 +77,7 @@ def test_a_directory_that_is_empty_is_looked_at_again(tmp_path: Path, monkeypatc
     assert len(pauses) == 3
 
 
-def test_a_directory_that_stays_empty_is_no_store(tmp_path: Path) -> None:
+def test_a_directory_that_stays_empty_is_not_a_store(tmp_path: Path) -> None:
     """It may be where a disk is to be mounted: no messages and no store are not the same."""
     with pytest.raises(NotAStore, match="holds neither 'commitlog'"):
         StoreReader.open(tmp_path)

@@ -67,7 +67,7 @@ def _check_answers(reader: StoreReader, answers: Answers, *, more: int = 0) -> N
         assert reader.offset_by_time(answer["topic"], answer["queueId"], answer["timestamp"]) == answer["offset"]
 
 
-def test_the_next_owner_answers_as_rocketmq_did_and_goes_on_behind_it(name: str, path: Path) -> None:
+def test_the_next_owner_answers_as_rocketmq_did_and_continues_after_it(name: str, path: Path) -> None:
     answers = golden.expected(name)
     (bounds,) = answers["store"]
     with MessageStore.open(path) as store:
@@ -93,7 +93,7 @@ def test_the_next_owner_answers_as_rocketmq_did_and_goes_on_behind_it(name: str,
         _check_answers(reader, answers, more=3)
 
 
-def test_the_log_goes_on_in_files_of_the_size_it_has(name: str, path: Path) -> None:
+def test_the_log_continues_in_files_of_the_size_it_has(name: str, path: Path) -> None:
     with MessageStore.open(path) as store:
         for _ in range(200):
             message = MessageExtBrokerInner(topic="orders", body=bytes(5_000))
@@ -113,7 +113,7 @@ def _queue_bytes(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("how", ["rebuild", "queues deleted", "index deleted", "both deleted", "one queue deleted"])
-def test_queues_and_index_are_built_anew_as_rocketmq_built_them(name: str, path: Path, how: str) -> None:
+def test_queues_and_index_are_built_from_scratch_as_rocketmq_built_them(name: str, path: Path, how: str) -> None:
     """Invariant 1: they hold nothing that the log does not."""
     before = _queue_bytes(path)
     with MessageStore.open(path, MessageStoreConfig(**SIZES)):  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ def one_commit(path: Path, config: MessageStoreConfig, version: int) -> Counter[
     return min(found, key=Counter.total)
 
 
-def test_behind_many_batches(tmp_path: Path) -> None:
+def test_after_many_batches(tmp_path: Path) -> None:
     """Where a queue begins and ends is found by bisection; all else is the same behind 10 batches and behind 500."""
     config = MessageStoreConfig(
         flush_disk_type=SYNC, mapped_file_size_commit_log=4 << 20, max_hash_slot_num=1000, max_index_num=100_000

@@ -142,7 +142,7 @@ def _changing(store: MessageStore, queue: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [_as_link, _changing])
-def test_a_queue_whose_next_offset_cannot_be_told_takes_nothing(
+def test_a_queue_whose_next_offset_is_unknown_rejects_puts(
     tmp_path: Path, damage: Callable[[MessageStore, Path], None]
 ) -> None:
     """Nothing was written, so the store goes on with its other queues."""

@@ -44,7 +44,7 @@ def test_a_second_owner_in_this_process_is_refused(tmp_path: Path) -> None:
         assert not _lock_is_free(tmp_path), "the refused attempts have not let go of the lock"
 
 
-def test_another_name_of_the_same_store_is_no_way_in(tmp_path: Path) -> None:
+def test_another_name_of_the_same_store_is_not_a_way_in(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "store")
     with open_store(tmp_path / "store"), pytest.raises(StoreLocked):
         open_store(tmp_path / "link")

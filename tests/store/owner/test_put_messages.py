@@ -184,7 +184,7 @@ def test_a_row_larger_than_a_file_is_refused_and_the_others_are_not(tmp_path: Pa
         assert bodies(store, queue_id=1) == [b"a", b"b"]
 
 
-def test_a_row_larger_than_a_file_behind_another_refused_one(tmp_path: Path) -> None:
+def test_a_row_larger_than_a_file_after_another_refused_one(tmp_path: Path) -> None:
     """The rows keep their own numbers although two kinds of refusal took some of them away."""
     table = pa.table({"body": [None, b"a", bytes(20_000), None, b"b"], "queueId": [1] * 5})
     with open_store(tmp_path) as store:
@@ -253,7 +253,7 @@ ONE_EACH = pa.array([0, 1, 2, 3], pa.int32())
         ("properties", pa.MapArray.from_arrays(ONE_EACH, pa.array(["DELAY", "DELAY", "x"]), _text(BAD))),
     ],
 )
-def test_a_text_that_is_no_utf8_refuses_its_row(tmp_path: Path, name: str, column: pa.Array) -> None:
+def test_a_text_that_is_not_utf8_refuses_its_row(tmp_path: Path, name: str, column: pa.Array) -> None:
     with open_store(tmp_path) as store:
         result = store.put_messages(pa.table({"body": [b"1", b"2", b"3"], name: column}), topic="orders")
         assert _column(result, "status")[1:] == ["MESSAGE_ILLEGAL", "PUT_OK"]
@@ -261,7 +261,7 @@ def test_a_text_that_is_no_utf8_refuses_its_row(tmp_path: Path, name: str, colum
         store.dispatch()
 
 
-def test_a_refused_queue_id_is_told_as_it_was_given(tmp_path: Path) -> None:
+def test_a_refused_queue_id_is_reported_as_it_was_given(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         result = store.put_messages(pa.table({"body": [b"a", b"b"], "queueId": [0, -1]}), topic="orders")
         assert "queue -1)" in result.reason

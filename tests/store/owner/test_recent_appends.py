@@ -161,7 +161,7 @@ def test_batches(tmp_path: Path, taken: list[int]) -> None:
     assert_clean(tmp_path)
 
 
-def test_many_topics_are_told_apart_in_no_time() -> None:
+def test_many_topics_are_distinguished_in_no_time() -> None:
     rows = pa.table({"body": [b"x"] * 8000, "topic": [f"topic-{row}" for row in range(8000)]})
     queued = encode(rows, topic=None, queue_ids=np.zeros(8000, np.int32))
     begun = time.process_time()

@@ -154,7 +154,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("topic", HOSTILE, ids=ascii)
-def test_topics_that_are_no_names_are_refused(tmp_path: Path, topic: str) -> None:
+def test_topics_that_are_not_names_are_refused(tmp_path: Path, topic: str) -> None:
     with open_store(tmp_path / "store") as store:
         message = Message(topic=topic, body=b"x")
         for result in (store.put_message(message), store.put_message_batch([message])):

@@ -232,7 +232,7 @@ def test_a_put_of_another_thread_is_waited_for_when_a_handler_closed(
         assert bodies(again) == [b"body", b"theirs"]
 
 
-def test_what_kept_a_store_from_closing_behind_a_put_is_told_by_the_next_close(
+def test_what_kept_a_store_from_closing_after_a_put_is_reported_by_the_next_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync_gate: Gate
 ) -> None:
     store = open_store(tmp_path)
@@ -289,7 +289,7 @@ def test_a_call_within_a_put_is_refused(
         assert bodies(store)[0] == b"body"
 
 
-def test_a_refused_put_within_a_put_does_not_let_close_go_on(
+def test_a_refused_put_within_a_put_does_not_let_close_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_gate: Gate
 ) -> None:
     """The outer put is still writing: its bytes must not end up in whatever file is opened next."""

@@ -28,7 +28,7 @@ def test_every_message_is_counted_under_its_topic_however_it_was_put(tmp_path: P
     assert found.put_message_entire_time_max_ms > 0
 
 
-def test_blank_fillers_are_no_messages(tmp_path: Path) -> None:
+def test_blank_fillers_are_not_messages(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.put_messages(pa.table({"body": [bytes(7_000)] * 5, "queueId": [0] * 5}), topic="orders")
         assert store.stats().put_message_size_total == 5 * (91 + 6 + 7_000) < store.physical_bounds()[1]
@@ -51,7 +51,7 @@ def test_a_put_that_is_in_the_log_but_not_confirmed_counts_as_both(tmp_path: Pat
     assert (found.put_message_failed_times, found.put_message_times_total) == (1, 1)
 
 
-def test_what_is_not_dispatched_yet_is_told_in_bytes(tmp_path: Path, sync_gate: Gate) -> None:
+def test_what_is_not_dispatched_yet_is_reported_in_bytes(tmp_path: Path, sync_gate: Gate) -> None:
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         put_ok(store)
         store.dispatch()

@@ -41,9 +41,7 @@ def test_nothing_is_dispatched_before_it_is_on_the_device(tmp_path: Path, sync_g
         assert bodies(store) == [b"safe", b"not yet"]
 
 
-def test_who_does_not_wait_is_acknowledged_before_but_seen_only_behind_the_sync(
-    tmp_path: Path, sync_gate: Gate
-) -> None:
+def test_who_does_not_wait_is_acknowledged_before_but_seen_only_after_the_sync(tmp_path: Path, sync_gate: Gate) -> None:
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         put_ok(store, body=b"safe")
         sync_gate.shut()

@@ -60,7 +60,7 @@ def test_closing_commits_what_gathered(tmp_path: Path) -> None:
         assert bodies(store) == [b"%d" % number for number in range(50)]
 
 
-def test_an_owner_goes_on_in_a_file_that_was_begun_without_the_pool(tmp_path: Path) -> None:
+def test_an_owner_continues_in_a_file_that_was_begun_without_the_pool(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store, body=b"a")
     with open_store(tmp_path, **SLOW) as store:

@@ -25,7 +25,7 @@ def test_waiting_ends_when_the_message_can_be_read(tmp_path: Path) -> None:
             assert reader.queue_info("orders", 1).max_offset == offset + 1
 
 
-def test_what_is_there_already_is_not_waited_for(tmp_path: Path) -> None:
+def test_what_exists_already_is_not_waited_for(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store)
         put_ok(store)
@@ -98,7 +98,7 @@ def test_a_time_beyond_all_bounds_is_waited_for_ever(tmp_path: Path, timeout: fl
         assert waiting.result(WAIT_LIMIT_S) is True
 
 
-def test_who_waits_is_told_when_the_store_is_not_to_be_read_any_more(tmp_path: Path) -> None:
+def test_a_waiting_caller_learns_when_the_store_is_not_to_be_read_any_more(tmp_path: Path) -> None:
     with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
         put_ok(store)
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 1)

@@ -81,14 +81,14 @@ def test_so_is_one_of_a_message_of_a_broker(tmp_path: Path, fields: dict[str, An
 
 
 @pytest.mark.parametrize("given", [None, {"topic": "orders", "body": b"x"}, "orders"], ids=str)
-def test_what_is_no_message_is_refused(tmp_path: Path, given: Any) -> None:
+def test_what_is_not_a_message_is_refused(tmp_path: Path, given: Any) -> None:
     with open_store(tmp_path) as store:
         result = store.put_message(given)
         assert (result.status, "is a Message" in result.reason) == (_ILLEGAL, True), result
 
 
 @pytest.mark.parametrize("given", [None, 5, Message(topic="orders", body=b""), "orders", [None]], ids=str)
-def test_what_is_no_batch_is_refused(tmp_path: Path, given: Any) -> None:
+def test_what_is_not_a_batch_is_refused(tmp_path: Path, given: Any) -> None:
     with open_store(tmp_path) as store:
         assert store.put_message_batch(given).status is _ILLEGAL
         generated = store.put_message_batch(Message(topic="orders", body=b"") for _ in range(3))  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [b"/tmp", "", None, 5, "with\0nul"], ids=repr)
-def test_what_is_no_path_is_not_opened(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_a_path_is_not_opened(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidValue, match="path is"):
         MessageStore.open(path, small())
@@ -156,7 +156,7 @@ def test_what_is_no_path_is_not_opened(path: Any, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("config", [{"flush_disk_type": SYNC}, {}, "SYNC_FLUSH", 0], ids=str)
-def test_what_is_no_config_is_not_taken_for_one(tmp_path: Path, config: Any) -> None:
+def test_what_is_not_a_config_is_not_taken_for_one(tmp_path: Path, config: Any) -> None:
     with pytest.raises(InvalidValue, match="config is a MessageStoreConfig"):
         MessageStore.open(tmp_path, config)
     assert list(tmp_path.iterdir()) == []

@@ -79,7 +79,9 @@ def test_a_put_waits_only_so_long_for_its_file(tmp_path: Path) -> None:
     files.close()
 
 
-def test_a_full_disk_is_told_to_the_put_that_needs_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_to_the_put_that_needs_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = working(5.0)
     files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=service)
 

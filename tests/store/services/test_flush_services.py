@@ -19,7 +19,7 @@ from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService
 from commitlog.threads.wakeup import Wakeup
 from commitlog.threads.worker import Worker
 from tests.support.interrupter import interrupt_main_thread
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
@@ -80,7 +80,7 @@ class HeldSyncs:
     def _sync(self, descriptor: int) -> None:
         self.count += 1
         self.began.set()
-        assert self._go_on.wait(30)
+        assert self._go_on.wait(WAIT_LIMIT_S)
         self._real(descriptor)
 
     def release(self) -> None:
@@ -171,17 +171,17 @@ def test_one_sync_serves_all_that_wait(files: MappedFileQueueWriter, monkeypatch
             return thread
 
         threads = [put(100)]
-        assert held.began.wait(30)
+        assert held.began.wait(WAIT_LIMIT_S)
         threads += [put(100 + 100 * place) for place in range(1, 6)]
         wait_for(lambda: group_commit.service.waiting == 5)
         held.release()
         for thread in threads:
-            thread.join(30)
+            thread.join(WAIT_LIMIT_S)
     assert results == [True] * 6
     assert held.count == 2
 
 
-def test_a_put_that_waits_too_long_goes_on_without_the_sync(
+def test_a_put_that_waits_too_long_continues_without_the_sync(
     files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = HeldSyncs(monkeypatch)
@@ -199,7 +199,7 @@ def test_an_interrupt_of_a_put_that_waits_ends_nothing_but_its_wait(
     held = HeldSyncs(monkeypatch)
     with GroupCommit(files) as group_commit:
         append(files, 100)
-        assert held.began.wait(30)
+        assert held.began.wait(WAIT_LIMIT_S)
         append(files, 100)
         with (
             interrupt_main_thread(lambda: wait_for(lambda: group_commit.service.waiting == 1)),

@@ -84,7 +84,7 @@ def test_head_files_deleted_while_a_range_is_read(builder: StoreBuilder) -> None
         assert raised.value.min_offset == bounds(reader)[0] > len(found)
 
 
-def test_a_store_restored_in_place_is_read_anew(builder: StoreBuilder, other: StoreBuilder) -> None:
+def test_a_store_restored_in_place_is_read_from_scratch(builder: StoreBuilder, other: StoreBuilder) -> None:
     """A backup that replaces the directory while a reader stands beside it: nothing of the old one may show."""
     builder.append("t", 0, made_bodies(40))
     other.append("t", 0, made_bodies(33, 1000))
@@ -98,7 +98,7 @@ def test_a_store_restored_in_place_is_read_anew(builder: StoreBuilder, other: St
         assert reader.message_at(0).body == body(1000)
 
 
-def test_files_replaced_one_by_one_are_read_anew(builder: StoreBuilder, other: StoreBuilder) -> None:
+def test_files_replaced_one_by_one_are_read_from_scratch(builder: StoreBuilder, other: StoreBuilder) -> None:
     builder.append("t", 0, made_bodies(40))
     other.append("t", 0, made_bodies(33, 1000))
     with StoreReader.open(builder.path) as reader:

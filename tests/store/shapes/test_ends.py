@@ -65,7 +65,7 @@ def test_an_empty_log_file_allocated_ahead_changes_nothing(builder: StoreBuilder
             reader.message_at(end)
 
 
-def test_a_copy_that_was_cut_behind_the_last_record_is_whole(builder: StoreBuilder) -> None:
+def test_a_copy_that_was_cut_after_the_last_record_is_whole(builder: StoreBuilder) -> None:
     """Backups leave out the zeros behind the end."""
     builder.append("t", 0, made_bodies(33))
     os.truncate(log_files(builder)[-1], builder.position % SMALL_LOG)
@@ -95,7 +95,7 @@ def test_after_a_crash_units_whose_messages_never_reached_the_log_are_left_out(b
                 assert read(reader) == numbered(0, kept)
 
 
-def test_after_a_crash_units_behind_the_last_log_file_are_left_out(builder: StoreBuilder) -> None:
+def test_after_a_crash_units_after_the_last_log_file_are_left_out(builder: StoreBuilder) -> None:
     places = builder.append("t", 0, made_bodies(60))
     log_files(builder)[-1].unlink()
     builder.write_abort()
@@ -114,7 +114,7 @@ def test_after_a_crash_a_last_log_file_cut_within_a_record_ends_before_it(builde
         assert read(reader) == numbered(0, 32)
 
 
-def test_in_a_closed_store_a_unit_that_leads_behind_the_log_is_an_error(builder: StoreBuilder) -> None:
+def test_in_a_closed_store_a_unit_that_leads_after_the_log_is_an_error(builder: StoreBuilder) -> None:
     """An owner that closes its store has written both; what is missing then is damage, not a crash."""
     places = builder.append("t", 0, made_bodies(33))
     _cut_the_log(builder, int(places[31]))

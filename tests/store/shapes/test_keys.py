@@ -25,7 +25,7 @@ def _indexed(builder: StoreBuilder, keys: list[str], *, topic: str = "t", name: 
     return [int(place) for place in places]
 
 
-def test_keys_with_the_same_hash_are_told_apart(builder: StoreBuilder) -> None:
+def test_keys_with_the_same_hash_are_distinguished(builder: StoreBuilder) -> None:
     places = _indexed(builder, ["Aa", "BB", "Aa", "Aa BB"])
     with StoreReader.open(builder.path) as reader:
         assert [m.physical_offset for m in reader.query("t", "Aa")] == [places[0], places[2], places[3]]
@@ -69,7 +69,7 @@ def test_expired_messages_are_not_found_by_key(builder: StoreBuilder) -> None:
         assert [m.physical_offset for m in reader.query("t", "k")] == left
 
 
-def test_after_a_crash_index_entries_of_messages_that_are_not_there_are_passed_over(builder: StoreBuilder) -> None:
+def test_after_a_crash_index_entries_of_messages_that_are_not_there_are_skipped(builder: StoreBuilder) -> None:
     """The index may have been flushed and the end of the log not; with an abort file that is no corruption."""
     places = _indexed(builder, ["k"] * 12)
     builder.write_abort()

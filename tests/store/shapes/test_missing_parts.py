@@ -78,7 +78,7 @@ def test_a_store_that_starts_late(tmp_path: Path) -> None:
         assert reader.physical_bounds() == (40 * SMALL_LOG, builder.position)
 
 
-def test_fillers_at_the_head_are_no_messages(builder: StoreBuilder) -> None:
+def test_fillers_at_the_head_are_not_messages(builder: StoreBuilder) -> None:
     builder.pad_queue("t", 0, 13)
     builder.append("t", 0, made_bodies(12, 13))
     with StoreReader.open(builder.path) as reader:
@@ -150,7 +150,7 @@ def test_a_queue_file_cut_short_in_the_middle_hides_nothing(builder: StoreBuilde
         assert read(reader, 20) == numbered(20, 45)
 
 
-def test_a_hole_in_a_queue_is_no_end(builder: StoreBuilder) -> None:
+def test_a_hole_in_a_queue_is_not_an_end(builder: StoreBuilder) -> None:
     """The end is found by bisection, which may hit a unit that damage has zeroed; what stands behind it must not
     vanish without a word."""
     builder.append("t", 0, made_bodies(45))

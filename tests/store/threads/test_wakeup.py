@@ -12,7 +12,7 @@ from commitlog.threads.wakeup import Wakeup
 __all__: list[str] = []
 
 
-def test_a_wait_ends_when_it_is_woken_before_or_meanwhile() -> None:
+def test_a_wait_ends_when_it_is_woken_before_or_during_it() -> None:
     wakeup = Wakeup()
     wakeup.set()
     wakeup.set()

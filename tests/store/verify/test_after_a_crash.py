@@ -91,7 +91,7 @@ def test_damage_before_what_was_flushed(path: Path) -> None:
     only(path, "log.record")
 
 
-def test_an_index_behind_the_log(path: Path) -> None:
+def test_an_index_after_the_log(path: Path) -> None:
     file = files(path, "index")[-1]
     count = decode_header(file.read_bytes()[:HEADER_SIZE]).index_count
     damage(file, 36, struct.pack(">i", count - 3))

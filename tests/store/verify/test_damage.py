@@ -96,7 +96,7 @@ def _last(path: Path, queue: int) -> int:
         return reader.queue_info("orders", queue).max_offset - 1
 
 
-def test_the_log_cut_at_the_end_is_told_by_units_index_and_checkpoint(path: Path) -> None:
+def test_the_log_cut_at_the_end_is_reported_by_units_index_and_checkpoint(path: Path) -> None:
     for file in reversed(files(path, "commitlog")):  # those that were allocated ahead are empty
         written = any(file.read_bytes())
         file.unlink()
@@ -117,7 +117,7 @@ def test_a_filler_of_another_size(path: Path) -> None:
     assert (found.path, found.offset) == (str(file), at)
 
 
-def test_bytes_behind_the_logs_end(path: Path) -> None:
+def test_bytes_after_the_logs_end(path: Path) -> None:
     newest = files(path, "commitlog")[-1]
     damage(newest, CONFIG.mapped_file_size_commit_log - 5, b"x")
     found = only(path, "tail.not-zero")
@@ -153,7 +153,7 @@ def test_a_damaged_unit(path: Path, at: int, data: bytes) -> None:
     assert (found.topic, found.queue_id, found.queue_offset) == ("orders", 2, 130)
 
 
-def test_missing_units_are_told_in_one_piece(path: Path) -> None:
+def test_missing_units_are_reported_in_one_piece(path: Path) -> None:
     file, place = queue_file(path, "orders", 2, 110)
     damage(file, place, bytes(30 * UNIT_SIZE))
     found = only(path, "queue.missing-message")
@@ -192,7 +192,7 @@ def test_a_queue_is_gone(path: Path) -> None:
     assert "was deleted" in only(path, "queue.missing-message", "note").message
 
 
-def test_units_behind_the_queues_end(path: Path) -> None:
+def test_units_after_the_queues_end(path: Path) -> None:
     file, place = queue_file(path, "audit", 0, 179)
     unit = file.read_bytes()[place : place + UNIT_SIZE]
     damage(file, place + 3 * UNIT_SIZE, unit)

@@ -60,7 +60,9 @@ def few_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few_reads")
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("keep", [True, False], ids=["its bytes kept", "empty"])
-def test_a_huge_sparse_file_of_the_log_is_told_and_its_holes_are_not_read(path: Path, number: int, keep: bool) -> None:
+def test_a_huge_sparse_file_of_the_log_is_reported_and_its_holes_are_not_read(
+    path: Path, number: int, keep: bool
+) -> None:
     file = _grow(path, number, keep=keep)
     found = verify_store(path)
     sizes = [(finding.path, finding.message) for finding in found if finding.check == "files.size"]
@@ -72,7 +74,7 @@ def test_a_huge_sparse_file_of_the_log_is_told_and_its_holes_are_not_read(path: 
 
 
 @pytest.mark.usefixtures("few_reads")
-def test_a_good_record_far_behind_a_hole_is_found(path: Path) -> None:
+def test_a_good_record_far_after_a_hole_is_found(path: Path) -> None:
     data = (path / "commitlog" / f"{0:020d}").read_bytes()
     record = data[: int.from_bytes(data[:4], "big")]
     last = len(list((path / "commitlog").iterdir())) - 1
@@ -92,7 +94,7 @@ def test_a_good_record_far_behind_a_hole_is_found(path: Path) -> None:
         ("consumequeue/orders/0/*", "files.size", "expected .* found 68719476736"),
     ],
 )
-def test_a_huge_sparse_file_of_index_or_queue_is_told(path: Path, files: str, check: str, words: str) -> None:
+def test_a_huge_sparse_file_of_index_or_queue_is_reported(path: Path, files: str, check: str, words: str) -> None:
     file = min(path.glob(files))
     os.truncate(file, _HUGE)
     found = [finding for finding in verify_store(path) if finding.check == check]
@@ -101,7 +103,7 @@ def test_a_huge_sparse_file_of_index_or_queue_is_told(path: Path, files: str, ch
 
 
 @pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index"])
-def test_a_link_that_leads_nowhere_is_told_by_all_who_open_a_store(path: Path, name: str) -> None:
+def test_a_link_that_leads_nowhere_is_reported_by_all_who_open_a_store(path: Path, name: str) -> None:
     shutil.move(path / name, path.parent / "moved")
     (path / name).symlink_to(path.parent / "not mounted")
     for use in (MessageStore.open, StoreReader.open, verify_store):

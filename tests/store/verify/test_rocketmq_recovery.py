@@ -79,7 +79,7 @@ REPEATED = {
 
 
 @pytest.mark.parametrize("repeated", REPEATED)
-def test_the_message_that_recovery_indexes_once_more_is_no_error(path: Path, repeated: str) -> None:
+def test_the_message_that_recovery_indexes_once_more_is_not_an_error(path: Path, repeated: str) -> None:
     write_index(path, *(list(stretch) for stretch in REPEATED[repeated]))  # type: ignore[arg-type]
     assert verify_store(path) == []
 

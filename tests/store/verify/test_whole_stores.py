@@ -118,7 +118,7 @@ def test_beside_its_owner_a_store_is_whole_and_the_owner_undisturbed(tmp_path: P
     assert verify_store(tmp_path / "store") == []
 
 
-def test_what_an_owner_appends_meanwhile_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_owner_appends_concurrently_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = StoreBuilder(tmp_path / "store", log_file_size=16 << 10, queue_file_units=50)
     builder.append("t", 0, [b"x" * 300] * 70)
     builder.write_abort()
@@ -139,7 +139,7 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
-def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreNotFound):
         verify_store(tmp_path / "nowhere")
     with pytest.raises(NotAStore):
