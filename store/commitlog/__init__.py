@@ -23,7 +23,7 @@ from commitlog.reader import Fence, QueueInfo, StoreReader
 
 if TYPE_CHECKING:
     from commitlog.repair import RepairReport, repair_store
-    from commitlog.services.put_messages import PutMessagesResult
+    from commitlog.services.put_table import PutTableResult
     from commitlog.services.transaction import Transaction
     from commitlog.stager import BatchStager
     from commitlog.store import MessageStore
@@ -53,7 +53,7 @@ __all__ = [
     "MessageStoreConfig",
     "PutMessageResult",
     "PutMessageStatus",
-    "PutMessagesResult",
+    "PutTableResult",
     "QueueInfo",
     "RepairReport",
     "StagedFile",
@@ -70,7 +70,7 @@ _LAZY = {
     "Finding": "commitlog.verify.store",
     "BatchStager": "commitlog.stager",
     "MessageStore": "commitlog.store",
-    "PutMessagesResult": "commitlog.services.put_messages",
+    "PutTableResult": "commitlog.services.put_table",
     "RepairReport": "commitlog.repair",
     "Transaction": "commitlog.services.transaction",
     "repair_store": "commitlog.repair",

@@ -22,7 +22,7 @@ from commitlog.message import Message, PutMessageResult
 from commitlog.reader import StoreReader
 from commitlog.recovery.recover import Progress, Recovered
 from commitlog.services.owned_store import OwnedStore
-from commitlog.services.put_messages import PutMessagesResult
+from commitlog.services.put_table import PutTableResult
 from commitlog.services.running_state import RunningFlags
 from commitlog.services.stats import StoreStats
 from commitlog.services.transaction import Transaction
@@ -144,7 +144,7 @@ class MessageStore:
         with self._enter():
             return self._putter.put_batch(messages)
 
-    def put_messages(self, table: Rows, *, topic: str | None = None) -> PutMessagesResult:
+    def put_messages(self, table: Rows, *, topic: str | None = None) -> PutTableResult:
         """Append the rows of an Arrow table or record batch; status and offsets for each row.
 
         Columns (all but ``body`` may be left out or null): ``body`` or ``value``, ``topic`` (else the argument),

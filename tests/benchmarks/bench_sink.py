@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from commitlog import BatchId, FlushDiskType, MessageStore, MessageStoreConfig, StagedFile
 from commitlog.batch.staging import StagedWriter
-from commitlog.columnar.encode import encode_messages
+from commitlog.columnar.encode import RecordSettings, encode_messages
+from commitlog.columnar.input import message_schema, parse_messages
 from commitlog.columnar.unique_key import unique_keys
-from commitlog.format.message_id import parse_host
 from tests.benchmarks.dropping_sink import DroppingSink
 from tests.benchmarks.measure import GIB, machine, memory_at_hand, scratch, show
 from tests.support.local_spark import start_spark
@@ -31,7 +31,6 @@ __all__ = ["main"]
 
 _CHUNK = 16_384
 _SYNC = MessageStoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH)
-_HOST = parse_host("127.0.0.1:10911")
 _TRIGGERS = 40
 _COPIED = 8 << 20
 # What a commit of 1 GiB, or a batch write, touches of memory that was not in use: the log's files, the staged ones.
@@ -59,18 +58,14 @@ def _rows(body_size: int, count: int = _CHUNK) -> pa.Table:
 
 def _stage(store: Path, batch: BatchId, rows: pa.Table, size: int) -> StagedFile:
     queues = (np.arange(len(rows)) % 4).astype(np.int32)
+    settings, schema = RecordSettings.of(_SYNC), message_schema(rows, topic="orders")
+    (chunk,) = rows.to_batches()
     with StagedWriter(str(store), batch) as writer:
         first = written = 0
         while written < size:
-            encoded = encode_messages(
-                rows,
-                topic="orders",
-                born_timestamp_ms=1,
-                born_host=_HOST,
-                store_host=_HOST,
-                queue_ids=queues,
-                unique_keys=unique_keys(b"bench", batch.version, first, len(rows)),
-            )
+            columns = parse_messages(chunk, schema, born_timestamp_ms=1, limits=settings.limits)
+            keys = unique_keys(b"bench", batch.version, first, len(rows))
+            encoded = encode_messages(columns, queues, settings, unique_keys=keys)
             writer.append(encoded)
             first += len(rows)
             written += len(encoded.records.data)

@@ -169,7 +169,7 @@ def test_each_failing_call_leaves_whole_batches(flush: FlushDiskType, operation:
 
 # The modules that the thread of a caller runs in a commit, a flush or a close.
 INTERRUPTED = (
-    *("transaction.py", "put_messages.py", "store.py", "owned_store.py", "running_state.py", "staging.py"),
+    *("transaction.py", "put_table.py", "store.py", "owned_store.py", "running_state.py", "staging.py"),
     *("threads/jobs.py", "threads/calls.py", "threads/wakeup.py", "commit_log_writer.py", "/threading.py"),
 )
 

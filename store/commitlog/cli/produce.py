@@ -23,17 +23,18 @@ import numpy as np
 from commitlog.cli.message_lines import MessageBatch
 from commitlog.cli.progress import progress_bar
 from commitlog.cli.render import drop_output
-from commitlog.columnar.encode import encode_messages
+from commitlog.columnar.encode import RecordSettings, encode_messages
+from commitlog.columnar.input import message_schema, parse_messages
+from commitlog.columnar.input_chunks import message_chunks
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import NotAStore, StoreNotFound
 from commitlog.format.message_id import encode_message_id, parse_host
-from commitlog.format.message_rules import MessageLimits
 from commitlog.format.record import FILLER_SIZE
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import PutMessageStatus
 from commitlog.paths import MAX_QUEUE_ID
 from commitlog.queue.queue_counts import file_size_of
-from commitlog.services.put_messages import PutMessagesResult
+from commitlog.services.put_table import PutTableResult
 from commitlog.store import MessageStore
 
 __all__ = ["OutputGone", "Refused", "is_store", "open_store", "put_batches"]
@@ -151,20 +152,13 @@ def _doubtful(config: MessageStoreConfig, room: int, batch: MessageBatch) -> lis
 
     ``room`` is the size of the largest record.
     """
-    table = batch.table()
-    host = parse_host(f"{config.broker_ip}:{config.listen_port}")
-    encoded = encode_messages(
-        table,
-        topic=None,
-        born_timestamp_ms=0,
-        born_host=host,
-        store_host=host,
-        limits=MessageLimits(max_message_size=config.max_message_size, max_delay_level=len(config.delay_levels_ms)),
-        trailing_separator=config.properties_trailing_separator,
-        queue_ids=np.full(table.num_rows, MAX_QUEUE_ID, np.int32),
-    )
-    too_long = encoded.rows[encoded.records.sizes > room].tolist()
-    return sorted({*too_long, *(refusal.row for refusal in encoded.refusals)})
+    table, settings = batch.table(), RecordSettings.of(config, largest_record=room)
+    schema, doubtful = message_schema(table, topic=None), []
+    for first, chunk in message_chunks(table):
+        columns = parse_messages(chunk, schema, born_timestamp_ms=0, limits=settings.limits, first_row=first)
+        encoded = encode_messages(columns, np.full(columns.count, MAX_QUEUE_ID, np.int32), settings)
+        doubtful += [refusal.row for refusal in encoded.refusals if refusal.row is not None]
+    return doubtful
 
 
 def _gone(batch: MessageBatch) -> str:
@@ -174,7 +168,7 @@ def _gone(batch: MessageBatch) -> str:
     )
 
 
-def _print_results(out: IO[str], store: MessageStore, batch: MessageBatch, result: PutMessagesResult) -> None:
+def _print_results(out: IO[str], store: MessageStore, batch: MessageBatch, result: PutTableResult) -> None:
     host = parse_host(f"{store.config.broker_ip}:{store.config.listen_port}")
     for number, row in zip(batch.numbers, result.rows.to_pylist(), strict=True):
         place = row["physicalOffset"]
@@ -191,13 +185,13 @@ def _print_results(out: IO[str], store: MessageStore, batch: MessageBatch, resul
     out.flush()
 
 
-def _raise_refused(batch: MessageBatch, result: PutMessagesResult) -> None:
+def _raise_refused(batch: MessageBatch, result: PutTableResult) -> None:
     if result.ok:
         return
     statuses = result.rows.column("status").to_pylist()
     bad = [row for row, status in enumerate(statuses) if status != PutMessageStatus.PUT_OK.value]
     # The row is one of this batch; what people know is the line.
-    reason = re.sub(r"^(Message in|The record of) row \d+", "The message", result.reason)
+    reason = re.sub(r"^Message in row \d+", "The message", result.reason)
     # Of a message that no store takes there is one; a disk that is full, or a sync that is late, is told of many.
     more = f" (and {len(bad) - 1} more lines)" if len(bad) > 1 else ""
     raise Refused(f"Line {batch.numbers[bad[0]]}{more}: {result.status.value}: {reason}")

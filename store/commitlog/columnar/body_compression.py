@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from commitlog.columnar.records import binary_parts
+from commitlog.columnar.byte_parts import binary_parts
 from commitlog.errors import InvalidValue
 from commitlog.format.compression import compress
 from commitlog.format.sys_flag import COMPRESSED_FLAG, CompressionType

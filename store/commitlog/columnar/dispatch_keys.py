@@ -1,11 +1,11 @@
 """What dispatch asks of messages' properties: tags codes, and the hashes of their index keys.
 
-The properties may come from the log (``dispatch_request``), or straight from whoever joined them a moment ago.
+The properties may come from the log (``dispatch``), or from the columns that the records were made of a moment ago.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from commitlog.columnar.byte_parts import binary_parts
 from commitlog.columnar.hash_codes import index_key_hashes, tags_codes
-from commitlog.columnar.properties import PropertyGroups
 from commitlog.format.arrays import BoolArray, Int32Array, Int64Array
 from commitlog.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 
-__all__ = ["DispatchHints", "Hints", "IndexEntries", "PropertyHints", "key_entries"]
+__all__ = ["ColumnHints", "DispatchHints", "Hints", "IndexEntries", "key_entries"]
 
 
 class IndexEntries(NamedTuple):
@@ -52,46 +52,72 @@ class DispatchHints(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PropertyHints:
-    """Hints that are worked out when they are asked for, of records with these property strings, in log order.
+class ColumnHints:
+    """Hints that are worked out when they are asked for, of records in log order with these tags and keys.
 
-    All of them are dispatched, and none is delayed.
+    All of them are dispatched, and none is delayed. None stands for a column of nulls.
     """
 
-    properties: pa.LargeBinaryArray
     topics: Sequence[str]
     topic_codes: npt.NDArray[np.integer[Any]]
+    texts: Mapping[str, pa.StringArray | None]
+
+    @classmethod
+    def of(
+        cls,
+        topics: Sequence[str],
+        topic_codes: npt.NDArray[np.integer[Any]],
+        *,
+        tags: pa.LargeBinaryArray | None,
+        unique_keys: pa.LargeBinaryArray | None,
+        keys: pa.LargeBinaryArray | None,
+    ) -> ColumnHints:
+        """Of columns whose memory may be used for something else as soon as this returns: they are copied."""
+        columns = {TAGS: tags, UNIQ_KEY: unique_keys, KEYS: keys}
+        texts = {name: None if values is None else _copied_text(values) for name, values in columns.items()}
+        return cls(topics, topic_codes, texts)
 
     @property
     def size(self) -> int:
         """Bytes of memory."""
-        return int(self.properties.nbytes) + self.topic_codes.nbytes
+        return self.topic_codes.nbytes + sum(int(text.nbytes) for text in self.texts.values() if text is not None)
 
-    def part(self, first: int, stop: int) -> PropertyHints:
+    def part(self, first: int, stop: int) -> ColumnHints:
         """Those of the records ``[first, stop)``."""
-        return PropertyHints(self.properties[first:stop], self.topics, self.topic_codes[first:stop])
+        if first == 0 and stop == len(self.topic_codes):
+            return self
+        texts = {name: None if text is None else text[first:stop] for name, text in self.texts.items()}
+        return ColumnHints(self.topics, self.topic_codes[first:stop], texts)
 
-    @cached_property
-    def _groups(self) -> PropertyGroups:
-        return PropertyGroups(self.properties.cast(pa.binary()))
+    def text(self, name: str, /) -> pa.StringArray:
+        """TAGS, UNIQ_KEY or KEYS of every record."""
+        text = self.texts[name]
+        return pa.nulls(len(self.topic_codes), pa.string()) if text is None else text
 
     @cached_property
     def tags_codes(self) -> Int32Array:
         """A tags code of each record."""
-        if not len(self.properties):
-            return np.zeros(0, np.int32)
-        return tags_codes(self._groups.text(TAGS)).astype(np.int32)
+        if self.texts[TAGS] is None:
+            return np.zeros(len(self.topic_codes), np.int32)
+        return tags_codes(self.text(TAGS)).astype(np.int32)
 
     @cached_property
     def entries(self) -> IndexEntries:
         """The entries of all their keys."""
-        if not len(self.properties):
-            return IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64))
-        everyone = np.ones(len(self.properties), np.bool_)
-        return key_entries(self._groups, self.topics, self.topic_codes, everyone)
+        return key_entries(self, self.topics, self.topic_codes, np.ones(len(self.topic_codes), np.bool_))
 
 
-Hints: TypeAlias = DispatchHints | PropertyHints
+def _copied_text(values: pa.LargeBinaryArray) -> pa.StringArray:
+    bounds, data = binary_parts(values)
+    offsets = (bounds - bounds[0]).astype(np.int32)
+    valid = None
+    if values.null_count:
+        valid = pa.py_buffer(np.packbits(values.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
+    copied = pa.py_buffer(data[bounds[0] : bounds[-1]].tobytes())
+    return pa.Array.from_buffers(pa.string(), len(values), [valid, pa.py_buffer(offsets), copied])
+
+
+Hints: TypeAlias = DispatchHints | ColumnHints
 
 
 class Properties(Protocol):
@@ -124,6 +150,8 @@ def key_entries(
 
 def _present(texts: pa.StringArray, wanted: BoolArray) -> tuple[pa.StringArray, Int64Array]:
     """The texts of ``wanted`` rows that are not null, and which rows these are."""
+    if texts.null_count == len(texts):
+        return texts[:0], np.zeros(0, np.int64)
     if not texts.null_count and wanted.all():
         return texts, np.arange(len(texts))
     keep = wanted & texts.is_valid().to_numpy(zero_copy_only=False)

@@ -1,35 +1,38 @@
 """Messages in columns to whole records, many at once: what a bulk put appends, and what a writer elsewhere stages.
 
-It needs no store. What only its owner knows comes later: the three late fields (``record_encode.patch_late_fields``).
-Chunks of 16,384 to 32,768 rows of up to 1 KiB are the fastest, since their bytes stay in the processor's cache from one
-step to the next.
+The last of three steps: ``input.parse_messages``, ``queue_choice.choose_queues``, ``encode_messages``. They need no
+store. What only its owner knows comes later: the three late fields (``records.patch_late_fields``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from commitlog.columnar.body_compression import BodyCompression, compress_bodies
-from commitlog.columnar.dispatch_keys import PropertyHints
-from commitlog.columnar.input import MessageColumns, Refusals, Rows, message_columns
-from commitlog.columnar.input_properties import join_properties
-from commitlog.columnar.queue_choice import sharding_hashes
+from commitlog.columnar.byte_parts import Part, part_sizes
+from commitlog.columnar.dispatch_keys import ColumnHints
+from commitlog.columnar.input import MessageColumns
+from commitlog.columnar.input_properties import property_parts
 from commitlog.columnar.records import (
     EncodedRecords,
     QueuedRecords,
     TopicRows,
-    binary_parts,
     encode_records,
     new_headers,
+    record_sizes,
 )
 from commitlog.columnar.unique_key import unique_keys_to_write
-from commitlog.errors import InvalidValue
+from commitlog.config import MessageStoreConfig
+from commitlog.errors import InvalidValue, PutRefused
 from commitlog.format.arrays import BoolArray, Int64Array
-from commitlog.format.message_rules import SCHEDULE_TOPIC, MessageLimits, Refusal, RefusalKind
+from commitlog.format.message_id import parse_host
+from commitlog.format.message_rules import SCHEDULE_TOPIC, MessageLimits
 from commitlog.format.properties import (
     DELAY,
     KEYS,
@@ -40,24 +43,62 @@ from commitlog.format.properties import (
     TAGS,
     UNIQ_KEY,
 )
+from commitlog.format.record import FILLER_SIZE, HEADER_DTYPES
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG
+from commitlog.put_status import PutMessageStatus
 
-__all__ = ["EncodedMessages", "encode_messages"]
+__all__ = ["EncodedMessages", "RecordSettings", "encode_messages"]
 
 _MAX_PORT = 65_535
+_BINARY = pa.large_binary()
 # Up to so many topics times queues, those that occur are counted.
 _MOST_COUNTED = 1 << 16
+_Number = TypeVar("_Number", bound=np.generic)
 _V6_FLAGS = {"born": BORNHOST_V6_FLAG, "store": STOREHOSTADDRESS_V6_FLAG}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordSettings:
+    """What a store's settings say of its records. Hosts are an ip of 4 or 16 bytes and a port; sizes are bytes.
+
+    ``compression`` packs the large bodies; the limit of a body's size is that of the body as given.
+    """
+
+    born_host: tuple[bytes, int]
+    store_host: tuple[bytes, int]
+    largest_record: int
+    limits: MessageLimits = field(default_factory=MessageLimits)
+    trailing_separator: bool = True
+    compression: BodyCompression | None = None
+
+    @classmethod
+    def of(
+        cls,
+        config: MessageStoreConfig,
+        *,
+        largest_record: int | None = None,
+        compression: BodyCompression | None = None,
+    ) -> RecordSettings:
+        """Those of a store that is opened with ``config``. ``largest_record``: where its files have another size."""
+        host = parse_host(f"{config.broker_ip}:{config.listen_port}")
+        return cls(
+            born_host=host,
+            store_host=host,
+            largest_record=largest_record or config.mapped_file_size_commit_log - FILLER_SIZE,
+            limits=MessageLimits(max_message_size=config.max_message_size, max_delay_level=len(config.delay_levels_ms)),
+            trailing_separator=config.properties_trailing_separator,
+            compression=compression,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedMessages:
     """The records of the rows that a store takes, in the rows' order, and the rows that it does not take.
 
-    ``rows``: each record's row in the input. ``topics`` and ``topic_codes``: the distinct topics, and each record's
+    ``rows``: each record's row in the chunk. ``topics`` and ``topic_codes``: the distinct topics, and each record's
     place among them. ``queue_ids``: -1 where none was given or chosen; the record holds the same. These are the
-    record's own topic and queue: those of the schedule for a delayed message. ``properties``: as the records hold them.
-    ``sharding_hashes``: see ``message_queues.sharding_hashes``. ``refusals`` are in the rows' order.
+    record's own topic and queue: those of the schedule for a delayed message. ``tags``, ``unique_keys`` and ``keys``:
+    as the records hold them, None where no record has one. ``refusals`` are in the rows' order.
     """
 
     records: EncodedRecords
@@ -66,9 +107,10 @@ class EncodedMessages:
     topics: list[str]
     topic_codes: npt.NDArray[np.int32]
     queue_ids: npt.NDArray[np.int32]
-    sharding_hashes: Int64Array
-    refusals: list[Refusal]
-    properties: pa.LargeBinaryArray
+    tags: pa.LargeBinaryArray | None
+    unique_keys: pa.LargeBinaryArray | None
+    keys: pa.LargeBinaryArray | None
+    refusals: list[PutRefused]
 
     def queued(self) -> QueuedRecords:
         """The records as they are appended. All of them have a queue."""
@@ -76,133 +118,174 @@ class EncodedMessages:
         # A delayed message's tags code is a time that only the store knows.
         hints = None
         if SCHEDULE_TOPIC not in self.topics:
-            hints = PropertyHints(self.properties, self.topics, self.topic_codes)
+            hints = ColumnHints.of(
+                self.topics, self.topic_codes, tags=self.tags, unique_keys=self.unique_keys, keys=self.keys
+            )
         return QueuedRecords(self.records, self.host_flags, queues, codes, hints)
 
 
 def encode_messages(
-    table: Rows,
+    columns: MessageColumns,
+    queue_ids: npt.NDArray[np.int32],
+    settings: RecordSettings,
     *,
-    topic: str | None,
-    born_timestamp_ms: int,
-    born_host: tuple[bytes, int],
-    store_host: tuple[bytes, int],
-    limits: MessageLimits | None = None,
-    trailing_separator: bool = True,
-    queue_ids: npt.NDArray[np.int32] | None = None,
     unique_keys: pa.Array | None = None,
-    compression: BodyCompression | None = None,
 ) -> EncodedMessages:
-    """The rows as records whose late fields are zero. See ``message_columns`` for the columns.
+    """The rows as records whose late fields are zero. ``queue_ids`` are those of ``choose_queues``, for all rows.
 
-    ``topic`` and ``born_timestamp_ms`` are those of rows without their own; hosts are an ip of 4 or 16 bytes and a
-    port; ``queue_ids``, when given, are those that ``message_queues.resolve_queue_ids`` chose for all rows.
     ``unique_keys`` gives a UNIQ_KEY to each row that has none among its properties, stored before KEYS; null for none.
-    ``compression`` packs the large bodies; the limit of a body's size is that of the body as given.
-    ``InvalidValue`` for columns, hosts or keys that cannot be, and for a delayed message without a queue: the queue is
-    stored among its properties, so it must be chosen before.
+    Rows that no record or no file has room for are added to the columns' refusals, before anything is laid out.
+    ``InvalidValue`` for hosts or keys that cannot be, and for a delayed message without a queue: the queue is stored
+    among its properties, so it must be chosen before.
     """
-    limits = limits or MessageLimits()
-    if queue_ids is not None and len(queue_ids) != table.num_rows:
-        raise InvalidValue(f"There are {table.num_rows} messages and {len(queue_ids)} queue ids for them.")
-    columns = message_columns(
-        table, topic=topic, born_timestamp_ms=born_timestamp_ms, limits=limits, queue_ids=queue_ids
-    )
-    delayed = columns.delay_levels > 0
-    properties = _properties(columns, delayed, unique_keys, trailing_separator)
-    refusals = columns.refusals
-    _refuse_properties(properties, refusals)
-    topics, codes, queues = _destinations(columns, delayed)
-    bodies, hashes = columns.bodies, sharding_hashes(columns.sharding_keys, table.num_rows)
-    flags, times = columns.flags, columns.born_timestamps
-    rows = np.arange(table.num_rows)
-    if refusals.found:
-        rows = np.flatnonzero(refusals.kept)
-        bodies, properties = (array.filter(pa.array(refusals.kept)) for array in (bodies, properties))
-        codes, queues, flags = codes[rows], queues[rows], flags[rows]
-        hashes, times = hashes[rows], times[rows]
-    topics, codes = _used_topics(topics, codes)
-    headers, host_flags = _new_headers(len(rows), born_host, store_host)
-    headers["queue_id"], headers["flag"], headers["born_timestamp"] = queues, flags, times
-    if compression is not None:
-        bodies, packed_flags = compress_bodies(bodies, compression)
-        headers["sys_flag"] |= packed_flags
+    if len(queue_ids) != columns.count:
+        raise InvalidValue(f"There are {columns.count} messages and {len(queue_ids)} queue ids for them.")
+    new_keys = None if unique_keys is None else unique_keys_to_write(unique_keys, columns.unique_keys, columns.count)
+    properties = _properties(columns, queue_ids, new_keys, settings.trailing_separator)
+    topics, codes, queues = _destinations(columns, queue_ids)
+    bodies, packed_flags = columns.bodies, None
+    if settings.compression is not None:
+        bodies, packed_flags = compress_bodies(bodies, settings.compression)
+    host_flags = _host_flags(settings)
+    _refuse_sizes(columns, queue_ids, bodies, TopicRows(topics, codes), properties, settings, host_flags)
+    taken = _Taken(columns)
+    topics, codes = _used_topics(topics, taken.numbers(codes))
+    headers = _new_headers(taken.count, settings, host_flags)
+    headers["queue_id"] = queues = taken.numbers(queues)
+    for name, values in (("flag", columns.flags), ("born_timestamp", columns.born_timestamps)):
+        headers[name] = taken.numbers(values) if isinstance(values, np.ndarray) else values
+    if packed_flags is not None:
+        headers["sys_flag"] |= taken.numbers(packed_flags)
+    written_keys = new_keys if columns.unique_keys is None else columns.unique_keys
+    if written_keys is columns.unique_keys and new_keys is not None:
+        written_keys = pc.coalesce(new_keys, columns.unique_keys)
     return EncodedMessages(
-        records=encode_records(headers, bodies, TopicRows(topics, codes), properties),
-        rows=rows,
+        records=encode_records(
+            headers, taken.values(bodies), TopicRows(topics, codes), [taken.part(part) for part in properties]
+        ),
+        rows=taken.rows,
         host_flags=host_flags,
         topics=topics,
         topic_codes=codes,
         queue_ids=queues,
-        sharding_hashes=hashes,
-        refusals=sorted(refusals.found, key=lambda refusal: refusal.row),
-        properties=properties,
+        tags=taken.values(columns.tags),
+        unique_keys=taken.values(written_keys),
+        keys=taken.values(columns.keys),
+        refusals=columns.refusals.in_order(),
+    )
+
+
+class _Taken:
+    """Takes the rows that are not refused out of columns."""
+
+    def __init__(self, columns: MessageColumns) -> None:
+        kept = columns.refusals.kept
+        self._mask = pa.array(kept) if columns.refusals else None
+        self.rows = np.flatnonzero(kept) if columns.refusals else np.arange(columns.count)
+        self.count = len(self.rows)
+
+    def numbers(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        return values if self._mask is None else values[self.rows]
+
+    def values(self, values: pa.Array | None) -> pa.Array | None:
+        return values if self._mask is None or values is None else values.filter(self._mask)
+
+    def part(self, part: Part) -> Part:
+        return part if isinstance(part, bytes) else self.values(part)
+
+
+def _refuse_sizes(
+    columns: MessageColumns,
+    queue_ids: npt.NDArray[np.int32],
+    bodies: pa.LargeBinaryArray,
+    topics: TopicRows,
+    properties: list[Part],
+    settings: RecordSettings,
+    host_flags: int,
+) -> None:
+    """Refuse properties that a record has no room for, and records that no file has room for."""
+    of_properties = sum(map(part_sizes, properties))
+    if np.max(of_properties, initial=0) > MAX_PROPERTIES_SIZE:
+        of_rows = np.broadcast_to(of_properties, columns.count)
+        columns.refusals.add(
+            of_rows > MAX_PROPERTIES_SIZE,
+            lambda row: f"its properties take {int(of_rows[row])} bytes, the limit is {MAX_PROPERTIES_SIZE}",
+            PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+            queue_ids,
+        )
+    largest = settings.largest_record
+    sizes = record_sizes(HEADER_DTYPES[host_flags].itemsize, bodies, topics, of_properties)
+    columns.refusals.add(
+        sizes > largest,
+        lambda row: (
+            f"its record takes {int(sizes[row])} bytes, a CommitLog file of the store has room for {largest}: "
+            "compress the bodies, or begin a store with larger files (mappedFileSizeCommitLog)"
+        ),
+        queue_ids=queue_ids,
     )
 
 
 def _destinations(
-    columns: MessageColumns, delayed: BoolArray
+    columns: MessageColumns, queue_ids: npt.NDArray[np.int32]
 ) -> tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """The topics, and each row's place among them and queue id; delayed ones go to the schedule."""
-    topics, codes, queues = list(columns.topics), columns.topic_codes, columns.queue_ids
-    if delayed.any():
-        if SCHEDULE_TOPIC not in topics:
-            topics.append(SCHEDULE_TOPIC)
-        codes = np.where(delayed, topics.index(SCHEDULE_TOPIC), codes).astype(np.int32)
-        queues = np.where(delayed, columns.delay_levels - 1, queues).astype(np.int32)
-    return topics, codes, queues
+    if columns.delay_levels is None:
+        return columns.topics, columns.topic_codes, queue_ids
+    topics, delayed = list(columns.topics), columns.delay_levels > 0
+    if SCHEDULE_TOPIC not in topics:
+        topics.append(SCHEDULE_TOPIC)
+    codes = np.where(delayed, topics.index(SCHEDULE_TOPIC), columns.topic_codes).astype(np.int32)
+    return topics, codes, np.where(delayed, columns.delay_levels - 1, queue_ids).astype(np.int32)
 
 
-def _new_headers(
-    count: int, born_host: tuple[bytes, int], store_host: tuple[bytes, int]
-) -> tuple[npt.NDArray[np.void], int]:
-    """Headers with their hosts, and the bits of the system flag that say of which kind these are."""
-    hosts = {"born": born_host, "store": store_host}
-    for side, (ip, port) in hosts.items():
+def _host_flags(settings: RecordSettings) -> int:
+    """The bits of the system flag that say of which kind the hosts are."""
+    flags = 0
+    for side, (ip, port) in (("born", settings.born_host), ("store", settings.store_host)):
         if len(ip) not in (4, 16) or not 0 <= port <= _MAX_PORT:
             raise InvalidValue(
                 f"The {side} host is an ip of 4 or 16 bytes and a port of 0 to {_MAX_PORT}, not {ip!r} and {port}."
             )
-    host_flags = sum(_V6_FLAGS[side] for side, (ip, _) in hosts.items() if len(ip) == 16)
-    headers = new_headers(count, host_flags)
-    for side, (ip, port) in hosts.items():
-        headers[f"{side}_ip"], headers[f"{side}_port"] = np.void(ip), port
-    return headers, host_flags
+        flags |= _V6_FLAGS[side] if len(ip) == 16 else 0
+    return flags
+
+
+def _new_headers(count: int, settings: RecordSettings, host_flags: int) -> npt.NDArray[np.void]:
+    """Headers with their hosts."""
+    one = new_headers(1, host_flags)
+    for side, (ip, port) in (("born", settings.born_host), ("store", settings.store_host)):
+        one[f"{side}_ip"], one[f"{side}_port"] = np.void(ip), port
+    width = one.dtype.itemsize
+    # As plain bytes they are copied at once, as fields one after the other.
+    return np.full(count, one.view(f"V{width}")[0], f"V{width}").view(one.dtype)
 
 
 def _properties(
-    columns: MessageColumns, delayed: BoolArray, unique_keys: pa.Array | None, trailing_separator: bool
-) -> pa.LargeBinaryArray:
-    if unique_keys is not None:
-        unique_keys = unique_keys_to_write(unique_keys, columns.others, len(delayed))
+    columns: MessageColumns,
+    queue_ids: npt.NDArray[np.int32],
+    unique_keys: pa.LargeBinaryArray | None,
+    trailing_separator: bool,
+) -> list[Part]:
     own = [(UNIQ_KEY, unique_keys), (KEYS, columns.keys), (SHARDING_KEY, columns.sharding_keys), (TAGS, columns.tags)]
-    if delayed.any():
-        open_rows = np.flatnonzero(delayed & (columns.queue_ids < 0) & columns.refusals.kept)
+    if columns.delay_levels is not None:
+        delayed = columns.delay_levels > 0
+        open_rows = np.flatnonzero(delayed & (queue_ids < 0) & columns.refusals.kept)
         if len(open_rows):
             raise InvalidValue(
                 f"Message in row {open_rows[0]} is delayed and has no queue, which would be stored with it: "
                 "resolve the queue ids before."
             )
-        names = pa.array([name.encode("utf-8") for name in columns.topics], pa.large_binary())
+        names = pa.array([name.encode("utf-8") for name in columns.topics], _BINARY)
         own += [
             (DELAY, _digits(columns.delay_levels, delayed)),
             (REAL_TOPIC, names.take(pa.array(columns.topic_codes, mask=~delayed | (columns.topic_codes < 0)))),
-            (REAL_QID, _digits(columns.queue_ids, delayed)),
+            (REAL_QID, _digits(queue_ids, delayed)),
         ]
-    return join_properties(columns.others, own, len(delayed), trailing_separator)
+    return property_parts(columns.others, own, columns.count, trailing_separator)
 
 
 def _digits(values: npt.NDArray[np.int32], given: BoolArray) -> pa.LargeBinaryArray:
-    return pa.array(values, mask=~given).cast(pa.large_string()).cast(pa.large_binary())
-
-
-def _refuse_properties(properties: pa.LargeBinaryArray, refusals: Refusals) -> None:
-    sizes = np.diff(binary_parts(properties)[0])
-    refusals.add(
-        sizes > MAX_PROPERTIES_SIZE,
-        lambda row: f"its properties take {int(sizes[row])} bytes, the limit is {MAX_PROPERTIES_SIZE}",
-        RefusalKind.PROPERTIES_SIZE_EXCEEDED,
-    )
+    return pa.array(values, mask=~given).cast(pa.large_string()).cast(_BINARY)
 
 
 def _used_topics(names: list[str], codes: npt.NDArray[np.int32]) -> tuple[list[str], npt.NDArray[np.int32]]:

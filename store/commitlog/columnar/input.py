@@ -22,7 +22,7 @@ that has a column of its own counts where that column says nothing. STRING may b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,31 +30,29 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from commitlog.columnar.byte_parts import binary_parts, large_binary_of
 from commitlog.columnar.columns import nearest_name
 from commitlog.columnar.input_properties import (
     PropertyMap,
     blank_to_null,
     illegible_rows,
     join_keys,
-    property_of,
     separator_rows,
 )
-from commitlog.columnar.records import binary_parts, large_binary_of
+from commitlog.columnar.refusals import Refusals
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import BoolArray, Int64Array
-from commitlog.format.message_rules import MessageLimits, Refusal, RefusalKind, parse_delay_level
-from commitlog.format.properties import DELAY, KEYS, SHARDING_KEY, TAGS
+from commitlog.format.message_rules import MessageLimits, parse_delay_level
+from commitlog.format.properties import DELAY, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, WAIT, is_waiting
 from commitlog.paths import validate_new_topic
 
 __all__ = [
     "MESSAGE_COLUMNS",
     "MessageColumns",
-    "QueueColumns",
-    "Refusals",
+    "MessageSchema",
     "Rows",
-    "check_message_rows",
-    "message_columns",
-    "queue_columns",
+    "message_schema",
+    "parse_messages",
 ]
 
 Rows: TypeAlias = "pa.RecordBatch | pa.Table"
@@ -118,16 +116,29 @@ _KINDS = {
 MESSAGE_COLUMNS: tuple[str, ...] = tuple(_KINDS)
 
 
-def check_message_rows(rows: Rows, *, topic: str | None) -> None:
-    """``InvalidValue`` for columns that messages cannot be made of; ``topic`` is that of rows without one.
+@dataclass(frozen=True)
+class MessageSchema:
+    """The schema of a table of messages, checked: under which name it has each column, and its rows' default topic.
 
-    That is: no table, unknown columns, repeated ones, one beside its alias, wrong types, no body, and no topic.
+    Columns that can only be null are left out: they say nothing.
+    """
+
+    spelling: dict[str, str]
+    topic: str | None
+
+
+def message_schema(rows: Rows, *, topic: str | None) -> MessageSchema:
+    """The table's columns; ``topic`` is that of rows without one. Nothing of any row is looked at.
+
+    ``InvalidValue`` for what messages cannot be made of: no table, unknown columns, repeated ones, one beside its
+    alias, wrong types, no body, and no topic.
     """
     if not isinstance(rows, pa.Table | pa.RecordBatch):
         raise InvalidValue(f"Messages are the rows of a pyarrow Table or RecordBatch, not of a {type(rows).__name__}.")
     if topic is not None:
         validate_new_topic(topic)
     found: dict[str, str] = {}
+    only_null: set[str] = set()
     for column in rows.schema:
         name = _ALIASES.get(column.name, column.name)
         if name not in _KINDS:
@@ -136,13 +147,15 @@ def check_message_rows(rows: Rows, *, topic: str | None) -> None:
             both = f"both {found[name]!r} and {column.name!r}, which mean the same; keep one"
             raise InvalidValue(f"The column {name!r} is there twice: {both}.")
         found[name] = column.name
-        # A column of nothing but nulls may have Arrow's null type; it says nothing.
-        if not _KINDS[name].takes(column.type) and (name == "body" or not pa.types.is_null(column.type)):
+        if name != "body" and pa.types.is_null(column.type):
+            only_null.add(name)
+        elif not _KINDS[name].takes(column.type):
             raise InvalidValue(f"The column {column.name!r} has the type {column.type}; it is {_KINDS[name].names}.")
     if "body" not in found:
         raise InvalidValue("There is no column 'body' (or 'value'): it holds what the messages say.")
     if "topic" not in found and topic is None:
         raise InvalidValue("The messages have no topic: add a column 'topic', or give one topic for all.")
+    return MessageSchema({name: column for name, column in found.items() if name not in only_null}, topic)
 
 
 def _unknown(name: str) -> str:
@@ -151,177 +164,147 @@ def _unknown(name: str) -> str:
     return f"Unknown column {name!r}.{hint} The columns of a message are: {', '.join(known)}."
 
 
-@dataclass
-class Refusals:
-    """Which rows are refused, and why; of several reasons the first one found counts."""
-
-    kept: BoolArray
-    found: list[Refusal] = field(default_factory=list)
-    # The row's topic and queue, for people.
-    context: Callable[[int], str] = "".format
-
-    def add(self, wrong: BoolArray, why: Callable[[int], str], kind: RefusalKind = RefusalKind.MESSAGE_ILLEGAL) -> None:
-        """Refuse the rows where ``wrong`` is set; ``why`` gives the end of a sentence for a row."""
-        if not wrong.any():
-            return
-        for row in np.flatnonzero(wrong & self.kept).tolist():
-            self.found.append(Refusal(row, kind, self.context(row), why(row)))
-        self.kept &= ~wrong
-
-
 @dataclass(frozen=True, kw_only=True)
 class MessageColumns:
-    """Rows in the form that encoding wants. Texts are UTF-8 bytes with nulls for none; -1 stands for no number."""
+    """The rows of a chunk, parsed: what choosing queues and encoding work on.
 
+    Texts are UTF-8 bytes with nulls for none, and None for a column in which no row has a value. One number stands for
+    a column whose rows all have it. What refused rows have means nothing.
+    """
+
+    count: int
     bodies: pa.LargeBinaryArray
+    # The topics that may be, and each row's place among them; -1 for a row that is refused because of its topic.
     topics: list[str]
     topic_codes: npt.NDArray[np.int32]
+    # The queues that the rows name: -1 for none; None where no row names one.
+    queue_ids: npt.NDArray[np.int32] | None
     keys: pa.LargeBinaryArray | None
     sharding_keys: pa.LargeBinaryArray | None
     tags: pa.LargeBinaryArray | None
     # All properties without a column of their own, as stored, each with its separator; nothing null.
     others: pa.LargeBinaryArray | None
-    queue_ids: npt.NDArray[np.int32]
-    flags: npt.NDArray[np.int32]
-    born_timestamps: Int64Array
-    delay_levels: npt.NDArray[np.int32]
+    # UNIQ_KEY of the others, and whether a row waits for the device, by WAIT of the others.
+    unique_keys: pa.LargeBinaryArray | None
+    waits: bool
+    flags: Int64Array | int
+    born_timestamps: Int64Array | int
+    # 0 for a row that is not delayed; None where no row is.
+    delay_levels: npt.NDArray[np.int32] | None
     refusals: Refusals
 
 
-def message_columns(
-    table: Rows,
+def parse_messages(
+    chunk: pa.RecordBatch,
+    schema: MessageSchema,
     *,
-    topic: str | None,
     born_timestamp_ms: int,
     limits: MessageLimits,
-    queue_ids: npt.NDArray[np.int32] | None = None,
+    first_row: int = 0,
+    row_name: Callable[[int], str] = "row {}".format,
 ) -> MessageColumns:
-    """The rows' values; those that no store takes are noted in ``refusals``, and their values mean nothing.
+    """The values of a chunk of the schema's table; rows that no store takes are noted in ``refusals``.
 
-    ``queue_ids`` replaces the column ``queueId``. ``InvalidValue`` as ``check_message_rows`` gives it.
+    ``born_timestamp_ms`` is that of rows without one; for ``first_row`` and ``row_name`` see ``Refusals``.
     """
-    check_message_rows(table, topic=topic)
-    count = table.num_rows
-    refusals = Refusals(np.ones(count, np.bool_))
-    names, codes = _topics(_column(table, "topic"), topic, count)
-    chosen = _numbers(table, "queueId", -1, count)
-    given_ids = chosen.values if queue_ids is None else queue_ids
-    is_given = np.zeros(count, np.bool_) if chosen.given is None else chosen.given
-    # People look for the queue that they gave, also where another was chosen instead.
-    told = np.where(is_given, chosen.values, given_ids)
-    refusals.context = lambda row: _context(
-        names[codes[row]] if codes[row] >= 0 else None, int(told[row]) if is_given[row] or told[row] >= 0 else None
-    )
-    _refuse_topics(names, codes, refusals)
-    bodies = large_binary_of(table.column(_spelling(table, "body")))
+    count = chunk.num_rows
+    refusals = Refusals(count, first_row=first_row, row_name=row_name)
+    topics, codes = _topics(_column(chunk, schema, "topic"), schema.topic, count)
+    given = _numbers(chunk, schema, "queueId", -1)
+    refusals.name_places(topics, codes, lambda row: int(given.values[row]) if given and given.given[row] else None)
+    topics, codes = _legal_topics(topics, codes, refusals)
+    bodies = large_binary_of(chunk.column(schema.spelling["body"]))
     _refuse_bodies(bodies, limits, refusals)
-    _refuse_numbers(chosen, 0, refusals)
-    flags = _numbers(table, "flag", 0, count)
+    _refuse_numbers(given, 0, refusals)
+    flags = _numbers(chunk, schema, "flag", 0)
     _refuse_numbers(flags, -_MAX_INT - 1, refusals)
-    properties = PropertyMap.of(_column(table, "properties"), refusals.add)
-    levels = _delay_levels(_numbers(table, "delayLevel", -1, count), properties.own.get(DELAY), limits, refusals)
-    keys = _keys(_column(table, "keys"), refusals)
-    texts = {KEYS: keys, SHARDING_KEY: _text(table, "shardingKey"), TAGS: _text(table, "tags")}
+    properties = PropertyMap.of(_column(chunk, schema, "properties"), refusals.add)
+    levels = _numbers(chunk, schema, "delayLevel", 0)
+    delay_levels = _delay_levels(levels, properties.own.get(DELAY), limits, refusals, count)
+    texts = {
+        KEYS: _keys(_column(chunk, schema, "keys"), refusals),
+        SHARDING_KEY: _text(chunk, schema, "shardingKey"),
+        TAGS: _text(chunk, schema, "tags"),
+    }
     for name, text in texts.items():
         if text is not None:
-            column = f"its column {_spelling(table, _COLUMN_OF[name])}"
+            column = f"its column {schema.spelling[_COLUMN_OF[name]]}"
             refusals.add(separator_rows(text), f"{column} holds '\\x01' or '\\x02', which separate properties".format)
             refusals.add(illegible_rows(text), f"{column} is no UTF-8 text".format)
     own = {name: _first_given(text, properties.own.get(name)) for name, text in texts.items()}
     return MessageColumns(
+        count=count,
         bodies=bodies,
-        topics=names,
+        topics=topics,
         topic_codes=codes,
+        queue_ids=_legal_queue_ids(given),
         keys=own[KEYS],
         sharding_keys=own[SHARDING_KEY],
         tags=own[TAGS],
         others=properties.others,
-        queue_ids=np.where(refusals.kept, given_ids, -1).astype(np.int32),
-        flags=flags.values.astype(np.int32),
-        born_timestamps=_born_timestamps(_column(table, "bornTimestamp"), born_timestamp_ms, count, refusals),
-        delay_levels=levels,
+        unique_keys=properties.asked_for.get(UNIQ_KEY),
+        waits=_any_waits(properties.asked_for.get(WAIT)),
+        flags=0 if flags is None else flags.values,
+        born_timestamps=_born_timestamps(_column(chunk, schema, "bornTimestamp"), born_timestamp_ms, refusals),
+        delay_levels=delay_levels,
         refusals=refusals,
     )
 
 
-class QueueColumns(NamedTuple):
-    """What decides about a message's queue; see ``MessageColumns``. An illegal ``queueId`` is -1 as well."""
-
-    topics: list[str]
-    topic_codes: npt.NDArray[np.int32]
-    queue_ids: npt.NDArray[np.int32]
-    sharding_keys: pa.LargeBinaryArray | None
-
-
-def queue_columns(table: Rows, *, topic: str | None) -> QueueColumns:
-    """The part of ``message_columns`` that choosing queues takes. ``InvalidValue`` as ``check_message_rows``."""
-    check_message_rows(table, topic=topic)
-    names, codes = _topics(_column(table, "topic"), topic, table.num_rows)
-    given = _numbers(table, "queueId", -1, table.num_rows).values
-    queue_ids = np.where((given >= 0) & (given <= _MAX_INT), given, -1).astype(np.int32)
-    properties = _column(table, "properties")
-    stored = None if properties is None else property_of(properties, SHARDING_KEY)
-    return QueueColumns(names, codes, queue_ids, _first_given(_text(table, "shardingKey"), stored))
-
-
-def _spelling(table: Rows, name: str) -> str:
-    """The name that the column has in the table."""
-    names: list[str] = table.schema.names
-    return next(column for column in names if _ALIASES.get(column, column) == name)
-
-
-def _column(table: Rows, name: str) -> pa.Array | None:
-    """The column in one piece; None when it is not there or can only be null."""
-    if not any(_ALIASES.get(column, column) == name for column in table.schema.names):
+def _column(chunk: pa.RecordBatch, schema: MessageSchema, name: str) -> pa.Array | None:
+    """The column; None when it is not there or can only be null."""
+    if name not in schema.spelling:
         return None
-    column = table.column(_spelling(table, name))
-    if pa.types.is_null(column.type):
-        return None
-    if _is_text(column.type):
-        return large_binary_of(column)
-    if isinstance(column, pa.ChunkedArray):
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column
-
-
-def _context(topic: str | None, queue_id: int | None) -> str:
-    queue = "no queue given" if queue_id is None else f"queue {queue_id}"
-    return f"{'no topic' if topic is None else f'topic {topic!r}'}, {queue}"
+    column = chunk.column(schema.spelling[name])
+    return large_binary_of(column) if _is_text(column.type) else column
 
 
 def _topics(column: pa.Array | None, default: str | None, count: int) -> tuple[list[str], npt.NDArray[np.int32]]:
     """The distinct topics, and each row's place among them; -1 for none."""
     if column is None:
-        assert default is not None, "the schema was checked"
-        return [default], np.zeros(count, np.int32)
+        # A column of nothing but nulls leaves the rows without a topic.
+        return ([], np.full(count, -1, np.int32)) if default is None else ([default], np.zeros(count, np.int32))
     coded = column.dictionary_encode()
     # Bytes that are no UTF-8 become a name that no topic may have, and are refused by that.
     names = [name.decode("utf-8", "surrogateescape") for name in coded.dictionary.to_pylist()]
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
-    if default is not None and column.null_count:
+    if not column.null_count:
+        return names, coded.indices.to_numpy()
+    codes = coded.indices.fill_null(-1).to_numpy().copy()
+    if default is not None:
         if default not in names:
             names.append(default)
         codes[codes < 0] = names.index(default)
     return names, codes
 
 
-def _refuse_topics(names: list[str], codes: npt.NDArray[np.int32], refusals: Refusals) -> None:
+def _legal_topics(
+    names: list[str], codes: npt.NDArray[np.int32], refusals: Refusals
+) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """The names that topics may have, and each row's place among them; rows of others are refused."""
     refusals.add(codes < 0, lambda _: "its topic is null, and no topic is given for such rows")
+    places = np.full(len(names) + 1, -1, np.int32)  # the last one is that of the code -1
+    legal: list[str] = []
     for code, name in enumerate(names):
         try:
             validate_new_topic(name)
         except InvalidValue as error:
             fault = str(error).removesuffix(".")
             refusals.add(codes == code, lambda _, fault=fault: fault)  # type: ignore[misc]
+        else:
+            places[code] = len(legal)
+            legal.append(name)
+    return (names, codes) if len(legal) == len(names) else (legal, places[codes])
 
 
 def _refuse_bodies(bodies: pa.LargeBinaryArray, limits: MessageLimits, refusals: Refusals) -> None:
     if bodies.null_count:
         refusals.add(bodies.is_null().to_numpy(zero_copy_only=False), lambda _: "its body is null")
-    sizes, most = np.diff(binary_parts(bodies)[0]), limits.max_message_size
-    refusals.add(
-        sizes > most, lambda row: f"its body has {int(sizes[row])} bytes, the limit (maxMessageSize) is {most}"
-    )
+    bounds, most = binary_parts(bodies)[0], limits.max_message_size
+    if int(bounds[-1] - bounds[0]) > most:
+        sizes = bounds[1:] - bounds[:-1]
+        refusals.add(
+            sizes > most, lambda row: f"its body has {int(sizes[row])} bytes, the limit (maxMessageSize) is {most}"
+        )
 
 
 class _Numbers(NamedTuple):
@@ -329,48 +312,67 @@ class _Numbers(NamedTuple):
 
     name: str
     values: Int64Array
-    given: BoolArray | None
+    given: BoolArray
 
 
-def _numbers(table: Rows, name: str, default: int, count: int) -> _Numbers:
-    column = _column(table, name)
+def _numbers(chunk: pa.RecordBatch, schema: MessageSchema, name: str, default: int) -> _Numbers | None:
+    column = _column(chunk, schema, name)
     if column is None:
-        return _Numbers(name, np.full(count, default, np.int64), None)
-    values = column.cast(pa.int64()).fill_null(default).to_numpy(zero_copy_only=False)
-    return _Numbers(name, values, column.is_valid().to_numpy(zero_copy_only=False))
+        return None
+    values = column.cast(pa.int64())
+    if not column.null_count:
+        return _Numbers(name, values.to_numpy(), np.ones(len(column), np.bool_))
+    return _Numbers(name, values.fill_null(default).to_numpy(), column.is_valid().to_numpy(zero_copy_only=False))
 
 
-def _refuse_numbers(numbers: _Numbers, least: int, refusals: Refusals) -> None:
-    if numbers.given is not None:
+def _refuse_numbers(numbers: _Numbers | None, least: int, refusals: Refusals) -> None:
+    if numbers is not None and len(numbers.values):
         values = numbers.values
+        if int(values.min()) >= least and int(values.max()) <= _MAX_INT:
+            return
         refusals.add(
             numbers.given & ((values < least) | (values > _MAX_INT)),
             lambda row: f"its {numbers.name} is {int(values[row])}; {least} to {_MAX_INT} may be",
         )
 
 
+def _legal_queue_ids(given: _Numbers | None) -> npt.NDArray[np.int32] | None:
+    if given is None:
+        return None
+    values = given.values
+    if len(values) and (int(values.min()) < -1 or int(values.max()) > _MAX_INT):
+        values = np.where((values >= 0) & (values <= _MAX_INT), values, -1)
+    return values.astype(np.int32)
+
+
 def _delay_levels(
-    numbers: _Numbers, texts: pa.LargeBinaryArray | None, limits: MessageLimits, refusals: Refusals
-) -> npt.NDArray[np.int32]:
+    numbers: _Numbers | None,
+    texts: pa.LargeBinaryArray | None,
+    limits: MessageLimits,
+    refusals: Refusals,
+    count: int,
+) -> npt.NDArray[np.int32] | None:
     _refuse_numbers(numbers, 0, refusals)
-    levels = numbers.values
+    levels = np.zeros(count, np.int64) if numbers is None else numbers.values
     if texts is not None:
         coded = texts.dictionary_encode()
         words = [word.decode("utf-8", "surrogateescape") for word in coded.dictionary.to_pylist()]
         parsed = [parse_delay_level(word) for word in words]
         codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        used = (codes >= 0) if numbers.given is None else (codes >= 0) & ~numbers.given
+        used = (codes >= 0) if numbers is None else (codes >= 0) & ~numbers.given
         of_text = np.array([*(-1 if level is None else level for level in parsed), 0], np.int64)[codes]
         refusals.add(
             used & (of_text < 0), lambda row: f"its property {DELAY} is {words[codes[row]]!r}; 0 to {_MAX_INT} may be"
         )
         levels = np.where(used, of_text, levels)
+    if not (levels > 0).any():
+        return None
     return np.clip(levels, 0, limits.max_delay_level).astype(np.int32)
 
 
-def _born_timestamps(column: pa.Array | None, default: int, count: int, refusals: Refusals) -> Int64Array:
+def _born_timestamps(column: pa.Array | None, default: int, refusals: Refusals) -> Int64Array | int:
     if column is None:
-        return np.full(count, default, np.int64)
+        return default
     factor = _MS_OF_UNIT[column.type.unit] if pa.types.is_timestamp(column.type) else 1
     values: Int64Array = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     if factor > 1:
@@ -382,8 +384,8 @@ def _born_timestamps(column: pa.Array | None, default: int, count: int, refusals
     return np.where(column.is_null().to_numpy(zero_copy_only=False), default, values) if column.null_count else values
 
 
-def _text(table: Rows, name: str) -> pa.LargeBinaryArray | None:
-    column = _column(table, name)
+def _text(chunk: pa.RecordBatch, schema: MessageSchema, name: str) -> pa.LargeBinaryArray | None:
+    column = _column(chunk, schema, name)
     return None if column is None else blank_to_null(column)
 
 
@@ -397,3 +399,10 @@ def _first_given(column: pa.LargeBinaryArray | None, other: pa.LargeBinaryArray 
     if column is None or other is None:
         return other if column is None else column
     return pc.coalesce(column, other)
+
+
+def _any_waits(texts: pa.LargeBinaryArray | None) -> bool:
+    if texts is None:
+        return True
+    distinct = texts.unique().to_pylist()
+    return any(is_waiting(None if text is None else text.decode("utf-8", "replace")) for text in distinct)

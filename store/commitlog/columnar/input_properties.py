@@ -13,18 +13,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog.columnar.records import binary_parts, large_binary_of
+from commitlog.columnar.byte_parts import Part, binary_parts, join_rows, large_binary_of
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.message_rules import OWN_PROPERTIES, name_fault
-from commitlog.format.properties import KEY_SEPARATOR
+from commitlog.format.properties import KEY_SEPARATOR, UNIQ_KEY, WAIT
 
 __all__ = [
     "PropertyMap",
     "blank_to_null",
     "illegible_rows",
     "join_keys",
-    "join_properties",
-    "property_of",
+    "property_parts",
     "separator_rows",
 ]
 
@@ -34,13 +33,16 @@ Refuse = Callable[[BoolArray, Callable[[int], str]], None]
 _BINARY = pa.large_binary()
 _NAME_END = b"\x01"
 _ENTRY_END = b"\x02"
+# What the way to the log asks of properties that have no column of their own.
+_ASKED_FOR = (UNIQ_KEY, WAIT)
 
 
 def separator_rows(values: pa.LargeBinaryArray) -> BoolArray:
     """Which values hold a byte that separates properties."""
     bounds, data = binary_parts(values)
     # A byte of zero is looked at too: one comparison of all bytes settles nearly every column.
-    if not (data[bounds[0] : bounds[-1]] <= _ENTRY_END[0]).any():
+    held_bytes = data[bounds[0] : bounds[-1]]
+    if not len(held_bytes) or int(held_bytes.min()) > _ENTRY_END[0]:
         return np.zeros(len(values), np.bool_)
     held = pc.or_(pc.match_substring(values, _NAME_END), pc.match_substring(values, _ENTRY_END))
     found: BoolArray = held.fill_null(False).to_numpy(zero_copy_only=False)
@@ -51,7 +53,8 @@ def illegible_rows(values: pa.LargeBinaryArray) -> BoolArray:
     """Which values are no UTF-8. Arrow does not look at that when a text is made of its buffers."""
     found = np.zeros(len(values), np.bool_)
     bounds, data = binary_parts(values)
-    if (data[bounds[0] : bounds[-1]] < 0x80).all():
+    held_bytes = data[bounds[0] : bounds[-1]]
+    if not len(held_bytes) or int(held_bytes.max()) < 0x80:
         return found
     try:
         values.cast(pa.large_string())
@@ -71,6 +74,8 @@ def _is_utf8(value: bytes) -> bool:
 def blank_to_null(values: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
     """The values with null for empty ones."""
     bounds, _ = binary_parts(values)
+    if not values.null_count and (bounds[1:] > bounds[:-1]).all():
+        return values
     given = (np.diff(bounds) > 0) & values.is_valid().to_numpy(zero_copy_only=False)
     if np.count_nonzero(given) == len(values) - values.null_count:
         return values
@@ -121,10 +126,14 @@ def _row_bounds(owner: Int64Array, count: int) -> Int64Array:
 
 @dataclass(frozen=True)
 class PropertyMap:
-    """A map column taken apart: the properties with a column of their own, by name, and all others as stored."""
+    """A map column taken apart: the properties with a column of their own, by name, and all others as stored.
+
+    ``asked_for`` has UNIQ_KEY and WAIT, by name, where a row has one; they are among the others too.
+    """
 
     own: dict[str, pa.LargeBinaryArray] = field(default_factory=dict)
     others: pa.LargeBinaryArray | None = None
+    asked_for: dict[str, pa.LargeBinaryArray] = field(default_factory=dict)
 
     @classmethod
     def of(cls, column: pa.MapArray | None, refuse: Refuse) -> PropertyMap:
@@ -140,24 +149,19 @@ class PropertyMap:
         keep = values.is_valid().to_numpy(zero_copy_only=False)
         _refuse_names(distinct, codes, owner, keep, count, refuse)
         _refuse_values(distinct, codes, owner, keep, values, count, refuse)
-        own = {}
-        for name in OWN_PROPERTIES:
+        own, asked_for = {}, {}
+        for name in (*OWN_PROPERTIES, *_ASKED_FOR):
             if name in distinct:
                 entries = np.flatnonzero(keep & (codes == distinct.index(name)))
-                own[name] = _last_of_rows(owner, entries, values, count)
+                found = _last_of_rows(owner, entries, values, count)
+                if name in _ASKED_FOR:
+                    asked_for[name] = found
+                    continue
+                own[name] = found
                 keep[entries] = False
         if not keep.all():
             owner, names, values = owner[keep], names.filter(pa.array(keep)), values.filter(pa.array(keep))
-        return cls(own, _stored(owner, names, values, count))
-
-
-def property_of(column: pa.MapArray, name: str) -> pa.LargeBinaryArray | None:
-    """One property's value in each row, null where there is none; None when no row has it."""
-    owner, names = _flat(column, column.keys)
-    _, values = _flat(column, column.items)
-    named = pc.equal(names, _scalar(name.encode("utf-8"))).to_numpy(zero_copy_only=False)
-    entries = np.flatnonzero(named & values.is_valid().to_numpy(zero_copy_only=False))
-    return _last_of_rows(owner, entries, values, len(column)) if len(entries) else None
+        return cls(own, _stored(owner, names, values, count), asked_for)
 
 
 def _last_of_rows(
@@ -229,31 +233,42 @@ def _stored(
     return pa.Array.from_buffers(_BINARY, count, [None, pa.py_buffer(offsets), entries.buffers()[2]])
 
 
-def join_properties(
+def property_parts(
     others: pa.LargeBinaryArray | None,
     own: Sequence[tuple[str, pa.LargeBinaryArray | None]],
     count: int,
     trailing_separator: bool,
-) -> pa.LargeBinaryArray:
-    """The property strings of ``count`` rows: the others, then the named ones in the order given, nulls left out."""
-    parts = [] if others is None else [others]
+) -> list[Part]:
+    """The property strings of ``count`` rows, to be joined: the others, then the named ones in the order given.
+
+    A null is a property that the row does not have.
+    """
+    parts: list[Part] = [] if others is None else [others]
     constant = b""
     for name, values in own:
         if values is None:
             continue
         head = name.encode("utf-8") + _NAME_END
         if not values.null_count:
-            parts += [_scalar(constant + head), values]
+            parts += [constant + head, values]
             constant = _ENTRY_END
         else:
-            # Joined with a null, the whole entry is null, and leaves nothing below.
-            entry = pc.binary_join_element_wise(_scalar(head), values, _scalar(_ENTRY_END), _scalar(b""))
-            parts += [_scalar(constant), entry]
+            parts += [constant, _entries(head, values)] if constant else [_entries(head, values)]
             constant = b""
-    if not parts:
-        return pa.array([b""], _BINARY).take(pa.array(np.zeros(count, np.int64)))
-    joined = pc.binary_join_element_wise(*parts, _scalar(constant), _scalar(b""), null_handling="replace")
-    return joined if trailing_separator else pc.binary_slice(joined, 0, -1)
+    if trailing_separator or not parts:
+        return [*parts, constant] if constant else parts
+    if constant:
+        return parts
+    starts, data = join_rows(parts, count)
+    joined = pa.Array.from_buffers(_BINARY, count, [None, pa.py_buffer(starts), pa.py_buffer(data)])
+    return [pc.binary_slice(joined, 0, -1)]
+
+
+def _entries(head: bytes, values: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
+    """One property as it is stored, and nothing where the value is null."""
+    entries = pc.binary_join_element_wise(_scalar(head), values, _scalar(_ENTRY_END), _scalar(b""))
+    # Joined with a null, the whole entry is null, which takes no bytes.
+    return pa.Array.from_buffers(_BINARY, len(values), [None, *entries.buffers()[1:]], offset=entries.offset)
 
 
 def _scalar(data: bytes) -> pa.LargeBinaryScalar:

@@ -14,18 +14,16 @@ Source: RocketMQ ``broker/processor/AbstractSendMessageProcessor.java`` (``msgCh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog.columnar.encode import EncodedMessages
-from commitlog.columnar.input import QueueColumns, Rows
-from commitlog.format.message_rules import Refusal, RefusalKind, no_producers_fault
-from commitlog.format.properties import DELAY, decode_properties
+from commitlog.columnar.input import MessageColumns
+from commitlog.format.message_rules import no_producers_fault
+from commitlog.format.properties import decode_properties
 from commitlog.paths import MOST_QUEUES
 
-__all__ = ["producer_refusals"]
+__all__ = ["refuse_for_producers"]
 
 # One of these makes a message a timer's, unless it has a delay level or ``TIMER_OUT_MS``, which the timer adds itself.
 _TIMER_PROPERTIES = frozenset({"TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"})
@@ -33,32 +31,33 @@ _TIMED = "TIMER_OUT_MS"
 _BEGIN_OF_ALL = "TIMER_DEL"
 
 
-def producer_refusals(rows: Rows, columns: QueueColumns, encoded: EncodedMessages) -> Iterator[Refusal]:
-    """The first row of each kind, and of each topic. ``columns`` and ``encoded`` are made of the rows."""
+def refuse_for_producers(columns: MessageColumns) -> None:
+    """Add the rows that only a broker or a store may write to the columns' refusals."""
     for code, name in enumerate(columns.topics):
         fault = no_producers_fault(name)
         if fault is not None:
-            for row in np.flatnonzero(columns.topic_codes == code)[:1].tolist():
-                yield Refusal(row, RefusalKind.MESSAGE_ILLEGAL, f"topic {name!r}", fault)
-    for row in np.flatnonzero(columns.queue_ids >= MOST_QUEUES)[:1].tolist():
-        why = f"its queueId is {columns.queue_ids[row]}; 0 to {MOST_QUEUES - 1} may be, since no topic has more queues"
-        yield Refusal(row, RefusalKind.MESSAGE_ILLEGAL, _topic_of(columns, row), why)
-    if "properties" in rows.schema.names:
-        yield from _timer_refusals(columns, encoded)
+            columns.refusals.add(columns.topic_codes == code, lambda _, fault=fault: fault)  # type: ignore[misc]
+    ids = columns.queue_ids
+    if ids is not None:
+        most = f"0 to {MOST_QUEUES - 1} may be, since no topic has more queues"
+        columns.refusals.add(ids >= MOST_QUEUES, lambda row: f"its queueId is {ids[row]}; {most}")
+    if columns.others is not None:
+        _refuse_timers(columns, columns.others)
 
 
-def _timer_refusals(columns: QueueColumns, encoded: EncodedMessages) -> Iterator[Refusal]:
-    named, timed = (pc.match_substring(encoded.properties, text) for text in (_BEGIN_OF_ALL, _TIMED))
+def _refuse_timers(columns: MessageColumns, others: pa.LargeBinaryArray) -> None:
+    named, timed = (pc.match_substring(others, text) for text in (_BEGIN_OF_ALL, _TIMED))
     perhaps = pc.and_not(named, timed).to_numpy(zero_copy_only=False)
-    for record in np.flatnonzero(perhaps).tolist():
-        properties = decode_properties(encoded.properties[record].as_py())
-        found = sorted(_TIMER_PROPERTIES & properties.keys())
-        if found and DELAY not in properties:
-            row = int(encoded.rows[record])
-            why = f"its property {found[0]!r} asks for a timer, and there is none: leave it out, or give a delayLevel"
-            yield Refusal(row, RefusalKind.MESSAGE_ILLEGAL, _topic_of(columns, row), why)
-            return
-
-
-def _topic_of(columns: QueueColumns, row: int) -> str:
-    return f"topic {columns.topics[columns.topic_codes[row]]!r}"
+    if columns.delay_levels is not None:
+        perhaps &= columns.delay_levels == 0
+    wrong, names = np.zeros(columns.count, np.bool_), {}
+    for row in np.flatnonzero(perhaps).tolist():
+        found = sorted(_TIMER_PROPERTIES & decode_properties(others[row].as_py()).keys())
+        if found:
+            wrong[row], names[row] = True, found[0]
+    columns.refusals.add(
+        wrong,
+        lambda row: (
+            f"its property {names[row]!r} asks for a timer, and there is none: leave it out, or give a delayLevel"
+        ),
+    )

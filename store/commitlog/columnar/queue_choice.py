@@ -14,22 +14,56 @@ away after, which comes to the same as here, where the hash code has 64 bits whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog.columnar.hash_codes import string_hash_codes
-from commitlog.columnar.input import Rows, queue_columns
+from commitlog.columnar.input import MessageColumns
 from commitlog.columnar.input_properties import illegible_rows
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import Int64Array
 
-__all__ = ["resolve_queue_ids", "sharding_hashes"]
+__all__ = ["choose_queues"]
 
 
-def sharding_hashes(keys: pa.LargeBinaryArray | None, count: int) -> Int64Array:
+def choose_queues(
+    columns: MessageColumns, queue_count: Callable[[str], int], *, round_robin_start: int = 0
+) -> npt.NDArray[np.int32]:
+    """A queue for each row; -1 for a row that is refused because of its topic.
+
+    ``queue_count`` says how many queues a topic has; it is asked only where a row names no queue. Rows with neither
+    queue id nor sharding key take the queues in turn, the first of them the one numbered ``round_robin_start``, modulo
+    the number of queues. ``InvalidValue`` for a topic with less than one queue.
+    """
+    given = columns.queue_ids
+    if given is not None and not (given < 0).any():
+        return given
+    # The last number is that of rows without a topic, whose code is -1.
+    counts = np.array([*(_checked_count(name, queue_count(name)) for name in columns.topics), 0], np.int64)
+    if given is None and columns.sharding_keys is None and len(columns.topics) == 1 and not columns.refusals:
+        in_turn = (round_robin_start + np.arange(columns.count)) % counts[0]
+        return np.asarray(in_turn, np.int32)
+    of_rows = counts[columns.topic_codes]
+    queue_ids = np.full(columns.count, -1, np.int32) if given is None else given.copy()
+    is_open = queue_ids < 0
+    chosen = _sharding_hashes(columns.sharding_keys, columns.count)
+    in_turn = np.flatnonzero(is_open & (chosen < 0))
+    chosen[in_turn] = round_robin_start + np.arange(len(in_turn))
+    rows = np.flatnonzero(is_open & (of_rows > 0))
+    queue_ids[rows] = chosen[rows] % of_rows[rows]
+    return queue_ids
+
+
+def _checked_count(topic: str, count: int) -> int:
+    if count < 1:
+        raise InvalidValue(f"Topic {topic!r} has at least one queue, not {count}.")
+    return count
+
+
+def _sharding_hashes(keys: pa.LargeBinaryArray | None, count: int) -> Int64Array:
     """The hash codes of sharding keys without their sign, 0 to 2**31; -1 for none and for what is no UTF-8 text."""
     if keys is None:
         return np.full(count, -1, np.int64)
@@ -38,30 +72,3 @@ def sharding_hashes(keys: pa.LargeBinaryArray | None, count: int) -> Int64Array:
         keys = keys.take(pa.array(np.arange(len(keys)), mask=illegible))
     hashes = np.abs(string_hash_codes(keys.cast(pa.string())).astype(np.int64))
     return np.where(keys.is_valid().to_numpy(zero_copy_only=False), hashes, -1) if keys.null_count else hashes
-
-
-def resolve_queue_ids(
-    table: Rows, *, topic: str | None, queue_counts: Mapping[str, int], round_robin_start: int = 0
-) -> npt.NDArray[np.int32]:
-    """A queue for each row, of the columns that ``message_columns`` describes.
-
-    ``queue_counts`` is how many queues each topic has; a row without a queue id whose topic it does not name, or that
-    has no legal topic or queue id, gets -1. Rows with neither queue id nor sharding key take the queues in turn, the
-    first of them the one numbered ``round_robin_start``, modulo the number of queues.
-    ``InvalidValue`` for columns that cannot be, and for a topic with less than one queue.
-    """
-    columns = queue_columns(table, topic=topic)
-    for name in columns.topics:
-        if queue_counts.get(name, 1) < 1:
-            raise InvalidValue(f"Topic {name!r} has at least one queue, not {queue_counts[name]}.")
-    # The last number is that of rows without a topic, whose code is -1.
-    counts = np.array([*(queue_counts.get(name, 0) for name in columns.topics), 0], np.int64)[columns.topic_codes]
-    hashes = sharding_hashes(columns.sharding_keys, table.num_rows)
-    queue_ids = columns.queue_ids.copy()
-    open_rows = queue_ids < 0
-    chosen = hashes.copy()
-    in_turn = np.flatnonzero(open_rows & (hashes < 0))
-    chosen[in_turn] = round_robin_start + np.arange(len(in_turn))
-    rows = np.flatnonzero(open_rows & (counts > 0))
-    queue_ids[rows] = chosen[rows] % counts[rows]
-    return queue_ids

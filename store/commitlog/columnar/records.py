@@ -15,9 +15,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog.columnar.arrow_bytes import strided_view
+from commitlog.columnar.byte_parts import Part, binary_parts, fixed_width, join_rows, large_binary_of, part_sizes
 from commitlog.columnar.dispatch_keys import Hints
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import ByteArray, Int64Array
@@ -39,11 +39,10 @@ __all__ = [
     "EncodedRecords",
     "QueuedRecords",
     "TopicRows",
-    "binary_parts",
     "encode_records",
-    "large_binary_of",
     "new_headers",
     "patch_late_fields",
+    "record_sizes",
 ]
 
 _BINARY = pa.large_binary()
@@ -87,73 +86,70 @@ def new_headers(count: int, host_flags: int = 0) -> npt.NDArray[np.void]:
     return headers
 
 
-def large_binary_of(values: pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
-    """Text or bytes of any Arrow type, in one piece or many, as one ``large_binary`` array; mostly without a copy."""
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    values = values.cast(_BINARY)
-    if isinstance(values, pa.ChunkedArray):
-        return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
-    return values
-
-
-def binary_parts(values: pa.LargeBinaryArray) -> tuple[Int64Array, ByteArray]:
-    """Where each value starts (one number more than there are values), and the bytes that the numbers point into."""
-    if not len(values):
-        # Arrow may leave even the one number out.
-        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    _, offsets, data = values.buffers()
-    bounds = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
-    return bounds, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+def record_sizes(
+    header_size: int, bodies: pa.LargeBinaryArray, topics: TopicRows, properties: Int64Array | int
+) -> Int64Array:
+    """The bytes of every record; ``properties`` are the bytes of its properties."""
+    bounds = binary_parts(bodies)[0]
+    sizes = bounds[1:] - bounds[:-1] + (header_size + PROPERTIES_LENGTH_SIZE)
+    sizes += properties
+    fields = np.array([len(_topic_field(name)[1]) for name in topics.names], np.int64)
+    if len(fields):
+        sizes += fields[0] if len(fields) == 1 else fields[topics.codes]
+    return sizes
 
 
 def encode_records(
     headers: npt.NDArray[np.void],
     bodies: pa.Array | pa.ChunkedArray,
     topics: Topics,
-    properties: pa.Array | pa.ChunkedArray,
+    properties: pa.Array | pa.ChunkedArray | Sequence[Part],
 ) -> EncodedRecords:
     """Records of one topic, or of one for each row; topics of more than 127 bytes make records of version 2.
 
     ``headers`` give all fields but sizes, magic code and CRC, which are computed into them. ``bodies`` and
-    ``properties`` are binary or string arrays of any width, chunked or not, without nulls.
-    ``InvalidValue`` for a topic or properties that are too long, naming the first row, and for nulls.
+    ``properties`` are binary or string arrays of any width, chunked or not, without nulls; properties may also come in
+    parts, to be joined. ``InvalidValue`` for a topic or properties that are too long, naming the first row, and for
+    nulls.
     """
-    bodies, properties = large_binary_of(bodies), large_binary_of(properties)
-    if bodies.null_count or properties.null_count:
+    bodies, count = large_binary_of(bodies), len(headers)
+    if not isinstance(properties, Sequence):
+        properties = [large_binary_of(properties)]
+    if bodies.null_count or any(isinstance(part, pa.Array) and part.null_count for part in properties):
         raise InvalidValue("A record has a body and properties, if empty ones: nulls cannot be encoded.")
     names, codes = (topics.names, topics.codes) if isinstance(topics, TopicRows) else ([topics], None)
     if codes is not None and len(names) == 1:
         codes = None
     encoded_topics = [_topic_field(name) for name in names]
-    property_sizes = np.diff(binary_parts(properties)[0])
-    if len(headers) and property_sizes.max() > MAX_PROPERTIES_SIZE:
+    property_sizes = sum(map(part_sizes, properties))
+    if count and np.max(property_sizes) > MAX_PROPERTIES_SIZE:
+        property_sizes = np.broadcast_to(property_sizes, count)
         row = int(np.argmax(property_sizes > MAX_PROPERTIES_SIZE))
         raise InvalidValue(
             f"Properties of row {row} have {int(property_sizes[row])} bytes, at most {MAX_PROPERTIES_SIZE} fit."
         )
-    body_sizes = np.diff(binary_parts(bodies)[0])
-    field_sizes = np.array([len(field) for _, field in encoded_topics], np.int64)
+    body_sizes = part_sizes(bodies)
+    fields = [field for _, field in encoded_topics]
     magics = np.array([magic for magic, _ in encoded_topics], np.uint32)
-    sizes = body_sizes + property_sizes + (headers.dtype.itemsize + PROPERTIES_LENGTH_SIZE)
+    field_sizes = np.array([len(field) for field in fields], np.int64)
+    sizes = body_sizes + (headers.dtype.itemsize + PROPERTIES_LENGTH_SIZE)
+    sizes += property_sizes
     sizes += field_sizes[0] if codes is None else field_sizes[codes]
     headers["total_size"] = sizes
     headers["magic"] = magics[0] if codes is None else magics[codes]
     headers["body_crc"] = _crcs(bodies)
     headers["body_length"] = body_sizes
-    fields = [field for _, field in encoded_topics]
-    whole = pc.binary_join_element_wise(
-        _fixed_width(headers),
+    property_lengths = np.empty(count, ">u2")
+    property_lengths[:] = property_sizes
+    parts: list[Part] = [
+        fixed_width(headers),
         bodies,
-        pa.scalar(fields[0], _BINARY) if codes is None else pa.array(fields, _BINARY).take(pa.array(codes)),
-        _fixed_width(np.ascontiguousarray(property_sizes, dtype=">u2")),
-        properties,
-        pa.scalar(b"", _BINARY),
-    )
-    starts = np.zeros(len(headers) + 1, np.int64)
-    np.cumsum(sizes, out=starts[1:])
-    # Arrow may give a buffer that is longer than what stands in it.
-    return EncodedRecords(binary_parts(whole)[1][: starts[-1]], starts)
+        fields[0] if codes is None else pa.array(fields, _BINARY).take(pa.array(codes)),
+        fixed_width(property_lengths),
+        *properties,
+    ]
+    starts, data = join_rows(parts, count)
+    return EncodedRecords(data, starts)
 
 
 def _topic_field(topic: str) -> tuple[int, bytes]:
@@ -163,13 +159,6 @@ def _topic_field(topic: str) -> tuple[int, bytes]:
         raise InvalidValue(f"Topic {topic!r} has {len(data)} bytes: 1 to {MAX_TOPIC_SIZE[MAGIC_V2]} fit a record.")
     magic = MAGIC_V1 if len(data) <= MAX_TOPIC_SIZE[MAGIC_V1] else MAGIC_V2
     return magic, len(data).to_bytes(TOPIC_LENGTH_SIZE[magic], "big") + data
-
-
-def _fixed_width(items: npt.NDArray[np.generic]) -> pa.LargeBinaryArray:
-    """The bytes of each item, without a copy."""
-    width = items.dtype.itemsize
-    offsets = np.arange(0, (len(items) + 1) * width, width, dtype=np.int64)
-    return pa.Array.from_buffers(_BINARY, len(items), [None, pa.py_buffer(offsets), pa.py_buffer(items)])
 
 
 def _crcs(bodies: pa.LargeBinaryArray) -> npt.NDArray[np.uint32]:

@@ -19,17 +19,14 @@ import hashlib
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from commitlog.columnar.byte_parts import binary_parts, fixed_width, large_binary_of
 from commitlog.columnar.input_properties import blank_to_null, illegible_rows, separator_rows
-from commitlog.columnar.records import binary_parts, large_binary_of
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import BoolArray
-from commitlog.format.properties import UNIQ_KEY
 
 __all__ = ["unique_keys", "unique_keys_to_write"]
 
-_BINARY = pa.large_binary()
 _HASH_SIZE = 8
 _PARTITION_SIZE = 3
 _ROW_SIZE = 5
@@ -57,12 +54,11 @@ def unique_keys(prefix: bytes, partition: int, first_row: int, count: int) -> pa
     keys = np.empty(count, _KEY)
     keys["constant"] = np.void(constant.hex().upper().encode())
     keys["row"] = _PAIRS.take(numbers[:, -_ROW_SIZE:]).view(_KEY["row"])[:, 0]
-    bounds = np.arange(0, (count + 1) * _KEY.itemsize, _KEY.itemsize, dtype=np.int64)
-    return pa.Array.from_buffers(_BINARY, count, [None, pa.py_buffer(bounds), pa.py_buffer(keys)])
+    return fixed_width(keys)
 
 
-def unique_keys_to_write(given: pa.Array, others: pa.LargeBinaryArray | None, count: int) -> pa.LargeBinaryArray:
-    """The keys for ``count`` rows, null for the rows that have one among their other properties (as stored).
+def unique_keys_to_write(given: pa.Array, own: pa.LargeBinaryArray | None, count: int) -> pa.LargeBinaryArray:
+    """The keys for ``count`` rows, null for the rows that have one of their ``own`` among their properties.
 
     An empty key says the same as null. ``InvalidValue`` for another number of keys, and for one that is no UTF-8 text
     or holds a separator: whoever makes keys makes them so that they can be stored.
@@ -76,16 +72,7 @@ def unique_keys_to_write(given: pa.Array, others: pa.LargeBinaryArray | None, co
         raise InvalidValue(
             f"The unique key of row {row} is no text without '\\x01' and '\\x02': {keys[row].as_py()!r}."
         )
-    return keys if others is None else _without(keys, _rows_with_key(others))
-
-
-def _rows_with_key(others: pa.LargeBinaryArray) -> BoolArray:
-    # Neither names nor values hold a separator, so this is found where an entry begins and nowhere else.
-    entry = UNIQ_KEY.encode() + b"\x01"
-    has_key: BoolArray = pc.or_(pc.starts_with(others, entry), pc.match_substring(others, b"\x02" + entry)).to_numpy(
-        zero_copy_only=False
-    )
-    return has_key
+    return keys if own is None else _without(keys, own.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _without(keys: pa.LargeBinaryArray, rows: BoolArray) -> pa.LargeBinaryArray:
@@ -94,4 +81,4 @@ def _without(keys: pa.LargeBinaryArray, rows: BoolArray) -> pa.LargeBinaryArray:
     valid = keys.is_valid().to_numpy(zero_copy_only=False) & ~rows
     bounds, _ = binary_parts(keys)
     bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(_BINARY, len(keys), [bitmap, pa.py_buffer(bounds), keys.buffers()[2]])
+    return pa.Array.from_buffers(keys.type, len(keys), [bitmap, pa.py_buffer(bounds), keys.buffers()[2]])

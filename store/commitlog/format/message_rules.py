@@ -19,12 +19,11 @@ Source: RocketMQ ``common/message/MessageConst.java``, ``broker/util/HookUtils.j
 
 from __future__ import annotations
 
-import enum
 import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
-from typing import NamedTuple, SupportsIndex
+from typing import SupportsIndex
 
 from commitlog.config import LARGEST_BODY
 from commitlog.errors import InvalidValue
@@ -52,8 +51,6 @@ __all__ = [
     "SCHEDULE_TOPIC",
     "STORE_PROPERTIES",
     "MessageLimits",
-    "Refusal",
-    "RefusalKind",
     "check_queue_place",
     "message_fault",
     "name_fault",
@@ -111,33 +108,6 @@ class MessageLimits:
             raise InvalidValue(f"max_message_size is 1 to {LARGEST_BODY}, not {self.max_message_size}.")
         if not 0 < self.max_delay_level <= _MAX_INT:
             raise InvalidValue(f"max_delay_level is 1 to {_MAX_INT}, not {self.max_delay_level}.")
-
-
-class RefusalKind(enum.Enum):
-    """RocketMQ's names (``PutMessageStatus``) of what is wrong with a message."""
-
-    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
-    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
-
-
-class Refusal(NamedTuple):
-    """A message that no store takes: its row in the input, what kind of fault, its topic and queue, and the fault."""
-
-    row: int
-    kind: RefusalKind
-    context: str
-    why: str
-
-    @property
-    def reason(self) -> str:
-        """A sentence for people."""
-        return self.told(f"row {self.row}")
-
-    def told(self, place: str) -> str:
-        """The sentence, for who knows the row by another number."""
-        return (
-            f"Message in {place} ({self.context}): {self.why}." if self.context else f"Message in {place}: {self.why}."
-        )
 
 
 def no_producers_fault(topic: str) -> str | None:

@@ -49,6 +49,7 @@ __all__ = [
     "decode_properties",
     "decode_utf8",
     "encode_properties",
+    "is_waiting",
 ]
 
 MAX_PROPERTIES_SIZE = 32_767
@@ -142,3 +143,11 @@ def _check(what: str, text: str, name: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidValue(f"{what} of property {name!r} has no UTF-8 form: {error.reason}.") from error
+
+
+def is_waiting(text: str | None) -> bool:
+    """Whether a synchronous put with this property WAIT waits for the device.
+
+    RocketMQ's isWaitStoreMsgOK, with Java's parseBoolean.
+    """
+    return text is None or text.lower() == "true"

@@ -26,7 +26,7 @@ from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
 from commitlog.services.flush_consume_queue import FlushConsumeQueueService
 from commitlog.services.put_message import PutMessageService
-from commitlog.services.put_messages import PutMessagesService
+from commitlog.services.put_table import PutTableService
 from commitlog.services.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
 from commitlog.services.running_state import RunningState
 from commitlog.services.service_group import ServiceGroup
@@ -82,7 +82,7 @@ class OwnedStore:
 
         group_commit = GroupCommitService(flusher, flush_wakeup, message_arrived)
         self.putter = PutMessageService(config, log.writer, group_commit, state, self.stats, message_arrived)
-        self.bulk = PutMessagesService(
+        self.bulk = PutTableService(
             config, log.writer, self.putter, state, self.stats, self.topics.queue_count, message_arrived
         )
         committer = None

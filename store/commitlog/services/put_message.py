@@ -35,6 +35,7 @@ from commitlog.format.properties import (
     WAIT,
     PropertiesTooLarge,
     encode_properties,
+    is_waiting,
 )
 from commitlog.format.single_record import encode_message, message_properties, plain_message, stored_place
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, has_queue_unit
@@ -46,7 +47,7 @@ from commitlog.services.flush import GroupCommitService
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
 
-__all__ = ["EncodedMessage", "PutMessageService", "is_waiting"]
+__all__ = ["EncodedMessage", "PutMessageService"]
 
 _OK = PutMessageStatus.PUT_OK
 _MS = 1000.0
@@ -331,11 +332,3 @@ class PutMessageService:
 
 def _waits(properties: Mapping[str, str]) -> bool:
     return is_waiting(properties.get(WAIT))
-
-
-def is_waiting(text: str | None) -> bool:
-    """Whether a synchronous put with this property WAIT waits for the device.
-
-    RocketMQ's isWaitStoreMsgOK, with Java's parseBoolean.
-    """
-    return text is None or text.lower() == "true"

@@ -219,7 +219,9 @@ def test_a_row_for_a_topic_that_brokers_take_from_no_producer_fails_the_task(
     )
     with pytest.raises(PutRefused) as caught:
         task(store, ("body", "topic", "delayLevel")).stage([rows], BATCH, 2, 0)
-    assert f"row 1 of partition 2 (topic {topic!r})" in str(caught.value), "the first of two bad rows is told"
+    assert f"row 1 of partition 2 (topic {topic!r}, no queue given)" in str(caught.value), (
+        "the first of two bad rows is told"
+    )
     assert f"RocketMQ writes {topic} itself and takes it from no producer" in str(caught.value)
     assert ("a delayLevel" in str(caught.value)) == (topic == "SCHEDULE_TOPIC_XXXX")
     assert not staged_files(store)

@@ -148,7 +148,7 @@ def test_a_line_without_a_topic_is_reported(path: Path) -> None:
         ('{"body": "b", "queueId": -1}', "The message (topic 't', queue -1): its queueId is -1"),
         ('{"body": "b", "topic": "no/topic"}', "topic"),
         ('{"body": "b", "properties": {"REAL_TOPIC": "x"}}', "REAL_TOPIC"),
-        (json.dumps({"body": "b" * (70 << 10)}), "a CommitLog file of this store has room for"),
+        (json.dumps({"body": "b" * (70 << 10)}), "a CommitLog file of the store has room for"),
     ],
     ids=["queue", "topic", "property", "too long for a file"],
 )

@@ -6,37 +6,73 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog.columnar.bodies import verify_crc
 from commitlog.columnar.columns import ALL_COLUMNS
 from commitlog.columnar.decode import record_batch
 from commitlog.columnar.dispatch import dispatch_requests, index_entries
-from commitlog.columnar.encode import EncodedMessages, encode_messages
+from commitlog.columnar.encode import EncodedMessages, RecordSettings, encode_messages
+from commitlog.columnar.input import message_schema, parse_messages
 from commitlog.columnar.locate import QueuePlace, locate
 from commitlog.columnar.records import patch_late_fields
 from commitlog.columnar.scan import RecordScan, scan_records
 from commitlog.format.record import Record, decode_record
 from tests.store.columnar.record_blocks import rows_of
 
-__all__ = ["BASE", "TOPIC", "decoded", "encode", "key_hashes", "read_rows", "scan_of"]
+__all__ = [
+    "BASE",
+    "HOST",
+    "TOPIC",
+    "decoded",
+    "encode",
+    "encode_table",
+    "key_hashes",
+    "one_chunk",
+    "read_rows",
+    "scan_of",
+]
 
 BASE = 4096
 TOPIC = "orders"
-_HOST = (bytes([10, 1, 2, 3]), 10911)
+HOST = (bytes([10, 1, 2, 3]), 10911)
 
 
 def encode(table: pa.Table, **options: Any) -> EncodedMessages:
     """All rows to one queue, unless the options say otherwise."""
-    queues = np.full(table.num_rows, 3, np.int32)
-    given: dict[str, Any] = {
-        "topic": TOPIC,
-        "born_timestamp_ms": 1,
-        "born_host": _HOST,
-        "store_host": _HOST,
-        "queue_ids": queues,
-    }
-    return encode_messages(table, **given | options)
+    return encode_table(table, **{"queue_ids": np.full(table.num_rows, 3, np.int32)} | options)
+
+
+def encode_table(
+    table: pa.Table | pa.RecordBatch,
+    *,
+    topic: str | None = TOPIC,
+    born_timestamp_ms: int = 1,
+    queue_ids: npt.NDArray[np.int32] | None = None,
+    unique_keys: pa.Array | None = None,
+    **settings: Any,
+) -> EncodedMessages:
+    """The whole table as one chunk, parsed and encoded; without ``queue_ids`` the rows go where they say themselves."""
+    defaults: dict[str, Any] = {"born_host": HOST, "store_host": HOST, "largest_record": 1 << 30}
+    given = RecordSettings(**defaults | settings)
+    columns = parse_messages(
+        one_chunk(table),
+        message_schema(table, topic=topic),
+        born_timestamp_ms=born_timestamp_ms,
+        limits=given.limits,
+    )
+    if queue_ids is None:
+        queue_ids = np.full(columns.count, -1, np.int32) if columns.queue_ids is None else columns.queue_ids
+    return encode_messages(columns, queue_ids, given, unique_keys=unique_keys)
+
+
+def one_chunk(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """All rows of a table as one record batch."""
+    if isinstance(table, pa.RecordBatch):
+        return table
+    columns = [column.combine_chunks() for column in table.columns]
+    return pa.record_batch(columns, schema=table.schema)
 
 
 def decoded(encoded: EncodedMessages) -> list[Record]:

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.columnar.encode import EncodedMessages, encode_messages
-from commitlog.columnar.queue_choice import resolve_queue_ids
+from commitlog.columnar.encode import EncodedMessages
+from commitlog.columnar.input import message_schema, parse_messages
+from commitlog.columnar.queue_choice import choose_queues
 from commitlog.columnar.records import (
     TopicRows,
     encode_records,
@@ -22,10 +23,12 @@ from commitlog.columnar.records import (
 )
 from commitlog.errors import InvalidValue
 from commitlog.format.java_hash import string_hash_code
-from commitlog.format.properties import decode_properties, encode_properties
+from commitlog.format.message_rules import MessageLimits
+from commitlog.format.properties import encode_properties
 from commitlog.format.record import HEADER_DTYPES, HOST_FLAGS, Record, decode_record, encode_record
 from commitlog.format.single_record import encode_message, message_properties, stored_place
 from commitlog.message import Message
+from tests.store.columnar.encoded_rows import encode_table, one_chunk
 from tests.store.format.test_record import walk
 from tests.support import golden
 
@@ -139,9 +142,12 @@ def test_a_table_gives_the_records_that_its_messages_give_one_at_a_time(
     table = table_of(rows, columns)
     turn = [first_turn]
     queues = [queue_of(row, turn) for row in rows]
-    resolved = resolve_queue_ids(table, topic="orders", queue_counts=QUEUES, round_robin_start=first_turn)
+    columns_of_rows = parse_messages(
+        one_chunk(table), message_schema(table, topic="orders"), born_timestamp_ms=BORN, limits=MessageLimits()
+    )
+    resolved = choose_queues(columns_of_rows, QUEUES.__getitem__, round_robin_start=first_turn)
     assert resolved.tolist() == queues
-    encoded = encode_messages(
+    encoded = encode_table(
         table,
         topic="orders",
         born_timestamp_ms=BORN,
@@ -162,13 +168,10 @@ def test_a_table_gives_the_records_that_its_messages_give_one_at_a_time(
         assert record.sys_flag & HOST_FLAGS == encoded.host_flags
         assert encoded.topics[encoded.topic_codes[row]].encode() == record.topic
         assert encoded.queue_ids[row] == record.queue_id
-        key = decode_properties(record.properties).get("__SHARDINGKEY")
-        assert encoded.sharding_hashes[row] == (-1 if key is None else abs(string_hash_code(key)))
 
 
 def encode(table: pa.Table | pa.RecordBatch, **options: Any) -> EncodedMessages:
-    given = {"topic": "orders", "born_timestamp_ms": BORN, "born_host": V4, "store_host": V4, **options}
-    return encode_messages(table, **given)
+    return encode_table(table, **{"born_timestamp_ms": BORN, **options})
 
 
 MIXED = [

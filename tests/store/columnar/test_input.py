@@ -11,25 +11,34 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commitlog.columnar.encode import EncodedMessages, encode_messages
-from commitlog.columnar.input import MESSAGE_COLUMNS, check_message_rows
-from commitlog.columnar.queue_choice import resolve_queue_ids
+from commitlog.columnar.encode import EncodedMessages
+from commitlog.columnar.input import MESSAGE_COLUMNS, message_schema, parse_messages
+from commitlog.columnar.queue_choice import choose_queues
 from commitlog.errors import InvalidValue
 from commitlog.format.java_hash import string_hash_code
-from commitlog.format.message_rules import STORE_PROPERTIES, MessageLimits, RefusalKind
+from commitlog.format.message_rules import STORE_PROPERTIES, MessageLimits
 from commitlog.format.record import Record, decode_record
+from commitlog.put_status import PutMessageStatus
+from tests.store.columnar.encoded_rows import encode_table, one_chunk
 
 __all__: list[str] = []
 
-HOST = (bytes([10, 1, 2, 3]), 10911)
 TEXT = pa.string()
 MAP = pa.map_(TEXT, TEXT)
 
 
 def encode(columns: dict[str, Any] | pa.Table, **options: Any) -> EncodedMessages:
     table = columns if isinstance(columns, pa.Table) else pa.table(columns)
-    given = {"topic": "orders", "born_timestamp_ms": 5, "born_host": HOST, "store_host": HOST, **options}
-    return encode_messages(table, **given)
+    return encode_table(table, **{"born_timestamp_ms": 5, **options})
+
+
+def queues_of(table: pa.Table, topic: str, counts: dict[str, int], first: int = 0) -> list[int]:
+    schema = message_schema(table, topic=topic)
+    columns = parse_messages(one_chunk(table), schema, born_timestamp_ms=5, limits=MessageLimits())
+    queues = choose_queues(columns, counts.__getitem__, round_robin_start=first)
+    assert queues.dtype == np.int32
+    found: list[int] = queues.tolist()
+    return found
 
 
 def records_of(encoded: EncodedMessages) -> list[Record]:
@@ -65,18 +74,18 @@ def test_columns_that_messages_cannot_be_made_of_are_refused(
     columns: dict[str, pa.DataType], topic: str | None, names: str
 ) -> None:
     with pytest.raises(InvalidValue, match=names):
-        check_message_rows(pa.schema(list(columns.items())).empty_table(), topic=topic)
+        message_schema(pa.schema(list(columns.items())).empty_table(), topic=topic)
 
 
 @pytest.mark.parametrize("rows", [None, "body", [{"body": b"x"}], {"body": [b"x"]}])
 def test_what_is_not_a_table_is_refused(rows: Any) -> None:
     with pytest.raises(InvalidValue, match=f"pyarrow Table or RecordBatch, not of a {type(rows).__name__}"):
-        check_message_rows(rows, topic="t")
+        message_schema(rows, topic="t")
 
 
 def test_every_column_may_be_there_or_be_nothing_but_null() -> None:
     every = pa.schema([(name, pa.null() if name != "body" else TEXT) for name in MESSAGE_COLUMNS])
-    check_message_rows(every.empty_table(), topic="t")
+    message_schema(every.empty_table(), topic="t")
     only_nulls = {name: pa.nulls(2) for name in MESSAGE_COLUMNS if name != "body"}
     assert encode({"body": ["a", "b"], **only_nulls}).records.data.tobytes() == (
         encode({"value": [b"a", b"b"]}).records.data.tobytes()
@@ -88,14 +97,14 @@ def test_topics_of_groups_and_of_the_system_are_taken(name: str) -> None:
     assert [record.topic.decode() for record in records_of(encode({"body": [b""], "topic": [name]}))] == [name]
 
 
-def row_refused(columns: dict[str, Any], **options: Any) -> tuple[RefusalKind, str]:
+def row_refused(columns: dict[str, Any], **options: Any) -> tuple[PutMessageStatus, str]:
     """The refusal of the middle one of three rows, whose neighbours are taken."""
     encoded = encode(columns, **options)
     assert encoded.rows.tolist() == [0, 2]
     assert len(records_of(encoded)) == 2
     [refusal] = encoded.refusals
     assert refusal.row == 1
-    return refusal.kind, refusal.reason
+    return refusal.status, refusal.reason
 
 
 BODIES = [b"a", b"b", b"c"]
@@ -130,8 +139,8 @@ BODIES = [b"a", b"b", b"c"]
 def test_a_row_that_no_store_takes_is_left_out_and_named(columns: dict[str, Any], names: str) -> None:
     if isinstance(columns.get("properties"), list):
         columns = {**columns, "properties": pa.array(columns["properties"], MAP)}
-    kind, reason = row_refused(columns, limits=MessageLimits(max_message_size=10))
-    assert kind is RefusalKind.MESSAGE_ILLEGAL
+    status, reason = row_refused(columns, limits=MessageLimits(max_message_size=10))
+    assert status is PutMessageStatus.MESSAGE_ILLEGAL
     assert names in reason
     assert reason.startswith("Message in row 1 (")
 
@@ -145,15 +154,15 @@ def test_a_reason_tells_topic_and_queue() -> None:
 
 @pytest.mark.parametrize("name", sorted(STORE_PROPERTIES))
 def test_properties_that_only_the_store_gives_are_refused(name: str) -> None:
-    kind, reason = row_refused({"body": BODIES, "properties": pa.array([[], [(name, "1")], []], MAP)})
-    assert kind is RefusalKind.MESSAGE_ILLEGAL
+    status, reason = row_refused({"body": BODIES, "properties": pa.array([[], [(name, "1")], []], MAP)})
+    assert status is PutMessageStatus.MESSAGE_ILLEGAL
     assert repr(name) in reason
 
 
 def test_properties_at_the_limit_are_taken_and_beyond_it_are_refused() -> None:
     fitting = "p" * (32767 - len("TAGS\x01\x02"))
-    kind, reason = row_refused({"body": BODIES, "tags": [fitting, fitting + "p", None]})
-    assert kind is RefusalKind.PROPERTIES_SIZE_EXCEEDED
+    status, reason = row_refused({"body": BODIES, "tags": [fitting, fitting + "p", None]})
+    assert status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
     assert "32768 bytes, the limit is 32767" in reason
 
 
@@ -197,30 +206,28 @@ def test_queues_are_those_given_then_by_sharding_key_then_in_turn() -> None:
     table = pa.table(
         {
             "body": [b""] * 9,
-            "topic": ["t", "t", "t", "t", None, "unknown", "unknown", "t", "t"],
+            "topic": ["t", "t", "t", "t", None, "no topic", "d", "t", "t"],
             "queueId": [7, None, None, None, None, None, 5, None, -3],
             "shardingKey": ["k", "k", "", "é😀", None, "k", None, None, "k"],
             "properties": pa.array([None] * 7 + [[("__SHARDINGKEY", "k")], None], MAP),
         }
     )
-    found = resolve_queue_ids(table, topic="d", queue_counts={"t": 4, "d": 3}, round_robin_start=2**40)
+    found = queues_of(table, "d", {"t": 4, "d": 3}, 2**40)
     k, wide = abs(string_hash_code("k")) % 4, abs(string_hash_code("é😀")) % 4
-    assert found.dtype == np.int32
     # Rows 2 and 4 take turns; an illegal queue id is refused when the message is encoded.
-    assert found.tolist() == [7, k, 2**40 % 4, wide, (2**40 + 1) % 3, -1, 5, k, k]
+    assert found == [7, k, 2**40 % 4, wide, (2**40 + 1) % 3, -1, 5, k, k]
 
 
 def test_the_smallest_hash_code_falls_on_the_queue_that_rocketmq_gives_it() -> None:
     """Java's Math.abs leaves it negative; RocketMQ takes the remainder first."""
     smallest = "polygenelubricants"
     assert string_hash_code(smallest) == -(2**31)
-    found = resolve_queue_ids(pa.table({"body": [b""], "shardingKey": [smallest]}), topic="t", queue_counts={"t": 7})
-    assert found.tolist() == [2**31 % 7]
+    assert queues_of(pa.table({"body": [b""], "shardingKey": [smallest]}), "t", {"t": 7}) == [2**31 % 7]
 
 
 def test_a_topic_without_queues_is_refused() -> None:
     with pytest.raises(InvalidValue, match="at least one queue, not 0"):
-        resolve_queue_ids(pa.table({"body": [b""]}), topic="t", queue_counts={"t": 0})
+        queues_of(pa.table({"body": [b""]}), "t", {"t": 0})
 
 
 @pytest.mark.parametrize("limits", [{"max_message_size": 0}, {"max_message_size": 2**31}, {"max_delay_level": 0}])

@@ -11,7 +11,7 @@ import pytest
 from commitlog.columnar.unique_key import unique_keys
 from commitlog.errors import InvalidValue
 from commitlog.format.java_hash import index_key_hash
-from commitlog.format.message_rules import RefusalKind
+from commitlog.put_status import PutMessageStatus
 from tests.store.columnar.encoded_rows import TOPIC, decoded, encode, key_hashes, read_rows
 
 __all__: list[str] = []
@@ -110,7 +110,9 @@ def test_the_unique_key_counts_towards_the_properties_limit() -> None:
     table = pa.table({"body": [b"", b""], "tags": ["t" * room, "t" * (room - len("UNIQ_KEY\x01K1\x02"))]})
     assert not encode(table).refusals
     encoded = encode(table, unique_keys=GIVEN.slice(0, 2))
-    assert [(refusal.row, refusal.kind) for refusal in encoded.refusals] == [(0, RefusalKind.PROPERTIES_SIZE_EXCEEDED)]
+    assert [(refusal.row, refusal.status) for refusal in encoded.refusals] == [
+        (0, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+    ]
 
 
 @pytest.mark.parametrize("key", [b"a\x01b", b"a\x02b", b"\xff"])

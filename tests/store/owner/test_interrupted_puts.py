@@ -17,7 +17,7 @@ from commitlog.columnar.encode import encode_messages
 from commitlog.errors import FileChanged, StoreIOError
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.files.mapped_file_writer import MappedFileWriter
-from commitlog.services import put_messages as bulk
+from commitlog.services import put_table as bulk
 from commitlog.services.running_state import RunningFlags
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
 from tests.support.stored_bodies import bodies

@@ -22,7 +22,7 @@ from commitlog.files import disk
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.queue.consume_queue_store import ConsumeQueueStore
-from commitlog.services import put_messages as bulk
+from commitlog.services import put_table as bulk
 from commitlog.services.flush import GroupCommitService
 from commitlog.services.put_message import PutMessageService
 from commitlog.threads.jobs import Job, JobThread

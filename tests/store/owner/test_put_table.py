@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore, PutMessagesResult, PutMessageStatus
+from commitlog import MessageStore, PutMessageStatus, PutTableResult
 from commitlog.columnar import input_chunks as message_chunks
 from commitlog.errors import InvalidValue, PutRefused
 from commitlog.format.java_hash import string_hash_code
@@ -21,7 +21,7 @@ __all__: list[str] = []
 _BORN = dt.datetime(2024, 5, 6, 7, 8, 9, 123_000, tzinfo=dt.timezone.utc)
 
 
-def _column(result: PutMessagesResult, name: str) -> list[Any]:
+def _column(result: PutTableResult, name: str) -> list[Any]:
     values: list[Any] = result.rows[name].to_pylist()
     return values
 

@@ -1,0 +1,232 @@
+"""The put of an Arrow table: parsed, given queues, encoded and appended in chunks, one hold of the put lock for each.
+
+A chunk's bytes are laid out, checksummed and checked before the lock is taken; under it, three fields are patched and
+one ``pwrite`` (two at a file's end) appends them. So readers of single messages never wait long for a bulk put.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from commitlog.columnar.encode import EncodedMessages, RecordSettings, encode_messages
+from commitlog.columnar.input import MessageColumns, MessageSchema, Rows, message_schema, parse_messages
+from commitlog.columnar.input_chunks import message_chunks
+from commitlog.columnar.queue_choice import choose_queues
+from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.errors import CommitLogError, PutRefused, put_error
+from commitlog.log.append_results import AppendedRows
+from commitlog.log.commit_log_writer import CommitLogWriter
+from commitlog.put_status import PutMessageStatus
+from commitlog.services.put_message import PutMessageService
+from commitlog.services.running_state import RunningState
+from commitlog.services.stats import StoreStatsService
+
+__all__ = ["PutTableResult", "PutTableService"]
+
+_STATUSES = list(PutMessageStatus)
+_OK = _STATUSES.index(PutMessageStatus.PUT_OK)
+# With its type: where pyarrow has to find that out, it looks for dateutil among the modules, each time.
+_STATUS_NAMES = pa.array([status.value for status in _STATUSES], pa.string())
+
+
+@dataclass(frozen=True)
+class PutTableResult:
+    """How the put of a table ended, row by row: a ``PutMessageResult`` for many messages.
+
+    ``status`` is PUT_OK when every row's is, else that of the first other row, of which ``reason`` says why.
+    ``message_num`` is how many rows are in the log. ``rows`` has the columns ``status`` (the ``PutMessageStatus``'s
+    name, dictionary-encoded), ``physicalOffset``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` (ms), -1 where a
+    row is not in the log.
+    """
+
+    status: PutMessageStatus
+    reason: str
+    message_num: int
+    rows: pa.RecordBatch
+
+    @property
+    def ok(self) -> bool:
+        """Whether every row's status is PUT_OK."""
+        return self.status is PutMessageStatus.PUT_OK
+
+    def raise_for_status(self) -> PutTableResult:
+        """This result when every row is PUT_OK; else ``PutRefused``, or ``PutNotConfirmed`` when rows may be stored."""
+        if not self.ok:
+            raise put_error(self.status, self.reason)
+        return self
+
+
+class _Results:
+    """The result while it is being filled."""
+
+    def __init__(self, count: int) -> None:
+        self.statuses = np.full(count, -1, np.int8)
+        self.physical_offsets = np.full(count, -1, np.int64)
+        self.queue_ids = np.full(count, -1, np.int32)
+        self.queue_offsets = np.full(count, -1, np.int64)
+        self.store_timestamps = np.full(count, -1, np.int64)
+        self.reasons: dict[int, str] = {}
+        # The log's end after the last row that is in it, 0 while none is; and whether one of them waits for the device.
+        self.end = 0
+        self.waits = False
+
+    def put(self, first: int, encoded: EncodedMessages, appended: AppendedRows) -> None:
+        """Note what became of a chunk whose first row has the number ``first``."""
+        for refusal in encoded.refusals:
+            assert refusal.row is not None
+            self._refuse(np.array([refusal.row]), refusal.status, refusal.reason)
+        written = appended.written
+        if not written:
+            return
+        self.end = appended.end
+        rows: slice | npt.NDArray[np.int64] = slice(first, first + written)
+        if encoded.refusals:
+            rows = encoded.rows[:written] + first
+        self.statuses[rows] = _OK
+        self.physical_offsets[rows] = appended.physical_offsets[:written]
+        self.queue_offsets[rows] = appended.queue_offsets[:written]
+        self.queue_ids[rows] = encoded.queue_ids[:written]
+        self.store_timestamps[rows] = appended.store_timestamp
+
+    def refuse_rest(self, status: PutMessageStatus, reason: str) -> None:
+        """Of all rows of which nothing is known yet."""
+        self._refuse(np.flatnonzero(self.statuses < 0), status, reason)
+
+    def not_flushed(self, status: PutMessageStatus, reason: str) -> None:
+        """Of all rows that are in the log."""
+        self._refuse(np.flatnonzero(self.statuses == _OK), status, reason)
+
+    def _refuse(self, rows: npt.NDArray[np.int64], status: PutMessageStatus, reason: str) -> None:
+        if len(rows):
+            self.statuses[rows] = _STATUSES.index(status)
+            self.reasons.setdefault(int(rows[0]), reason)
+
+    def result(self) -> PutTableResult:
+        bad = np.flatnonzero(self.statuses != _OK)
+        status, reason = PutMessageStatus.PUT_OK, ""
+        if len(bad):
+            first = int(bad[0])
+            status, reason = _STATUSES[self.statuses[first]], self.reasons.get(first, "")
+        rows = pa.record_batch(
+            {
+                "status": pa.DictionaryArray.from_arrays(pa.array(self.statuses), _STATUS_NAMES),
+                "physicalOffset": self.physical_offsets,
+                "queueId": self.queue_ids,
+                "queueOffset": self.queue_offsets,
+                "storeTimestamp": self.store_timestamps,
+            }
+        )
+        return PutTableResult(status, reason, int(np.count_nonzero(self.physical_offsets >= 0)), rows)
+
+
+class PutTableService:
+    """Puts tables. Any number of threads may call it."""
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        log: CommitLogWriter,
+        single: PutMessageService,
+        state: RunningState,
+        stats: StoreStatsService,
+        queue_count: Callable[[str], int],
+        on_appended: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._single = single
+        self._state = state
+        self._stats = stats
+        self._queue_count = queue_count
+        self._on_appended = on_appended
+        self._settings = RecordSettings.of(config, largest_record=log.largest_record)
+        self._turn = 0
+
+    def put_messages(self, table: Rows, *, topic: str | None = None) -> PutTableResult:
+        """Append the table's rows in their order. ``InvalidValue`` for columns that cannot be, before the first row."""
+        schema = message_schema(table, topic=topic)
+        results = _Results(table.num_rows)
+        try:
+            for first, chunk in message_chunks(table):
+                self._single.refuse_when_unwritable()
+                self._put_chunk(schema, first, chunk, results)
+        except PutRefused as refusal:
+            results.refuse_rest(refusal.status, refusal.reason)
+        except (CommitLogError, OSError) as error:
+            results.refuse_rest(*self._single.status_of(error))
+        except Exception as error:
+            if not results.end:
+                raise
+            # The rows that are in the log keep their result, which an exception would take away.
+            results.refuse_rest(*self._single.status_of(error))
+        self._flush(results)
+        result = results.result()
+        if not result.ok:
+            self._stats.failed()
+        return result
+
+    def refused(self, table: Rows, refused: PutRefused, *, topic: str | None = None) -> PutTableResult:
+        """The result of a put of which nothing was begun. ``InvalidValue`` as for one that was."""
+        message_schema(table, topic=topic)
+        results = _Results(table.num_rows)
+        results.refuse_rest(refused.status, refused.reason)
+        return results.result()
+
+    def encoded(self, table: Rows, topic: str | None) -> Iterator[EncodedMessages]:
+        """The table's rows as records that have their queues, in chunks. ``PutRefused`` for a row that is not taken.
+
+        ``InvalidValue`` for columns that cannot be.
+        """
+        schema = message_schema(table, topic=topic)
+        for first, chunk in message_chunks(table):
+            columns = self._parsed(schema, first, chunk)
+            encoded = encode_messages(columns, self._queues_of(columns), self._settings)
+            if encoded.refusals:
+                raise encoded.refusals[0]
+            yield encoded
+
+    def _put_chunk(self, schema: MessageSchema, first: int, chunk: pa.RecordBatch, results: _Results) -> None:
+        started = time.perf_counter()
+        columns = self._parsed(schema, first, chunk)
+        encoded = encode_messages(columns, self._queues_of(columns), self._settings)
+        appended = self._log.append_rows(encoded.queued())
+        results.put(first, encoded, appended)
+        results.waits |= columns.waits
+        self._count(encoded, appended.written, started)
+        self._on_appended()
+        if appended.error is not None:
+            raise appended.error
+
+    def _parsed(self, schema: MessageSchema, first: int, chunk: pa.RecordBatch) -> MessageColumns:
+        now = int(time.time() * 1000)
+        return parse_messages(chunk, schema, born_timestamp_ms=now, limits=self._settings.limits, first_row=first)
+
+    def _queues_of(self, columns: MessageColumns) -> npt.NDArray[np.int32]:
+        queue_ids = choose_queues(columns, self._queue_count, round_robin_start=self._turn)
+        self._turn += columns.count
+        return queue_ids
+
+    def _count(self, encoded: EncodedMessages, written: int, started: float) -> None:
+        elapsed = time.perf_counter() - started
+        if len(encoded.topics) == 1 and written:
+            self._stats.put(encoded.topics[0], written, int(encoded.records.starts[written]), elapsed)
+            return
+        codes = encoded.topic_codes[:written]
+        counts = np.bincount(codes, minlength=len(encoded.topics)).tolist()
+        sizes = np.bincount(codes, encoded.records.sizes[:written], minlength=len(encoded.topics)).tolist()
+        for topic, count, size in zip(encoded.topics, counts, sizes, strict=True):
+            if count:
+                self._stats.put(topic, count, int(size), elapsed)
+
+    def _flush(self, results: _Results) -> None:
+        if not results.end or self._config.flush_disk_type is not FlushDiskType.SYNC_FLUSH or not results.waits:
+            return
+        status, reason = self._single.await_flush(results.end)
+        if status is not PutMessageStatus.PUT_OK:
+            results.not_flushed(status, reason)
