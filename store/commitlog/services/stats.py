@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -47,22 +47,26 @@ class StoreStatsService:
         self._clock = clock
         # A signal handler may put, or ask, while its own thread is here.
         self._lock = threading.RLock()
-        self._times: Counter[str] = Counter()
-        self._sizes: Counter[str] = Counter()
+        # By topic: messages and bytes.
+        self._totals: dict[str, list[int]] = {}
         self._buckets = [0] * (len(PUT_TIME_BUCKETS_MS) + 1)
         self._failed = 0
-        self._longest = 0.0
+        self._longest = 0.0  # seconds
         self._samples: deque[tuple[float, int]] = deque([(clock(), 0)], maxlen=_WINDOWS_SECONDS[-1] + 1)
 
     def put(self, topic: str, count: int, size: int, seconds: float) -> None:
         """``count`` messages of ``size`` bytes together were put in one call that took ``seconds``."""
-        milliseconds = seconds * 1000
+        # Nearly every put takes less than a millisecond.
+        bucket = 0 if seconds < 0.001 else bisect_left(PUT_TIME_BUCKETS_MS, int(seconds * 1000))
         with self._lock:
-            self._times[topic] += count
-            self._sizes[topic] += size
-            self._buckets[bisect_left(PUT_TIME_BUCKETS_MS, int(milliseconds))] += count
-            if milliseconds > self._longest:
-                self._longest = milliseconds
+            totals = self._totals.get(topic)
+            if totals is None:
+                totals = self._totals[topic] = [0, 0]
+            totals[0] += count
+            totals[1] += size
+            self._buckets[bucket] += count
+            if seconds > self._longest:
+                self._longest = seconds
 
     def failed(self) -> None:
         """A put was not PUT_OK."""
@@ -71,23 +75,26 @@ class StoreStatsService:
 
     def run_once(self) -> float:
         with self._lock:
-            self._samples.append((self._clock(), self._times.total()))
+            self._samples.append((self._clock(), self._total()))
         return 1.0
 
     def snapshot(self, dispatch_behind: int = 0) -> StoreStats:
         with self._lock:
-            total = self._times.total()
+            total = self._total()
             return StoreStats(
                 put_message_times_total=total,
-                put_message_size_total=self._sizes.total(),
+                put_message_size_total=sum(size for _, size in self._totals.values()),
                 put_message_failed_times=self._failed,
-                put_message_entire_time_max_ms=self._longest,
+                put_message_entire_time_max_ms=self._longest * 1000,
                 put_times=tuple(self._buckets),
                 put_tps={window: self._rate(window, total) for window in _WINDOWS_SECONDS},
-                topic_put_times=dict(self._times),
-                topic_put_sizes=dict(self._sizes),
+                topic_put_times={topic: count for topic, (count, _) in self._totals.items()},
+                topic_put_sizes={topic: size for topic, (_, size) in self._totals.items()},
                 dispatch_behind_bytes=dispatch_behind,
             )
+
+    def _total(self) -> int:
+        return sum(count for count, _ in self._totals.values())
 
     def _rate(self, window: int, total: int) -> float:
         now = self._clock()
