@@ -18,11 +18,12 @@ from commitlog.format.checkpoint import Checkpoint
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.sys_flag import CompressionType
 from commitlog.index.service import IndexFileInfo
-from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageResult, PutMessageStatus
+from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageStatus
 from commitlog.reader import Fence, QueueInfo, StoreReader
 
 if TYPE_CHECKING:
     from commitlog.repair import RepairReport, repair_store
+    from commitlog.services.put_message import PutMessageResult
     from commitlog.services.put_table import PutTableResult
     from commitlog.services.transaction import Transaction
     from commitlog.stager import BatchStager
@@ -70,6 +71,7 @@ _LAZY = {
     "Finding": "commitlog.verify.store",
     "BatchStager": "commitlog.stager",
     "MessageStore": "commitlog.store",
+    "PutMessageResult": "commitlog.services.put_message",
     "PutTableResult": "commitlog.services.put_table",
     "RepairReport": "commitlog.repair",
     "Transaction": "commitlog.services.transaction",

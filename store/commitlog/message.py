@@ -1,22 +1,24 @@
-"""The message types: what a producer hands in, what the store answers, and what it gives back.
+"""The message types: what a producer puts, and what a reader gets.
 
-The names are RocketMQ's own (``org.apache.rocketmq.common.message.Message``, ``MessageExtBrokerInner``, ``MessageExt``;
-``org.apache.rocketmq.store.PutMessageStatus``, ``PutMessageResult``).
+The names are RocketMQ's own (``org.apache.rocketmq.common.message.Message``, ``MessageExtBrokerInner``,
+``MessageExt``; ``org.apache.rocketmq.store.PutMessageStatus``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from commitlog.errors import put_error
 from commitlog.put_status import PutMessageStatus
 
-__all__ = ["Message", "MessageExt", "MessageExtBrokerInner", "PutMessageResult", "PutMessageStatus"]
+__all__ = ["Message", "MessageExt", "MessageExtBrokerInner", "PutMessageStatus"]
 
 
-@dataclass(frozen=True, kw_only=True)
+# Stands for "not given", so that each message without properties gets a mapping of its own.
+_NO_PROPERTIES: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
 class Message:
     """A message as an application writes it.
 
@@ -31,6 +33,28 @@ class Message:
     queue_id: int = 0
     flag: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        body: bytes,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        queue_id: int = 0,
+        flag: int = 0,
+        properties: Mapping[str, str] = _NO_PROPERTIES,
+    ) -> None:
+        # The generated __init__ of a frozen class calls object.__setattr__ for each field: twice as long, and one
+        # message is made for each put.
+        fields = self.__dict__
+        fields["topic"] = topic
+        fields["body"] = body
+        fields["tags"] = tags
+        fields["keys"] = keys
+        fields["queue_id"] = queue_id
+        fields["flag"] = flag
+        fields["properties"] = {} if properties is _NO_PROPERTIES else properties
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,34 +71,6 @@ class MessageExtBrokerInner(Message):
     store_host: str | None = None
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
-
-
-class PutMessageResult(NamedTuple):
-    """How a put ended, and where the message lies.
-
-    Offsets and the store time (ms) are -1, and the id is empty, for a message that is not in the log. A batch has one
-    result: its first message's offsets, ids separated by commas, and ``message_num`` messages. ``reason`` says in a
-    sentence why the status is not PUT_OK.
-    """
-
-    status: PutMessageStatus
-    message_id: str = ""
-    physical_offset: int = -1
-    queue_offset: int = -1
-    store_timestamp: int = -1
-    message_num: int = 1
-    reason: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether the status is PUT_OK."""
-        return self.status is PutMessageStatus.PUT_OK
-
-    def raise_for_status(self) -> PutMessageResult:
-        """This result when it is PUT_OK; else ``PutRefused``, or ``PutNotConfirmed`` when the message may be stored."""
-        if self.status is not PutMessageStatus.PUT_OK:
-            raise put_error(self.status, self.reason)
-        return self
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,10 +18,11 @@ from commitlog.columnar.input import Rows
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import InvalidValue, StoreClosed
 from commitlog.format.message_rules import check_queue_place
-from commitlog.message import Message, PutMessageResult
+from commitlog.message import Message
 from commitlog.reader import StoreReader
 from commitlog.recovery.recover import Progress, Recovered
 from commitlog.services.owned_store import OwnedStore
+from commitlog.services.put_message import PutMessageResult
 from commitlog.services.put_table import PutTableResult
 from commitlog.services.running_state import RunningFlags
 from commitlog.services.stats import StoreStats

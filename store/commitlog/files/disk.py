@@ -363,7 +363,10 @@ def data_extents(descriptor: int, start: int, stop: int) -> list[tuple[int, int]
 
 def map_for_writing(descriptor: int, size: int) -> mmap.mmap:
     """The first ``size`` bytes, shared and writable. Unless they were allocated, a full disk kills the process."""
-    return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    try:
+        return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    except ValueError as error:  # so says mmap, and not the operating system, of a file that is shorter
+        raise OSError(errno.ESTALE, f"the file has less than {size} bytes: another program truncated it") from error
 
 
 def store_mapped(

@@ -98,8 +98,8 @@ class MappedFileWriter(MappedFile):
         # For small writes: None until the first one, and where there can be none.
         self._window: mmap.mmap | None = None
         self._maps = sys.platform == "linux"
-        # Behind it the mapping's pages have not been given back; None when they are locked, and stay.
-        self._dropped: int | None = 0
+        # The mapping's pages were given back up to the first position, and are again when writing is past the second.
+        self._dropped = self._keep_until = 0
         # Writes to the file, and those of them that the last sync covered.
         self._writes = self._synced_writes = 0
         self._syncing = threading.Lock()
@@ -206,26 +206,23 @@ class MappedFileWriter(MappedFile):
         """Gather writes in a buffer of the transient pool from now on."""
         self._buffer = buffer
 
-    def append(self, data: disk.Bytes, *, through_map: bool = True) -> None:
-        """Write ``data`` at the wrote position. ``StoreIOError``: then part of it may be there, and nothing moved.
-
-        ``through_map``: small writes go through the mapping where there is one.
-        """
-        length = len(data)
+    def append(self, data: disk.Bytes) -> None:
+        """Write ``data`` at the wrote position. ``StoreIOError``: then part of it may be there, and nothing moved."""
+        position = self.wrote_position
+        end = position + len(data)
         if self._buffer is not None:
-            self._buffer.view[self.wrote_position : self.wrote_position + length] = data
-            self.wrote_position += length
+            self._buffer.view[position:end] = data
+            self.wrote_position = end
             return
-        if through_map and length <= _SMALL and self._mapped():
+        if end - position <= _SMALL and ((self._window is not None and position < self._keep_until) or self._mapped()):
             assert self._window is not None
             try:
-                disk.write_mapped(self._window, data, self.wrote_position, descriptor=self._descriptor)
+                disk.write_mapped(self._window, data, position, descriptor=self._descriptor)
             finally:
                 self._writes += 1
         else:
-            self._write(data, self.wrote_position)
-        self.wrote_position += length
-        self.committed_position = self.wrote_position
+            self._write(data, position)
+        self.wrote_position = self.committed_position = end
 
     def write_ahead(self, data: disk.Bytes, position: int) -> None:
         """Write ``data`` behind the wrote position, which stays: for ``advance`` to count, or not. ``StoreIOError``."""
@@ -254,13 +251,14 @@ class MappedFileWriter(MappedFile):
                 self._window = disk.map_for_writing(self._opened(), self.capacity)
             except OSError as error:
                 if error.errno not in (*NO_SPACE, errno.ENOMEM, errno.EMFILE, errno.EOPNOTSUPP):
-                    raise StoreIOError("allocate", path=self.path, cause=error, advice=FENCED) from error
+                    raise StoreIOError("map", path=self.path, cause=error, advice=FENCED) from error
                 self._maps = False  # what finds no room by pwrite is an error then
                 return False
-            self._dropped = self.wrote_position
-        if self._dropped is not None and self.wrote_position - self._dropped >= _RESIDENT:
+        elif self.wrote_position >= self._keep_until:
             drop_pages(self._window, self._dropped, self.wrote_position)
-            self._dropped = self.wrote_position
+        else:
+            return True
+        self._dropped, self._keep_until = self.wrote_position, self.wrote_position + _RESIDENT
         return True
 
     def warm(self) -> bool:
@@ -271,7 +269,7 @@ class MappedFileWriter(MappedFile):
         will_need(self._window)
         locked = lock_memory(memoryview(self._window))
         if locked:
-            self._dropped = None
+            self._keep_until = self.capacity
         return locked
 
     def skip_to_end(self) -> None:

@@ -52,11 +52,12 @@ __all__ = [
     "STORE_PROPERTIES",
     "MessageLimits",
     "check_queue_place",
-    "message_fault",
     "name_fault",
     "no_producers_fault",
+    "number_fault",
     "parse_delay_level",
     "shown",
+    "type_fault",
 ]
 
 # Topic of the messages that wait for their delay to pass; a level has the queue before its own number.
@@ -86,9 +87,9 @@ STORE_PROPERTIES = frozenset(
 
 _MAX_INT = 2**31 - 1
 _MAX_LONG = 2**63 - 1
-# The numbers of a message, and what their fields hold.
-_INTS = {"queue_id": (0, MAX_QUEUE_ID), "flag": (-_MAX_INT - 1, _MAX_INT)}
-_BROKER_INTS = {
+# The numbers of a message, and the range of each; then those of a broker's message.
+_NUMBERS = {"queue_id": (0, MAX_QUEUE_ID), "flag": (-_MAX_INT - 1, _MAX_INT)}
+_BROKER_NUMBERS = _NUMBERS | {
     "sys_flag": (-_MAX_INT - 1, _MAX_INT),
     "born_timestamp": (-_MAX_LONG - 1, _MAX_LONG),
     "reconsume_times": (-_MAX_INT - 1, _MAX_INT),
@@ -145,31 +146,53 @@ def shown(value: object) -> str:
     return f"{reprlib.repr(value)} ({type(value).__name__})"
 
 
-def message_fault(message: object) -> str | None:
-    """Which field of a message holds what cannot be encoded, as a sentence; None where types and numbers are right.
+def type_fault(message: object) -> str | None:
+    """Which field of a message has a wrong type, as a sentence; None where all types are right.
 
-    It is asked when encoding has failed, so that messages that are right pay nothing for it. ``plain_message`` has
-    looked at the body.
+    Called when encoding has failed, so that messages that are right pay nothing for it.
     """
     if not isinstance(message, Message):
         return f"A message is a Message, not {shown(message)}."
-    texts, numbers = {"topic": False, "tags": True}, _INTS
+    texts = {"topic": False, "tags": True}
     if isinstance(message, MessageExtBrokerInner):
-        texts, numbers = {**texts, "born_host": True, "store_host": True}, _INTS | _BROKER_INTS
+        texts |= {"born_host": True, "store_host": True}
     for name, may_lack in texts.items():
         text = getattr(message, name)
         if not (isinstance(text, str) or (may_lack and text is None)):
             return f"The field {name} is a text{' or None' if may_lack else ''}, not {shown(text)}."
-    for name, (low, high) in numbers.items():
+    for name in _numbers_of(message):
         number = getattr(message, name)
-        if number is None and name == "born_timestamp":
+        if name == "born_timestamp" and number is None:
             continue
-        if not isinstance(number, SupportsIndex) or not low <= index(number) <= high:
-            return f"The field {name} is an int from {low} to {high}, not {shown(number)}."
-    return _keys_fault(message.keys) or _properties_fault(message.properties)
+        if not isinstance(number, SupportsIndex) or (name == "queue_id" and isinstance(number, bool)):
+            return f"The field {name} is an int, not {shown(number)}."
+    return _body_fault(message.body) or _keys_fault(message.keys) or _properties_fault(message.properties)
+
+
+def number_fault(message: Message) -> str | None:
+    """Which number of a message without a ``type_fault`` does not fit its field, as a sentence; None where all fit."""
+    for name, (low, high) in _numbers_of(message).items():
+        number = getattr(message, name)
+        if number is not None and not low <= index(number) <= high:
+            return f"The field {name} is an int from {low} to {high}, not {number}."
+    return None
+
+
+def _numbers_of(message: Message) -> dict[str, tuple[int, int]]:
+    return _BROKER_NUMBERS if isinstance(message, MessageExtBrokerInner) else _NUMBERS
+
+
+def _body_fault(body: object) -> str | None:
+    try:
+        memoryview(body).release()  # type: ignore[arg-type]
+    except TypeError:
+        return f"The field body is bytes or another buffer, not {shown(body)}."
+    return None
 
 
 def _keys_fault(keys: object) -> str | None:
+    if isinstance(keys, str):
+        return f"The field keys is a list of texts, not the text {keys!r}."
     if not isinstance(keys, Iterable):
         return f"The field keys is a list of texts, not {shown(keys)}."
     for key in keys:

@@ -32,6 +32,7 @@ from commitlog.format.properties import (
     REAL_QID,
     REAL_TOPIC,
     TAGS,
+    WAIT,
     decode_properties,
     decode_utf8,
 )
@@ -48,8 +49,10 @@ from commitlog.format.record import (
     field_offset,
 )
 from commitlog.message import Message, MessageExt
+from commitlog.paths import MAX_QUEUE_ID
 
 __all__ = [
+    "PlainRecords",
     "StoredPlace",
     "encode_message",
     "message_of",
@@ -77,6 +80,19 @@ assert HEADER_DTYPES[0].names == (
 )
 assert all(header.size == HEADER_DTYPES[flags].itemsize for flags, header in _HEADERS.items())
 
+# The same for a message that no broker had: what is zero in it, the late fields included, is left out of the values.
+# The hosts are an ip of 4 bytes and the port.
+_PLAIN_HEADER = struct.Struct(">iIiii20xq8s8x8s12xi")
+assert _PLAIN_HEADER.size == _HEADERS[0].size
+assert [field_offset(name) for name in ("born_timestamp", "born_ip", "store_ip", "body_length")] == [40, 48, 64, 84]
+# What such a record has beside the body, the properties, and the topic with its length.
+_PLAIN_FIXED = _PLAIN_HEADER.size + PROPERTIES_LENGTH_SIZE
+_PORT = struct.Struct(">i")
+_MAX_FLAG = 2**31 - 1
+# Properties that have a place of their own, or that the store acts upon.
+_ACTED_UPON = STORE_PROPERTIES.union(OWN_PROPERTIES, {WAIT})
+
+_V4_SIZE = 4
 _V6_SIZE = 16
 _SHORT_TOPIC = MAX_TOPIC_SIZE[MAGIC_V1]
 _LONG_TOPIC = MAX_TOPIC_SIZE[MAGIC_V2]
@@ -174,11 +190,102 @@ def _host_flags(born_ip: bytes, store_ip: bytes) -> int:
 
 
 def patch_late(
-    record: bytearray | memoryview, sys_flag: int, queue_offset: int, physical_offset: int, store_timestamp: int
+    record: bytearray | memoryview,
+    sys_flag: int,
+    queue_offset: int,
+    physical_offset: int,
+    store_timestamp: int,
+    start: int = 0,
 ) -> None:
-    """Write the three late fields into a record with this system flag; the time is in milliseconds."""
-    _OFFSETS.pack_into(record, _OFFSETS_AT, queue_offset, physical_offset)
-    _TIMESTAMP.pack_into(record, _TIMESTAMP_AT[sys_flag & HOST_FLAGS], store_timestamp)
+    """Write the three late fields into the record at ``start`` with this system flag; the time is in milliseconds."""
+    _OFFSETS.pack_into(record, start + _OFFSETS_AT, queue_offset, physical_offset)
+    _TIMESTAMP.pack_into(record, start + _TIMESTAMP_AT[sys_flag & HOST_FLAGS], store_timestamp)
+
+
+class PlainRecords:
+    """Encodes messages without anything unusual in one step, for a store with this host.
+
+    The bytes are those that ``encode_message`` makes of ``message_properties``, which take several times as long. What
+    is looked at here is only whether the message is of that kind.
+    """
+
+    def __init__(self, store_host: tuple[bytes, int], *, largest_body: int, trailing_separator: bool) -> None:
+        ip, port = store_host
+        self._host = ip + _PORT.pack(port) if len(ip) == _V4_SIZE else b""
+        self._largest_body = largest_body
+        self._trailing_separator = trailing_separator
+        # The names that were checked, each as the bytes of its length and its text.
+        self._topics: dict[str, bytes] = {}
+
+    def learn_topic(self, topic: str) -> None:
+        """Have messages of this topic encoded here; its name was checked."""
+        name = topic.encode()
+        if self._host and len(name) <= _SHORT_TOPIC:
+            self._topics[topic] = _BYTE[len(name)] + name
+
+    def encode(self, message: Message, born_timestamp: int) -> bytearray | None:
+        """The record, its three late fields zero; None for what ``encode_message`` has to encode, or to refuse.
+
+        ``TypeError`` and ``ValueError``: that, too.
+        """
+        body, queue_id, flag, host = message.body, message.queue_id, message.flag, self._host
+        topic = self._topics.get(message.topic)
+        if (
+            topic is None
+            or type(body) is not bytes
+            or type(queue_id) is not int
+            or type(flag) is not int
+            or not 0 <= queue_id <= MAX_QUEUE_ID
+            or not -_MAX_FLAG <= flag <= _MAX_FLAG
+            or (size := len(body)) > self._largest_body
+            or (properties := self._properties(message)) is None
+        ):
+            return None
+        properties_size = len(properties)
+        header = _PLAIN_HEADER.pack(
+            _PLAIN_FIXED + size + len(topic) + properties_size,
+            MAGIC_V1,
+            crc32(body) & CRC_MASK,
+            queue_id,
+            flag,
+            born_timestamp,
+            host,
+            host,
+            size,
+        )
+        return bytearray().join((header, body, topic, _SHORT.pack(properties_size), properties))
+
+    def _properties(self, message: Message) -> bytes | None:
+        """What ``encode_properties`` makes of ``message_properties``; None for anything that needs a closer look."""
+        given, keys, tags = message.properties, message.keys, message.tags
+        if (
+            type(given) is not dict
+            or (type(keys) is not list and type(keys) is not tuple)
+            or (type(tags) is not str and tags is not None)
+        ):
+            return None
+        text, entries = "", len(given)
+        if given:
+            if not _ACTED_UPON.isdisjoint(given):
+                return None
+            for name, value in given.items():
+                if not (type(name) is type(value) is str and name and value):
+                    return None
+                text += f"{name}\x01{value}\x02"
+        if keys:
+            joined = KEY_SEPARATOR.join(keys)
+            if "" in keys or joined.count(KEY_SEPARATOR) != len(keys) - 1:
+                return None
+            text += f"{KEYS}\x01{joined}\x02"
+            entries += 1
+        if tags:
+            text += f"{TAGS}\x01{tags}\x02"
+            entries += 1
+        # A separator within a name or a value shows as one too many.
+        if text.count("\x01") != entries or text.count("\x02") != entries:
+            return None
+        data = text.encode() if self._trailing_separator else text[:-1].encode()
+        return data if len(data) <= MAX_PROPERTIES_SIZE else None
 
 
 def plain_message(message: Message) -> Message:
@@ -186,15 +293,17 @@ def plain_message(message: Message) -> Message:
 
     The body may be any buffer; its bytes are copied, so that nobody changes them once they are checksummed.
     """
-    given, queue_id = message.body, message.queue_id
-    if type(given) is not bytes:
+    body, queue_id = message.body, message.queue_id
+    if type(body) is bytes and type(queue_id) is int:
+        return message
+    if type(body) is not bytes:
         try:
-            given = memoryview(given).tobytes()
+            body = memoryview(body).tobytes()
         except (TypeError, ValueError, BufferError) as error:
-            raise InvalidValue(f"The field body is bytes or another buffer, not {shown(given)}.") from error
+            raise InvalidValue(f"The field body is bytes or another buffer, not {shown(body)}.") from error
     if isinstance(queue_id, bool) or not isinstance(queue_id, SupportsIndex):
         raise InvalidValue(f"The field queue_id is an int, not {shown(queue_id)}.")
-    return replace(message, body=given, queue_id=index(queue_id))
+    return replace(message, body=body, queue_id=index(queue_id))
 
 
 def message_properties(message: Message, *, from_broker: bool = False) -> dict[str, str]:

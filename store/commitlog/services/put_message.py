@@ -1,6 +1,7 @@
-"""A put from beginning to end: checked, encoded, appended, flushed, answered.
+"""PutMessageService: puts of single messages and of batches, from the message to the answer.
 
-A put never raises for what a message or the disk is like: the answer is a status, RocketMQ's own, and a sentence.
+What a message and the disk are like is answered by a status, RocketMQ's own, and a sentence. A mistake of the program,
+such as a body that is a text, raises ``InvalidValue``.
 
 Source: RocketMQ ``store/DefaultMessageStore.java`` (``asyncPutMessage``, ``checkStoreStatus``),
 ``store/CommitLog.java`` (``asyncPutMessage``, ``handleDiskFlush``).
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import (
@@ -25,7 +28,7 @@ from commitlog.errors import (
     put_error,
 )
 from commitlog.format.message_id import encode_message_id, parse_host
-from commitlog.format.message_rules import SCHEDULE_TOPIC, message_fault, shown
+from commitlog.format.message_rules import SCHEDULE_TOPIC, number_fault, shown, type_fault
 from commitlog.format.properties import (
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
@@ -37,24 +40,65 @@ from commitlog.format.properties import (
     encode_properties,
     is_waiting,
 )
-from commitlog.format.single_record import encode_message, message_properties, plain_message, stored_place
+from commitlog.format.single_record import (
+    PlainRecords,
+    encode_message,
+    message_properties,
+    plain_message,
+    stored_place,
+)
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, has_queue_unit
 from commitlog.log.append_results import Appended
 from commitlog.log.commit_log_writer import CommitLogWriter
-from commitlog.message import Message, MessageExtBrokerInner, PutMessageResult, PutMessageStatus
+from commitlog.message import Message, MessageExtBrokerInner, PutMessageStatus
 from commitlog.paths import MAX_QUEUE_ID, refuse_batch_topic, validate_new_topic, validate_topic
 from commitlog.services.flush import GroupCommitService
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
 
-__all__ = ["EncodedMessage", "PutMessageService"]
+__all__ = ["EncodedMessage", "PutMessageResult", "PutMessageService"]
 
-_OK = PutMessageStatus.PUT_OK
+_OK_STATUS = (PutMessageStatus.PUT_OK, "")
 _MS = 1000.0
 
 
+class PutMessageResult(NamedTuple):
+    """How a put ended, and where the message lies.
+
+    Offsets and the store time (ms) are -1 for a message that is not in the log. A batch has one result: its first
+    message's offsets, and ``message_num`` messages. ``reason`` says in a sentence why the status is not PUT_OK.
+    ``record_offsets`` are the physical offsets of all its records, ``store_hosts`` the ip and port in each.
+    """
+
+    status: PutMessageStatus
+    physical_offset: int = -1
+    queue_offset: int = -1
+    store_timestamp: int = -1
+    message_num: int = 1
+    reason: str = ""
+    record_offsets: tuple[int, ...] = ()
+    store_hosts: tuple[tuple[bytes, int], ...] = ()
+
+    @property
+    def message_id(self) -> str:
+        """The offset message id; those of a batch are separated by commas. Empty for what is not in the log."""
+        places = zip(self.store_hosts, self.record_offsets, strict=True)
+        return ",".join(encode_message_id(ip, port, offset) for (ip, port), offset in places)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is PUT_OK."""
+        return self.status is PutMessageStatus.PUT_OK
+
+    def raise_for_status(self) -> PutMessageResult:
+        """This result when it is PUT_OK; else ``PutRefused``, or ``PutNotConfirmed`` when the message may be stored."""
+        if self.status is not PutMessageStatus.PUT_OK:
+            raise put_error(self.status, self.reason)
+        return self
+
+
 class EncodedMessage:
-    """A record that waits for its place, and what the store must know of it."""
+    """A record without its place, and what the append and the answer need of its message."""
 
     __slots__ = ("queue_id", "record", "store_host", "sys_flags", "topic", "wait")
 
@@ -93,19 +137,32 @@ class PutMessageService:
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._busy = config.os_page_cache_busy_time_out / _MS
         self._known_topics: dict[str, bytes] = {}
+        self._plain = PlainRecords(
+            self._store_host,
+            largest_body=config.max_message_size,
+            trailing_separator=config.properties_trailing_separator,
+        )
 
     def put_message(self, message: Message) -> PutMessageResult:
+        """Append one message. ``InvalidValue`` for a field of a wrong type."""
         started = time.perf_counter()
         try:
-            self.refuse_when_unwritable()
+            if self._state.refusal is not None or self._log.locked_at:
+                self.refuse_when_unwritable()
             encoded = self.encode(message)
-            length = len(encoded.record)
-            appended = self._append([encoded])
+            size = len(encoded.record)
+            appended = self._append(encoded.record, (size,), encoded)
         except (PutRefused, PutNotConfirmed) as refusal:
             self._stats.failed()
             return PutMessageResult(refusal.status, reason=refusal.reason)
-        result = self._answer(appended, encoded.store_host, 1, wait=encoded.wait)
-        self._stats.put(encoded.topic, 1, length, time.perf_counter() - started)
+        status, reason = self._await(appended, encoded.wait) if self._sync else _OK_STATUS
+        self._on_appended()
+        offset, queue_offset, now, _ = appended
+        # What PutMessageResult(...) does, in less than half the time.
+        result = tuple.__new__(
+            PutMessageResult, (status, offset, queue_offset, now, 1, reason, (offset,), (encoded.store_host,))
+        )
+        self._stats.put(encoded.topic, 1, size, time.perf_counter() - started)
         return result
 
     def put_batch(self, messages: Sequence[Message]) -> PutMessageResult:
@@ -117,19 +174,25 @@ class PutMessageService:
         try:
             self.refuse_when_unwritable()
             encoded = self._encode_batch(messages)
-            size = sum(len(one.record) for one in encoded)
-            appended = self._append(encoded)
+            sizes = [len(one.record) for one in encoded]
+            appended = self._append(bytearray().join(one.record for one in encoded), sizes, encoded[0])
         except (PutRefused, PutNotConfirmed) as refusal:
             self._stats.failed()
             return PutMessageResult(refusal.status, reason=refusal.reason)
-        wait = any(one.wait for one in encoded)
-        result = self._answer(appended, encoded[0].store_host, len(encoded), wait=wait)
-        ids, place = [], appended.physical_offset
-        for one in encoded:
-            ids.append(encode_message_id(*one.store_host, place))
-            place += len(one.record)
-        self._stats.put(encoded[0].topic, len(encoded), size, time.perf_counter() - started)
-        return result._replace(message_id=",".join(ids))
+        status, reason = self._await(appended, any(one.wait for one in encoded))
+        self._on_appended()
+        offsets = accumulate(sizes[:-1], initial=appended.physical_offset)
+        self._stats.put(encoded[0].topic, len(encoded), sum(sizes), time.perf_counter() - started)
+        return PutMessageResult(
+            status,
+            appended.physical_offset,
+            appended.queue_offset,
+            appended.store_timestamp,
+            len(encoded),
+            reason,
+            tuple(offsets),
+            tuple(one.store_host for one in encoded),
+        )
 
     def refuse_when_unwritable(self) -> None:
         """``StoreClosed``; ``PutRefused`` while no message is accepted, or another put hangs in the page cache."""
@@ -143,7 +206,7 @@ class PutMessageService:
 
     def _encode_batch(self, messages: Sequence[Message]) -> list[EncodedMessage]:
         if not isinstance(messages, Sequence):
-            raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, f"A batch is a list of messages, not {shown(messages)}.")
+            raise InvalidValue(f"A batch is a list of messages, not {shown(messages)}.")
         if not messages:
             raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, "A batch has at least one message.")
         encoded = [self.encode(message) for message in messages]
@@ -162,28 +225,32 @@ class PutMessageService:
         return encoded
 
     def encode(self, message: Message) -> EncodedMessage:
-        """The message as a record without its place. ``PutRefused``."""
+        """The message as a record without its place. ``PutRefused``; ``InvalidValue`` for a field of a wrong type."""
+        if type(message) is Message:
+            try:
+                record = self._plain.encode(message, int(time.time() * _MS))
+            except (TypeError, ValueError):
+                record = None
+            if record is not None:
+                return EncodedMessage(record, message.topic, message.queue_id, 0, self._store_host, True)
         try:
-            body, queue_id = message.body, message.queue_id
-            if type(body) is not bytes or type(queue_id) is not int:
-                message = plain_message(message)
-                body, queue_id = message.body, message.queue_id
-            if len(body) > self._largest_body or not 0 <= queue_id <= MAX_QUEUE_ID or isinstance(message.keys, str):
-                raise self._refusal_at_sight(message)
-            return self._encode(message)
+            return self._encode(self._checked(plain_message(message)))
         except PropertiesTooLarge as error:
             raise PutRefused(
                 PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
                 f"{error} (Topic {message.topic!r}, queue {message.queue_id}.)",
             ) from error
-        except InvalidValue as error:
-            raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, message_fault(message) or str(error)) from error
-        except (TypeError, AttributeError, ValueError, LookupError) as error:
-            reason = message_fault(message) or f"The message cannot be encoded: {error!r}."
-            raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, reason) from error
+        except (InvalidValue, TypeError, AttributeError, ValueError, LookupError) as error:
+            fault = type_fault(message)
+            if fault is not None:
+                raise InvalidValue(fault) from error
+            reason = str(error) if isinstance(error, InvalidValue) else f"The message cannot be encoded: {error!r}."
+            raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, number_fault(message) or reason) from error
 
-    def _refusal_at_sight(self, message: Message) -> PutRefused:
-        reason = f"The keys are a list of texts, not the text {message.keys!r}."
+    def _checked(self, message: Message) -> Message:
+        """The message, when its body and queue id are within their limits. ``PutRefused``."""
+        if isinstance(message.keys, str):
+            raise InvalidValue("The keys are a list of texts.")  # a text would count as the list of its characters
         if len(message.body) > self._largest_body:
             reason = (
                 f"The body has {len(message.body)} bytes, at most {self._largest_body} are taken "
@@ -191,7 +258,9 @@ class PutMessageService:
             )
         elif not 0 <= message.queue_id <= MAX_QUEUE_ID:
             reason = f"A queue id is 0 to {MAX_QUEUE_ID}, not {message.queue_id}."
-        return PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, reason)
+        else:
+            return message
+        raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, reason)
 
     def _encode(self, message: Message) -> EncodedMessage:
         if isinstance(message, MessageExtBrokerInner):
@@ -261,20 +330,18 @@ class PutMessageService:
         if known is None:
             validate_new_topic(topic)
             known = self._known_topics[topic] = topic.encode()
+            self._plain.learn_topic(topic)
         return known
 
     def _property_bytes(self, properties: Mapping[str, str]) -> bytes:
         return encode_properties(properties, self._config.properties_trailing_separator)
 
-    def _append(self, encoded: list[EncodedMessage]) -> Appended:
-        first = encoded[0]
+    def _append(self, records: bytearray, sizes: Sequence[int], first: EncodedMessage) -> Appended:
+        """Append the records of one queue, the first one's. ``PutRefused``, ``PutNotConfirmed``."""
+        flags = first.sys_flags
         try:
-            return self._log.append_batch(
-                [one.record for one in encoded],
-                first.sys_flags,
-                first.topic,
-                first.queue_id,
-                has_unit=bool(has_queue_unit(first.sys_flags)),
+            return self._log.append(
+                records, sizes, flags, first.topic, first.queue_id, has_unit=not flags or bool(has_queue_unit(flags))
             )
         except PutRefused:
             raise
@@ -298,27 +365,21 @@ class PutMessageService:
             reason = f"The put failed with {error!r}."
         return PutMessageStatus.UNKNOWN_ERROR, reason
 
-    def _answer(self, appended: Appended, store_host: tuple[bytes, int], count: int, *, wait: bool) -> PutMessageResult:
-        status, reason = self.await_flush(appended.end) if self._sync and wait else (_OK, "")
-        if status is not _OK:
+    def _await(self, appended: Appended, wait: bool) -> tuple[PutMessageStatus, str]:
+        """How the put ended that appended this. Under SYNC_FLUSH it waits for the device, unless WAIT is false."""
+        if not (self._sync and wait):
+            return _OK_STATUS
+        status, reason = self.await_flush(appended.end)
+        if status is not PutMessageStatus.PUT_OK:
             self._stats.failed()
-        self._on_appended()
-        return PutMessageResult(
-            status,
-            encode_message_id(*store_host, appended.physical_offset),
-            appended.physical_offset,
-            appended.queue_offset,
-            appended.store_timestamp,
-            count,
-            reason,
-        )
+        return status, reason
 
     def await_flush(self, end: int) -> tuple[PutMessageStatus, str]:
         """Wait until everything up to ``end`` is on the device: how that ended, and why it did not end well."""
         timeout = self._config.sync_flush_timeout / _MS
         try:
             if self._group_commit.flush_to(end, timeout):
-                return _OK, ""
+                return _OK_STATUS
         except StoreIOError as error:
             self._state.fence(error)
             return PutMessageStatus.UNKNOWN_ERROR, str(error)

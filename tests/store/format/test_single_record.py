@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from commitlog.errors import InvalidValue
 from commitlog.format.properties import decode_properties, encode_properties
 from commitlog.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, decode_record, encode_record, header_size
-from commitlog.format.single_record import encode_message, message_properties, patch_late, stored_place
+from commitlog.format.single_record import (
+    PlainRecords,
+    encode_message,
+    message_properties,
+    patch_late,
+    stored_place,
+)
 from commitlog.message import Message
 from tests.store.format.test_record import walk
 from tests.support import golden
@@ -126,6 +132,82 @@ def test_what_no_record_can_hold_is_refused(changed: dict[str, object]) -> None:
     }  # fmt: skip
     with pytest.raises(InvalidValue):
         encode_message(**{**values, **changed})  # type: ignore[arg-type]
+
+
+def _general(message: Message, born: int, *, trailing: bool) -> bytearray:
+    return encode_message(
+        message.topic.encode(),
+        message.body,
+        encode_properties(message_properties(message), trailing),
+        queue_id=message.queue_id,
+        flag=message.flag,
+        sys_flag=0,
+        born_timestamp=born,
+        born_host=V4,
+        store_host=V4,
+    )
+
+
+# Texts that an application may give, and those with what separates names, values and keys.
+_ODD_TEXTS = ["paid", "a b", " ", "a\x01b", "\x02", "\ud800", "\xe9" * 20_000]
+_ODD_NAMES = ["KEYS", "TAGS", "DELAY", "WAIT", "REAL_TOPIC", "UNIQ_KEY", "__SHARDINGKEY"]
+_texts = st.text(max_size=8) | st.sampled_from(_ODD_TEXTS)
+_names = _texts | st.sampled_from(_ODD_NAMES)
+
+
+@given(
+    st.builds(
+        Message,
+        topic=st.sampled_from(["orders", "t" * 127]),
+        body=st.binary(max_size=60),
+        tags=st.none() | _texts,
+        keys=st.lists(_texts, max_size=3) | st.lists(_texts, max_size=2).map(tuple),
+        queue_id=st.integers(0, 2**16),
+        flag=_int32,
+        properties=st.dictionaries(_names, _texts, max_size=3),
+    ),
+    st.integers(0, 2**62),
+    st.booleans(),
+)
+def test_a_plain_message_gets_the_record_that_the_general_encoder_makes(
+    message: Message, born: int, trailing: bool
+) -> None:
+    """What the general encoder refuses is not encoded at all."""
+    plain = PlainRecords(V4, largest_body=50, trailing_separator=trailing)
+    plain.learn_topic(message.topic)
+    try:
+        record = plain.encode(message, born)
+    except (TypeError, ValueError):
+        record = None
+    if record is not None:
+        assert len(message.body) <= 50
+        assert not message.properties.keys() & {"WAIT", "DELAY"}, "these ask for more than a record"
+        assert record == _general(message, born, trailing=trailing)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(topic="t", body=b""),
+        Message(topic="t", body=b"x" * 50, tags="paid", keys=["a", "b"], queue_id=7, flag=-1, properties={"a": "1"}),
+        Message(topic="t", body=b"x", tags="", keys=()),
+    ],
+)
+@pytest.mark.parametrize("trailing", [True, False])
+def test_usual_messages_are_plain(message: Message, trailing: bool) -> None:
+    plain = PlainRecords(V4, largest_body=50, trailing_separator=trailing)
+    plain.learn_topic("t")
+    assert plain.encode(message, 9) == _general(message, 9, trailing=trailing)
+
+
+@pytest.mark.parametrize(
+    ("topic", "host"), [("unknown", V4), ("t" * 128, V4), ("orders", V6)], ids=["unknown", "long topic", "ipv6"]
+)
+def test_what_a_plain_record_has_no_room_for_is_not_plain(topic: str, host: tuple[bytes, int]) -> None:
+    plain = PlainRecords(host, largest_body=50, trailing_separator=True)
+    if topic != "unknown":
+        plain.learn_topic(topic)
+    assert plain.encode(Message(topic=topic, body=b""), 0) is None
 
 
 def test_properties_are_stored_in_one_order_and_fields_win() -> None:

@@ -321,7 +321,7 @@ def test_the_log_takes_nothing_behind_its_end(tmp_path: Path) -> None:
     store.close()
     before = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
     with pytest.raises(PutRefused, match="closed"):
-        store._owned.log.writer.append_batch([encoded.record], 0, "orders", 0, has_unit=True)
+        store._owned.log.writer.append(encoded.record, [len(encoded.record)], 0, "orders", 0, has_unit=True)
     with pytest.raises(StoreClosed, match="commitlog"):
         store._owned.log.files.writable()
     assert (tmp_path / "commitlog" / f"{0:020d}").read_bytes() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -116,6 +117,31 @@ def test_after_a_failed_write_the_store_takes_nothing_more(tmp_path: Path, write
         assert _statuses(store) == {PutMessageStatus.SERVICE_NOT_AVAILABLE}
     with open_store(tmp_path) as store:
         assert put_ok(store).queue_offset == 1
+
+
+def test_a_put_to_a_log_file_that_another_program_truncated_is_answered(tmp_path: Path) -> None:
+    """The store is fenced; what is left of the file is for the next opening to judge."""
+    with open_store(tmp_path) as store:
+        put_ok(store)
+    with open_store(tmp_path) as store:
+        os.truncate(tmp_path / "commitlog" / f"{0:020d}", 100)
+        _refused_as_truncated(store, b"x")
+
+
+def test_a_put_to_the_next_log_file_is_answered_when_another_program_truncated_that(tmp_path: Path) -> None:
+    following = tmp_path / "commitlog" / f"{1 << 14:020d}"
+    with open_store(tmp_path) as store:
+        put_ok(store, body=bytes(16_000))  # more than half of its file: the next one is made
+        wait_for(following.exists)
+        os.truncate(following, 100)
+        _refused_as_truncated(store, bytes(1_000))
+
+
+def _refused_as_truncated(store: MessageStore, body: bytes) -> None:
+    result = store.put_message(Message(topic="orders", body=body))
+    assert (result.status, "truncated" in result.reason) == (PutMessageStatus.UNKNOWN_ERROR, True), result
+    assert result.queue_offset == -1
+    assert _statuses(store) == {PutMessageStatus.SERVICE_NOT_AVAILABLE}
 
 
 def test_rows_of_a_table_whose_sync_failed_are_unknown(tmp_path: Path, sync_gate: Gate) -> None:
