@@ -187,3 +187,15 @@ def test_a_file_that_is_warmed_can_be_written_and_read(file: MappedFileWriter) -
     file.append(b"abc")
     file.flush()
     assert file.read(0, 4) == b"abc\0"
+
+
+def test_a_file_that_was_truncated_after_it_was_opened_is_an_io_error(tmp_path: Path) -> None:
+    """mmap says so by a ValueError, which no caller expects."""
+    path = str(tmp_path / "00000000000000000000")
+    make_file(path, _SIZE)
+    file = MappedFileWriter.open(path, 0)
+    os.truncate(path, 100)
+    with pytest.raises(StoreIOError, match="truncated"):
+        file.append(b"abc")
+    assert file.wrote_position == 0
+    file.close()
