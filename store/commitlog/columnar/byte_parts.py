@@ -1,13 +1,14 @@
 """Joins columns of bytes row by row: many rows of several parts become one stretch of memory, without a loop a row.
 
 A part is the same bytes in every row, or an Arrow array of ``large_binary`` without nulls. Arrow joins any parts, at
-some 10 ns for each part of each row. numpy copies values of one length several times faster, each at its place in the
-result; so neighbouring parts whose values have few different lengths are copied, and Arrow joins the others with them.
+some 10 ns for each part of each row. numpy copies values of one length several times faster; so neighbouring parts
+whose values all have one length are copied into one first, which is mostly all there is to do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TypeAlias
 
 import numpy as np
@@ -15,19 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog.columnar.arrow_bytes import strided_view
 from commitlog.format.arrays import ByteArray, Int64Array
 
-__all__ = ["Part", "binary_parts", "fixed_width", "join_rows", "large_binary_of", "part_sizes"]
+__all__ = ["Part", "binary_parts", "fixed_width", "join_rows", "large_binary_of", "new_bytes", "part_sizes"]
 
 _BINARY = pa.large_binary()
+# To copy values of more bytes twice costs more than a part less saves.
+_LARGE = 256
 Part: TypeAlias = "bytes | pa.LargeBinaryArray"
-
-# Values of more different lengths, or longer ones, are left to Arrow.
-_MOST_LENGTHS = 8
-_LONGEST = 1 << 12
-# For fewer rows one call of Arrow's is faster than several of numpy's.
-_FEW_ROWS = 256
 
 
 def large_binary_of(values: pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
@@ -58,6 +54,14 @@ def fixed_width(items: npt.NDArray[np.generic]) -> pa.LargeBinaryArray:
     return pa.Array.from_buffers(_BINARY, len(items), [None, pa.py_buffer(offsets), pa.py_buffer(items)])
 
 
+def new_bytes(size: int) -> ByteArray:
+    """Memory for that many bytes, of Arrow's pool: it keeps what is freed, where numpy gives large pieces back.
+
+    A page that is touched for the first time costs several times what copying into it does.
+    """
+    return np.frombuffer(pa.allocate_buffer(size), np.uint8)
+
+
 def part_sizes(part: Part) -> Int64Array | int:
     """The bytes of a part in every row, one number where it is the same in all."""
     if isinstance(part, bytes):
@@ -67,110 +71,61 @@ def part_sizes(part: Part) -> Int64Array | int:
 
 
 def join_rows(parts: Sequence[Part], count: int) -> tuple[Int64Array, ByteArray]:
-    """The parts of each row behind each other, row after row: where each row starts, and the bytes (writable).
+    """The parts of each row one after the other, row after row: where each row starts, and the bytes (writable).
 
     There is one start more than there are rows.
     """
-    columns = [_Column(part, count) for part in parts]
-    if all(column.lengths is not None for column in columns) and count >= _FEW_ROWS:
-        return _copied(columns, count)
+    if not count:
+        return np.zeros(1, np.int64), new_bytes(0)
+    widths = [_width_of(part) for part in parts]
+    if None not in widths:
+        data, width = _joined_evenly(list(zip(parts, widths, strict=True)), count)
+        return np.arange(count + 1) * width, data
     pieces: list[pa.LargeBinaryArray | pa.LargeBinaryScalar] = []
-    run: list[_Column] = []
-    for column in columns:
-        if column.lengths is not None and count >= _FEW_ROWS:
-            run.append(column)
-            continue
-        if run:
-            pieces.append(_piece(run, count))
-            run = []
-        pieces.append(column.piece)
-    if run:
-        pieces.append(_piece(run, count))
-    if not any(isinstance(piece, pa.Array) for piece in pieces):
-        pieces.append(fixed_width(np.zeros(count, "V0")))
-    joined = pc.binary_join_element_wise(*pieces, pa.scalar(b"", _BINARY))
-    starts, data = binary_parts(joined)
+    for is_copied, group in groupby(
+        zip(parts, widths, strict=True), lambda part: part[1] is not None and part[1] <= _LARGE
+    ):
+        run = list(group)
+        pieces += [_even_piece(run, count)] if is_copied else [_even_piece([one], count) for one in run]
+    starts, data = binary_parts(pc.binary_join_element_wise(*pieces, pa.scalar(b"", _BINARY)))
     # Arrow may give a buffer that is longer than what stands in it.
     data = data[: starts[-1]]
     return starts, data if data.flags.writeable else data.copy()
 
 
-class _Column:
-    """One part, and the different lengths of its values; None when there are too many, or too long ones."""
-
-    def __init__(self, part: Part, count: int) -> None:
-        self.part = part
-        self.lengths: list[int] | None = None
-        # The length of every value, where all have the same; else ``sizes`` has them.
-        self.width: int | None = None
-        self.sizes: Int64Array = np.zeros(0, np.int64)
-        if isinstance(part, bytes):
-            self.width = len(part)
-        elif count:
-            bounds = binary_parts(part)[0]
-            self.sizes = bounds[1:] - bounds[:-1]
-            first = int(self.sizes[0])
-            if (self.sizes == first).all():
-                self.width = first
-            elif int(self.sizes.max()) <= _LONGEST:
-                lengths = np.flatnonzero(np.bincount(self.sizes))
-                self.lengths = lengths.tolist() if len(lengths) <= _MOST_LENGTHS else None
-        if self.width is not None:
-            self.lengths = [self.width]
-
-    @property
-    def piece(self) -> pa.LargeBinaryArray | pa.LargeBinaryScalar:
-        return pa.scalar(self.part, _BINARY) if isinstance(self.part, bytes) else self.part
+def _width_of(part: Part) -> int | None:
+    """The bytes of a part in every row; None where that varies."""
+    sizes = part_sizes(part)
+    if isinstance(sizes, int):
+        return sizes
+    return int(sizes[0]) if (sizes == sizes[0]).all() else None
 
 
-def _piece(run: Sequence[_Column], count: int) -> pa.LargeBinaryArray | pa.LargeBinaryScalar:
-    """Neighbouring parts as one."""
+def _even_piece(run: Sequence[tuple[Part, int | None]], count: int) -> pa.LargeBinaryArray | pa.LargeBinaryScalar:
+    """Neighbouring parts that do not vary in length, each with its width, as one."""
+    constants = [part for part, _ in run if isinstance(part, bytes)]
+    if len(constants) == len(run):
+        return pa.scalar(b"".join(constants), _BINARY)
     if len(run) == 1:
-        return run[0].piece
-    starts, data = _copied(run, count)
-    return pa.Array.from_buffers(_BINARY, count, [None, pa.py_buffer(starts), pa.py_buffer(data)])
+        return run[0][0]
+    data, width = _joined_evenly(run, count)
+    return fixed_width(data.view(f"V{width}")) if width else pa.scalar(b"", _BINARY)
 
 
-def _copied(columns: Sequence[_Column], count: int) -> tuple[Int64Array, ByteArray]:
-    """Join parts of few lengths: every value is copied to its place."""
-    even = sum(column.width for column in columns if column.width is not None)
-    uneven = [column for column in columns if column.width is None]
-    starts = np.zeros(count + 1, np.int64)
-    if uneven:
-        np.cumsum(sum(column.sizes for column in uneven) + even, out=starts[1:])
-    else:
-        starts = np.arange(count + 1) * even
-    data = np.empty(int(starts[-1]), np.uint8)
-    # Where all rows are alike, a part's places lie evenly; else each row has its own.
-    places = starts[:-1]
+def _joined_evenly(run: Sequence[tuple[Part, int | None]], count: int) -> tuple[ByteArray, int]:
+    """Parts that do not vary in length, joined, and how many bytes that makes in each row."""
+    row_width = sum(width or 0 for _, width in run)
+    data = new_bytes(count * row_width)
     at = 0
-    for column in columns:
-        if column.width is None:
-            _scatter_by_length(data, places + at, column)
-            places = places + column.sizes
-            continue
-        if column.width:
-            values = _values_of(column.part, column.width, count)
-            if uneven:
-                strided_view(data, column.width)[places + at] = values
-            else:
-                np.ndarray((count,), f"V{column.width}", data.data, at, (even,))[...] = values
-        at += column.width
-    return starts, data
+    for part, width in run:
+        if width:
+            np.ndarray((count,), f"V{width}", data.data, at, (row_width,))[...] = _values_of(part, width, count)
+            at += width
+    return data, row_width
 
 
 def _values_of(part: Part, width: int, count: int) -> npt.NDArray[np.void] | np.void:
-    """The values of a part that all have one length."""
     if isinstance(part, bytes):
         return np.void(part)
     bounds, data = binary_parts(part)
     return np.ndarray((count,), f"V{width}", data.data, int(bounds[0]))
-
-
-def _scatter_by_length(data: ByteArray, places: Int64Array, column: _Column) -> None:
-    assert column.lengths is not None
-    bounds, values = binary_parts(column.part)
-    for length in column.lengths:
-        if length:
-            rows = np.flatnonzero(column.sizes == length)
-            strided_view(data, length)[places[rows]] = strided_view(values, length)[bounds[:-1][rows]]

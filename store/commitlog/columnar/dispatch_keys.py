@@ -23,6 +23,10 @@ from commitlog.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 __all__ = ["ColumnHints", "DispatchHints", "Hints", "IndexEntries", "key_entries"]
 
 
+# With its type: see ``put_table``.
+_EMPTY = pa.scalar("", pa.string())
+
+
 class IndexEntries(NamedTuple):
     """The keys of records, in the order RocketMQ puts them into the index: hash, and index of the record."""
 
@@ -166,5 +170,5 @@ def _split_keys(texts: pa.StringArray, rows: Int64Array) -> tuple[pa.StringArray
     lists = pc.split_pattern(texts, KEY_SEPARATOR)
     keys = lists.flatten()
     owner = np.repeat(rows, pc.list_value_length(lists).to_numpy(zero_copy_only=False))
-    keep = pc.not_equal(keys, "")
+    keep = pc.not_equal(keys, _EMPTY)
     return keys.filter(keep), owner[keep.to_numpy(zero_copy_only=False)]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog.columnar.body_compression import BodyCompression, compress_bodies
-from commitlog.columnar.byte_parts import Part, part_sizes
+from commitlog.columnar.byte_parts import Part, new_bytes, part_sizes
 from commitlog.columnar.dispatch_keys import ColumnHints
 from commitlog.columnar.input import MessageColumns
 from commitlog.columnar.input_properties import property_parts
@@ -257,7 +257,9 @@ def _new_headers(count: int, settings: RecordSettings, host_flags: int) -> npt.N
         one[f"{side}_ip"], one[f"{side}_port"] = np.void(ip), port
     width = one.dtype.itemsize
     # As plain bytes they are copied at once, as fields one after the other.
-    return np.full(count, one.view(f"V{width}")[0], f"V{width}").view(one.dtype)
+    headers = new_bytes(count * width).view(f"V{width}")
+    headers[...] = one.view(f"V{width}")[0]
+    return headers.view(one.dtype)
 
 
 def _properties(

@@ -119,15 +119,20 @@ def _equal_length_hashes(data: ByteArray, count: int, length: int) -> _Hashes:
     if not width:
         return np.zeros(count, np.uint32)
     first = _WORD + length - width * _WORD
-    table = np.ndarray((count, width), "<u8", data.data, offset=first, strides=(length, _WORD))
-    keep = np.full(width, _KEEP_LAST[_WORD])
-    keep[0] = _KEEP_LAST[length - (width - 1) * _WORD]
-    weights = np.array([pow(31, _WORD * behind, 1 << 32) for behind in range(width)][::-1], np.uint32)
-    hashes = np.empty(count, np.uint32)
-    step = max(_WORDS_AT_ONCE // width, 1)
-    for start in range(0, count, step):
-        rows = slice(start, start + step)
-        hashes[rows] = (_word_hashes(table[rows] & keep) * weights).sum(axis=1, dtype=np.uint32)
+    keep = _KEEP_LAST[length - (width - 1) * _WORD]
+    hashes = np.zeros(count, np.uint32)
+    for place in range(width):
+        words = np.ndarray((count,), "<u8", data.data, offset=first + place * _WORD, strides=(length,))
+        if place == 0 and keep != _KEEP_LAST[_WORD]:
+            words = words & keep
+        weight = np.uint32(pow(31, _WORD * (width - 1 - place), 1 << 32))
+        # Texts with a beginning in common, as unique keys have, are hashed from where they differ.
+        if (words == words[0]).all():
+            hashes += _word_hashes(words[:1]) * weight
+            continue
+        for start in range(0, count, _WORDS_AT_ONCE):
+            rows = slice(start, start + _WORDS_AT_ONCE)
+            hashes[rows] += _word_hashes(words[rows]) * weight
     return hashes
 
 

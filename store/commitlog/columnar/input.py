@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -187,7 +187,7 @@ class MessageColumns:
     # UNIQ_KEY of the others, and whether a row waits for the device, by WAIT of the others.
     unique_keys: pa.LargeBinaryArray | None
     waits: bool
-    flags: Int64Array | int
+    flags: npt.NDArray[np.signedinteger[Any]] | int
     born_timestamps: Int64Array | int
     # 0 for a row that is not delayed; None where no row is.
     delay_levels: npt.NDArray[np.int32] | None
@@ -308,10 +308,10 @@ def _refuse_bodies(bodies: pa.LargeBinaryArray, limits: MessageLimits, refusals:
 
 
 class _Numbers(NamedTuple):
-    """An integer column: its name, values, and which rows have one."""
+    """An integer column: its name, values of any width, and which rows have one."""
 
     name: str
-    values: Int64Array
+    values: npt.NDArray[np.signedinteger[Any]]
     given: BoolArray
 
 
@@ -319,10 +319,10 @@ def _numbers(chunk: pa.RecordBatch, schema: MessageSchema, name: str, default: i
     column = _column(chunk, schema, name)
     if column is None:
         return None
-    values = column.cast(pa.int64())
     if not column.null_count:
-        return _Numbers(name, values.to_numpy(), np.ones(len(column), np.bool_))
-    return _Numbers(name, values.fill_null(default).to_numpy(), column.is_valid().to_numpy(zero_copy_only=False))
+        return _Numbers(name, column.to_numpy(), np.ones(len(column), np.bool_))
+    values = column.cast(pa.int64()).fill_null(default).to_numpy()
+    return _Numbers(name, values, column.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _refuse_numbers(numbers: _Numbers | None, least: int, refusals: Refusals) -> None:

@@ -20,17 +20,21 @@ _CHUNK_SIZE = 16 << 20
 
 def message_chunks(table: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Slices of at most so many rows and bytes (or of one row), each with its first row's number."""
-    ends = np.cumsum(_row_sizes(table))
-    first = done = 0
+    # Where each row ends, once that is asked for: mostly a chunk has far fewer bytes than it may.
+    ends: Int64Array | None = None
+    may_repeat = any(pa.types.is_dictionary(kind) or pa.types.is_nested(kind) for kind in table.schema.types)
+    first = 0
     while first < table.num_rows:
-        stop = int(np.searchsorted(ends, done + _CHUNK_SIZE, side="right"))
-        stop = min(max(stop, first + 1), first + _CHUNK_ROWS, table.num_rows)
-        piece = table.slice(first, stop - first)
+        piece = table.slice(first, _CHUNK_ROWS)
+        if may_repeat or piece.nbytes > _CHUNK_SIZE:
+            ends = np.cumsum(_row_sizes(table)) if ends is None else ends
+            done = int(ends[first - 1]) if first else 0
+            stop = int(np.searchsorted(ends, done + _CHUNK_SIZE, side="right"))
+            piece = piece.slice(0, max(stop - first, 1))
         # A column of more than 2 GiB stays in several pieces, and so are the batches then.
         for batch in piece.combine_chunks().to_batches() if isinstance(piece, pa.Table) else (piece,):
             yield first, batch
             first += batch.num_rows
-        done = int(ends[stop - 1])
 
 
 def _row_sizes(table: Rows) -> Int64Array:

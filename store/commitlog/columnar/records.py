@@ -196,16 +196,28 @@ def patch_late_fields(
     # The two offsets stand side by side, so one scatter writes both.
     pairs = np.empty(len(queue_offsets), _OFFSETS)
     pairs["queue_offset"], pairs["physical_offset"] = queue_offsets, physical_offsets
-    _scatter(data, records.starts[:-1] + field_offset("queue_offset"), pairs)
+    starts = records.starts[:-1]
+    stride = int(starts[1] - starts[0]) if len(starts) > 1 else 0
+    if not (stride and (starts[1:] - starts[:-1] == stride).all()):
+        stride = 0
+    _scatter(data, starts, stride, field_offset("queue_offset"), pairs)
     stored = np.asarray(store_timestamps, _STORED)
-    _scatter(data, records.starts[:-1] + field_offset("store_timestamp", host_flags), stored)
+    _scatter(data, starts, stride, field_offset("store_timestamp", host_flags), stored)
     return EncodedRecords(data, records.starts)
 
 
-def _scatter(data: ByteArray, places: Int64Array, values: npt.NDArray[np.generic]) -> None:
-    """Write the bytes of each value at its place; one value may be for all."""
+def _scatter(data: ByteArray, starts: Int64Array, stride: int, offset: int, values: npt.NDArray[np.generic]) -> None:
+    """Write the bytes of each value so far after each start; one value may be for all.
+
+    ``stride`` is how far the starts are from each other, 0 where that varies.
+    """
     width = values.dtype.itemsize
-    strided_view(data, width)[places] = values.view(f"V{width}")
+    raw = values.view(f"V{width}")
+    if stride:
+        # Several times faster than a place for each row.
+        np.ndarray((len(starts),), f"V{width}", data.data, int(starts[0]) + offset, (stride,))[...] = raw
+    else:
+        strided_view(data, width)[starts + offset] = raw
 
 
 @dataclass(frozen=True)

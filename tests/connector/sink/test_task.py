@@ -184,7 +184,11 @@ NOT_UTF8 = pa.array([b"\xff"]).view(pa.string())
         ("body", pa.array([b"x" * 1025]), "1025 bytes, the limit (maxMessageSize) is 1024"),
         ("topic", pa.array(["no topic"]), "'no topic'"),
         ("queueId", pa.array([-1], pa.int32()), "queueId is -1"),
-        ("queueId", pa.array([65_536], pa.int32()), "(topic 'orders'): its queueId is 65536; 0 to 65535 may be"),
+        (
+            "queueId",
+            pa.array([65_536], pa.int32()),
+            "(topic 'orders', queue 65536): its queueId is 65536; 0 to 65535 may be",
+        ),
         ("tags", NOT_UTF8, "its column tags is no UTF-8"),
         ("properties", pa.array([[("REAL_TOPIC", "x")]], KIND), "REAL_TOPIC"),
         ("properties", pa.array([[("a", "x" * 40_000)]], KIND), "the limit is 32767"),
