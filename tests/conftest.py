@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,10 @@ os.environ["TZ"] = "UTC"
 time.tzset()
 
 make_spark_quick()
+
+# A shell without job control lets what it runs in the background ignore Ctrl-C, and so would every child process.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The default profile is the same on every run, so that a failure in CI is a failure here; `make stress` explores.
 _QUIET = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
