@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import itertools
 import os
 import random
 import shutil
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +31,6 @@ from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import kill, slow_clock, small_config
 from tests.support.clean_store import assert_clean
-from tests.support.interrupter import Interrupter
 from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
@@ -319,58 +316,6 @@ def test_a_queue_sync_that_failed_is_not_tried_again(tmp_path: Path) -> None:
     assert queues.writer("topic", 0).dirty_pages
     with pytest.raises(StoreIOError):
         queues.flush_all()
-    queues.close()
-
-
-def test_an_interrupt_of_who_waits_for_a_queue_sync_does_not_hide_that_it_failed(tmp_path: Path) -> None:
-    queues = queues_below(tmp_path)
-    queues.append([QueueUnits("topic", number, *units_from(0, 5)) for number in range(3)])
-    turns, failed, interrupted = itertools.count(), threading.Event(), threading.Event()
-
-    def interrupt(number: int, frame: object) -> None:
-        interrupted.set()
-        raise KeyboardInterrupt
-
-    def sync(descriptor: int) -> None:
-        if not next(turns):
-            os.kill(os.getpid(), signal.SIGUSR1)
-            assert interrupted.wait(WAIT_LIMIT_S)
-            failed.set()
-            raise OSError(errno.EIO, "injected")
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(disk, "sync", sync)
-            with pytest.raises(KeyboardInterrupt):
-                queues.flush_all()
-            assert queues.writer("topic", 0).dirty_pages
-            assert failed.wait(WAIT_LIMIT_S)
-            with pytest.raises(StoreIOError, match="injected"):
-                queues.flush_all()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    queues.close()
-
-
-def test_an_interrupt_of_who_waits_for_a_queue_sync_leaves_it_to_the_next(tmp_path: Path) -> None:
-    queues = queues_below(tmp_path)
-    queues.append([QueueUnits("topic", 0, *units_from(0, 5))])
-    for turn in itertools.count(1):
-        synced: list[int] = []
-        interrupter = Interrupter(turn, ("queue_writers.py", "queue_writer.py"))
-        queues.append([QueueUnits("topic", 0, *units_from(5 * turn, 5))])
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(disk, "sync", synced.append)
-            with contextlib.suppress(KeyboardInterrupt):
-                interrupter.run(queues.flush_all)
-            done = bool(synced)
-            queues.flush_all()
-            assert synced, interrupter.where
-            queues.flush_all()
-        if not interrupter.where:
-            assert done
-            break
     queues.close()
 
 

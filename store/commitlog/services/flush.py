@@ -37,10 +37,12 @@ class LogFlusher:
     """Syncs the log, one thread at a time, and never again after a sync that failed (invariant 2).
 
     Such a sync has lost what it was for: the kernel drops the pages, and the next sync would say that all is well.
+    ``on_flushed`` is called after each sync: under SYNC_FLUSH, dispatch waits for it.
     """
 
-    def __init__(self, files: MappedFileQueueWriter) -> None:
+    def __init__(self, files: MappedFileQueueWriter, on_flushed: Callable[[], None] = lambda: None) -> None:
         self._files = files
+        self._on_flushed = on_flushed
         self._lock = threading.Lock()
         self._failure: StoreIOError | None = None
 
@@ -66,6 +68,7 @@ class LogFlusher:
             except StoreIOError as error:
                 self._failure = error
                 raise
+        self._on_flushed()
 
     @property
     def failed(self) -> bool:
@@ -95,10 +98,9 @@ class GroupCommitService:
     An exception from a signal handler can end the wait of a put, and nothing else.
     """
 
-    def __init__(self, flusher: LogFlusher, wakeup: Wakeup, on_flushed: Callable[[], None]) -> None:
+    def __init__(self, flusher: LogFlusher, wakeup: Wakeup) -> None:
         self._flusher = flusher
         self._wakeup = wakeup
-        self._on_flushed = on_flushed
         # Puts add, the service takes.
         self._requests: deque[_Request] = deque()
 
@@ -135,8 +137,6 @@ class GroupCommitService:
         finally:
             for request in waiting:
                 request.done.release()
-        if waiting:
-            self._on_flushed()
         return 0 if self._requests else _GROUP_COMMIT_INTERVAL_S
 
     def _taken(self) -> list[_Request]:

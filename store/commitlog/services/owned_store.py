@@ -70,7 +70,6 @@ class OwnedStore:
         self._jobs = JobThread("StoreJobs")
         self._close_failure: BaseException | None = None
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        flusher = LogFlusher(log.files)
         watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
         self.reput = _reput(log, config, waiters, watermark, sync=sync)
         reput_wakeup, flush_wakeup = Wakeup(), Wakeup()
@@ -80,7 +79,8 @@ class OwnedStore:
             if self.reput.idle:
                 reput_wakeup.set()
 
-        group_commit = GroupCommitService(flusher, flush_wakeup, message_arrived)
+        flusher = LogFlusher(log.files, on_flushed=message_arrived)
+        group_commit = GroupCommitService(flusher, flush_wakeup)
         self.putter = PutMessageService(config, log.writer, group_commit, state, self.stats, message_arrived)
         self.bulk = PutTableService(
             config, log.writer, self.putter, state, self.stats, self.topics.queue_count, message_arrived

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from commitlog import StoreReader
+from commitlog import FlushDiskType, StoreReader
 from commitlog.batch.visibility import NOTHING_HIDDEN, BatchGate, GateReader, GateState, hidden_from
 from commitlog.errors import StoreBusy, StoreIOError
 from commitlog.files import disk
@@ -18,7 +19,7 @@ from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from tests.crash.workloads import kill
 from tests.store.batch.batches import commit
 from tests.store.owner.owned_store import open_store, put_ok
-from tests.support.waiting import WAIT_LIMIT_S
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
@@ -319,3 +320,16 @@ def test_queues_that_a_batch_brings_into_being_come_together(tmp_path: Path, mon
 
             monkeypatch.setattr(reader._moments.gate, "look", late_look)
             assert [queue.max_offset for queue in reader.queues("orders")] == [10, 10, 10]
+
+
+@pytest.mark.parametrize("flush", [FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH])
+def test_a_committed_batch_is_dispatched_at_once(tmp_path: Path, flush: FlushDiskType) -> None:
+    """Dispatch, which may have looked before the sync, is woken after it, and does not wait for its interval."""
+    with open_store(tmp_path, flush_disk_type=flush) as store:
+        took = []
+        for version in range(5):
+            assert commit(store, version)
+            committed = time.monotonic()
+            wait_for(lambda: store.stats().dispatch_behind_bytes == 0)
+            took.append(time.monotonic() - committed)
+        assert min(took) < 0.3, "the interval of an idle dispatch is 0.5 s"

@@ -56,7 +56,7 @@ class GroupCommit:
         wakeup = Wakeup()
         self.errors: list[BaseException] = []
         self.flusher = LogFlusher(files)
-        self.service = GroupCommitService(self.flusher, wakeup, lambda: None)
+        self.service = GroupCommitService(self.flusher, wakeup)
         self._worker = Worker("GroupCommitService", self.service, self.errors.append, wakeup)
 
     def __enter__(self) -> GroupCommit:
@@ -113,7 +113,7 @@ def test_an_asynchronous_flush_takes_what_is_old_enough(files: MappedFileQueueWr
 
 def test_beside_synchronous_puts_whatever_is_dirty_is_flushed(files: MappedFileQueueWriter) -> None:
     """Messages that no put waits for (WAIT=false) reach the device too."""
-    service = GroupCommitService(LogFlusher(files), Wakeup(), lambda: None)
+    service = GroupCommitService(LogFlusher(files), Wakeup())
     append(files, 1)
     assert service.run_once() <= 0.010
     assert files.flushed_where == 1
