@@ -152,8 +152,7 @@ def _what_happened(kind: Loss, losses: Losses) -> str:
 def _what_follows(kind: Loss, losses: Losses) -> str:
     if kind is Loss.QUEUE:
         return "Going on without it; should it come back, it is read from its start."
-    going_on_at = {Loss.HEAD: losses.left[0], Loss.TAIL: losses.left[1], Loss.REPLACED: losses.replaced}
-    return f"Going on at offset {going_on_at[kind]}."
+    return f"Going on at offset {losses.left[1] if kind is Loss.TAIL else losses.left[0]}."
 
 
 def _error(kind: Loss, text: str, topic: str, queue_id: int, losses: Losses) -> DataLossError | TailLostError:

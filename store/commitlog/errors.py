@@ -23,7 +23,8 @@
     │   ├── OffsetOutOfRange        a queue offset that the queue does not hold (any more, or yet)
     │   ├── FileChanged             a file was truncated, replaced or removed while it was being read
     │   ├── PutRefused              a put that the store does not accept; ``status`` says why
-    │   ├── DiskFull                no space for a new file of the store
+    │   ├── FileCreationFailed      the operating system failed to make a new file of the store
+    │   │   └── DiskFull            no space for it
     │   ├── ReadFailed              the operating system failed to read, list or open a file
     │   ├── StagingFailed           the operating system failed to write a staged file of a batch
     │   ├── StagingLost             a staged file of a batch does not exist (any more)
@@ -70,6 +71,7 @@ __all__ = [
     "DamagedLog",
     "DiskFull",
     "FileChanged",
+    "FileCreationFailed",
     "FileMissing",
     "IndexIOError",
     "InvalidValue",
@@ -365,7 +367,11 @@ class IndexIOError(StoreIOError):
     """The operating system failed a write or a sync of an index file."""
 
 
-class DiskFull(_SystemFailure, Refused):
+class FileCreationFailed(_SystemFailure, Refused):
+    """The operating system failed to make a new file of the store, as without descriptors. Nothing was written."""
+
+
+class DiskFull(FileCreationFailed):
     """No space for a new file of the store. Nothing was written; puts work again once the disk has space."""
 
 

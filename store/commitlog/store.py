@@ -30,7 +30,7 @@ from commitlog.services.transaction import Transaction
 
 __all__ = ["MessageStore", "checked_seconds"]
 
-# As long as a lock can wait on every platform: 100 years are more than 292, and Windows takes 49 days.
+# Locks wait at most so long on every platform: 46 days.
 _LONGEST_WAIT_S = 4_000_000.0
 
 
@@ -96,8 +96,9 @@ class MessageStore:
     def __del__(self) -> None:
         owned = getattr(self, "_owned", None)
         if owned is not None and not owned.is_closing:
-            warnings.warn(f"{self!r} was dropped and not closed.", ResourceWarning, source=self, stacklevel=2)
             owned.close(wait=False)
+            text = f"The store of {owned.path} was dropped and not closed."
+            warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
     def __repr__(self) -> str:
         return f"<MessageStore of {self.path!r}, {'closed' if self._owned.is_closing else 'open'}>"
@@ -119,7 +120,8 @@ class MessageStore:
 
     def set_writable(self, writable: bool) -> None:
         """Accept puts, or answer them with SERVICE_NOT_AVAILABLE. A store that failed accepts none in any case."""
-        self._owned.state.set_flag(RunningFlags.NOT_WRITEABLE, on=not writable)
+        with self._enter():
+            self._owned.state.set_flag(RunningFlags.NOT_WRITEABLE, on=not writable)
 
     @property
     def readable(self) -> bool:
@@ -128,7 +130,8 @@ class MessageStore:
 
     def set_readable(self, readable: bool) -> None:
         """Give readers, or refuse them. Readers that are open, and those of other processes, read on."""
-        self._owned.state.set_flag(RunningFlags.NOT_READABLE, on=not readable)
+        with self._enter():
+            self._owned.state.set_flag(RunningFlags.NOT_READABLE, on=not readable)
         self._owned.waiters.wake_all()
 
     def put_message(self, message: Message) -> PutMessageResult:
@@ -173,7 +176,7 @@ class MessageStore:
             raise InvalidValue("A transaction belongs to an application: give it an id, which is not empty.")
         owned = self._owned
         committed = owned.run(lambda: owned.batches.check(batch))
-        return Transaction(self.path, batch, owned, committed)
+        return Transaction(self, batch, owned, committed)
 
     def commit_batch(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
         """Commit what was staged for a batch, perhaps by other processes: ``transaction`` does both.
@@ -254,7 +257,8 @@ class MessageStore:
 
     def stats(self) -> StoreStats:
         """How many messages were put, how large, how fast; and how many bytes dispatch has still to do."""
-        return self._owned.stats.snapshot(self._owned.reput.behind)
+        with self._enter():
+            return self._owned.stats.snapshot(self._owned.reput.behind)
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and its end."""
@@ -291,4 +295,4 @@ def checked_seconds(name: str, value: object) -> float:
     """Seconds to wait, at most as many as every platform can. ``InvalidValue`` for what is not a number."""
     if isinstance(value, bool | str) or not isinstance(value, SupportsFloat) or value != value:
         raise InvalidValue(f"{name} is a number of seconds, not {value!r}.")
-    return _LONGEST_WAIT_S if value > _LONGEST_WAIT_S else float(value)  # type: ignore[operator]
+    return _LONGEST_WAIT_S if value > _LONGEST_WAIT_S else max(float(value), 0.0)  # type: ignore[operator]

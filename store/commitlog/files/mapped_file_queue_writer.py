@@ -160,9 +160,7 @@ class MappedFileQueueWriter:
                 found=file_name_for_offset(following),
                 advice="Restore the missing file; a store with a hole is only read, not written.",
             )
-        file = MappedFileWriter.unopened(path, base, identity)
-        file.on_opened = self._note_opened
-        return file
+        return MappedFileWriter.unopened(path, base, identity, self._note_opened)
 
     def _path_of(self, base: int) -> str:
         return os.path.join(self.path, file_name_for_offset(base))
@@ -264,8 +262,7 @@ class MappedFileQueueWriter:
         self._sync_directory()
         self._appends = True
         self._make_room()
-        file = MappedFileWriter.open(path, base)
-        file.on_opened = self._note_opened
+        file = MappedFileWriter.open(path, base, self._note_opened)
         self._note_opened(file)
         return file
 

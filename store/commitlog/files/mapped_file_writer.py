@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import DiskFull, StoreIOError
+from commitlog.errors import DiskFull, FileCreationFailed, StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.memory import drop_pages, lock_memory, will_need
@@ -43,6 +43,8 @@ FENCED = "Whether its bytes are on the device is unknown; the store takes no mor
 
 # What the system says when there is no room, of the disk's or of a user's share of it.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+# What it says when the process or the machine has no more of what a new file takes.
+_NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _ZEROS = bytes(1 << 20)
 # Up to this many bytes a copy is cheaper than a system call.
 _SMALL = 64 << 10
@@ -78,6 +80,8 @@ def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False)
             raise DiskFull(
                 f"make a file of {size} bytes at", path=path, cause=error, advice="Free some space and put again."
             ) from error
+        if error.errno in _NO_RESOURCES:
+            raise FileCreationFailed("make the file", path=path, cause=error) from error
         raise StoreIOError("make the file", path=path, cause=error) from error
 
 
@@ -89,7 +93,15 @@ def _write_zeros(descriptor: int, start: int, stop: int) -> None:
 class MappedFileWriter(MappedFile):
     """One file of the log. One thread appends at a time, another may commit or flush beside it."""
 
-    def __init__(self, path: str, base: int, descriptor: int, identity: disk.FileIdentity | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        base: int,
+        descriptor: int,
+        identity: disk.FileIdentity | None = None,
+        on_opened: Callable[[MappedFileWriter], None] | None = None,
+    ) -> None:
+        """``on_opened`` is called when the file was opened because it was used."""
         super().__init__(path, base, descriptor, identity)
         self.wrote_position = 0
         self.committed_position = 0
@@ -105,19 +117,22 @@ class MappedFileWriter(MappedFile):
         self._syncing = threading.Lock()
         # A sync that failed has lost what it was for, and the next one would say that all is well (invariant 2).
         self._failure: StoreIOError | None = None
-        # Called when the file was opened because it was used.
-        self.on_opened: Callable[[MappedFileWriter], None] | None = None
+        self._on_opened = on_opened
         # Held by who opens the file or reads it, so that it does not come to rest under a reader.
         self._opening = threading.RLock()
 
     @classmethod
-    def open(cls, path: str, base: int) -> MappedFileWriter:
-        return cls(path, base, disk.open_for_writing(path))
+    def open(
+        cls, path: str, base: int, on_opened: Callable[[MappedFileWriter], None] | None = None
+    ) -> MappedFileWriter:
+        return cls(path, base, disk.open_for_writing(path), on_opened=on_opened)
 
     @classmethod
-    def unopened(cls, path: str, base: int, identity: disk.FileIdentity) -> MappedFileWriter:
+    def unopened(
+        cls, path: str, base: int, identity: disk.FileIdentity, on_opened: Callable[[MappedFileWriter], None]
+    ) -> MappedFileWriter:
         """A file that is opened when it is used first: of a long log, hardly any is."""
-        return cls(path, base, _UNOPENED, identity)
+        return cls(path, base, _UNOPENED, identity, on_opened)
 
     def _opened(self) -> int:
         """The descriptor. ``StoreIOError``, ``StoreAccessDenied``, ``NotAStore`` when the file cannot be opened."""
@@ -128,8 +143,8 @@ class MappedFileWriter(MappedFile):
                         self._descriptor = self._open_same()
                     except OSError as error:
                         raise StoreIOError("open", path=self.path, cause=error) from error
-                    if self.on_opened is not None:
-                        self.on_opened(self)
+                    if self._on_opened is not None:
+                        self._on_opened(self)
         return self._descriptor
 
     def _open_same(self) -> int:

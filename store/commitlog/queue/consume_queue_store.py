@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -76,21 +77,33 @@ class ConsumeQueueStore:
 
     def place_from(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of the queue's first message at ``offset`` or after it; None while it has none there."""
-        # Asking a queue for its offset makes the store remember it, so only what is there is asked.
-        if queue_id > self.highest_id(topic) or self.next_offset(topic, queue_id) <= offset:
-            return None
-        writer = self.writer(topic, queue_id)
-        unit = writer.unit(max(offset, writer.first_offset))
-        return None if unit is None else unit[0]
+        with self._lock:
+            # Asking a queue for its offset makes the store remember it, so only existing queues are asked.
+            if queue_id > self._highest_id(topic):
+                return None
+            writer = self._positioned(topic, queue_id)
+            if (writer.next_offset or 0) <= offset:
+                return None
+            unit = writer.unit(max(offset, writer.first_offset))
+            return None if unit is None else unit[0]
 
     def highest_id(self, topic: str) -> int:
         """The highest id among a topic's queues; -1 when it has none."""
         with self._lock:
-            try:
-                ids = self._catalog.queue_ids(topic)
-            except (TopicNotFound, UnsupportedStore):
-                ids = []
+            return self._highest_id(topic)
+
+    def _highest_id(self, topic: str) -> int:
+        try:
+            ids = self._catalog.queue_ids(topic)
+        except (TopicNotFound, UnsupportedStore):
+            ids = []
         return max(ids, default=-1)
+
+    def place(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """The physical offset of the queue's message at ``offset``; None where nothing was written."""
+        with self._lock:
+            unit = self.writer(topic, queue_id).unit(offset)
+            return None if unit is None else unit[0]
 
     def writer(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
         found = self._writers.get((topic, queue_id))
@@ -185,8 +198,13 @@ class ConsumeQueueStore:
                 paths = sorted(path for writer in dirty for path in writer.begin_sync())
             try:
                 for_each(_sync_file, paths, most_threads=_MOST_SYNCS)
-            except StoreIOError as error:
-                self._failure = error
+            except Exception as error:
+                # Whatever it was: other files may lack their syncs, and the next sync would say that all is well.
+                cause = OSError(errno.EIO, str(error))
+                failure = (
+                    error if isinstance(error, StoreIOError) else StoreIOError("sync", path=self.path, cause=cause)
+                )
+                self._failure = failure
                 raise
             with self._lock:
                 for writer in dirty:

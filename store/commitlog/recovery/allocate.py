@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 
-from commitlog.errors import DiskFull, StoreIOError
+from commitlog.errors import CommitLogError
 from commitlog.files import disk
 from commitlog.files.mapped_file_writer import make_file
 from commitlog.threads.wakeup import Wakeup
@@ -21,11 +21,11 @@ _IDLE_SECONDS = 60.0
 class AllocateMappedFileService:
     """Makes files on its own thread. The put that needs one waits for it at most ``timeout`` seconds."""
 
-    def __init__(self, timeout: float, wakeup: Wakeup, *, warm: bool) -> None:
-        self._timeout = timeout
+    def __init__(self, timeout_s: float, wakeup: Wakeup, *, warm: bool) -> None:
+        self._timeout_s = timeout_s
         self._warm = warm
         self._wanted: list[tuple[str, int]] = []
-        self._failures: dict[str, DiskFull | StoreIOError] = {}
+        self._failures: dict[str, CommitLogError] = {}
         self._lock = threading.Lock()
         self._made = Wakeup()
         self._wakeup = wakeup
@@ -35,11 +35,11 @@ class AllocateMappedFileService:
             if not self._wanted:
                 return _IDLE_SECONDS
             path, size = self._wanted[0]
-        failure: DiskFull | StoreIOError | None = None
+        failure: CommitLogError | None = None
         try:
             if not disk.exists(path):
                 make_file(path, size, warm=self._warm)
-        except (DiskFull, StoreIOError) as error:
+        except CommitLogError as error:
             failure = error
         with self._lock:
             self._wanted.remove((path, size))
@@ -66,7 +66,7 @@ class AllocateMappedFileService:
                 # The first one is perhaps being made; this one goes before all others.
                 self._wanted = [*self._wanted[:1], (path, size), *(w for w in self._wanted[1:] if w != (path, size))]
         self._wakeup.set()
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self._timeout_s
         while (path, size) in self._wanted and (left := deadline - time.monotonic()) > 0:
             self._made.wait(left)
         with self._lock:
@@ -75,4 +75,4 @@ class AllocateMappedFileService:
         if failure is not None:
             raise failure
         if not done:
-            raise TimeoutError(f"{path} was not made within {self._timeout:g} s.")
+            raise TimeoutError(f"{path} was not made within {self._timeout_s:g} s.")

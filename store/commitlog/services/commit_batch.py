@@ -226,8 +226,7 @@ class _OwnersLog:
         return self._queues.next_offset(*_FRAME_QUEUE) if self._queues.highest_id(BATCH_TOPIC) >= 0 else 0
 
     def place(self, queue_offset: int) -> int | None:
-        unit = self._queues.writer(*_FRAME_QUEUE).unit(queue_offset)
-        return None if unit is None else unit[0]
+        return self._queues.place(*_FRAME_QUEUE, queue_offset)
 
     def frame_at(self, physical_offset: int) -> FoundFrame | None:
         file = self._files.find(physical_offset)

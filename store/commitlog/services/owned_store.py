@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from commitlog.batch.staging import remove_leftovers
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import CommitLogError
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.open import OpenedLog, open_log
@@ -33,7 +32,7 @@ from commitlog.services.service_group import ServiceGroup
 from commitlog.services.stats import StoreStatsService
 from commitlog.services.store_flush import StoreFlush, fence_dispatch
 from commitlog.threads.calls import Calls
-from commitlog.threads.jobs import Job, JobThread, JobThreadEnded
+from commitlog.threads.jobs import Job, JobThread
 from commitlog.threads.wakeup import Waiters, Wakeup
 from commitlog.threads.worker import Worker
 
@@ -67,7 +66,7 @@ class OwnedStore:
         self.stats = StoreStatsService()
         self.topics = TopicConfig(self.path, config.default_topic_queue_nums, log.queues.highest_id)
         self._directory = directory
-        self._jobs = JobThread("StoreJobs")
+        self._jobs = JobThread("StoreJobs", self.calls.have_ended)
         self._close_failure: BaseException | None = None
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
@@ -152,11 +151,12 @@ class OwnedStore:
         """Do ``work`` on the job thread, as a call of this one. ``StoreClosed``, ``StoreForked``, ``NestedCall``."""
         with self.calls.enter():
             self.state.refuse_closed()
-            try:
-                return self._jobs.run(work)
-            except JobThreadEnded:
-                self.state.refuse_closed()
-                raise
+            return self._jobs.run(partial(self._do, work))
+
+    def _do(self, work: Callable[[], _T]) -> _T:
+        """A job is a call of the job thread: a finalizer that runs there is refused, as a signal handler elsewhere."""
+        with self.calls.enter():
+            return work()
 
     def close(self, *, wait: bool = True) -> None:
         """Accept nothing more, and close when the calls under way have ended. See ``MessageStore.close``."""
@@ -183,7 +183,6 @@ class OwnedStore:
     def _close(self) -> None:
         """The last job. No file is closed under a call or a thread that uses it."""
         try:
-            self.calls.wait_until_ended()
             self.log.writer.close()
             self._services.stop()
             clean = False
@@ -193,24 +192,28 @@ class OwnedStore:
             finally:
                 self._close_files(clean=clean)
         except BaseException as error:  # noqa: BLE001 - the next ``close`` that waits raises it
+            _LOG.exception("Closing the store of %s failed", self.path)
             self._close_failure = error
 
     def abandon(self) -> None:
         """End the threads, close the files, flush nothing: the store is as a killed process leaves it."""
         self.state.close()
         self.waiters.wake_all()
-        self._jobs.finish(self._abandon).wait()
+        if self._jobs.has_started:
+            self._jobs.finish(self._abandon).wait()
+        else:
+            self._abandon()
 
     def _abandon(self) -> None:
         self._services.stop()
         self._close_files(clean=False)
 
     def _close_files(self, *, clean: bool) -> None:
-        _OPEN.discard(self)
         try:
             self.log.close()
         finally:
             self._directory.close(clean=clean)
+            _OPEN.discard(self)  # last: until then, a forked child has to learn that the files are its parent's
 
     def fork(self) -> None:
         """In a forked child: the store is the parent's."""
@@ -245,7 +248,7 @@ def _close_all() -> None:
     for store in list(_OPEN):
         try:
             store.close()
-        except CommitLogError:
+        except Exception:  # noqa: BLE001 - the others are to be closed too
             _LOG.exception("Cannot close the store of %s", store.path)
 
 
@@ -256,5 +259,4 @@ def _fork_all() -> None:
 
 
 atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_fork_all)
+os.register_at_fork(after_in_child=_fork_all)

@@ -18,7 +18,7 @@ from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import (
     CommitLogError,
     Damaged,
-    DiskFull,
+    FileCreationFailed,
     InvalidValue,
     PutNotConfirmed,
     PutRefused,
@@ -198,7 +198,7 @@ class PutMessageService:
         """``StoreClosed``; ``PutRefused`` while no message is accepted, or another put hangs in the page cache."""
         self._state.refuse_puts()
         locked_at = self._log.locked_at
-        if locked_at and time.monotonic() - locked_at > self._busy:
+        if locked_at and self._log.lock.locked() and time.monotonic() - locked_at > self._busy:
             raise PutRefused(
                 PutMessageStatus.OS_PAGECACHE_BUSY,
                 f"Another put has been writing for more than {self._busy:g} s: the disk does not keep up.",
@@ -354,7 +354,7 @@ class PutMessageService:
             return error.status, error.reason
         reason = str(error)
         if self._log.failure is not error:
-            if isinstance(error, DiskFull | StoreOpenError | TimeoutError):
+            if isinstance(error, FileCreationFailed | StoreOpenError | TimeoutError):
                 # The next file could not be made or opened; the last one may have got its filler, and nothing more.
                 return PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason
             if isinstance(error, Refused | Damaged):

@@ -10,7 +10,7 @@ import errno
 import threading
 from collections.abc import Callable
 
-from commitlog.errors import CommitLogError, PutRefused, StoreClosed, StoreForked, StoreIOError
+from commitlog.errors import Damaged, OutcomeUnknown, PutRefused, StoreClosed, StoreForked, StoreIOError
 from commitlog.put_status import PutMessageStatus
 
 __all__ = ["RunningFlags", "RunningState"]
@@ -53,9 +53,9 @@ class RunningState:
         self._on_fence()
 
     def refuse_failed(self) -> None:
-        """Raise what fenced the store, if anything did; a ``StoreIOError`` for what is not an error of this package."""
+        """Raise what fenced the store, if anything did; a ``StoreIOError`` for what does not say what is in the log."""
         failure = self.failure
-        if isinstance(failure, CommitLogError):
+        if isinstance(failure, OutcomeUnknown | Damaged):
             raise failure.again() from failure
         if failure is not None:
             cause = OSError(errno.EIO, _text_of(failure))

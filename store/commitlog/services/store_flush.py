@@ -5,9 +5,11 @@ The checkpoint is written last, so that it never claims more than was flushed (i
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 
-from commitlog.errors import CommitLogError, CorruptStoreError, IndexIOError, StoreIOError
+from commitlog.errors import CommitLogError, CorruptStoreError, DiskFull, IndexIOError, StoreIOError
 from commitlog.files.mapped_file_writer import is_out_of_space
 from commitlog.index.writer import IndexWriter
 from commitlog.recovery.open import OpenedLog
@@ -54,6 +56,11 @@ class StoreFlush:
         self._state.refuse_failed()
         try:
             self._reput.dispatch()
+        except DiskFull as error:
+            # Not a refusal here: the messages are in the log.
+            advice = "The messages are in the log; they are dispatched once the disk has space."
+            cause = OSError(error.errno, os.strerror(error.errno or errno.ENOSPC))
+            raise StoreIOError("dispatch to", path=error.path, cause=cause, advice=advice) from error
         except CommitLogError as error:
             if not is_out_of_space(error):
                 fence_dispatch(self._state, error)
@@ -64,7 +71,7 @@ class StoreFlush:
             raise failure from error
 
     def flush_everything(self) -> None:
-        """Flush log, queues and index, then write the checkpoint. ``StoreIOError``, ``DiskFull``."""
+        """Flush log, queues and index, then write the checkpoint. ``StoreIOError``."""
         self._flush_all()
         self._fencing(lambda: self._log.checkpoint.flush(self._log.mark(closed=False)))
 

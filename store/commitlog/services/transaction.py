@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import threading
 from types import TracebackType
+from typing import Protocol
 
 from commitlog.batch.staging import StagedWriter, remove_files
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
 from commitlog.columnar.input import Rows
-from commitlog.errors import TransactionEnded
+from commitlog.errors import Refused, TransactionEnded
 from commitlog.services.owned_store import OwnedStore
 
 __all__ = ["Transaction"]
+
+
+class HasPath(Protocol):
+    """A store, as far as a transaction knows it."""
+
+    path: str
 
 
 class Transaction:
@@ -23,12 +30,13 @@ class Transaction:
     threads may put into it, one after the other, as long as the block lasts.
     """
 
-    def __init__(self, store_path: str, batch: BatchId, store: OwnedStore, committed: CommittedBatch | None) -> None:
-        """Use ``MessageStore.transaction``."""
+    def __init__(self, user: HasPath, batch: BatchId, store: OwnedStore, committed: CommittedBatch | None) -> None:
+        """Use ``MessageStore.transaction``. ``user`` is the ``MessageStore``: it is not dropped before this."""
+        self._user = user
         self.batch = batch
         # What became of it, from the end of the block on; from the start when it was committed before.
         self.result = committed
-        self._store_path = store_path
+        self._store_path = user.path
         self._store = store
         self._lock = threading.Lock()
         self._writer: StagedWriter | None = None
@@ -57,15 +65,15 @@ class Transaction:
         self._refuse_failed()
         if self.already_there:
             return
-        try:
-            with self._store.calls.enter():
-                self._store.state.refuse_closed()
+        with self._store.calls.enter():
+            self._store.state.refuse_closed()
+            try:
                 self._stage(table, topic)
-        except BaseException as error:
-            # A part of the table may be staged. One that came too late is no part of the transaction.
-            if self._failure is None and not self._ended:
-                self._failure = error
-            raise
+            except BaseException as error:
+                # A part of the table may be staged. One that came too late is not a part of the transaction.
+                if self._failure is None and not self._ended:
+                    self._failure = error
+                raise
 
     def _stage(self, table: Rows, topic: str | None) -> None:
         with self._lock:
@@ -109,10 +117,13 @@ class Transaction:
             if kind is None and not self.already_there:
                 self._refuse_failed()
                 self._store.run(lambda: self._commit(writer))
-        finally:
-            # The job that commits removes the file itself: it may still run when the wait for it was interrupted.
+            else:
+                self._remove(writer)
+        except Refused:
+            # Without a job. One that commits removes the file itself, also when the wait for it was interrupted.
             if not self._committing:
                 self._remove(writer)
+            raise
 
     def _commit(self, writer: StagedWriter | None) -> None:
         self._committing = True

@@ -7,6 +7,7 @@ exception that a handler raises ends the wait of a caller, and nothing else. doc
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -15,10 +16,12 @@ from typing import Generic, TypeVar, cast
 __all__ = ["Job", "JobThread", "JobThreadEnded"]
 
 _T = TypeVar("_T")
+# How often the last job looks whether the calls under way have ended.
+_LOOK_AGAIN_S = 0.005
 
 
 class JobThreadEnded(Exception):
-    """The last job was given before. Nothing was done."""
+    """The last job was done before. Nothing was done."""
 
 
 class Job(Generic[_T]):
@@ -51,30 +54,39 @@ class Job(Generic[_T]):
 class JobThread:
     """Runs one job after the other, in the order in which they were given. The last one ends the thread."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, calls_ended: Callable[[], bool]) -> None:
+        """``calls_ended`` says whether no call is under way that may still give a job: the last one waits for that."""
         self._jobs: queue.SimpleQueue[Job[object]] = queue.SimpleQueue()
-        # A signal handler or a finalizer may come here while its own thread is here: both only add to the queue.
+        self._calls_ended = calls_ended
+        # A signal handler or a finalizer may come here while its own thread is here.
         self._lock = threading.RLock()
         self._last: Job[object] | None = None
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def has_started(self) -> bool:
+        return self._thread.ident is not None
+
     def run(self, work: Callable[[], _T]) -> _T:
-        """Do ``work`` on the thread; its result, or what it raises. ``JobThreadEnded``.
+        """Do ``work`` on the thread; its result, or what it raises. Called within a call. ``JobThreadEnded``.
 
         An exception from a signal handler ends the wait; the work is done all the same.
         """
+        if self._ended:
+            raise JobThreadEnded
         job = Job(work)
-        with self._lock:
-            if self._last is not None:
-                raise JobThreadEnded
-            self._jobs.put(cast("Job[object]", job))
+        self._give(cast("Job[object]", job))
         job.wait()
         if job.error is not None:
             raise job.error
         return cast("_T", job.result)
+
+    def _give(self, job: Job[object]) -> None:
+        self._jobs.put(job)
 
     def finish(self, work: Callable[[], object]) -> Job[object]:
         """Give the last job, and wait for nothing. Called again, it gives the same one."""
@@ -83,14 +95,19 @@ class JobThread:
                 self._last = Job(work)
             # An exception from a signal handler may come between these: then the next caller gives it once more.
             if not self._last.is_given:
-                self._jobs.put(self._last)
+                self._give(self._last)
                 self._last.is_given = True
             return self._last
 
     def _run(self) -> None:
-        while True:
-            job = self._jobs.get()
+        while (job := self._jobs.get()) is not self._last:
             job.do()
-            if job is self._last:
-                return
             del job  # what it holds ends with it, not with the next one
+        # Calls that began before the close may give jobs after it, and wait for them.
+        while not self._calls_ended():
+            with contextlib.suppress(queue.Empty):
+                late = self._jobs.get(timeout=_LOOK_AGAIN_S)
+                if late is not job:
+                    late.do()
+        self._ended = True
+        job.do()

@@ -36,7 +36,9 @@ def _every_error() -> list[CommitLogError]:
             made.append(kind(path="/p", topic="t", queue_id=1, start=2, stop=3))
         elif kind is errors.OffsetOutOfRange:
             made.append(kind(topic="t", queue_id=1, start=2, stop=3, min_offset=4, max_offset=5))
-        elif issubclass(kind, errors.StoreIOError | errors.DiskFull | errors.ReadFailed | errors.StagingFailed):
+        elif issubclass(
+            kind, errors.StoreIOError | errors.FileCreationFailed | errors.ReadFailed | errors.StagingFailed
+        ):
             made.append(kind("sync", path="/p", cause=OSError(5, "Input/output error"), advice="Do so."))
         elif kind is errors.BatchConflict:
             made.append(kind("What happened", app_id="a", version=1, committed=2))

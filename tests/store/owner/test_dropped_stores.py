@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from commitlog import Message, MessageStore
@@ -63,3 +65,26 @@ def test_a_forked_child_is_refused_and_its_parent_continues(tmp_path: Path) -> N
             os._exit(refused)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         assert put_ok(store).queue_offset == 1
+
+
+def test_a_transaction_keeps_its_store_open(tmp_path: Path) -> None:
+    with open_store(tmp_path).transaction("loader", 1) as batch:
+        batch.put_messages(pa.table({"body": [b"a"]}), topic="orders")
+    kept = [batch]
+    del batch
+    with pytest.warns(ResourceWarning, match="was dropped"):
+        kept.clear()
+    with MessageStore.open(tmp_path, small(), lock_timeout_s=WAIT_LIMIT_S) as again:
+        assert bodies(again) == [b"a"]
+
+
+def test_a_store_whose_threads_cannot_start_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError, match="new thread"):
+            open_store(tmp_path)
+    with open_store(tmp_path) as store:
+        put_ok(store)

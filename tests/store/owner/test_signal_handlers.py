@@ -25,6 +25,7 @@ from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from commitlog.services import put_table as bulk
 from commitlog.services.flush import GroupCommitService
 from commitlog.services.put_message import PutMessageService
+from commitlog.services.stats import StoreStatsService
 from commitlog.threads.jobs import Job, JobThread
 from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
 from tests.support.stored_bodies import bodies
@@ -371,3 +372,25 @@ def test_a_process_that_a_signal_ends_keeps_what_it_acknowledged(tmp_path: Path,
             found = bodies(store)
             assert found[: len(taken)] == taken
             assert len(found) <= len(taken) + (how == "exit"), "only the put that was interrupted had no answer"
+
+
+@pytest.mark.parametrize("name", ["run", "_give", "wait"])
+def test_a_handler_that_closes_while_a_call_gives_its_job_lets_both_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    store = open_store(tmp_path)
+    put_ok(store)
+    with _handler(store.close), monkeypatch.context() as patch:
+        _signalled_at(patch, Job if name == "wait" else JobThread, name)
+        store.flush()
+    store.close()
+    with open_store(tmp_path) as again:
+        assert again.recovered is None
+
+
+def test_a_handler_that_closes_within_stats_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path)
+    with _handler(store.close), monkeypatch.context() as patch:
+        _signalled_at(patch, StoreStatsService, "snapshot")
+        store.stats()
+    store.close()

@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 @pytest.fixture
 def jobs() -> Iterator[JobThread]:
-    thread = JobThread("jobs of a test")
+    thread = JobThread("jobs of a test", lambda: True)
     thread.start()
     yield thread
     thread.finish(lambda: None).wait()
@@ -61,7 +61,7 @@ def test_an_interrupt_ends_the_wait_and_not_the_job(jobs: JobThread) -> None:
 
 
 def test_after_the_last_job_none_is_accepted_and_none_is_waited_for() -> None:
-    jobs = JobThread("jobs of a test")
+    jobs = JobThread("jobs of a test", lambda: True)
     jobs.start()
     done: list[str] = []
     last = jobs.finish(lambda: done.append("last"))
@@ -74,7 +74,7 @@ def test_after_the_last_job_none_is_accepted_and_none_is_waited_for() -> None:
 
 
 def test_a_job_that_was_given_before_the_last_one_is_done_before_it() -> None:
-    jobs = JobThread("jobs of a test")
+    jobs = JobThread("jobs of a test", lambda: True)
     done: list[int] = []
     with ThreadPoolExecutor() as threads:
         jobs.start()
@@ -92,3 +92,17 @@ def test_a_job_that_was_given_before_the_last_one_is_done_before_it() -> None:
         last.wait()
         running.result(WAIT_LIMIT_S)
     assert done == [1, 2]
+
+
+def test_a_call_that_began_before_the_last_job_may_still_give_one() -> None:
+    """A signal handler closes the store in the middle of a call, which then gives its job and waits for it."""
+    done: list[str] = []
+    ended = threading.Event()
+    jobs = JobThread("jobs of a test", ended.is_set)
+    jobs.start()
+    last = jobs.finish(lambda: done.append("last"))
+    jobs.run(lambda: done.append("of the call"))
+    assert done == ["of the call"]
+    ended.set()
+    last.wait()
+    assert done == ["of the call", "last"]
