@@ -19,6 +19,9 @@ from tests.support.store_builder import StoreBuilder
 __all__: list[str] = []
 
 
+SYSTEM_FAILURES = (errors.StoreIOError, errors.FileCreationFailed, errors.ReadFailed, errors.StagingFailed)
+
+
 def _kinds() -> list[type[CommitLogError]]:
     return [kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)]
 
