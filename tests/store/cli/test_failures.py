@@ -21,7 +21,7 @@ __all__: list[str] = []
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["info", "{store}/nowhere"], "no such directory"),
+        (["info", "{store}/nowhere"], "the directory does not exist"),
         (["info", "{store}/checkpoint"], "is a file"),
         (["repair", "{store}/checkpoint"], "is a file"),
         (["info", "{store}/index"], "did you mean {store}"),
