@@ -1,4 +1,4 @@
-"""What a batch is called, and what became of it: the values that staging, commit and ledger pass on."""
+"""Batch identity, result and staged files: the values that staging, commit and ledger pass on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MAX_VERSION = 2**63 - 1
 
 @dataclass(frozen=True)
 class BatchId:
-    """Who commits what: versions of one application ascend, and each is in the store at most once.
+    """Application id and version of a batch: versions of one application ascend, each is stored at most once.
 
-    ``app_id`` is an application's own name, or a streaming query's id; an empty one belongs to nobody, and its batches
-    are whole but may be repeated. ``fingerprint`` tells a batch that is replayed (the same) from another one that has
-    taken its version; an empty one tells nothing. ``InvalidValue`` for texts of more than 1,024 bytes, and for a
+    ``app_id`` is an application's own name, or a streaming query's id; batches with an empty one are whole but may be
+    repeated. ``fingerprint`` distinguishes a batch that is replayed (the same) from another one that has taken its
+    version; an empty one is not compared. ``InvalidValue`` for texts of more than 1,024 bytes, and for a
     version below zero.
     """
 
@@ -33,7 +33,7 @@ class BatchId:
             try:
                 length = len(text.encode("utf-8"))
             except UnicodeEncodeError as error:
-                raise InvalidValue(f"The {name} {text!r} is no text that UTF-8 can hold.") from error
+                raise InvalidValue(f"The {name} {text!r} is not text that UTF-8 can hold.") from error
             if length > _LONGEST_TEXT_BYTES:
                 raise InvalidValue(f"The {name} has {length} bytes, at most {_LONGEST_TEXT_BYTES} are taken.")
         if isinstance(self.version, bool) or not isinstance(self.version, int):
@@ -50,7 +50,7 @@ class CommittedBatch:
     """A batch that is in the store.
 
     ``physical_offset`` is its frame record's, -1 where nothing was written because it had no rows; ``end`` is the log's
-    end behind it. ``already_there``: it was committed before, and this commit wrote nothing. Both are -1 then when
+    end after it. ``already_there``: it was committed before, and this commit wrote nothing. Both are -1 then when
     retention has removed it. ``store_timestamp`` is in milliseconds.
     """
 
@@ -64,11 +64,11 @@ class CommittedBatch:
 
 @dataclass(frozen=True)
 class TopicUse:
-    """What staged messages take a topic for, so that the commit can see whether it still is that.
+    """The queues of a topic as staged messages use it, so that the commit can check that they still agree.
 
-    ``spread_over``: over how many queues those without a queue id went; 0 when there are none. ``named_queues``: the
-    highest queue id that a message names itself, plus one; 0 when none does. ``is_new``: whether the topic was not
-    there when the messages were staged. A delayed message counts for the topic that it is for.
+    ``spread_over``: the number of queues that messages without a queue id were spread over; 0 without such messages.
+    ``named_queues``: the highest queue id that a message names itself, plus one; 0 when none does. ``is_new``: whether
+    the topic did not exist when the messages were staged. A delayed message counts for its real topic.
     """
 
     topic: str
@@ -77,7 +77,7 @@ class TopicUse:
     is_new: bool
 
     def joined(self, other: TopicUse) -> TopicUse:
-        """Both as one, of the same topic."""
+        """The union of two uses of the same topic."""
         return TopicUse(
             self.topic,
             max(self.spread_over, other.spread_over),
@@ -91,8 +91,8 @@ class StagedFile:
     """A file of encoded messages that waits to be committed; it travels from the task that wrote it to the committer.
 
     ``path`` is relative to the store directory. ``crc`` is the CRC-32 of the heads of its blocks,
-    which hold those of all the rest. ``topics`` is empty where queues were chosen by the store's owner, for whom no
-    topic changes meanwhile.
+    which hold those of all the rest. ``topics`` is empty where the store's owner chose the queues: no topic changes
+    during that.
     """
 
     path: str

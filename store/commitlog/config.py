@@ -1,4 +1,4 @@
-"""The store's settings: RocketMQ's own, by their own names in snake case, with RocketMQ's defaults.
+"""The store's settings, with RocketMQ's names in snake case and RocketMQ's defaults.
 
 Source: RocketMQ ``store/config/MessageStoreConfig.java``, ``store/config/FlushDiskType.java``.
 """
@@ -23,11 +23,11 @@ _UNIT_SIZE = 20
 # RocketMQ's settings are Java ints.
 _MAX_INT = 2**31 - 1
 _LARGEST_FILE = _MAX_INT
-# An index file: what its header takes, a slot, and a place for an entry.
+# Bytes of an index file's header, of a slot, and of a place for an entry.
 _INDEX_HEADER_SIZE, _INDEX_SLOT_SIZE, _INDEX_ENTRY_SIZE = 40, 4, 20
-# A hundred years: a time of delivery is still one that every system can show.
+# A hundred years: every system can still show such a time of delivery.
 _LONGEST_DELAY_MS = 36_500 * 86_400_000
-# What a record takes at most beside its body fits 128 KiB: header, a topic and properties of 32,767 bytes each.
+# A record without its body fits 128 KiB: header, a topic and properties of at most 32,767 bytes each.
 LARGEST_BODY = _LARGEST_FILE - 128 * _KIB
 
 
@@ -45,7 +45,7 @@ class MessageStoreConfig:
     Numbers are at most 2**31 - 1, as in RocketMQ; ``InvalidValue`` names the setting, its value and its range, in its
     text and as ``settings`` and ``expected``.
 
-    File sizes matter for a new store only: an existing one goes on with the sizes its files have.
+    File sizes matter for a new store only: an existing one keeps the sizes of its files.
     """
 
     mapped_file_size_commit_log: int = _GIB
@@ -64,11 +64,11 @@ class MessageStoreConfig:
     sync_flush_timeout: int = 5_000
     """How long a put under SYNC_FLUSH waits before it gets FLUSH_DISK_TIMEOUT; at least 1."""
     flush_interval_commit_log: int = 500
-    """How often the asynchronous flush looks."""
+    """The interval of the asynchronous flush."""
     flush_commit_log_least_pages: int = 4
     """With fewer dirty pages than this, the asynchronous flush waits for the thorough interval."""
     flush_commit_log_thorough_interval: int = 10_000
-    """After this time whatever is dirty is flushed."""
+    """After this time all dirty pages are flushed."""
 
     transient_store_pool_enable: bool = False
     """Gather writes in locked buffers and commit them to the files later; with ASYNC_FLUSH only."""
@@ -79,7 +79,7 @@ class MessageStoreConfig:
     commit_commit_log_least_pages: int = 4
     """With fewer pages than this, the commit waits for the thorough interval."""
     commit_commit_log_thorough_interval: int = 200
-    """After this time whatever has gathered is committed."""
+    """After this time all gathered pages are committed."""
 
     flush_interval_consume_queue: int = 1_000
     """How often consume queues are flushed, and the checkpoint with them."""
@@ -98,19 +98,19 @@ class MessageStoreConfig:
     put_message_timeout: int = 5_000
     """How long a put that needs a new file waits for it before it gets CREATE_MAPEDFILE_FAILED; at least 1."""
     os_page_cache_busy_time_out: int = 1_000
-    """A put is turned away while another has held the put lock for longer than this."""
+    """A put is refused while another has held the put lock for longer than this."""
     warm_mapped_file_enable: bool = False
     """Write every page of a new CommitLog file, advise the kernel to keep it, and lock it into memory."""
 
     default_topic_queue_nums: int = 4
-    """Over how many queues messages without a queue are spread, for a topic that has none yet; at most 65,536."""
+    """The number of queues to spread messages without a queue over, for a new topic; at most 65,536."""
     broker_ip: str = "127.0.0.1"
     """Store host of the messages, part of their message ids: IPv4, or IPv6 without a zone."""
     listen_port: int = 10_911
     """Port of the store host."""
 
     disk_space_warning_level_ratio: float = 0.90
-    """With more of the disk used than this part, puts are refused; 1.0 never refuses them."""
+    """Puts are refused when a larger share of the disk is used; 1.0 never refuses them."""
 
     def __post_init__(self) -> None:
         self._require_types()

@@ -1,4 +1,4 @@
-"""Every error that this package raises on purpose, in three kinds: what a caller may conclude from it.
+"""Exceptions of this package, in three kinds: refused, outcome unknown, damaged.
 
 ::
 
@@ -15,7 +15,7 @@
     │   │   └── StoreForked         a forked child used its parent's store
     │   ├── NestedCall              a signal handler used the store within a call of its own thread
     │   ├── ReaderClosed            the reader was closed before the call
-    │   ├── StoreBusy               batches were committed faster than a reader could look at their queues
+    │   ├── StoreBusy               batches were committed faster than a reader could read their queues
     │   ├── NotFoundError
     │   │   ├── TopicNotFound
     │   │   ├── QueueNotFound
@@ -34,20 +34,20 @@
     │   ├── StoreIOError            the operating system failed a write or a sync of a file of the store
     │   │   └── IndexIOError        of an index file
     │   └── PutNotConfirmed         a put whose message may be in the log, for callers that ask for an exception
-    └── Damaged                     what is on disk contradicts itself
+    └── Damaged                     the files on disk contradict themselves
         ├── LogLost                 consume queues exist, and not one CommitLog file
         ├── FileMissing             a file from the middle of the log or of a queue does not exist
         └── CorruptStoreError       bytes on disk are not what the format says; path, offset, expected, found
             ├── CorruptRecord       a CommitLog record
-            │   └── DamagedLog      one that keeps the store from being opened: cutting there would lose messages
+            │   └── DamagedLog      one that prevents opening the store: cutting there would lose messages
             ├── CorruptConsumeQueue a consume-queue unit or file
             ├── CorruptIndex        an index file
             ├── CorruptCheckpoint   the checkpoint file
             ├── CorruptConfig       a JSON file in config/
             └── CorruptStaging      a staged file of a batch
 
-Messages say what, where, what was expected, what was found and what to do. The values stand as attributes too,
-so that programs need not parse the text.
+Messages name the object, its path and offset, the expected and the found value, and what to do. The values are
+attributes too, so that programs need not parse the text.
 """
 
 from __future__ import annotations
@@ -129,21 +129,21 @@ def _rebuild(kind: type[CommitLogError], args: tuple[object, ...], fields: dict[
 
 
 class Refused(CommitLogError):
-    """What was asked for was not done. Nothing was written, nothing has changed; the text says what to do."""
+    """The call was refused. Nothing was written, nothing has changed; the text says what to do."""
 
 
 class OutcomeUnknown(CommitLogError):
-    """What was asked for may be done, or not: bytes may have reached the log. Opening the store again decides."""
+    """The call may have taken effect, or not: bytes may have reached the log. Opening the store again decides."""
 
 
 class Damaged(CommitLogError):
-    """What is on disk contradicts itself, or a part of it is missing."""
+    """The files on disk contradict themselves, or a part of them is missing."""
 
 
 class _SystemFailure(CommitLogError):
     """An operation that the operating system failed.
 
-    ``path`` is the file, ``operation`` what was tried, ``errno`` the system's number for the failure.
+    ``path`` is the file, ``operation`` the attempted operation, ``errno`` the system's number for the failure.
     """
 
     def __init__(self, operation: str, *, path: str, cause: OSError, advice: str = "") -> None:
@@ -163,11 +163,11 @@ class StoreOpenError(Refused):
 
 
 class StoreNotFound(StoreOpenError):
-    """There is nothing at the path."""
+    """The path does not exist."""
 
 
 class NotAStore(StoreOpenError):
-    """There is something at the path, but it has not the shape of a store directory."""
+    """The path exists, but is not a store directory."""
 
 
 class StoreAccessDenied(StoreOpenError):
@@ -177,7 +177,7 @@ class StoreAccessDenied(StoreOpenError):
 class StoreLocked(StoreOpenError):
     """The store has an owner: a broker, another process, or another ``MessageStore`` of this one.
 
-    ``holder`` is the owner's process id where the operating system tells it, else None.
+    ``holder`` is the owner's process id where the operating system reports it, else None.
     """
 
     def __init__(self, message: str, *, path: str, holder: int | None = None) -> None:
@@ -213,14 +213,14 @@ class CorruptStoreError(Damaged):
 
 
 class CorruptRecord(CorruptStoreError):
-    """A CommitLog record that is not what its consume-queue unit, its own fields or its CRC say."""
+    """A CommitLog record that contradicts its consume-queue unit, its own fields or its CRC."""
 
 
 class DamagedLog(CorruptRecord):
-    """A bad record with good ones behind it that were flushed: no crash leaves that, so opening refuses (invariant 5).
+    """A bad record with good, flushed ones after it: no crash leaves that, so opening refuses (invariant 5).
 
-    ``cut_at`` is the physical offset at which the log would end without it: the record's own, or where the batch begins
-    that it belongs to.
+    ``cut_at`` is the physical offset at which the log would end without it: the record's own, or that of its batch's
+    beginning.
     """
 
     def __init__(
@@ -231,11 +231,11 @@ class DamagedLog(CorruptRecord):
 
 
 class CorruptConsumeQueue(CorruptStoreError):
-    """A consume-queue unit, or the set of a queue's files, that cannot be right."""
+    """An impossible consume-queue unit, or set of a queue's files."""
 
 
 class CorruptIndex(CorruptStoreError):
-    """An index file whose header, slots or entries cannot be right."""
+    """An index file with an impossible header, slot or entry."""
 
 
 class CorruptCheckpoint(CorruptStoreError):
@@ -247,13 +247,13 @@ class CorruptConfig(CorruptStoreError):
 
 
 class CorruptStaging(CorruptStoreError):
-    """A staged file that is not what its writer wrote. Nothing of its batch is in the store."""
+    """A staged file with other bytes than its writer wrote. Nothing of its batch is in the store."""
 
 
 class FileChanged(Refused):
     """A file was truncated, replaced or removed while it was being read.
 
-    Beside a live owner this is retention at work; read the queue's bounds again and go on from there.
+    Beside a live owner this is due to retention; read the queue's bounds again and continue from there.
     """
 
     def __init__(self, message: str, *, path: str) -> None:
@@ -262,7 +262,7 @@ class FileChanged(Refused):
 
 
 class FileMissing(Damaged):
-    """A file that lies between others is gone, so messages are missing from the middle of a queue.
+    """A file between others is missing, and so are messages from the middle of a queue.
 
     ``start``/``stop`` are the queue offsets that cannot be read, half-open.
     """
@@ -270,7 +270,7 @@ class FileMissing(Damaged):
     def __init__(self, *, path: str, topic: str, queue_id: int, start: int, stop: int) -> None:
         super().__init__(
             f"Topic {topic!r}, queue {queue_id}: offsets [{start}, {stop}) cannot be read, since {path} is missing "
-            f"although files before and after it are there. Restore the file, or read from offset {stop} on."
+            f"although files before and after it exist. Restore the file, or read from offset {stop} on."
         )
         self.path = path
         self.topic = topic
@@ -280,9 +280,9 @@ class FileMissing(Damaged):
 
 
 class OffsetOutOfRange(Refused):
-    """Queue offsets were wanted that the queue does not hold.
+    """Queue offsets that the queue does not hold.
 
-    ``start``/``stop`` are what was wanted, ``min_offset``/``max_offset`` what is there; both ranges are half-open.
+    ``start``/``stop`` are the wanted range, ``min_offset``/``max_offset`` the available one; both are half-open.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class OffsetOutOfRange(Refused):
 
 
 class NotFoundError(Refused):
-    """What was asked for is not in the store."""
+    """The topic, queue or message is not in the store."""
 
 
 class TopicNotFound(NotFoundError):
@@ -318,21 +318,21 @@ class MessageNotFound(NotFoundError):
 
 
 class ReaderClosed(Refused):
-    """Something was to be read through a ``StoreReader`` that has been closed."""
+    """A read through a ``StoreReader`` that has been closed."""
 
 
 class StoreBusy(Refused):
-    """A reader looked many times at queues or the index, and several batches were dispatched during each look.
+    """A reader read queues or the index many times, and several batches were dispatched during each attempt.
 
-    Ask again.
+    Call again.
     """
 
 
 class InvalidValue(Refused, ValueError):
     """An argument that no store could satisfy: an ill-formed message id, a negative offset, an unknown column.
 
-    ``settings`` names those of ``MessageStoreConfig`` that it is about, and ``expected`` says what they may be, for
-    callers whose users know them by other names; both are empty for all other arguments.
+    ``settings`` names the affected ones of ``MessageStoreConfig``, and ``expected`` their allowed values, for callers
+    whose users know them by other names; both are empty for all other arguments.
     """
 
     def __init__(self, message: str, *, settings: tuple[str, ...] = (), expected: str = "") -> None:
@@ -342,7 +342,7 @@ class InvalidValue(Refused, ValueError):
 
 
 class StoreClosed(Refused):
-    """Something was asked of a ``MessageStore`` that has been closed."""
+    """A call of a ``MessageStore`` that has been closed."""
 
 
 class StoreForked(StoreClosed):
@@ -352,14 +352,14 @@ class StoreForked(StoreClosed):
 class NestedCall(Refused):
     """A signal handler or a finalizer used the store within a call of the thread that it interrupted.
 
-    The interrupted call may hold what this one would wait for, for ever. ``close`` is allowed there.
+    This call might wait for ever for a lock that the interrupted one holds. ``close`` is allowed there.
     """
 
 
 class StoreIOError(_SystemFailure, OutcomeUnknown):
     """The operating system failed a write or a sync of a file of the store.
 
-    What was being written is in the store or not: unknown until the store is opened again.
+    Whether the written data is in the store is unknown until the store is opened again.
     """
 
 
@@ -394,7 +394,7 @@ class StagingLost(Refused):
 class BatchConflict(Refused):
     """The application has committed another batch of that version, or a later one. Nothing was written.
 
-    ``committed`` is the application's last version, ``version`` the one that was to be committed.
+    ``committed`` is the application's last version, ``version`` that of the refused commit.
     """
 
     def __init__(self, message: str, *, app_id: str, version: int, committed: int) -> None:
@@ -409,7 +409,7 @@ class TransactionEnded(Refused):
 
 
 class PutRefused(Refused):
-    """A put that the store does not accept: ``status`` and ``reason`` say why, ``row`` which row of a table."""
+    """A put that the store does not accept: ``status`` and ``reason`` say why, ``row`` is the row of a table."""
 
     def __init__(self, status: PutMessageStatus, reason: str, *, row: int | None = None) -> None:
         super().__init__(f"{status.value}: {reason}" if reason else status.value)

@@ -1,4 +1,4 @@
-"""The message types: what a producer puts, and what a reader gets.
+"""Message types: ``Message`` for producers, ``MessageExtBrokerInner`` for brokers, ``MessageExt`` for readers.
 
 The names are RocketMQ's own (``org.apache.rocketmq.common.message.Message``, ``MessageExtBrokerInner``,
 ``MessageExt``; ``org.apache.rocketmq.store.PutMessageStatus``).
@@ -59,10 +59,10 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class MessageExtBrokerInner(Message):
-    """A message with what a broker knows of it: for those who write transactions, replicate, or copy messages.
+    """A message with a broker's fields: for transactions, replication and copies of messages.
 
-    ``body`` is stored as it is: who sets the system flag's compression bits has compressed it. ``born_timestamp`` is
-    milliseconds; None, as for the hosts (``"ip:port"``), takes the store's own.
+    ``body`` is stored unchanged: a caller that sets the system flag's compression bits has compressed it.
+    ``born_timestamp`` is milliseconds; None, as for the hosts (``"ip:port"``), takes the store's own.
     """
 
     sys_flag: int = 0
@@ -75,7 +75,7 @@ class MessageExtBrokerInner(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class MessageExt(Message):
-    """A message as it stands in the CommitLog.
+    """A message stored in the CommitLog.
 
     ``body`` is decompressed when the system flag says that it was compressed; ``body_crc`` is over the stored bytes.
     ``properties`` holds every property of the record, ``TAGS`` and ``KEYS`` included. Times are milliseconds since

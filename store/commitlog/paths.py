@@ -1,4 +1,4 @@
-"""The names of a store's files and directories, and what may be a topic.
+"""Names of a store's files and directories, and rules for topic names.
 
 ::
 
@@ -9,7 +9,7 @@
       config/*.json                                 topics, subscription groups, consumer offsets, ...; each with a .bak
       staging/<application>/<version>/*             encoded messages of batches that are not committed yet (ours)
       checkpoint  abort  lock
-      gate                                          what of the log is being dispatched as one batch (ours)
+      gate                                          the part of the log being dispatched as one batch (ours)
 
 Source: RocketMQ ``store/config/StorePathConfigHelper.java``, ``broker/BrokerPathConfigHelper.java``,
 ``common/topic/TopicValidator.java``, ``broker/topic/TopicConfigManager.java``.
@@ -67,10 +67,10 @@ COMPACTION_CONSUME_QUEUE = "compaction/compactionCq"
 INDEX = "index"
 CONFIG = "config"
 STAGING = "staging"
-# What "commitlog repair" has cut off the log.
+# The bytes that "commitlog repair" has cut off the log.
 REPAIR = "repair"
 
-# What a batch write that nobody named is called while it is staged: this, and 32 hexadecimal digits.
+# The staging name of a batch write without a name of its own: this prefix and 32 hexadecimal digits.
 UNNAMED_WRITE_PREFIX = "write-"
 
 # Files of the store directory.
@@ -90,7 +90,7 @@ BACKUP_SUFFIX = ".bak"
 
 # Queue ids, which name directories, are 32-bit integers.
 MAX_QUEUE_ID = 2**31 - 1
-# How many queues a topic gets at most. Far more than anybody has; each is a directory.
+# The most queues of a topic. Far more than any topic needs; each is a directory.
 MOST_QUEUES = 65_536
 
 _FILE_NAME_DIGITS = 20
@@ -103,8 +103,8 @@ _NEW_TOPIC_LENGTH = 127
 # Also the longest name that file systems give a directory, as every topic has one.
 _LONGEST_TOPIC_LENGTH = 255
 
-# Topics that a broker or proxy makes for itself under these names. What is in %RETRY% and %DLQ% topics came from
-# applications, so they are not among them.
+# Topics that a broker or proxy makes for itself under these names. Messages of %RETRY% and %DLQ% topics came from
+# applications, so those are not among them.
 SYSTEM_TOPICS = frozenset(
     {
         # TopicValidator's own set
@@ -126,7 +126,7 @@ SYSTEM_TOPICS = frozenset(
     }
 )
 SYSTEM_TOPIC_PREFIXES = ("rmq_sys_", "RMQ_SYS_")
-# Ours: a message for every batch. RocketMQ takes what begins so for a topic of its own, which clients do not see.
+# Ours: a message for every batch. RocketMQ takes topics with this prefix for its own, which clients do not see.
 BATCH_TOPIC = "rmq_sys_commitlog_batch"
 
 
@@ -146,7 +146,7 @@ def parse_file_name(name: str) -> int | None:
 
 
 def validate_topic(topic: str, *, max_length: int = _LONGEST_TOPIC_LENGTH) -> None:
-    """``InvalidValue`` for what cannot be the name of a topic that a store already holds.
+    """``InvalidValue`` for a text that cannot be the name of a topic in a store.
 
     Stores hold longer names than RocketMQ's tools create: ``validate_new_topic`` has the limit for new ones.
     """
@@ -159,7 +159,7 @@ def validate_topic(topic: str, *, max_length: int = _LONGEST_TOPIC_LENGTH) -> No
 def validate_new_topic(topic: str) -> None:
     """``InvalidValue`` for a topic that RocketMQ would not create: 127 characters, 255 for retry and dead letters.
 
-    Nor does anybody but the store put messages into the topic of its batches.
+    Also for the topic of the store's batches, into which only the store puts messages.
     """
     if not isinstance(topic, str):
         raise InvalidValue(f"A topic is text, not {topic!r}.")
@@ -169,15 +169,15 @@ def validate_new_topic(topic: str) -> None:
 
 
 def refuse_batch_topic(topic: str) -> None:
-    """``InvalidValue`` for the topic in which the store notes its batches: a message there means one."""
+    """``InvalidValue`` for the topic in which the store records its batches: each message there means one."""
     if topic == BATCH_TOPIC:
-        raise InvalidValue(f"Topic {topic!r} is where the store notes its batches; put messages into another one.")
+        raise InvalidValue(f"Topic {topic!r} is where the store records its batches; put messages into another one.")
 
 
 def is_system_topic(topic: str) -> bool:
     """Whether a topic holds RocketMQ's own records rather than an application's.
 
-    A broker also makes topics named after itself and its cluster; these cannot be told from an application's by name,
-    and only those of the default cluster are known here.
+    A broker also makes topics named after itself and its cluster; these look like an application's, and only those of
+    the default cluster are known here.
     """
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIXES)

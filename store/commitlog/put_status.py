@@ -1,4 +1,4 @@
-"""How a put ended: RocketMQ's ``PutMessageStatus``.
+"""Status of a put: RocketMQ's ``PutMessageStatus``.
 
 Source: RocketMQ ``store/PutMessageStatus.java``.
 """
@@ -11,7 +11,7 @@ __all__ = ["PutMessageStatus"]
 
 
 class PutMessageStatus(enum.Enum):
-    """How a put ended. The values are RocketMQ's own names, spelling included."""
+    """The status of a put. The values are RocketMQ's own names, spelling included."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"

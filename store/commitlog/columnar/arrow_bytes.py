@@ -1,4 +1,4 @@
-"""Gather values of varying place and length out of a stretch of bytes, without a loop per value.
+"""Gathers byte values of varying position and length into Arrow arrays, without a loop per value.
 
 The means is Arrow's ``binary_view`` layout, 16 bytes a value::
 
@@ -20,7 +20,7 @@ from commitlog.format.properties import decode_utf8
 __all__ = ["all_equal", "gather_binary", "strided_view", "to_text"]
 
 _INLINE = 12
-# For every length up to 12, the mask that keeps so many bytes.
+# For every length up to 12, the mask that keeps that many bytes.
 _KEEP = (np.arange(_INLINE) < np.arange(_INLINE + 1)[:, None]).astype(np.uint8) * np.uint8(0xFF)
 _KEEP_WORDS = _KEEP.view(f"V{_INLINE}").reshape(-1)
 
@@ -39,7 +39,7 @@ def strided_view(data: ByteArray, width: int) -> npt.NDArray[np.void]:
 
 
 def all_equal(data: ByteArray, starts: Int64Array, wanted: bytes) -> bool:
-    """Whether ``wanted`` stands at every one of the places: one gather and one ``memcmp``."""
+    """Whether ``wanted`` stands at every start: one gather and one ``memcmp``."""
     if not len(starts) or int(starts.max()) + len(wanted) > len(data):
         return not len(starts)
     return strided_view(data, len(wanted))[starts].tobytes() == wanted * len(starts)

@@ -1,7 +1,7 @@
-"""Frame records: what stands in the log before the messages of a batch.
+"""Frame records: the header of a batch in the log, which proves that the batch is whole.
 
 A frame record is an ordinary message of the topic ``rmq_sys_commitlog_batch``, queue 0; the batch's records follow
-right behind it, with blank fillers where files end. Its body, big-endian::
+right after it, with blank fillers where files end. Its body, big-endian::
 
     0          4          8             16            24          28            36            44      46
     +----------+----------+-------------+-------------+-----------+-------------+-------------+-------+- - - - - - -+
@@ -73,24 +73,24 @@ def encode_frame(frame: BatchFrame) -> bytes:
 
 
 def decode_frame(body: bytes) -> BatchFrame:
-    """A frame record's body. ``InvalidValue`` for what cannot be one."""
+    """A frame record's body. ``InvalidValue`` for other bytes."""
     if len(body) < _FIELDS.size:
         raise InvalidValue(f"a body of {len(body)} bytes, where that of a frame record has at least {_FIELDS.size}")
     magic, version_of_format, length, rows, checksum, version, previous, app_size = _FIELDS.unpack_from(body)
     names = body[_FIELDS.size :]
     if magic != _MAGIC or version_of_format != _FORMAT:
-        raise InvalidValue(f"the body {body[:8].hex()}..., which is no frame record's of format {_FORMAT}")
+        raise InvalidValue(f"the body {body[:8].hex()}..., which is not a frame record's of format {_FORMAT}")
     if length < 0 or rows < 0 or version < 0 or previous < -1 or app_size > len(names):
         raise InvalidValue(f"a frame of {length} bytes and {rows} rows, version {version}, previous {previous}")
     try:
         batch = BatchId(names[:app_size].decode(), version, names[app_size:].decode())
     except UnicodeDecodeError as error:
-        raise InvalidValue("an application id or a fingerprint that is no UTF-8") from error
+        raise InvalidValue("an application id or a fingerprint that is not UTF-8") from error
     return BatchFrame(batch, length, rows, checksum, previous)
 
 
 def staged_checksum(scan: RecordScan, checksum: int, first: int = 0, stop: int | None = None) -> int:
-    """Go on with the checksum of a frame over the records ``[first, stop)`` of a scan, as they were staged."""
+    """Continue the checksum of a frame over the records ``[first, stop)`` of a scan, as they were staged."""
     stop = len(scan) if stop is None else stop
     if first >= stop:
         return checksum
@@ -112,7 +112,7 @@ def staged_checksum(scan: RecordScan, checksum: int, first: int = 0, stop: int |
 
 
 def join_checksums(first: int, second: int, second_size: int) -> int:
-    """The CRC-32 of two pieces, one behind the other, of the CRC-32 of each. ``second_size`` is in bytes.
+    """The CRC-32 of two adjacent pieces, from the CRC-32 of each. ``second_size`` is in bytes.
 
     The first one is multiplied by x to the power of eight times the size, modulo the polynomial.
     """

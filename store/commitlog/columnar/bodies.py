@@ -1,4 +1,4 @@
-"""The bodies of many records: checked against their CRC, and unpacked where they were stored compressed."""
+"""Bodies of many records: checks their CRC and unpacks compressed ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def verify_crc(block: RecordBlock) -> None:
 
     Also for the first that is compressed although its SYSFLAG, which no CRC covers, does not say so.
 
-    This is the one place that goes record by record: ``crc32`` takes one buffer a call. Arrow makes ``bytes`` of
+    Only this step loops over the records: ``crc32`` takes one buffer a call. Arrow makes ``bytes`` of
     the bodies faster than Python makes slices of a view, which is most of the cost for small ones.
     """
     bodies = block.stored_bodies.to_numpy(zero_copy_only=False)
@@ -57,8 +57,8 @@ def verify_crc(block: RecordBlock) -> None:
 def _refuse_still_packed(block: RecordBlock) -> None:
     """``RecordProblem`` for the first body that is compressed although SYSFLAG does not say so.
 
-    Before RocketMQ 5.0 there were no type bits, and only the body itself can tell: those that start as producers pack
-    them are unpacked.
+    Before RocketMQ 5.0 records had no type bits, and only the body itself can show it: those that start as producers
+    pack them are unpacked.
     """
     plain = (block.sys_flags & sys_flag.COMPRESSED_FLAG) == 0
     typed = (block.sys_flags & sys_flag.COMPRESSION_TYPE_MASK) != 0
@@ -84,9 +84,9 @@ def _refuse_still_packed(block: RecordBlock) -> None:
 def still_packed(stored: bytes, flags: int) -> bool:
     """Whether a body is a compressed stream of the type that the flag names, although the flag does not say so.
 
-    Brokers do leave the type bits behind when they unpack a body (see ``sys_flag``), so they alone are no damage.
-    SYSFLAG stands under no CRC: this is what tells that its compressed bit was lost. Without type bits nothing is said
-    here, since an application may have packed such a body itself.
+    Brokers leave the type bits set when they unpack a body (see ``sys_flag``), so they alone are not damage. No CRC
+    covers SYSFLAG: this check shows that its compressed bit was lost. Bodies without type bits pass, since an
+    application may have packed such a body itself.
     """
     if flags & sys_flag.COMPRESSED_FLAG or not flags & sys_flag.COMPRESSION_TYPE_MASK:
         return False
@@ -108,7 +108,7 @@ def plain_body(stored: bytes, flags: int) -> bytes:
 
 
 def plain_bodies(block: RecordBlock) -> pa.BinaryArray:
-    """The bodies, unpacked. ``BodiesTooLarge`` when they take more than the limit, unless there is only one."""
+    """The bodies, unpacked. ``BodiesTooLarge`` when they take more than the limit, unless the block has only one."""
     bodies = block.stored_bodies
     packed = (block.sys_flags & sys_flag.COMPRESSED_FLAG) != 0
     if not packed.any():

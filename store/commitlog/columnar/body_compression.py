@@ -1,7 +1,7 @@
-"""Large bodies packed as RocketMQ's producers pack them, and what SYSFLAG then says of them.
+"""Compression of large bodies as by RocketMQ's producers, with the bits of SYSFLAG for it.
 
-A producer packs a body that reaches a size (``compressMsgBodyOverHowmuch``, 4,096 unless told otherwise), keeps what
-comes out even where that is longer, and sets COMPRESSED and the bits of the type. Whoever reads the record unpacks it.
+A producer packs a body that reaches a size (``compressMsgBodyOverHowmuch``, 4,096 by default), keeps the result even
+where it is longer, and sets COMPRESSED and the bits of the type. Readers of the record unpack it.
 
 Source: RocketMQ ``client/impl/producer/DefaultMQProducerImpl.java`` (``tryToCompressMessage``, ``sendKernelImpl``).
 """
@@ -35,7 +35,7 @@ class BodyCompression:
 
     @property
     def sys_flag(self) -> int:
-        """The bits of a record's system flag that say that its body is packed, and how."""
+        """The bits of a record's system flag for a packed body of this type."""
         return COMPRESSED_FLAG | self.type.value
 
 
@@ -44,7 +44,7 @@ def compress_bodies(
 ) -> tuple[pa.LargeBinaryArray, npt.NDArray[np.int32]]:
     """The bodies as they are stored, and each one's bits of the system flag. Nothing may be null.
 
-    Only the bodies that are packed are looked at one by one.
+    Only the bodies that are packed take a step each.
     """
     bounds, data = binary_parts(bodies)
     sizes = np.diff(bounds)
@@ -57,7 +57,7 @@ def compress_bodies(
     for row, start, stop in zip(rows.tolist(), bounds[rows].tolist(), bounds[rows + 1].tolist(), strict=True):
         packed = compress(data[start:stop].tobytes(), compression.type)
         stored[row] = len(packed)
-        # Before it, all that stays as it is since the last one.
+        # The bodies between the last packed one and this one stay unchanged.
         pieces += [data[done:start].data, packed]
         done = stop
     pieces.append(data[done : bounds[-1]].data)

@@ -2,7 +2,7 @@
 
 A part is the same bytes in every row, or an Arrow array of ``large_binary`` without nulls. Arrow joins any parts, at
 some 10 ns for each part of each row. numpy copies values of one length several times faster; so neighbouring parts
-whose values all have one length are copied into one first, which is mostly all there is to do.
+whose values all have one length are copied into one first, which is mostly the whole work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from commitlog.format.arrays import ByteArray, Int64Array
 __all__ = ["Part", "binary_parts", "fixed_width", "join_rows", "large_binary_of", "new_bytes", "part_sizes"]
 
 _BINARY = pa.large_binary()
-# To copy values of more bytes twice costs more than a part less saves.
+# Copying longer values twice costs more than one part less saves.
 _LARGE = 256
 Part: TypeAlias = "bytes | pa.LargeBinaryArray"
 
@@ -38,7 +38,7 @@ def large_binary_of(values: pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
 
 
 def binary_parts(values: pa.LargeBinaryArray) -> tuple[Int64Array, ByteArray]:
-    """Where each value starts (one number more than there are values), and the bytes that the numbers point into."""
+    """Where each value starts (one number more than values), and the bytes that the numbers point into."""
     if not len(values):
         # Arrow may leave even the one number out.
         return np.zeros(1, np.int64), np.zeros(0, np.uint8)
@@ -73,7 +73,7 @@ def part_sizes(part: Part) -> Int64Array | int:
 def join_rows(parts: Sequence[Part], count: int) -> tuple[Int64Array, ByteArray]:
     """The parts of each row one after the other, row after row: where each row starts, and the bytes (writable).
 
-    There is one start more than there are rows.
+    The starts are one more than the rows.
     """
     if not count:
         return np.zeros(1, np.int64), new_bytes(0)
@@ -88,7 +88,7 @@ def join_rows(parts: Sequence[Part], count: int) -> tuple[Int64Array, ByteArray]
         run = list(group)
         pieces += [_even_piece(run, count)] if is_copied else [_even_piece([one], count) for one in run]
     starts, data = binary_parts(pc.binary_join_element_wise(*pieces, pa.scalar(b"", _BINARY)))
-    # Arrow may give a buffer that is longer than what stands in it.
+    # Arrow may give a buffer that is longer than its content.
     data = data[: starts[-1]]
     return starts, data if data.flags.writeable else data.copy()
 

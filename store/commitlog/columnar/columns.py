@@ -1,7 +1,7 @@
-"""The columns that readers give: their names, their Arrow types, and which are given unasked.
+"""The columns of messages that are read: names, Arrow types, and which are given by default.
 
-All are nullable. ``timestamp[us, UTC]`` and ``binary`` are what Spark's Python data source takes; a reader without
-Spark gets the same.
+All are nullable. ``timestamp[us, UTC]`` and ``binary`` are the types that Spark's Python data source takes; a reader
+without Spark gets the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
     "nearest_name",
 ]
 
-# How much a name must be like a known one to be told as what was meant: 0 to 1.
+# How similar a name must be to a known one to be suggested: 0 to 1.
 _LEAST_SIMILAR = 0.5
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -69,7 +69,7 @@ def column_type(name: str) -> pa.DataType:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like one that is not known, whatever their case; None when none is near."""
+    """The known name that is most similar to an unknown one, ignoring case; None when none is near."""
     spelled = {one.lower(): one for one in known}
     near = get_close_matches(name.lower(), spelled, n=1, cutoff=_LEAST_SIMILAR)
     return spelled[near[0]] if near else None

@@ -1,7 +1,7 @@
-"""Many records at once, second step: a block's records as Arrow columns, those that were asked for and no others.
+"""Decodes a block's records into the requested Arrow columns: the second step of reading, after ``locate``.
 
-Variable parts become Arrow ``binary_view`` arrays over the very bytes that were handed in; the cast to ``binary``
-copies each value once, in C++. Nothing that is returned refers to the input.
+Variable parts become Arrow ``binary_view`` arrays over the input bytes; the cast to ``binary`` copies each value once,
+in C++. Nothing that is returned refers to the input.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What the log's records mean for the consume queues and the index: RocketMQ's ``DispatchRequest``, for many at once.
+"""Dispatch requests: consume-queue units and index entries of the log's records. RocketMQ's ``DispatchRequest``, for
+many records at once.
 
-``dispatch_requests`` reads the records of a scan; ``units_by_queue`` makes of them the units of every queue, and
-``index_entries`` the key hashes of the index. What goes where:
+``dispatch_requests`` reads the records of a scan; ``units_by_queue`` makes the units of every queue from them, and
+``index_entries`` the key hashes of the index:
 
 ====================  ===================================  =========================================================
 record                consume queue                        index
@@ -66,7 +67,7 @@ __all__ = [
 
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 _LIGHT_QUEUE_SEPARATOR = ","
-# Messages of topics that begin so get no units in light queues, nor do those of SCHEDULE_TOPIC_XXXX.
+# Messages of topics with this prefix get no units in light queues, nor do those of SCHEDULE_TOPIC_XXXX.
 _NOT_SHARED_PREFIXES = ("%RETRY%", "rmq_sys_")
 
 # The longest name of a directory.
@@ -76,7 +77,7 @@ _MAX_OFFSET = 2**63 - 1
 
 
 class LightUnits(NamedTuple):
-    """Units beside the records' own: of which record, and where they go. In log order."""
+    """Units in light queues: the record, the queue and the offset of each. In log order."""
 
     rows: Int64Array
     topic_codes: Int32Array
@@ -86,9 +87,9 @@ class LightUnits(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchRequests:
-    """What dispatch needs of records: one value a record, in log order. Times are milliseconds.
+    """Fields of records for dispatch: one value a record, in log order. Times are milliseconds.
 
-    ``topic_codes`` points into ``topics``, where the topics of light queues, which no record belongs to, come last.
+    ``topic_codes`` points into ``topics``, where the topics of light queues, which have no records, come last.
     """
 
     physical_offsets: Int64Array
@@ -103,7 +104,7 @@ class DispatchRequests:
     light: LightUnits | None = None
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self.physical_offsets)
 
     @property
@@ -113,7 +114,7 @@ class DispatchRequests:
 
 
 class QueueUnits(NamedTuple):
-    """Units of one queue, in log order: where each belongs in it, and the units as they stand in its file.
+    """Units of one queue, in log order: the offset of each, and the units as they stand in its file.
 
     ``light``: they are units of a light queue, whose offsets need not be contiguous (``log/light_queues.py``).
     """
@@ -126,10 +127,10 @@ class QueueUnits(NamedTuple):
 
 
 def dispatch_requests(scan: RecordScan, delay_levels_ms: Sequence[int]) -> DispatchRequests:
-    """What dispatch needs of the scan's records. ``delay_levels_ms`` are the broker's delays of level 1, 2, ...
+    """The dispatch requests of the scan's records. ``delay_levels_ms`` are the broker's delays of level 1, 2, ...
 
-    Where RocketMQ stops at a DELAY that is no number, or at light queues that it cannot make out, such a record counts
-    as one without them: the log has it, and the records behind it must not be kept from their readers.
+    RocketMQ stops at a DELAY that is not a number, and at light queues that it cannot parse. Here such a record counts
+    as one without them: the log has it, and the records after it must stay readable.
     """
     topic_codes, topics = _topics(scan)
     store_timestamps = scan.field("store_timestamp")
@@ -164,7 +165,7 @@ def _topics(scan: RecordScan) -> tuple[Int32Array, list[str]]:
         return np.zeros(len(scan), np.int32), [decode_utf8(first)]
     encoded = gather_binary(scan.data, scan.topic_starts, scan.topic_lengths).dictionary_encode()
     names = [decode_utf8(name) for name in encoded.dictionary.to_pylist()]
-    # Different bytes that are no UTF-8 may be the same text.
+    # Different bytes that are not UTF-8 may give the same text.
     codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
     code_of = np.array([codes[name] for name in names], np.int32)
     return code_of[encoded.indices.to_numpy(zero_copy_only=False)], list(codes)
@@ -232,7 +233,7 @@ def _named_queues(queues: str, offsets: str) -> list[tuple[str, int]]:
 
 
 def _names_directory(queue: str) -> bool:
-    """The name becomes a directory. RocketMQ passes over those with a separator only (invariant 10)."""
+    """The name becomes a directory. RocketMQ skips only names with a separator (invariant 10)."""
     if queue in ("", ".", "..") or "/" in queue or "\0" in queue:
         return False
     return len(queue.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME_BYTES

@@ -1,6 +1,6 @@
-"""What dispatch asks of messages' properties: tags codes, and the hashes of their index keys.
+"""Tags codes and index key hashes of messages, for dispatch.
 
-The properties may come from the log (``dispatch``), or from the columns that the records were made of a moment ago.
+The properties may come from the log (``dispatch``), or from the columns that the records were just made of.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class IndexEntries(NamedTuple):
 
 
 class DispatchHints(NamedTuple):
-    """Of records in log order: a tags code each, and the entries of all their keys."""
+    """The tags codes of records in log order, and the entries of all their keys."""
 
     tags_codes: Int32Array
     entries: IndexEntries
@@ -46,7 +46,7 @@ class DispatchHints(NamedTuple):
         return self.tags_codes.nbytes + self.entries.key_hashes.nbytes + self.entries.rows.nbytes
 
     def part(self, first: int, stop: int) -> DispatchHints:
-        """Those of the records ``[first, stop)``, whose numbers begin at 0 again."""
+        """The hints of the records ``[first, stop)``, whose numbers begin at 0 again."""
         if first == 0 and stop == len(self.tags_codes):
             return self
         hashes, rows = self.entries
@@ -57,7 +57,7 @@ class DispatchHints(NamedTuple):
 
 @dataclass(frozen=True)
 class ColumnHints:
-    """Hints that are worked out when they are asked for, of records in log order with these tags and keys.
+    """Dispatch hints computed on demand, of records in log order with these tags and keys.
 
     All of them are dispatched, and none is delayed. None stands for a column of nulls.
     """
@@ -76,7 +76,7 @@ class ColumnHints:
         unique_keys: pa.LargeBinaryArray | None,
         keys: pa.LargeBinaryArray | None,
     ) -> ColumnHints:
-        """Of columns whose memory may be used for something else as soon as this returns: they are copied."""
+        """Hints of columns whose memory may be reused as soon as this returns: they are copied."""
         columns = {TAGS: tags, UNIQ_KEY: unique_keys, KEYS: keys}
         texts = {name: None if values is None else _copied_text(values) for name, values in columns.items()}
         return cls(topics, topic_codes, texts)
@@ -87,7 +87,7 @@ class ColumnHints:
         return self.topic_codes.nbytes + sum(int(text.nbytes) for text in self.texts.values() if text is not None)
 
     def part(self, first: int, stop: int) -> ColumnHints:
-        """Those of the records ``[first, stop)``."""
+        """The hints of the records ``[first, stop)``."""
         if first == 0 and stop == len(self.topic_codes):
             return self
         texts = {name: None if text is None else text[first:stop] for name, text in self.texts.items()}
@@ -143,7 +143,7 @@ def key_entries(
     total = len(unique) + len(keys)
     hashes = np.empty(total, np.int32)
     rows = np.empty(total, np.int64)
-    # A record's unique key comes behind all keys of earlier records, its keys behind its unique key.
+    # A record's unique key comes after all keys of earlier records, its keys after its unique key.
     key_places = np.arange(len(keys)) + np.searchsorted(unique_rows, key_rows, side="right")
     unique_places = np.arange(len(unique)) + np.searchsorted(key_rows, unique_rows, side="left")
     for places, of_rows, texts in ((unique_places, unique_rows, unique), (key_places, key_rows, keys)):

@@ -1,7 +1,7 @@
-"""Messages in columns to whole records, many at once: what a bulk put appends, and what a writer elsewhere stages.
+"""Encodes columns of messages into whole records, for bulk puts and staging.
 
 The last of three steps: ``input.parse_messages``, ``queue_choice.choose_queues``, ``encode_messages``. They need no
-store. What only its owner knows comes later: the three late fields (``records.patch_late_fields``).
+store. Its owner patches in the three late fields later (``records.patch_late_fields``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = ["EncodedMessages", "RecordSettings", "encode_messages"]
 
 _MAX_PORT = 65_535
 _BINARY = pa.large_binary()
-# Up to so many topics times queues, those that occur are counted.
+# Up to this product of topics and queues, the used ones are found by counting.
 _MOST_COUNTED = 1 << 16
 _Number = TypeVar("_Number", bound=np.generic)
 _V6_FLAGS = {"born": BORNHOST_V6_FLAG, "store": STOREHOSTADDRESS_V6_FLAG}
@@ -59,9 +59,9 @@ _V6_FLAGS = {"born": BORNHOST_V6_FLAG, "store": STOREHOSTADDRESS_V6_FLAG}
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSettings:
-    """What a store's settings say of its records. Hosts are an ip of 4 or 16 bytes and a port; sizes are bytes.
+    """The settings of a store that decide its records. Hosts are an ip of 4 or 16 bytes and a port; sizes are bytes.
 
-    ``compression`` packs the large bodies; the limit of a body's size is that of the body as given.
+    ``compression`` packs the large bodies; the limit of a body's size applies to the body as given.
     """
 
     born_host: tuple[bytes, int]
@@ -79,7 +79,7 @@ class RecordSettings:
         largest_record: int | None = None,
         compression: BodyCompression | None = None,
     ) -> RecordSettings:
-        """Those of a store that is opened with ``config``. ``largest_record``: where its files have another size."""
+        """The settings of a store opened with ``config``. ``largest_record``: where its files have another size."""
         host = parse_host(f"{config.broker_ip}:{config.listen_port}")
         return cls(
             born_host=host,
@@ -93,7 +93,7 @@ class RecordSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedMessages:
-    """The records of the rows that a store takes, in the rows' order, and the rows that it does not take.
+    """The records of the rows that a store accepts, in the rows' order, and the rows that it refuses.
 
     ``rows``: each record's row in the chunk. ``topics`` and ``topic_codes``: the distinct topics, and each record's
     place among them. ``queue_ids``: -1 where none was given or chosen; the record holds the same. These are the
@@ -113,7 +113,7 @@ class EncodedMessages:
     refusals: list[PutRefused]
 
     def queued(self) -> QueuedRecords:
-        """The records as they are appended. All of them have a queue."""
+        """The records, ready to be appended. All of them have a queue."""
         codes, queues = _queues_of(self)
         # A delayed message's tags code is a time that only the store knows.
         hints = None
@@ -135,11 +135,11 @@ def encode_messages(
 
     ``unique_keys`` gives a UNIQ_KEY to each row that has none among its properties, stored before KEYS; null for none.
     Rows that no record or no file has room for are added to the columns' refusals, before anything is laid out.
-    ``InvalidValue`` for hosts or keys that cannot be, and for a delayed message without a queue: the queue is stored
+    ``InvalidValue`` for impossible hosts or keys, and for a delayed message without a queue: the queue is stored
     among its properties, so it must be chosen before.
     """
     if len(queue_ids) != columns.count:
-        raise InvalidValue(f"There are {columns.count} messages and {len(queue_ids)} queue ids for them.")
+        raise InvalidValue(f"{len(queue_ids)} queue ids for {columns.count} messages: give one for each.")
     new_keys = None if unique_keys is None else unique_keys_to_write(unique_keys, columns.unique_keys, columns.count)
     properties = _properties(columns, queue_ids, new_keys, settings.trailing_separator)
     topics, codes, queues = _destinations(columns, queue_ids)
@@ -176,7 +176,7 @@ def encode_messages(
 
 
 class _Taken:
-    """Takes the rows that are not refused out of columns."""
+    """Selects the rows that are not refused from columns."""
 
     def __init__(self, columns: MessageColumns) -> None:
         kept = columns.refusals.kept
@@ -239,7 +239,7 @@ def _destinations(
 
 
 def _host_flags(settings: RecordSettings) -> int:
-    """The bits of the system flag that say of which kind the hosts are."""
+    """The bits of the system flag for the kind of the hosts."""
     flags = 0
     for side, (ip, port) in (("born", settings.born_host), ("store", settings.store_host)):
         if len(ip) not in (4, 16) or not 0 <= port <= _MAX_PORT:
@@ -256,7 +256,7 @@ def _new_headers(count: int, settings: RecordSettings, host_flags: int) -> npt.N
     for side, (ip, port) in (("born", settings.born_host), ("store", settings.store_host)):
         one[f"{side}_ip"], one[f"{side}_port"] = np.void(ip), port
     width = one.dtype.itemsize
-    # As plain bytes they are copied at once, as fields one after the other.
+    # Plain bytes are copied at once, fields one after the other.
     headers = new_bytes(count * width).view(f"V{width}")
     headers[...] = one.view(f"V{width}")[0]
     return headers.view(one.dtype)
@@ -291,7 +291,7 @@ def _digits(values: npt.NDArray[np.int32], given: BoolArray) -> pa.LargeBinaryAr
 
 
 def _used_topics(names: list[str], codes: npt.NDArray[np.int32]) -> tuple[list[str], npt.NDArray[np.int32]]:
-    """The topics that records have: those of refused rows, which may be no topics at all, are left out."""
+    """The topics that records have, without those of refused rows, which may be invalid."""
     if len(names) == 1 and len(codes):
         return names, codes
     used = np.flatnonzero(np.bincount(codes, minlength=len(names)))
@@ -310,7 +310,7 @@ def _queues_of(encoded: EncodedMessages) -> tuple[Int64Array, list[tuple[str, in
     if most > _MOST_COUNTED:
         distinct, places = np.unique(keys, return_inverse=True)
     else:
-        # Several times faster than the sort behind np.unique.
+        # Several times faster than the sort in np.unique.
         distinct = np.flatnonzero(np.bincount(keys, minlength=most))
         place_of = np.zeros(most, np.int64)
         place_of[distinct] = np.arange(len(distinct))

@@ -1,8 +1,8 @@
-"""The hash codes of ``format.java_hash`` for many texts at once.
+"""Java's ``String.hashCode`` of many texts at once: the hash codes of ``format.java_hash``, with numpy.
 
-Texts are hashed from their ends, eight bytes of ASCII a step. Zeros in front of a text leave its hash code
-as it is, so the first step of one that is no multiple of eight long is filled up with them. Eight bytes are one 64-bit
-word, in which pairs of neighbours are put together three times over: bytes, then 16-bit lanes, then 32-bit lanes::
+Texts are hashed from their ends, eight bytes of ASCII a step. Zeros in front of a text leave its hash code unchanged,
+so the first step of one whose length is not a multiple of eight is filled up with them. Eight bytes are one 64-bit
+word, in which pairs of neighbours are joined three times: bytes, then 16-bit lanes, then 32-bit lanes::
 
     b0 b1 b2 b3 b4 b5 b6 b7   ->   31 b0 + b1, ...   ->   31^2 (31 b0 + b1) + (31 b2 + b3), ...   ->   one hash code
 """
@@ -28,11 +28,11 @@ _Words = npt.NDArray[np.uint64]
 _MASK = 0xFFFF_FFFF
 
 _WORD = 8
-# For a text's last so many bytes within a word, the mask that keeps them: the highest, as words are little-endian.
+# The mask for the last 0 to 8 bytes of a text within a word: the highest ones, as words are little-endian.
 _KEEP_LAST = np.array([(1 << 64) - (1 << 8 * (_WORD - n)) for n in range(_WORD + 1)], np.uint64)
 _EVEN_BYTES = np.uint64(0x00FF_00FF_00FF_00FF)
 _EVEN_LANES = np.uint64(0x0000_FFFF_0000_FFFF)
-# Where all texts are equally long, so many words are worked on together: they stay in the processor's cache.
+# The number of words hashed together where all texts are equally long: they stay in the processor's cache.
 _WORDS_AT_ONCE = 1 << 14
 
 
@@ -96,7 +96,7 @@ def _hashes_and_units(texts: pa.StringArray) -> tuple[_Hashes, Int64Array]:
 def _ascii_hashes(data: ByteArray, ends: Int64Array, lengths: Int64Array) -> _Hashes:
     """Hash codes of the texts that end at ``ends``; of those that are not ASCII, any number.
 
-    The texts stand back to back in ``data``, the first one behind eight other bytes.
+    The texts stand back to back in ``data``, the first one after eight other bytes.
     """
     length = int(lengths[0])
     if (lengths == length).all():

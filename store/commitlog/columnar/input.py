@@ -1,4 +1,4 @@
-"""The columns in which messages are handed over in bulk: which there may be, their types, and what a row of them means.
+"""Parser of message tables for bulk puts: the allowed columns, their types, and the meaning of a row.
 
 ==================  ==============================  ===================================================================
 column              type                            meaning; null or no column
@@ -15,8 +15,8 @@ bornTimestamp       TIMESTAMP, or int64 in ms       the time that the caller giv
 delayLevel          an integer                      delivered at once (as with 0)
 ==================  ==============================  ===================================================================
 
-The columns are what RocketMQ's ``Message`` holds. An empty text says the same as null. A property of ``properties``
-that has a column of its own counts where that column says nothing. STRING may be large, or a dictionary of strings.
+The columns are those of RocketMQ's ``Message``. An empty text means the same as null. A property of ``properties``
+that has a column of its own counts where that column is null. STRING may be large, or a dictionary of strings.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 
 _MAX_INT = 2**31 - 1
 _ALIASES = {"value": "body", "key": "keys"}
-# The properties of text that have a column.
+# The text properties that have a column.
 _COLUMN_OF = {KEYS: "keys", SHARDING_KEY: "shardingKey", TAGS: "tags"}
 # Milliseconds in a unit, or units in a millisecond when that is negative.
 _MS_OF_UNIT = {"s": 1000, "ms": 1, "us": -1000, "ns": -1_000_000}
@@ -118,9 +118,9 @@ MESSAGE_COLUMNS: tuple[str, ...] = tuple(_KINDS)
 
 @dataclass(frozen=True)
 class MessageSchema:
-    """The schema of a table of messages, checked: under which name it has each column, and its rows' default topic.
+    """The checked schema of a table of messages: the table's name of each column, and the default topic.
 
-    Columns that can only be null are left out: they say nothing.
+    Columns that can only be null are left out: they mean nothing.
     """
 
     spelling: dict[str, str]
@@ -128,10 +128,10 @@ class MessageSchema:
 
 
 def message_schema(rows: Rows, *, topic: str | None) -> MessageSchema:
-    """The table's columns; ``topic`` is that of rows without one. Nothing of any row is looked at.
+    """The table's columns; ``topic`` is that of rows without one. No row is read.
 
-    ``InvalidValue`` for what messages cannot be made of: no table, unknown columns, repeated ones, one beside its
-    alias, wrong types, no body, and no topic.
+    ``InvalidValue`` for anything but a table, and for unknown columns, repeated ones, one beside its alias, wrong
+    types, and a missing body or topic.
     """
     if not isinstance(rows, pa.Table | pa.RecordBatch):
         raise InvalidValue(f"Messages are the rows of a pyarrow Table or RecordBatch, not of a {type(rows).__name__}.")
@@ -145,14 +145,14 @@ def message_schema(rows: Rows, *, topic: str | None) -> MessageSchema:
             raise InvalidValue(_unknown(column.name))
         if name in found:
             both = f"both {found[name]!r} and {column.name!r}, which mean the same; keep one"
-            raise InvalidValue(f"The column {name!r} is there twice: {both}.")
+            raise InvalidValue(f"The column {name!r} is given twice: {both}.")
         found[name] = column.name
         if name != "body" and pa.types.is_null(column.type):
             only_null.add(name)
         elif not _KINDS[name].takes(column.type):
             raise InvalidValue(f"The column {column.name!r} has the type {column.type}; it is {_KINDS[name].names}.")
     if "body" not in found:
-        raise InvalidValue("There is no column 'body' (or 'value'): it holds what the messages say.")
+        raise InvalidValue("The column 'body' (or 'value') is missing: it holds the content of the messages.")
     if "topic" not in found and topic is None:
         raise InvalidValue("The messages have no topic: add a column 'topic', or give one topic for all.")
     return MessageSchema({name: column for name, column in found.items() if name not in only_null}, topic)
@@ -166,15 +166,15 @@ def _unknown(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class MessageColumns:
-    """The rows of a chunk, parsed: what choosing queues and encoding work on.
+    """The parsed rows of a chunk, for choosing queues and encoding.
 
     Texts are UTF-8 bytes with nulls for none, and None for a column in which no row has a value. One number stands for
-    a column whose rows all have it. What refused rows have means nothing.
+    a column whose rows all have it. The values of refused rows mean nothing.
     """
 
     count: int
     bodies: pa.LargeBinaryArray
-    # The topics that may be, and each row's place among them; -1 for a row that is refused because of its topic.
+    # The legal topics, and each row's place among them; -1 for a row that is refused because of its topic.
     topics: list[str]
     topic_codes: npt.NDArray[np.int32]
     # The queues that the rows name: -1 for none; None where no row names one.
@@ -230,7 +230,7 @@ def parse_messages(
         if text is not None:
             column = f"its column {schema.spelling[_COLUMN_OF[name]]}"
             refusals.add(separator_rows(text), f"{column} holds '\\x01' or '\\x02', which separate properties".format)
-            refusals.add(illegible_rows(text), f"{column} is no UTF-8 text".format)
+            refusals.add(illegible_rows(text), f"{column} is not UTF-8 text".format)
     own = {name: _first_given(text, properties.own.get(name)) for name, text in texts.items()}
     return MessageColumns(
         count=count,
@@ -252,7 +252,7 @@ def parse_messages(
 
 
 def _column(chunk: pa.RecordBatch, schema: MessageSchema, name: str) -> pa.Array | None:
-    """The column; None when it is not there or can only be null."""
+    """The column; None when it is missing or can only be null."""
     if name not in schema.spelling:
         return None
     column = chunk.column(schema.spelling[name])
@@ -265,7 +265,7 @@ def _topics(column: pa.Array | None, default: str | None, count: int) -> tuple[l
         # A column of nothing but nulls leaves the rows without a topic.
         return ([], np.full(count, -1, np.int32)) if default is None else ([default], np.zeros(count, np.int32))
     coded = column.dictionary_encode()
-    # Bytes that are no UTF-8 become a name that no topic may have, and are refused by that.
+    # Bytes that are not UTF-8 become a name that no topic may have, and are refused by that.
     names = [name.decode("utf-8", "surrogateescape") for name in coded.dictionary.to_pylist()]
     if not column.null_count:
         return names, coded.indices.to_numpy()
@@ -280,7 +280,7 @@ def _topics(column: pa.Array | None, default: str | None, count: int) -> tuple[l
 def _legal_topics(
     names: list[str], codes: npt.NDArray[np.int32], refusals: Refusals
 ) -> tuple[list[str], npt.NDArray[np.int32]]:
-    """The names that topics may have, and each row's place among them; rows of others are refused."""
+    """The legal topic names, and each row's place among them; rows of other topics are refused."""
     refusals.add(codes < 0, lambda _: "its topic is null, and no topic is given for such rows")
     places = np.full(len(names) + 1, -1, np.int32)  # the last one is that of the code -1
     legal: list[str] = []
@@ -332,7 +332,7 @@ def _refuse_numbers(numbers: _Numbers | None, least: int, refusals: Refusals) ->
             return
         refusals.add(
             numbers.given & ((values < least) | (values > _MAX_INT)),
-            lambda row: f"its {numbers.name} is {int(values[row])}; {least} to {_MAX_INT} may be",
+            lambda row: f"its {numbers.name} is {int(values[row])}; it must be {least} to {_MAX_INT}",
         )
 
 
@@ -362,7 +362,8 @@ def _delay_levels(
         used = (codes >= 0) if numbers is None else (codes >= 0) & ~numbers.given
         of_text = np.array([*(-1 if level is None else level for level in parsed), 0], np.int64)[codes]
         refusals.add(
-            used & (of_text < 0), lambda row: f"its property {DELAY} is {words[codes[row]]!r}; 0 to {_MAX_INT} may be"
+            used & (of_text < 0),
+            lambda row: f"its property {DELAY} is {words[codes[row]]!r}; it must be 0 to {_MAX_INT}",
         )
         levels = np.where(used, of_text, levels)
     if not (levels > 0).any():
@@ -377,7 +378,7 @@ def _born_timestamps(column: pa.Array | None, default: int, refusals: Refusals) 
     values: Int64Array = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     if factor > 1:
         most = (2**63 - 1) // factor
-        refusals.add((values > most) | (values < -most), lambda _: "its bornTimestamp is too far for milliseconds")
+        refusals.add((values > most) | (values < -most), lambda _: "its bornTimestamp is out of range in milliseconds")
         values = values * factor
     elif factor < 0:
         values = values // -factor

@@ -1,4 +1,4 @@
-"""Tables of messages cut into chunks: what is encoded at once."""
+"""Cuts tables of messages into chunks, the unit of encoding."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _CHUNK_SIZE = 16 << 20
 
 
 def message_chunks(table: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Slices of at most so many rows and bytes (or of one row), each with its first row's number."""
-    # Where each row ends, once that is asked for: mostly a chunk has far fewer bytes than it may.
+    """Slices of limited rows and bytes (or of one row), each with its first row's number."""
+    # Where each row ends, computed only when needed: mostly a chunk has far fewer bytes than it may.
     ends: Int64Array | None = None
     may_repeat = any(pa.types.is_dictionary(kind) or pa.types.is_nested(kind) for kind in table.schema.types)
     first = 0
@@ -50,7 +50,7 @@ def _row_sizes(table: Rows) -> Int64Array:
 def _value_sizes(values: pa.Array) -> Int64Array:
     kind = values.type
     if pa.types.is_nested(kind):
-        # Of a slice, the offsets are its own, and what they point into is that of the whole.
+        # A slice has its own offsets, which point into the values of the whole array.
         parts = (values.keys, values.items) if pa.types.is_map(kind) else (values.values,)
         ends = np.append(0, np.cumsum(sum(map(_value_sizes, parts))))
         return np.asarray(np.diff(ends[values.offsets.to_numpy(zero_copy_only=False)]), np.int64)

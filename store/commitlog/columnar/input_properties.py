@@ -1,6 +1,6 @@
-r"""Properties of many messages, from columns to the strings that records hold: ``name\x01value\x02...``
+r"""Encodes columns of properties into the property strings of records: ``name\x01value\x02...``
 
-Text is ``large_binary`` here, UTF-8, since nothing but its bytes matters.
+Text is ``large_binary`` here, UTF-8, since only its bytes matter.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ __all__ = [
     "separator_rows",
 ]
 
-# Refuses the rows that are set, for the reason that is told by row.
+# Refuses the rows that are set; the function gives the reason for a row.
 Refuse = Callable[[BoolArray, Callable[[int], str]], None]
 
 _BINARY = pa.large_binary()
 _NAME_END = b"\x01"
 _ENTRY_END = b"\x02"
-# What the way to the log asks of properties that have no column of their own.
+# Properties without a column of their own that matter on the way to the log.
 _ASKED_FOR = (UNIQ_KEY, WAIT)
 
 
 def separator_rows(values: pa.LargeBinaryArray) -> BoolArray:
     """Which values hold a byte that separates properties."""
     bounds, data = binary_parts(values)
-    # A byte of zero is looked at too: one comparison of all bytes settles nearly every column.
+    # Zero bytes count too: one comparison of all bytes settles nearly every column.
     held_bytes = data[bounds[0] : bounds[-1]]
     if not len(held_bytes) or int(held_bytes.min()) > _ENTRY_END[0]:
         return np.zeros(len(values), np.bool_)
@@ -50,7 +50,7 @@ def separator_rows(values: pa.LargeBinaryArray) -> BoolArray:
 
 
 def illegible_rows(values: pa.LargeBinaryArray) -> BoolArray:
-    """Which values are no UTF-8. Arrow does not look at that when a text is made of its buffers."""
+    """Which values are not UTF-8. Arrow does not check that when a text is made of its buffers."""
     found = np.zeros(len(values), np.bool_)
     bounds, data = binary_parts(values)
     held_bytes = data[bounds[0] : bounds[-1]]
@@ -85,7 +85,7 @@ def blank_to_null(values: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
 
 
 def join_keys(lists: pa.ListArray, refuse: Refuse) -> pa.LargeBinaryArray:
-    """Each row's keys separated by spaces; null where there are none. Null and empty keys are passed over.
+    """Each row's keys separated by spaces; null for rows without keys. Null and empty keys are skipped.
 
     A key that holds a space is refused: it would come back as two.
     """
@@ -111,14 +111,14 @@ def _flat(lists: pa.ListArray | pa.MapArray, children: pa.Array) -> tuple[Int64A
     owner = np.repeat(np.arange(len(lists)), np.diff(bounds))
     values = large_binary_of(children.slice(bounds[0], bounds[-1] - bounds[0]))
     if lists.null_count:
-        # What stands under a null row is not defined.
+        # The values under a null row are undefined.
         valid = lists.is_valid().to_numpy(zero_copy_only=False)[owner]
         owner, values = owner[valid], values.filter(pa.array(valid))
     return owner, values
 
 
 def _row_bounds(owner: Int64Array, count: int) -> Int64Array:
-    """Where each row's entries start among all, one number more than there are rows."""
+    """Where each row's entries start among all, one number more than rows."""
     bounds = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(owner, minlength=count), out=bounds[1:])
     return bounds
@@ -126,7 +126,7 @@ def _row_bounds(owner: Int64Array, count: int) -> Int64Array:
 
 @dataclass(frozen=True)
 class PropertyMap:
-    """A map column taken apart: the properties with a column of their own, by name, and all others as stored.
+    """A parsed map column: the properties with a column of their own, by name, and all others as stored.
 
     ``asked_for`` has UNIQ_KEY and WAIT, by name, where a row has one; they are among the others too.
     """
@@ -137,7 +137,7 @@ class PropertyMap:
 
     @classmethod
     def of(cls, column: pa.MapArray | None, refuse: Refuse) -> PropertyMap:
-        """A null value says that there is no such property; of equal names with a column, the last one counts."""
+        """A null value means that the property is not set; of equal names with a column, the last one counts."""
         if column is None:
             return cls()
         count = len(column)
@@ -183,7 +183,7 @@ def _refuse_names(
     for code, name in enumerate(distinct):
         fault = name_fault(name)
         if fault is None and not (name.isascii() or _is_utf8(name.encode("utf-8", "surrogateescape"))):
-            fault = f"the property {name!r}, whose name is no UTF-8 text"
+            fault = f"the property {name!r}, whose name is not UTF-8 text"
         if fault is not None:
             wrong = np.zeros(count, np.bool_)
             wrong[owner[keep & (codes == code)]] = True
@@ -201,8 +201,8 @@ def _refuse_values(
 ) -> None:
     empty = np.diff(binary_parts(values)[0]) == 0
     faults = (
-        (empty, "is empty, which RocketMQ passes over when reading: leave it out"),
-        (illegible_rows(values), "is no UTF-8 text"),
+        (empty, "is empty, which RocketMQ skips when reading: leave it out"),
+        (illegible_rows(values), "is not UTF-8 text"),
         (separator_rows(values), "holds '\\x01' or '\\x02', which separate properties"),
     )
     for found, fault in faults:

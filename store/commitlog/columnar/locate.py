@@ -1,9 +1,9 @@
-"""Many records at once, first step: gather the fixed headers, follow the lengths, check everything.
+"""Locates and checks many records at once, the first step of reading: gathers headers and follows lengths.
 
 ``gather_headers`` and ``follow_lengths`` find the parts of records whose places and sizes are known, without a loop per
 record; every length is checked against the record's size before it is followed. ``locate`` does so for records that a
-consume queue names, and checks them against what the queue says. What comes out, a ``RecordBlock``, is what
-``record_columns`` makes columns of. ``record_scan`` does so for the records of a stretch of the log.
+consume queue names, and checks them against its units. The result, a ``RecordBlock``, is the input of ``decode``.
+``scan`` does so for the records of a stretch of the log.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _HEADER_SIZES = np.array([header_size(flags) for flags in range(HOST_FLAGS + 1)]
 class RecordProblem(Exception):
     """A record contradicts the format or its unit: record ``index`` of the block, ``within`` bytes from its start.
 
-    Pure code knows no path. The log adds it and raises ``CorruptRecord``; this one never leaves the package.
+    Pure code has no path. The log adds it and raises ``CorruptRecord``; this one never leaves the package.
     """
 
     def __init__(self, field: str, *, index: int, within: int, expected: object, found: object) -> None:
@@ -68,9 +68,9 @@ class RecordProblem(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class QueuePlace:
-    """What the records must say of themselves: the queue that led to them, and the offsets of its units.
+    """The queue that led to records, and the offsets of its units: the records must agree with them.
 
-    ``shared`` queues (light queues, fed by multi-dispatch) point to records that belong to another queue, which name
+    ``shared`` queues (light queues, fed by multi-dispatch) point to records that belong to another queue and name
     that one; then only the positions and sizes are checked, and the columns show the queue that was read.
     """
 
@@ -105,11 +105,11 @@ class RecordBlock:
 
     @cached_property
     def stored_bodies(self) -> pa.BinaryArray:
-        """The bodies as they stand in the log, perhaps compressed."""
+        """The bodies as stored in the log, perhaps compressed."""
         return gather_binary(self.data, self.body_starts, self.body_lengths)
 
     def where(self, field: str, index: int) -> int:
-        """How far from its start a record has that header field."""
+        """The distance of a header field from its record's start."""
         return field_offset(field, int(self.sys_flags[index]))
 
     @cached_property
@@ -118,7 +118,7 @@ class RecordBlock:
 
 
 class RecordParts(NamedTuple):
-    """Where the parts of records lie: starts within the bytes they were found in, and lengths; one value a record."""
+    """Starts (within the bytes of the scan or block) and lengths of the parts of records; one value a record."""
 
     body_starts: Int64Array
     body_lengths: Int64Array
@@ -135,7 +135,7 @@ def _first(bad: BoolArray) -> int:
 def require(
     ok: BoolArray, field: str, within: int | Int64Array, expected: Callable[[int], object], found: npt.NDArray[Any]
 ) -> None:
-    """Every value must be ``ok``. ``within`` is how far from its record's start the field stands, in all or in each."""
+    """Every value must be ``ok``. ``within`` is the field's distance from its record's start, in all or in each."""
     if not ok.all():
         index = _first(~ok)
         raise RecordProblem(
@@ -152,8 +152,8 @@ def gather_headers(
 ) -> tuple[npt.NDArray[np.void], Int64Array]:
     """The headers, and each one's size on disk.
 
-    Their layout is that of IPv4 hosts when all have these, else the one that holds every host. The records lie within
-    ``data`` and take at least ``MIN_RECORD_SIZE``; ``RecordProblem`` for one that is too short for its IPv6 hosts.
+    Their layout is that of IPv4 hosts when all have these, else the one with room for every host. The records lie
+    within ``data`` and take at least ``MIN_RECORD_SIZE``; ``RecordProblem`` for one too short for its IPv6 hosts.
     """
     headers = strided_view(data, HEADER_SIZE)[positions].view(HEADER_DTYPES[0])
     host_flags = headers["sys_flag"] & HOST_FLAGS
@@ -189,8 +189,8 @@ def locate(
     """Check the records at ``positions`` of ``data``.
 
     ``sizes`` and ``physical_offsets`` are the consume queue's. Raises ``RecordProblem`` for the first record that
-    contradicts its unit, the queue or itself; no length is followed before it was checked. ``body_limit`` is how many
-    bytes of bodies, unpacked, a batch of the block may hold.
+    contradicts its unit, the queue or itself; no length is followed before it was checked. ``body_limit`` is the most
+    bytes of unpacked bodies that a batch of the block may hold.
     """
     require(sizes >= MIN_RECORD_SIZE, "SIZE of the unit", 0, lambda _: f"at least {MIN_RECORD_SIZE}", sizes)
     require(
@@ -229,11 +229,11 @@ def follow_lengths(
 ) -> RecordParts:
     """Follow the lengths from the headers to the ends of the records, of v1 or v2, whose sizes have been checked.
 
-    The records must name ``topic`` unless it is None. Raises ``RecordProblem``, for the first record of which the field
-    is wrong that is looked at first; an earlier one may be wrong in a later field.
+    The records must name ``topic`` unless it is None. Raises ``RecordProblem``. Fields are checked one after another:
+    an earlier record may be wrong in a later field.
     """
     body_lengths = headers["body_length"].astype(np.int64)
-    # What is left of each record for its body, its topic and its properties, after their lengths.
+    # The bytes left in each record for its body, its topic and its properties, after their lengths.
     room = sizes - head_sizes - PROPERTIES_LENGTH_SIZE - _topic_length_sizes(headers["magic"])
     require(
         (body_lengths >= 0) & (body_lengths <= room),
@@ -275,9 +275,9 @@ def _topic_length_sizes(magic: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _Tails:
-    """What follows the bodies: topic length, topic, properties length, properties.
+    """The parts after the bodies: topic length, topic, properties length, properties.
 
-    ``starts`` is where the topic lengths stand, ``left`` how many bytes of topic and properties there must be.
+    ``starts`` is where the topic lengths stand, ``left`` the required bytes of topic and properties.
     """
 
     data: ByteArray
@@ -300,7 +300,7 @@ class _Tails:
         return topic_starts, topic_lengths, lengths_at + PROPERTIES_LENGTH_SIZE, lengths
 
     def _first_topic(self) -> bytes | None:
-        """What the first record's topic is if it is v1: neighbours often share it."""
+        """The first record's topic if it is v1: neighbours often share it."""
         if not len(self.starts):
             return None
         start = int(self.starts[0])

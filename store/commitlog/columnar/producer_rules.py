@@ -1,9 +1,10 @@
-"""What a broker takes from no producer, though its store has room for it, and so neither from a Spark job.
+"""Rules for messages of producers, Spark jobs among them: a broker refuses these messages, though its store could
+hold them.
 
 ====================================  ==================================================================================
 a message                             because
 ====================================  ==================================================================================
-of ``NO_PRODUCERS_TOPICS``            the broker acts on what is there, and wrote all of it
+of ``NO_PRODUCERS_TOPICS``            the broker acts on their messages, and wrote all of them
 in a queue from ``MOST_QUEUES`` on    no topic has so many, so no consumer looks there
 that a timer is to deliver            timers are not supported: it would be delivered at once. ``delayLevel`` is
 ====================================  ==================================================================================
@@ -39,7 +40,7 @@ def refuse_for_producers(columns: MessageColumns) -> None:
             columns.refusals.add(columns.topic_codes == code, lambda _, fault=fault: fault)  # type: ignore[misc]
     ids = columns.queue_ids
     if ids is not None:
-        most = f"0 to {MOST_QUEUES - 1} may be, since no topic has more queues"
+        most = f"it must be 0 to {MOST_QUEUES - 1}, since no topic has more queues"
         columns.refusals.add(ids >= MOST_QUEUES, lambda row: f"its queueId is {ids[row]}; {most}")
     if columns.others is not None:
         _refuse_timers(columns, columns.others)
@@ -58,6 +59,6 @@ def _refuse_timers(columns: MessageColumns, others: pa.LargeBinaryArray) -> None
     columns.refusals.add(
         wrong,
         lambda row: (
-            f"its property {names[row]!r} asks for a timer, and there is none: leave it out, or give a delayLevel"
+            f"its property {names[row]!r} asks for a timer, which is not supported: leave it out, or give a delayLevel"
         ),
     )

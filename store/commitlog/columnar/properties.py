@@ -1,11 +1,11 @@
-r"""Many property strings at once: single properties as text columns, or all of them as a map column.
+r"""Decodes many property strings at once: single properties as text columns, or all of them as a map column.
 
 A property string is ``name\x01value\x02name\x01value\x02...``; the last ``\x02`` may be missing. The rules are those
 of ``properties.decode_properties``, which tests hold against these functions: an entry counts when its name and its
 value are not empty, the name ends at the entry's first ``\x01``, and of equal names the last one wins.
 
 Producers write the same properties in the same order into all their messages, so most stretches of a queue have one
-shape. Such *even* rows are taken apart by following the first row's shape and proving that every row has it; any
+shape. Such *even* rows are parsed by following the first row's shape and proving that every row has it; any
 others by a search that fits them all.
 """
 
@@ -28,7 +28,7 @@ _NAME_END = 1
 _ENTRY_END = 2
 
 
-# Values up to so many bytes are found by their end; longer ones only when all rows have the same length.
+# Values up to this many bytes are found by their end; longer ones only when all rows have the same length.
 _SHORT_VALUE = 32
 
 
@@ -48,14 +48,14 @@ class PropertyRows:
         first = properties.offset
         bounds = np.frombuffer(offsets, np.int32)[first : first + len(properties) + 1].astype(np.int64)
         raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-        # All rows back to back, and where each one starts: one number more than there are rows.
+        # All rows back to back, and where each one starts: one number more than rows.
         self._data = raw[bounds[0] : bounds[-1]]
         self._offsets = bounds - bounds[0]
         self._count = len(properties)
 
     @cached_property
     def _separators(self) -> Int64Array:
-        # Bytes of zero are found along with the separators; their kind tells them apart.
+        # Bytes of zero are found along with the separators; their kind distinguishes them.
         return np.flatnonzero(self._data <= _ENTRY_END)
 
     @cached_property
@@ -66,8 +66,8 @@ class PropertyRows:
     def _even(self) -> list[_EvenEntry] | None:
         """The entries of rows that all have the same names in the same order; None for rows of any other shape.
 
-        Each entry's place is guessed from the first row's and looked at in all rows. That nothing was passed over is
-        certain in the end because the data holds no more separators than were looked at.
+        Each entry's place is guessed from the first row's and checked in all rows. The number of separators in the
+        data proves in the end that nothing was skipped.
         """
         if not self._count or self._offsets[1] == 0:
             return None
@@ -93,7 +93,7 @@ class PropertyRows:
         return entries if np.count_nonzero(self._data <= _ENTRY_END) == separators else None
 
     def _value_ends(self, starts: Int64Array, guess: int, following: bytes) -> Int64Array | None:
-        """Where the values end that begin at ``starts``, each with ``following`` behind it.
+        """Where the values end that begin at ``starts``, each with ``following`` after it.
 
         They are all ``guess`` bytes long, or else all short; None when they are neither.
         """
@@ -188,13 +188,13 @@ def _first_entry_end(words: npt.NDArray[np.uint64]) -> Int64Array:
     other = words ^ np.uint64(0x0202020202020202)
     marks = (other - low) & ~other & high
     lowest = marks & (~marks + np.uint64(1))
-    # The place of a single bit is the exponent of its value as a floating-point number; of none, it is negative.
+    # The place of a single bit is the exponent of its value as a floating-point number; without a bit, it is negative.
     places = ((lowest.astype(np.float64).view(np.int64) >> 52) - 1023) >> 3
     return np.where(lowest == 0, 8, places)
 
 
 def _last_of_each(owner: Int64Array, names: pa.StringArray) -> Int64Array | None:
-    """Positions of the last entry of each name in each row; None when no name comes twice in a row."""
+    """Positions of the last entry of each name in each row; None when no row has a name twice."""
     codes = names.dictionary_encode()
     distinct = max(len(codes.dictionary), 1)
     identity = owner * distinct + codes.indices.to_numpy(zero_copy_only=False)
@@ -206,10 +206,10 @@ def _last_of_each(owner: Int64Array, names: pa.StringArray) -> Int64Array | None
 
 # The bytes that end a name and an entry, and zero, which no producer writes.
 _LAST_SEPARATOR = 2
-# A row's shape: how many separators it has and how long its first name is, numbers above these counting as these.
+# A row's shape: its number of separators and the length of its first name, each capped at these.
 _MOST_SEPARATORS = 63
 _LONGEST_NAME = 255
-# Each group costs something, whatever its size: neither few rows nor rows of all kinds are worth while to part.
+# Each group has a fixed cost: splitting few rows, or rows of many kinds, does not pay.
 _FEW_ROWS = 256
 _MOST_GROUPS = 64
 

@@ -1,4 +1,4 @@
-"""Which queue of its topic each of many messages goes to, where the message does not say.
+"""Queue choice: the queue of its topic for each of many messages, as RocketMQ's producers choose it.
 
 ========================  =============================================================================================
 a message has             its queue
@@ -9,7 +9,7 @@ neither                   the queues in turn
 ========================  =============================================================================================
 
 Source: RocketMQ ``client/producer/selector/SelectMessageQueueByHash.java``. It takes the remainder first and its sign
-away after, which comes to the same as here, where the hash code has 64 bits when its sign is taken away.
+away after, which gives the same as here, where the hash code has 64 bits when its sign is taken away.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def choose_queues(
 ) -> npt.NDArray[np.int32]:
     """A queue for each row; -1 for a row that is refused because of its topic.
 
-    ``queue_count`` says how many queues a topic has; it is asked only where a row names no queue. Rows with neither
+    ``queue_count`` gives a topic's number of queues; it is called only where a row names no queue. Rows with neither
     queue id nor sharding key take the queues in turn, the first of them the one numbered ``round_robin_start``, modulo
     the number of queues. ``InvalidValue`` for a topic with less than one queue.
     """
@@ -64,7 +64,7 @@ def _checked_count(topic: str, count: int) -> int:
 
 
 def _sharding_hashes(keys: pa.LargeBinaryArray | None, count: int) -> Int64Array:
-    """The hash codes of sharding keys without their sign, 0 to 2**31; -1 for none and for what is no UTF-8 text."""
+    """The hash codes of sharding keys without their sign, 0 to 2**31; -1 for none and for text that is not UTF-8."""
     if keys is None:
         return np.full(count, -1, np.int64)
     illegible = illegible_rows(keys)

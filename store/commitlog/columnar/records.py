@@ -1,9 +1,9 @@
-"""Many records at once: bodies, properties and numbers to record bytes, laid out by Arrow without a loop per record.
+"""Record layout in bulk: bodies, properties and numbers to record bytes, joined by Arrow without a loop per record.
 
 A record is joined from its fixed header, its body and its tail; the three fields that are known only when the records
 have their place in the log (queue offset, physical offset, store time) can be patched afterwards.
 
-Only the CRC takes a call per record: there is no kernel for it.
+Only the CRC takes a call per record: Arrow and numpy have no kernel for it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OFFSETS = np.dtype([("queue_offset", ">i8"), ("physical_offset", ">i8")])
 _STORED = np.dtype(">i8")
 assert field_offset("physical_offset") == field_offset("queue_offset") + _STORED.itemsize
 
-# Bodies become Python objects in stretches of about so many bytes, which the processor's cache still holds when their
+# Bodies become Python objects in stretches of about this many bytes, which the processor's cache still holds when their
 # CRC is taken. Measured at 100 B and 1 KiB: 200 and 450 ns a body, against 310 and 495 ns with slices of a memoryview.
 _CRC_STRETCH_SIZE = 256 << 10
 # From this mean size on, the copy into an object costs more than a slice of a memoryview.
@@ -69,7 +69,7 @@ Topics: TypeAlias = "str | TopicRows"
 
 @dataclass(frozen=True)
 class EncodedRecords:
-    """Records back to back: their bytes (writable), and where each starts (one number more than there are records)."""
+    """Records back to back: their bytes (writable), and where each starts (one number more than records)."""
 
     data: ByteArray
     starts: Int64Array
@@ -80,7 +80,7 @@ class EncodedRecords:
 
 
 def new_headers(count: int, host_flags: int = 0) -> npt.NDArray[np.void]:
-    """``count`` zeroed headers, for hosts as the two IPv6 bits of the system flag say; the bits are set in them."""
+    """``count`` zeroed headers for hosts of the kinds in ``host_flags``, the two IPv6 bits, which are set in them."""
     headers = np.zeros(count, HEADER_DTYPES[host_flags & HOST_FLAGS])
     headers["sys_flag"] = host_flags & HOST_FLAGS
     return headers
@@ -187,7 +187,7 @@ def patch_late_fields(
     physical_offsets: Int64Array,
     store_timestamps: Int64Array | int,
 ) -> EncodedRecords:
-    """The records with the late fields: what is known only under the put lock, when their place is decided.
+    """The records with the late fields, which are known only under the put lock, when their place is decided.
 
     ``store_timestamps`` may be one for all.
     The physical offsets are each row's own: records may be placed apart, as where a file ends between them.
@@ -207,9 +207,9 @@ def patch_late_fields(
 
 
 def _scatter(data: ByteArray, starts: Int64Array, stride: int, offset: int, values: npt.NDArray[np.generic]) -> None:
-    """Write the bytes of each value so far after each start; one value may be for all.
+    """Write the bytes of each value at ``offset`` after each start; one value may be for all.
 
-    ``stride`` is how far the starts are from each other, 0 where that varies.
+    ``stride`` is the distance between the starts, 0 where it varies.
     """
     width = values.dtype.itemsize
     raw = values.view(f"V{width}")
@@ -224,7 +224,7 @@ def _scatter(data: ByteArray, starts: Int64Array, stride: int, offset: int, valu
 class QueuedRecords:
     """Records whose late fields are zero. ``queue_codes`` is each record's place in ``queues``: topic and queue id.
 
-    ``hints`` spare dispatch the reading of them; None for records that it has to read.
+    With ``hints`` dispatch need not read the records; None for records that it has to read.
     """
 
     records: EncodedRecords
@@ -234,5 +234,5 @@ class QueuedRecords:
     hints: Hints | None
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self.queue_codes)

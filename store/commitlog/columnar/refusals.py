@@ -1,4 +1,4 @@
-"""The rows of a chunk that are refused, each as a ``PutRefused`` that says where the row stands and what is wrong."""
+"""Refused rows of a chunk: each a ``PutRefused`` that names the row and its fault."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Refusals:
     def name_places(
         self, topics: Sequence[str], topic_codes: npt.NDArray[np.int32], queue_of: Callable[[int], int | None]
     ) -> None:
-        """What the texts say of a row's topic (code -1: none) and of the queue that it names itself."""
+        """Name each row's topic (code -1: none), and the queue that it gives itself, in the texts."""
         self._topics, self._topic_codes, self._queue_of = topics, topic_codes, queue_of
 
     def add(
@@ -48,7 +48,7 @@ class Refusals:
     ) -> None:
         """Refuse the rows where ``wrong`` is set; ``fault`` gives the end of a sentence for a row.
 
-        ``queue_ids`` are the queues that were chosen, to be named where the row itself names none.
+        ``queue_ids`` are the chosen queues, to be named where the row itself gives none.
         """
         if not wrong.any():
             return

@@ -1,8 +1,8 @@
-"""The records of a stretch of the log, found by hopping from size to size: what dispatch and recovery read.
+"""Scan of a stretch of the log for its records, hopping from size to size; for dispatch and recovery.
 
-``scan_records`` says which whole, good records stand one after another, where their parts lie, and what stands behind
-the last one. A record is good when ``record.decode_record`` takes it; what that function says of the first bytes that
-are no good record is how the scan stops, word for word.
+``scan_records`` finds the whole, good records that stand one after another, their parts, and what stands after the
+last one. A record is good when ``record.decode_record`` accepts it; that function's result for the first bytes that
+are not a good record is the scan's ``stop``.
 
 Only the hop goes record by record, since a record's place is known by the size of the one before. Where sizes repeat
 even that is not needed: that the same size and magic stand at every multiple of it is one comparison over many records.
@@ -48,13 +48,13 @@ Stop: TypeAlias = Filler | Unwritten | Torn | Corrupt | None
 _PREFIX = struct.Struct(">iI")
 assert _PREFIX.size == FILLER_SIZE
 
-# How many records are hopped over before it is looked whether the last of them had equal sizes, and how many of these.
+# Records to hop over before the last of them are checked for equal sizes, and how many of these are checked.
 _HOPS = 64
 _EQUAL_HOPS = 8
-# How many records are compared at once where sizes repeat: at first and at most.
+# Records to compare at once where sizes repeat: at first and at most.
 _FIRST_RUN = 16
 _LONGEST_RUN = 1 << 16
-# Bodies of so many records are gathered for their CRC at a time, so that they stay in the processor's cache.
+# Bodies of this many records are gathered for their CRC at a time, so that they stay in the processor's cache.
 _CRC_ROWS = 1024
 # From this mean length on, a view of each body where it lies costs less than gathering it.
 _LONG_BODY = 768
@@ -67,7 +67,7 @@ class RecordScan:
     Every array has one value a record; positions and starts count from the start of ``data``. ``headers`` has the
     layout of ``record.HEADER_DTYPES``: that of IPv4 hosts when all records have these, else the widest.
 
-    ``end`` is the position right behind the last record, and ``stop`` what stands there; None when ``data`` ends there.
+    ``end`` is the position right after the last record, and ``stop`` what stands there; None when ``data`` ends there.
     ``Torn`` says that what starts at ``end`` needs more bytes than ``data`` has.
     """
 
@@ -86,7 +86,7 @@ class RecordScan:
     stop: Stop
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self.positions)
 
     def field(self, name: str) -> npt.NDArray[Any]:
@@ -104,7 +104,7 @@ def scan_records(data: ByteArray, physical_offset: int, *, check_crc: bool) -> R
     """Find the records that stand one after another from the start of ``data``, up to the first that is not good.
 
     ``data`` is contiguous, shorter than 2 GiB, and starts where a record starts. Bodies are compared with their CRC
-    only with ``check_crc``. Never raises for what the bytes say.
+    only with ``check_crc``. Never raises because of the bytes.
     """
     positions, end = _walk(data)
     while True:
@@ -114,7 +114,7 @@ def scan_records(data: ByteArray, physical_offset: int, *, check_crc: bool) -> R
             if check_crc:
                 _check_bodies(data, headers, parts)
         except RecordProblem as problem:
-            # An earlier record may have a problem in a field that was not looked at yet.
+            # An earlier record may have a problem in a field that was not checked yet.
             end = int(positions[problem.index])
             positions = positions[: problem.index]
         else:
@@ -135,7 +135,7 @@ def _what_stands_at(data: ByteArray, end: int, physical_offset: int, check_crc: 
     if end == len(data):
         return None
     found = decode_record(data.data[end:], physical_offset=physical_offset + end, check_crc=check_crc)
-    assert not isinstance(found, Record), f"the scan stopped at a good record, {end} bytes behind {physical_offset}"
+    assert not isinstance(found, Record), f"the scan stopped at a good record, {end} bytes after {physical_offset}"
     return found
 
 
@@ -185,7 +185,7 @@ def _walk(data: ByteArray) -> tuple[Int64Array, int]:
         stretches.append(np.arange(end, end + count * size, size or 1, dtype=np.int64))
         starts: list[int] = []
         end, going = _hop(data, end + count * size, starts)
-        # Only where sizes repeat is it worth while to look for an even stretch.
+        # Looking for an even stretch pays only where sizes repeat.
         while going and end - starts[-_EQUAL_HOPS] != _EQUAL_HOPS * (end - starts[-1]):
             end, going = _hop(data, end, starts)
         stretches.append(np.array(starts, np.int64))

@@ -1,4 +1,4 @@
-"""Blocks of staged records: what a batch's files hold until the batch is committed.
+"""Blocks of staged records: the content of a batch's files until the batch is committed.
 
 A staged file is one block after the other. Big-endian; the numbers of the records are in the order of the processor
 that wrote them, since the committer is of the same kind::
@@ -12,7 +12,7 @@ that wrote them, since the committer is of the same kind::
 
 NAMES is a JSON list of [topic, queue id]; SIZES is each record's size, and CODES its place among the names. Then follow
 the hints for dispatch: each record's tags code, and the hash of each of the KEYS index keys with the row that has it.
-Where KEYS is 2**32 - 1 there are none. All these numbers have four bytes. The records' late fields (queue offset,
+KEYS of 2**32 - 1 means no hints. All these numbers have four bytes. The records' late fields (queue offset,
 physical offset, store time) are zero.
 """
 
@@ -43,7 +43,7 @@ assert BLOCK_HEAD_SIZE == 40
 
 _NUMBER = np.dtype(np.uint32)
 _NO_HINTS = 2**32 - 1
-# Far above what a writer stages at once; a length that is read is believed up to here (invariant 9).
+# Far above what a writer stages at once; a length that is read is trusted up to here (invariant 9).
 _MOST_ROWS = 1 << 26
 _MOST_BYTES = 1 << 33
 
@@ -90,7 +90,7 @@ def encode_block(block: StagedBlock) -> tuple[bytes, ByteArray]:
 
 
 def decode_block_head(data: bytes) -> BlockHead:
-    """The head at the start of ``data``. ``InvalidValue`` for what cannot be one."""
+    """The head at the start of ``data``. ``InvalidValue`` for other bytes."""
     if len(data) < BLOCK_HEAD_SIZE:
         raise InvalidValue(f"{len(data)} bytes where a block's head takes {BLOCK_HEAD_SIZE}")
     magic, *fields = _HEAD.unpack_from(data)
@@ -99,12 +99,12 @@ def decode_block_head(data: bytes) -> BlockHead:
     sane &= head.keys <= _MOST_ROWS or head.keys == _NO_HINTS
     sane &= not head.host_flags & ~HOST_FLAGS
     if magic != _MAGIC or not sane:
-        raise InvalidValue(f"{data[:BLOCK_HEAD_SIZE].hex()}, which is no block's head")
+        raise InvalidValue(f"{data[:BLOCK_HEAD_SIZE].hex()}, which is not a block's head")
     return head
 
 
 def decode_block(head: BlockHead, meta: bytes, records: ByteArray) -> StagedBlock:
-    """A block of its parts. ``InvalidValue`` for parts that disagree, with each other or with their checksums."""
+    """A block from its parts. ``InvalidValue`` for parts that disagree, with each other or with their checksums."""
     if crc32(meta) != head.meta_crc or len(meta) != head.meta_size:
         raise InvalidValue("another checksum of names and sizes")
     try:
@@ -115,7 +115,7 @@ def decode_block(head: BlockHead, meta: bytes, records: ByteArray) -> StagedBloc
     starts = np.zeros(head.rows + 1, np.int64)
     np.cumsum(numbers[: head.rows], out=starts[1:])
     if int(starts[-1]) != len(records) or len(queues) != head.queues:
-        raise InvalidValue(f"records of {int(starts[-1])} bytes, where {len(records)} are there")
+        raise InvalidValue(f"records of {int(starts[-1])} bytes, where {len(records)} are stored")
     if crc32(records.data) != head.records_crc:
         raise InvalidValue("records with another checksum")
     codes = numbers[head.rows : 2 * head.rows].astype(np.int64)
@@ -134,7 +134,7 @@ def _check_records(
     codes: Int64Array,
     queues: list[tuple[str, int]],
 ) -> None:
-    """The records begin where the sizes say, and are of their queues: the log's own fields are what counts later."""
+    """Check that records begin where the sizes say and belong to their queues: later only their own fields count."""
     ids = np.array([queue_id for _, queue_id in queues], object)
     if not all(0 <= queue_id <= MAX_QUEUE_ID for queue_id in ids.tolist()):
         raise InvalidValue(f"queues {ids.tolist()}, where a queue is 0 to {MAX_QUEUE_ID}")
@@ -153,5 +153,5 @@ def _hints(head: BlockHead, numbers: npt.NDArray[np.uint32]) -> DispatchHints:
     hashes = numbers[head.rows : head.rows + head.keys].view(np.int32)
     rows = numbers[head.rows + head.keys :]
     if head.keys and (int(hashes.min()) < 0 or int(rows[-1]) >= head.rows or (rows[1:] < rows[:-1]).any()):
-        raise InvalidValue("keys of records that are not there, or not in their order")
+        raise InvalidValue("keys of missing records, or keys out of order")
     return DispatchHints(numbers[: head.rows].view(np.int32), IndexEntries(hashes, rows))

@@ -1,4 +1,4 @@
-r"""UNIQ_KEY of messages that have no client: made of what they are, so that the same messages get the same keys.
+r"""UNIQ_KEY of messages without a client: derived from their place, so that the same messages get the same keys.
 
 32 characters, upper-case hexadecimal as RocketMQ's clients write theirs, so that tools show and find them alike::
 
@@ -8,7 +8,7 @@ r"""UNIQ_KEY of messages that have no client: made of what they are, so that the
     +--------------------------------+-------------+---------------------+
 
 The hash is BLAKE2b of 8 bytes. A client's own key is its address, process, class loader, time and a counter, which
-would be others each time that the messages are made.
+would differ each time that the messages are made.
 
 Source: RocketMQ ``common/message/MessageClientIDSetter.java``.
 """
@@ -41,7 +41,7 @@ _PAIRS = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint16)
 def unique_keys(prefix: bytes, partition: int, first_row: int, count: int) -> pa.LargeBinaryArray:
     """The keys of the rows ``[first_row, first_row + count)`` of a partition.
 
-    ``prefix`` tells the messages from all others: who makes them, and which time.
+    ``prefix`` distinguishes the messages from all others: their maker, and which run it is.
     ``InvalidValue`` for a partition of 2**24 or more, for a row of 2**40 or more, and for negative numbers.
     """
     partitions, rows = 1 << 8 * _PARTITION_SIZE, 1 << 8 * _ROW_SIZE
@@ -60,17 +60,17 @@ def unique_keys(prefix: bytes, partition: int, first_row: int, count: int) -> pa
 def unique_keys_to_write(given: pa.Array, own: pa.LargeBinaryArray | None, count: int) -> pa.LargeBinaryArray:
     """The keys for ``count`` rows, null for the rows that have one of their ``own`` among their properties.
 
-    An empty key says the same as null. ``InvalidValue`` for another number of keys, and for one that is no UTF-8 text
-    or holds a separator: whoever makes keys makes them so that they can be stored.
+    An empty key says the same as null. ``InvalidValue`` for another number of keys, and for one that is not UTF-8 text
+    or holds a separator: the caller makes keys that can be stored.
     """
     if len(given) != count:
-        raise InvalidValue(f"There are {count} messages and {len(given)} unique keys for them.")
+        raise InvalidValue(f"{len(given)} unique keys for {count} messages: give one for each.")
     keys = blank_to_null(large_binary_of(given))
     wrong = separator_rows(keys) | illegible_rows(keys)
     if wrong.any():
         row = int(np.argmax(wrong))
         raise InvalidValue(
-            f"The unique key of row {row} is no text without '\\x01' and '\\x02': {keys[row].as_py()!r}."
+            f"The unique key of row {row} is not UTF-8 text, or holds '\\x01' or '\\x02': {keys[row].as_py()!r}."
         )
     return keys if own is None else _without(keys, own.is_valid().to_numpy(zero_copy_only=False))
 

@@ -1,12 +1,12 @@
-"""Every call to the operating system that touches a store's files stands here, so that tests can fail or cut each one.
+"""File operations: every system call on a store's files stands here, so that tests can fail or cut each one.
 
 A refusal by the operating system to open something is ``StoreAccessDenied`` at once, whatever the file was for, and a
 directory, a pipe or (for writing) a symbolic link where a file should be is ``NotAStore``. Other failures stay
-``OSError``; the callers, who know what the file is for, turn those they expect into the named errors.
+``OSError``; the callers, which know the file's purpose, turn those they expect into the named errors.
 
-What changes a store goes through ``create_file``, ``open_for_writing``, ``allocate``, ``write_at``, ``store_mapped``,
-``sync``, ``truncate``, ``rename``, ``unlink``, ``make_directory``, ``remove_directory`` and ``sync_directory``, and
-nothing else: a test that records these calls knows every byte that a crash could lose.
+A store is changed only through ``create_file``, ``open_for_writing``, ``allocate``, ``write_at``, ``store_mapped``,
+``sync``, ``truncate``, ``rename``, ``unlink``, ``make_directory``, ``remove_directory`` and ``sync_directory``: a test
+that records these calls knows every byte that a crash could lose.
 """
 
 from __future__ import annotations
@@ -71,15 +71,15 @@ __all__ = [
     "write_mapped",
 ]
 
-# What can be written: anything that lays its bytes open. (numpy's arrays do; their type says so from Python 3.12 on.)
+# Data to write: anything with a buffer. (numpy's arrays have one; their type says so from Python 3.12 on.)
 Bytes: TypeAlias = Any
 
-_STAT_BLOCK_SIZE = 512  # the unit of st_blocks, whatever the file system's own is
+_STAT_BLOCK_SIZE = 512  # the unit of st_blocks on every file system
 
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """Which file a path led to, and how long it was. Another file at the same path has another identity."""
+    """Device, inode and size of a file. Another file at the same path has another identity."""
 
     device: int
     inode: int
@@ -87,7 +87,7 @@ class FileIdentity:
 
 
 class DirectorySignature(NamedTuple):
-    """Changes whenever a name in the directory appears or goes, or another directory takes its place."""
+    """Signature of a directory: differs after a name is added or removed, or another directory takes its place."""
 
     device: int
     inode: int
@@ -136,7 +136,7 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
 
 
 def read_into(descriptor: int, buffer: memoryview, offset: int) -> int:
-    """Fill ``buffer`` with the bytes from ``offset``; how many there were, fewer only at the end of the file."""
+    """Fill ``buffer`` with the bytes from ``offset``; returns their number, smaller only at the end of the file."""
     done = 0
     while done < len(buffer) and (count := os.preadv(descriptor, [buffer[done:]], offset + done)):
         done += count
@@ -144,7 +144,7 @@ def read_into(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 
 def read_ahead(descriptor: int, start: int, stop: int) -> None:
-    """Ask the kernel to bring ``[start, stop)`` into its memory soon. It may refuse, and nothing is lost."""
+    """Ask the kernel to read ``[start, stop)`` into its memory soon. A refusal does no harm."""
     if hasattr(os, "posix_fadvise"):
         with contextlib.suppress(OSError):
             os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_WILLNEED)
@@ -172,7 +172,7 @@ def identity(descriptor: int) -> FileIdentity:
 
 
 def identity_of(path: str) -> FileIdentity:
-    """``identity`` of a file that is to be opened for writing later. ``NotAStore`` for what is none, or a link."""
+    """``identity`` of a file that is to be opened for writing later. ``NotAStore`` for anything but a regular file."""
     found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode):
         raise _no_file(path)
@@ -206,7 +206,7 @@ def is_directory(path: str) -> bool:
 
 
 def file_size(path: str) -> int:
-    """Bytes of a file; 0 when it is not there (any more)."""
+    """Bytes of a file; 0 when it does not exist (any more)."""
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
@@ -234,20 +234,20 @@ def mapped_bytes(mapping: mmap.mmap, start: int, stop: int) -> npt.NDArray[np.ui
     return np.frombuffer(mapping, np.uint8, stop - start, start)
 
 
-# What the store creates is its owner's alone.
+# Files and directories that the store creates are accessible to its user only.
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
-# What a sync needs on macOS, where fsync leaves the bytes in the drive's cache.
+# The call for a sync on macOS, where fsync leaves the bytes in the drive's cache.
 _F_FULLFSYNC = 51
 
 
 def create_file(path: str) -> int:
-    """Make a file that is not there yet, and open it for reading and writing. ``FileExistsError``."""
+    """Make a new file, and open it for reading and writing. ``FileExistsError``."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
 
 
 def create_unnamed_file(directory: str) -> int:
-    """Make a file that has no name yet, open for reading and writing. ``OSError`` where the file system knows none."""
+    """Make a file without a name, open for reading and writing. ``OSError`` where the file system has no such files."""
     if not hasattr(os, "O_TMPFILE"):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), directory)
     return os.open(directory, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, _FILE_MODE)
@@ -256,7 +256,7 @@ def create_unnamed_file(directory: str) -> int:
 def give_name(descriptor: int, path: str) -> None:
     """Give a file without a name one. ``FileExistsError``."""
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:  # a directory is given, though the path is absolute: else os.link would link the link in /proc
+    try:  # src_dir_fd is given, though the path is absolute: else os.link would link the link in /proc
         os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=directory, follow_symlinks=True)
     finally:
         os.close(directory)
@@ -282,7 +282,7 @@ def open_for_writing(path: str) -> int:
 
 def allocate(descriptor: int, offset: int, length: int) -> None:
     """Give the bytes ``[offset, offset + length)`` space on the device, the file extended to hold them. New space is
-    zero. ``OSError`` (ENOSPC) when there is no room: better here than as a SIGBUS at the first touch of a page."""
+    zero. ``OSError`` (ENOSPC) without room: better here than as a SIGBUS at the first touch of a page."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, offset, length)
     elif os.fstat(descriptor).st_size < offset + length:
@@ -297,7 +297,7 @@ def write_at(descriptor: int, data: Bytes, offset: int) -> None:
 
 
 def sync(descriptor: int) -> None:
-    """Return when what was written to the file is on the device. Dirty pages of its mappings count as written."""
+    """Return when the file's written bytes are on the device. Dirty pages of its mappings count as written."""
     if sys.platform == "darwin":
         import fcntl
 
@@ -326,7 +326,7 @@ def rename(source: str, target: str) -> None:
 
 
 def unlink(path: str) -> None:
-    """Remove a file's name. Whoever has it open keeps it."""
+    """Remove a file's name. Open descriptors and mappings keep its content."""
     os.unlink(path)
 
 
@@ -345,10 +345,10 @@ def is_symlink(path: str) -> bool:
 
 
 def data_extents(descriptor: int, start: int, stop: int) -> list[tuple[int, int]]:
-    """The stretches of ``[start, stop)`` that are no holes of the file, all of them before one is read.
+    """The stretches of ``[start, stop)`` that are not holes of the file, all of them before one is read.
 
-    Allocated space that was never written counts as data once the kernel has read it ahead: who asked again behind
-    each stretch would chase that through the whole file.
+    Allocated space that was never written counts as data once the kernel has read it ahead: a caller that asked again
+    after each stretch would chase that through the whole file.
     """
     at, extents = start, []
     try:
@@ -365,7 +365,7 @@ def map_for_writing(descriptor: int, size: int) -> mmap.mmap:
     """The first ``size`` bytes, shared and writable. Unless they were allocated, a full disk kills the process."""
     try:
         return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    except ValueError as error:  # so says mmap, and not the operating system, of a file that is shorter
+    except ValueError as error:  # raised by mmap, not by the operating system, for a shorter file
         raise OSError(errno.ESTALE, f"the file has less than {size} bytes: another program truncated it") from error
 
 
@@ -376,24 +376,24 @@ def store_mapped(
 
     ``target`` starts at byte ``offset`` of the file that ``descriptor`` has open. Of equal indexes the last wins.
     """
-    del descriptor, offset  # for those who record what is written
+    del descriptor, offset  # for tests that record writes
     target[indexes] = values
 
 
 def is_allocated(descriptor: int) -> bool:
-    """Whether all of the file has space on the device, as far as the number of its blocks tells."""
+    """Whether all of the file has space on the device, judged by its number of blocks."""
     found = os.fstat(descriptor)
     return found.st_blocks * _STAT_BLOCK_SIZE >= found.st_size
 
 
 def write_mapped(mapping: mmap.mmap, data: Bytes, offset: int, *, descriptor: int) -> None:
     """Write ``data`` at ``offset`` through a writable mapping of the file that ``descriptor`` has open."""
-    del descriptor  # for those who record what is written
+    del descriptor  # for tests that record writes
     mapping[offset : offset + len(data)] = data
 
 
 def file_signature(path: str) -> tuple[int, ...]:
-    """Changes when the file is written, or another takes its place. ``FileNotFoundError``."""
+    """Signature of a file: differs after a write, or when another file takes its place. ``FileNotFoundError``."""
     found = os.stat(path)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -404,7 +404,7 @@ def modified_at(path: str) -> float:
 
 
 def file_key(path: str) -> tuple[int, int] | None:
-    """Device and inode of what a path names; None when there is nothing."""
+    """Device and inode of the path's file or directory; None when it does not exist."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Errors of the operating system that say which file they are of.
+"""File names for the operating system's errors.
 
-It names the file for whoever gave a name. For an operation on a descriptor it says what went wrong and not where, and
-further up nobody knows.
+The operating system names the file in errors of calls with a path. Its errors of calls with a descriptor have no file
+name, and callers further up no longer know it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["errors_name"]
 
 @contextlib.contextmanager
 def errors_name(path: str) -> Iterator[None]:
-    """Each ``OSError`` that comes out of the block without a file name has this one."""
+    """Each ``OSError`` that leaves the block without a file name gets this one."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Room behind the log's end, for what counts as written all at once or not at all.
+"""Space after the log's end in which a frame is written, to be published wholly or not at all.
 
-What is written here lies beyond the wrote position of its file, or in files that are not of the log yet. A flush, the
-checkpoint and dispatch go by these positions, so none of them can count a part of it. ``publish`` moves them.
+The frame's bytes lie after the wrote position of their file, or in files that are not yet part of the log. A flush,
+the checkpoint and dispatch use these positions, so none of them can count a part of it. ``publish`` moves them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class FrameSpace:
     """Writes from the log's end on, under the put lock. Either ``publish`` or ``discard`` ends it."""
 
     def __init__(self, files: MappedFileQueueWriter) -> None:
-        """What ``FileAllocator`` raises, when the log's last file is full."""
+        """Raises ``FileAllocator``'s errors when the log's last file is full."""
         self._files = files
         self._first = self._file = files.writable()
         self._new: list[MappedFileWriter] = []
         self._at = self._first.wrote_position
         self.start = self._first.base + self._at
-        # From now on it is a part of the log, wholly or (after an interrupt) in a way that only recovery can tell.
+        # From now on it is a part of the log, wholly or (after an interrupt) in a way that only recovery can find out.
         self.published = False
 
     @property
@@ -33,20 +33,20 @@ class FrameSpace:
 
     @property
     def room(self) -> int:
-        """How many bytes are left in the file that is written to."""
+        """The number of bytes left in the current file."""
         return self._file.capacity - self._at
 
     def skip(self, length: int) -> None:
-        """Leave bytes out, for ``write_at_start`` to write last."""
+        """Leave out bytes that ``write_at_start`` writes last."""
         self._at += length
 
     def write(self, data: disk.Bytes) -> None:
-        """Write what fits into the file. ``StoreIOError``."""
+        """Write ``data``, which fits into the file. ``StoreIOError``."""
         self._file.write_ahead(data, self._at)
         self._at += len(data)
 
     def end_file(self, filler: disk.Bytes) -> None:
-        """Write a blank filler, and go on in the next file. ``StoreIOError``, and what ``FileAllocator`` raises."""
+        """Write a blank filler, and continue in the next file. ``StoreIOError``, and ``FileAllocator``'s errors."""
         self.write(filler)
         following = self._files.made(self._file.base + self._file.capacity)
         self._new.append(following)
@@ -67,14 +67,14 @@ class FrameSpace:
             self._files.files.extend(self._new)
         else:
             self._first.advance(self._at)
-        # A frame makes the files that it needs as it is written. A commit from Spark is followed by the close of the
-        # store, which would wait for a file being made ahead, and such a file costs its size where it has to be filled.
+        # A frame makes its files while it is written. After a commit from Spark the store is closed, which would wait
+        # for a file being made ahead, and such a file costs its size where it has to be filled.
         self._files.appended(ahead=False)
 
     def discard(self) -> None:
-        """Zero what was written: it must never come back. ``StoreIOError``.
+        """Zero the written bytes: they must never come back. ``StoreIOError``.
 
-        New files are removed, so that what found no room on the disk does not keep the disk full.
+        New files are removed, so that a frame that found no room on the disk does not keep the disk full.
         """
         while self._new:
             file = self._new.pop()

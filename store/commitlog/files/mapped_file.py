@@ -1,9 +1,9 @@
 """One file of the log or of a queue, read by position or through a mapping.
 
-A mapped page beyond the end of its file kills the process that touches it (SIGBUS). So the file's size is asked for
-before every look into the mapping, and a file that has become shorter is an error with a name. Nobody truncates a
-live store's files (RocketMQ deletes whole files, and a deleted file stays readable while it is open), which leaves a
-window of microseconds against a foreign hand; single reads go by ``pread``, which has none.
+A mapped page beyond the end of its file kills the process that touches it (SIGBUS). So the file's size is checked
+before every access to the mapping, and a file that has become shorter is a named error. A live store's files are never
+truncated (RocketMQ deletes whole files, and a deleted file stays readable while it is open), so only a truncation by
+another program within microseconds of the check stays dangerous; single reads use ``pread``, which is safe.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from commitlog.files.memory import drop_pages, populate_pages
 
 __all__ = ["MappedFile"]
 
-# Pages stay with the process this far behind the last one that was asked for, since the queues of a log lie among each
-# other: a task that reads several of them side by side comes by again. What lies further back is given back, so that
-# memory stays flat however long the file is.
+# Pages this far before the last one that was read stay with the process, since the queues of a log are interleaved: a
+# task that reads several of them side by side comes by again. Pages further back are given back, so that memory stays
+# flat for files of any length.
 _RESIDENT_SIZE = 64 << 20
-# How far beyond what a reader wants the device is kept busy, and in pieces of at least which size.
+# How far to read ahead of a reader, and the smallest piece to request.
 _AHEAD_SIZE = 64 << 20
 _AHEAD_PIECE = 16 << 20
 
@@ -32,11 +32,11 @@ _AHEAD_PIECE = 16 << 20
 class MappedFile:
     """A file opened for reading. ``base`` is the offset of its first byte in the queue of files.
 
-    ``capacity`` is the size that it had when it was opened.
+    ``capacity`` is its size when it was opened.
     """
 
     def __init__(self, path: str, base: int, descriptor: int, identity: disk.FileIdentity | None = None) -> None:
-        """Takes over the descriptor. ``identity`` is what is known of the file already."""
+        """Takes over the descriptor. ``identity`` is the file's, when it is known already."""
         self.path = path
         self.base = base
         self._descriptor = descriptor
@@ -54,12 +54,12 @@ class MappedFile:
         return cls(path, base, disk.open_file(path))
 
     def _opened(self) -> int:
-        """The descriptor, for as long as the file is not closed."""
+        """The descriptor of the open file."""
         return self._descriptor
 
     @property
     def size(self) -> int:
-        """Bytes the file holds now."""
+        """The file's size now, in bytes."""
         return disk.size_of(self._opened())
 
     def read(self, position: int, length: int) -> bytes:
@@ -69,8 +69,8 @@ class MappedFile:
     def read_ahead(self, start: int, stop: int, until: int) -> None:
         """Have the device read ``[start, stop)`` and some of what follows, up to ``until``, without waiting for it.
 
-        For a reader that goes on from ``stop`` to ``until``: the device works while the bytes are decoded. What was
-        requested a moment ago, for this queue or for one that is read beside it, is not requested again.
+        For a reader that continues from ``stop`` to ``until``: the device works while the bytes are decoded. Bytes
+        requested a moment ago, for this queue or for one that is read beside it, are not requested again.
         """
         if start + 2 * _AHEAD_SIZE < self._requested:
             self._requested = start  # another pass: the bytes may be gone from memory again
@@ -106,7 +106,7 @@ class MappedFile:
         return disk.mapped_bytes(self._mapping, start, stop)
 
     def _reside(self, mapping: mmap.mmap, start: int, stop: int, *, populate: bool) -> None:
-        """Move the stretch of resident pages on to ``[start, stop)``, giving back what lies too far behind."""
+        """Move the stretch of resident pages on to ``[start, stop)``, giving back pages too far before it."""
         low, high = self._resident
         if not low <= start <= high:
             self.release()
@@ -138,6 +138,6 @@ class MappedFile:
         self._resident = (0, 0)
 
     def close(self) -> None:
-        # A mapping with arrays on it cannot be closed by force; it goes when the last array does.
+        # A mapping with arrays on it cannot be closed by force; it is closed with the last array.
         self._mapping = None
         disk.close(self._descriptor)

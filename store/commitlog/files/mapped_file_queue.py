@@ -1,4 +1,4 @@
-"""The files of the CommitLog, kept open while they are used.
+"""The CommitLog's sequence of files, opened for reading when they are used.
 
 Sizes are taken from the files themselves, so no configuration has to match.
 """
@@ -28,7 +28,7 @@ class MappedFileQueue:
         return self.files.bases
 
     def refresh(self) -> bool:
-        """Look whether files came or went; True when so. ``ReaderClosed``."""
+        """Update the list of files; True when it changed. ``ReaderClosed``."""
         self._refuse_closed()
         if not self.files.refresh():
             return False
@@ -37,7 +37,7 @@ class MappedFileQueue:
         return True
 
     def file(self, base: int) -> MappedFile:
-        """The file of that base, opened if it is not yet. ``FileNotFoundError`` when it is gone, ``ReaderClosed``."""
+        """The file of that base, opened if need be. ``FileNotFoundError`` when it is deleted, ``ReaderClosed``."""
         found = self._open.get(base)
         if found is not None:
             self._open.move_to_end(base)
@@ -62,7 +62,7 @@ class MappedFileQueue:
         return found if offset - base < found.size else None
 
     def end(self) -> int:
-        """The offset behind the last file's last byte; 0 without files."""
+        """The offset after the last file's last byte; 0 without files."""
         if not self.bases:
             return 0
         try:
@@ -71,7 +71,7 @@ class MappedFileQueue:
             return self.bases[-1]
 
     def close(self) -> None:
-        """Close all files; none is opened any more."""
+        """Close all files; no file can be opened after that."""
         self._closed = True
         self._close_files()
 

@@ -1,10 +1,10 @@
-"""The CommitLog's files in their owner's hands: one sequence of bytes, appended at its end.
+"""The CommitLog's sequence of files, opened for writing: appended at its end, committed and flushed.
 
-Physical offsets count from the first byte ever written. ``flushed_where`` and ``committed_where`` are the ends of what
-is on the device and of what is in the kernel; each moves only after the work was done.
+Physical offsets count from the first byte ever written. The log up to ``flushed_where`` is on the device, and up to
+``committed_where`` in the kernel; each moves only after the work was done.
 
-Of a long log a few files are open at a time, those used last: a process may not open any number. Nobody closes a file
-before all that was written to it is on the device.
+Of a long log a few files are open at a time, those used last: a process may open a limited number. A file is closed
+only when all its written bytes are on the device.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from commitlog.paths import file_name_for_offset, parse_file_name
 __all__ = ["AllocateNow", "FileAllocator", "MappedFileQueueWriter"]
 
 _PAGE = 4096
-# So much is written back at a time.
+# Bytes to write back at a time.
 _PIECE = 1 << 20
-# How many files are kept open at most; and at least, and which part of those that the process may open.
+# The most and the fewest files that are kept open, and the share of those that the process may open.
 _MAX_OPEN = 64
 _MIN_OPEN = 4
 _OPEN_SHARE = 16
 
 
 class FileAllocator(Protocol):
-    """Who makes files that are not there yet.
+    """Maker of new files.
 
-    ``make`` raises ``DiskFull``, ``StoreIOError`` and ``TimeoutError``; ``prepare`` never does.
+    ``make`` raises ``DiskFull``, ``StoreIOError`` and ``TimeoutError``; ``prepare`` never raises.
     """
 
     def make(self, path: str, size: int, /) -> None: ...
@@ -70,14 +70,14 @@ class MappedFileQueueWriter:
         warm: bool = False,
         max_open: int | None = None,
     ) -> None:
-        """``max_open`` files at a time are open, unless more have to be brought to the device; else as many as fit."""
+        """At most ``max_open`` files are open, unless more have to be synced; by default as many as fit."""
         self.path = path
         self.file_size = file_size
         self.files: list[MappedFileWriter] = []
         self.flushed_where = 0
         self.committed_where = 0
         self._allocator = allocator or AllocateNow()
-        # The base of the file whose followers were asked for.
+        # The base of the file whose followers were requested.
         self._prepared = -1
         self._pool = pool
         self._warm = warm
@@ -86,15 +86,15 @@ class MappedFileQueueWriter:
         # The files that are open, those opened last at the end.
         self._open: list[MappedFileWriter] = []
         self._open_lock = threading.Lock()
-        # Whether somebody may append by now; before that, every file may be closed.
+        # Whether appending has begun; before that, every file may be closed.
         self._appends = False
 
     def load(self, *, aborted: bool = True) -> None:
-        """Find all files. Their size becomes ``file_size``; what a crash left half made is removed.
+        """Find all files. Their size becomes ``file_size``; files that a crash left incomplete are removed.
 
-        Each costs one look at its size here, and is opened when it is used first.
+        Each costs one look at its size here, and is opened at its first use.
 
-        After a crash (``aborted``) a last file that is too short gets its size back, for recovery to see what is in it.
+        After a crash (``aborted``) a last file that is too short gets its size back, for recovery to read its content.
         ``CorruptRecord`` for a file of another size than the others, or one that is missing between them.
         """
         bases = []
@@ -116,7 +116,7 @@ class MappedFileQueueWriter:
             self.files.append(self._checked(base, following))
 
     def _drop_made_ahead(self, bases: list[int]) -> None:
-        """Remove files of zeros behind a gap: made ahead of need, when the one before them could not be made."""
+        """Remove files of zeros after a gap: made ahead of need, when the one before them could not be made."""
         while len(bases) > 1 and bases[-1] != bases[-2] + self.file_size and self._holds_nothing(bases[-1]):
             disk.unlink(self._path_of(bases.pop()))
 
@@ -171,7 +171,7 @@ class MappedFileQueueWriter:
 
     @property
     def max_wrote(self) -> int:
-        """The end of everything that was appended, committed or not."""
+        """The end of all appended bytes, committed or not."""
         last = self.files[-1] if self.files else None
         return last.base + last.wrote_position if last is not None else self.flushed_where
 
@@ -181,7 +181,7 @@ class MappedFileQueueWriter:
         return self.committed_where // _PAGE - self.flushed_where // _PAGE
 
     def set_end(self, end: int) -> None:
-        """Where recovery found the log's end. Empty files behind it are found again when the log gets there."""
+        """Set the log's end, as recovery found it. Empty files after it are found again when the log gets there."""
         for file in self.files:
             file.set_positions(min(max(end - file.base, 0), file.capacity))
         while self.files and self.files[-1].base >= end and len(self.files) > 1:
@@ -191,7 +191,7 @@ class MappedFileQueueWriter:
         self._appends = True
 
     def cut(self, end: int) -> None:
-        """Zero everything behind ``end`` and delete the files behind it (invariant 4). ``StoreIOError``."""
+        """Zero everything after ``end`` and delete the files after it (invariant 4). ``StoreIOError``."""
         while self.files and self.files[-1].base >= end and len(self.files) > 1:
             self.remove(self.files.pop())
         if self.files:
@@ -200,16 +200,16 @@ class MappedFileQueueWriter:
         self._sync_directory()
 
     def remove(self, file: MappedFileWriter) -> None:
-        """Remove the last file, which is not one of the log (any more). ``StoreIOError``."""
+        """Remove the last file, which is not part of the log (any more). ``StoreIOError``."""
         file.delete()
         # One by one: a file that comes back after a crash must not leave a gap before it.
         self._sync_directory()
 
     def write_back(self, start: int, stop: int) -> None:
-        """Write once more what stands in a stretch of the log, so that the next sync brings it to the device.
+        """Write the bytes of a stretch of the log once more, so that the next sync brings them to the device.
 
         After a sync that failed, the kernel takes those pages for clean: it shows bytes that the device never got, and
-        every later sync passes over them (invariant 2). ``StoreIOError``.
+        every later sync skips them (invariant 2). ``StoreIOError``.
         """
         for file in self._from(start):
             first, last = max(start - file.base, 0), min(stop - file.base, file.capacity)
@@ -232,9 +232,9 @@ class MappedFileQueueWriter:
             raise StoreIOError("sync", path=self.path, cause=error, advice=FENCED) from error
 
     def writable(self) -> MappedFileWriter:
-        """The file that the next record goes to; a new one when the last is full.
+        """The file for the next record; a new one when the last is full.
 
-        What ``FileAllocator`` raises, and ``StoreClosed``.
+        ``FileAllocator``'s errors, and ``StoreClosed``.
         """
         last = self.files[-1] if self.files else None
         if last is not None and not last.is_full:
@@ -249,16 +249,16 @@ class MappedFileQueueWriter:
         return file
 
     def made(self, base: int) -> MappedFileWriter:
-        """The file of that base, made if need be, and not yet one of the log.
+        """The file of that base, made if need be, and not yet part of the log.
 
-        What ``FileAllocator`` raises, and ``StoreClosed``.
+        ``FileAllocator``'s errors, and ``StoreClosed``.
         """
         if self._closed:
-            # There are no files any more by which to tell where the log ends.
+            # Without files the log's end is unknown.
             raise StoreClosed(f"The log of {self.path} is closed; open the store again.")
         path = self._path_of(base)
         self._allocator.make(path, self.file_size)
-        # A file that was made ahead may have failed to get its name to the device, and nobody was told.
+        # The sync of the name of a file that was made ahead may have failed without an error for any caller.
         self._sync_directory()
         self._appends = True
         self._make_room()
@@ -267,7 +267,7 @@ class MappedFileQueueWriter:
         return file
 
     def _note_opened(self, file: MappedFileWriter) -> None:
-        """A file was opened, by whichever thread: others come to rest for it. Never waits, since a reader holds it."""
+        """A file was opened, by any thread: others are closed for it. Never waits, since a reader holds the file."""
         with self._open_lock:
             kept = [one for one in self._open if one.is_open and one is not file]
             excess = len(kept) + 1 - self._max_open
@@ -278,10 +278,10 @@ class MappedFileQueueWriter:
             self._open = [*kept, file]
 
     def _make_room(self) -> None:
-        """Before one more is made: where flushing lags behind, sync what nobody appends to any more, and close it.
+        """Before one more is made: where flushing lags behind, sync the files that are complete, and close them.
 
         Called under the put lock, so that is every file but the log's last one: those before it are full, and those
-        behind it belong to a frame that has gone on to the next. ``StoreIOError``.
+        after it belong to a frame that has moved to the next. ``StoreIOError``.
         """
         with self._open_lock:
             opened = [one for one in self._open if one.is_open]
@@ -296,7 +296,7 @@ class MappedFileQueueWriter:
                 wanted -= one.rest()
 
     def appended(self, *, ahead: bool = True) -> None:
-        """Called under the put lock after an append: without a pool, what was written is committed.
+        """Called under the put lock after an append: without a pool, the written bytes are committed.
 
         ``ahead``: have the next files made before they are needed.
         """
@@ -304,13 +304,13 @@ class MappedFileQueueWriter:
         if self._pool is None:
             self.committed_where = last.base + last.wrote_position
         if ahead and last.base != self._prepared and last.wrote_position * 2 >= last.capacity:
-            # Half full is early enough, and a store that stays small takes no space for files it will never need.
+            # Half full is early enough, and a store that stays small takes no space for files that it never needs.
             self._prepared = last.base
             for step in (1, 2):
                 self._allocator.prepare(self._path_of(last.base + step * self.file_size), self.file_size)
 
     def commit(self) -> int:
-        """Commit what gathered in buffers, file by file; how many bytes. ``StoreIOError``.
+        """Commit the content of buffers, file by file; returns the number of bytes. ``StoreIOError``.
 
         The position moves when all of it is done: not to within a frame, which may lie in several files.
         """
@@ -327,7 +327,7 @@ class MappedFileQueueWriter:
         return done
 
     def flush(self) -> None:
-        """Sync everything that is committed, older files first. ``StoreIOError``: the position stays (invariant 2).
+        """Sync all committed bytes, older files first. ``StoreIOError``: the position stays (invariant 2).
 
         It moves when all of it is done: not to within a frame, which may lie in several files.
         """
@@ -350,7 +350,7 @@ class MappedFileQueueWriter:
         return files[0] if files and files[0].base <= offset < files[0].base + files[0].capacity else None
 
     def close(self) -> None:
-        """Close all files. Nothing is appended any more."""
+        """Close all files. Appending is refused after that."""
         self._closed = True
         for file in self.files:
             file.close()

@@ -1,4 +1,4 @@
-"""A CommitLog file in its owner's hands: appended to, committed, flushed, deleted.
+"""One file of the CommitLog, opened for writing: appended to, committed, flushed, deleted.
 
 Three positions, each at most the one before it::
 
@@ -7,13 +7,13 @@ Three positions, each at most the one before it::
     | on the device      | in the kernel    | in the pool's buffer| allocated, zero        |
     +--------------------+------------------+---------------------+------------------------+
 
-Without a buffer of the transient pool, what is written is committed at once. Single records go out through a mapping,
-large pieces by ``pwrite``; the kernel keeps both, and what readers map, the same. A system call lets go of the
-interpreter's lock, and of many threads that put, each would queue for it again with the put lock in its hands. The
-space was allocated when the file was made, so that a full disk is an error there and no SIGBUS here.
+Without a buffer of the transient pool, written bytes are committed at once. Single records are written through a
+mapping, large pieces by ``pwrite``; the kernel keeps both, and the mappings of readers, the same. A system call
+releases the interpreter's lock, and each of many putting threads would queue for it again while it holds the put lock.
+The space was allocated when the file was made, so that a full disk is an error there and not a SIGBUS here.
 
-A log may have more files than a process may open. One that nobody appends to any more, and of which every byte is on
-the device, can ``rest``: its descriptor and mappings go, and come back when it is read again.
+A log may have more files than a process may open. A complete file, every byte of which is on the device, can ``rest``:
+its descriptor and mappings are closed, and opened again when it is read.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from commitlog.files.whole_file import new_file
 
 __all__ = ["FENCED", "NO_SPACE", "MappedFileWriter", "is_out_of_space", "make_file"]
 
-# What to do after a write or a sync that failed.
+# The advice after a write or a sync that failed.
 FENCED = "Whether its bytes are on the device is unknown; the store takes no more writes until it is opened again."
 
-# What the system says when there is no room, of the disk's or of a user's share of it.
+# The system's errors for a full disk or an exhausted quota.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # What it says when the process or the machine has no more of what a new file takes.
 _NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _ZEROS = bytes(1 << 20)
 # Up to this many bytes a copy is cheaper than a system call.
 _SMALL = 64 << 10
-# How much of what was written through the mapping stays in the process's memory.
+# Bytes written through the mapping that stay in the process's memory.
 _RESIDENT = 8 << 20
 # In place of a descriptor.
 _UNOPENED, _CLOSED = -2, -1
 
 
 def is_out_of_space(error: BaseException) -> bool:
-    """Whether the disk had no space for what was to be written: it can be tried again later."""
+    """Whether the disk had no space for a write, which can then be tried again later."""
     return isinstance(error, DiskFull) or (isinstance(error, StoreIOError) and error.errno in NO_SPACE)
 
 
 def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False) -> None:
-    """Make a file of zeros that is whole or not there at all, whenever the machine stops.
+    """Make a file of zeros that is whole or does not exist, whenever the machine stops.
 
-    ``sparse`` leaves the space to be taken when it is written. ``DiskFull``, ``StoreIOError``; then nothing is left.
+    With ``sparse`` space is taken only when it is written. ``DiskFull``, ``StoreIOError``; then nothing is left.
     """
 
     def prepare(descriptor: int) -> None:
@@ -91,7 +91,7 @@ def _write_zeros(descriptor: int, start: int, stop: int) -> None:
 
 
 class MappedFileWriter(MappedFile):
-    """One file of the log. One thread appends at a time, another may commit or flush beside it."""
+    """One file of the log. One thread appends at a time, another may commit or flush concurrently."""
 
     def __init__(
         self,
@@ -107,18 +107,18 @@ class MappedFileWriter(MappedFile):
         self.committed_position = 0
         self.flushed_position = 0
         self._buffer: PooledBuffer | None = None
-        # For small writes: None until the first one, and where there can be none.
+        # For small writes: None until the first one, and where a mapping cannot be used.
         self._window: mmap.mmap | None = None
         self._maps = sys.platform == "linux"
-        # The mapping's pages were given back up to the first position, and are again when writing is past the second.
+        # The mapping's pages were given back up to the first position; the next ones when writing passes the second.
         self._dropped = self._keep_until = 0
         # Writes to the file, and those of them that the last sync covered.
         self._writes = self._synced_writes = 0
         self._syncing = threading.Lock()
-        # A sync that failed has lost what it was for, and the next one would say that all is well (invariant 2).
+        # A sync that failed has lost its pages, and the next one would succeed all the same (invariant 2).
         self._failure: StoreIOError | None = None
         self._on_opened = on_opened
-        # Held by who opens the file or reads it, so that it does not come to rest under a reader.
+        # Held by the thread that opens or reads the file, so that it is not closed under a reader.
         self._opening = threading.RLock()
 
     @classmethod
@@ -131,7 +131,7 @@ class MappedFileWriter(MappedFile):
     def unopened(
         cls, path: str, base: int, identity: disk.FileIdentity, on_opened: Callable[[MappedFileWriter], None]
     ) -> MappedFileWriter:
-        """A file that is opened when it is used first: of a long log, hardly any is."""
+        """A file that is opened at its first use: most files of a long log are never used."""
         return cls(path, base, _UNOPENED, identity, on_opened)
 
     def _opened(self) -> int:
@@ -182,14 +182,14 @@ class MappedFileWriter(MappedFile):
     def rest(self) -> bool:
         """Close the file until it is used again; False when it has to stay open, or is being read at this moment.
 
-        For a file that nobody appends to any more. One with anything that is not on the device stays open: after a sync
-        that failed, only this descriptor tells. Arrays keep their mapping alive (invariant 8).
+        For a complete file. One with bytes that are not on the device stays open: after a sync that failed, only this
+        descriptor shows that. Arrays keep their mapping alive (invariant 8).
         """
         if self._buffer is not None or self._writes != self._synced_writes or not self._opening.acquire(blocking=False):
             return False
         try:
             if self.is_open:
-                # Closed last: an interrupt in between must not leave the number of what may be another file's by then.
+                # Closed last: an interrupt in between must not leave a number that may be another file's by then.
                 descriptor, self._descriptor = self._descriptor, _UNOPENED
                 self._mapping, self._window, self._resident = None, None, (0, 0)
                 disk.close(descriptor)
@@ -214,7 +214,7 @@ class MappedFileWriter(MappedFile):
         return self._buffer is not None
 
     def set_positions(self, position: int) -> None:
-        """All three positions at once, when the file is opened with that much in it."""
+        """Set all three positions, when the file is opened with that many bytes."""
         self.wrote_position = self.committed_position = self.flushed_position = position
 
     def use_buffer(self, buffer: PooledBuffer) -> None:
@@ -222,7 +222,7 @@ class MappedFileWriter(MappedFile):
         self._buffer = buffer
 
     def append(self, data: disk.Bytes) -> None:
-        """Write ``data`` at the wrote position. ``StoreIOError``: then part of it may be there, and nothing moved."""
+        """Write ``data`` at the wrote position. ``StoreIOError``: part of it may be written, no position moved."""
         position = self.wrote_position
         end = position + len(data)
         if self._buffer is not None:
@@ -240,14 +240,14 @@ class MappedFileWriter(MappedFile):
         self.wrote_position = self.committed_position = end
 
     def write_ahead(self, data: disk.Bytes, position: int) -> None:
-        """Write ``data`` behind the wrote position, which stays: for ``advance`` to count, or not. ``StoreIOError``."""
+        """Write ``data`` after the wrote position, which stays until ``advance`` counts it. ``StoreIOError``."""
         if self._buffer is not None:
             self._buffer.view[position : position + len(data)] = data
         else:
             self._write(data, position)
 
     def advance(self, position: int) -> None:
-        """Count what was written ahead up to ``position``."""
+        """Count the bytes written ahead up to ``position``."""
         if position >= self.capacity:
             self.skip_to_end()
             return
@@ -256,18 +256,18 @@ class MappedFileWriter(MappedFile):
             self.committed_position = position
 
     def _mapped(self) -> bool:
-        """Whether small writes go through the mapping. What they dirtied stays with the process for a while only."""
+        """Whether small writes go through the mapping. Pages that they dirtied stay with the process only a while."""
         if self._window is None:
             if not self._maps:
                 return False
             try:
-                if not disk.is_allocated(self._opened()):  # another program made it, with holes
+                if not disk.is_allocated(self._opened()):  # made by another program, with holes
                     disk.allocate(self._opened(), 0, self.capacity)
                 self._window = disk.map_for_writing(self._opened(), self.capacity)
             except OSError as error:
                 if error.errno not in (*NO_SPACE, errno.ENOMEM, errno.EMFILE, errno.EOPNOTSUPP):
                     raise StoreIOError("map", path=self.path, cause=error, advice=FENCED) from error
-                self._maps = False  # what finds no room by pwrite is an error then
+                self._maps = False  # with pwrite a full disk is an error
                 return False
         elif self.wrote_position >= self._keep_until:
             drop_pages(self._window, self._dropped, self.wrote_position)
@@ -277,7 +277,7 @@ class MappedFileWriter(MappedFile):
         return True
 
     def warm(self) -> bool:
-        """Have the kernel keep the file's pages in memory while it is appended to; False where it may not be locked."""
+        """Lock the file's pages in memory while it is appended to; False where that is not allowed."""
         if not self._mapped():
             return False
         assert self._window is not None
@@ -288,14 +288,14 @@ class MappedFileWriter(MappedFile):
         return locked
 
     def skip_to_end(self) -> None:
-        """Count the rest of the file as written: a blank filler stands there."""
+        """Count the rest of the file, a blank filler, as written."""
         self.wrote_position = self.capacity
         self._window, self._maps = None, False
         if self._buffer is None:
             self.committed_position = self.capacity
 
     def commit(self) -> int:
-        """Write what has gathered in the buffer to the file; how many bytes. ``StoreIOError``."""
+        """Write the buffer's new content to the file; returns the number of bytes. ``StoreIOError``."""
         buffer, start, stop = self._buffer, self.committed_position, self.wrote_position
         if buffer is None or start == stop:
             return 0
@@ -304,7 +304,7 @@ class MappedFileWriter(MappedFile):
         return stop - start
 
     def flush(self) -> None:
-        """Sync what is committed. ``StoreIOError``: then nothing moved (invariant 2)."""
+        """Sync the committed bytes. ``StoreIOError``: then no position moved (invariant 2)."""
         position = self.committed_position
         if position == self.flushed_position:
             return
@@ -312,19 +312,19 @@ class MappedFileWriter(MappedFile):
         self.flushed_position = position
 
     def sync_writes(self) -> None:
-        """Sync the file if it was written since the last time. ``StoreIOError``, once and for all."""
+        """Sync the file if it was written since the last sync. ``StoreIOError``, then at every later call too."""
         with self._syncing:
             if self._writes != self._synced_writes or self._failure is not None:
                 self._sync()
 
     def sync_all(self) -> None:
-        """Sync the file whoever wrote to it. ``StoreIOError``."""
+        """Sync the file, also writes by other programs. ``StoreIOError``."""
         with self._syncing:
             self._sync()
 
     def _sync(self) -> None:
         if self._failure is not None:
-            # Not the same object again: each raise would add to its traceback.
+            # A new object: raising one again would add to its traceback.
             raise copy.copy(self._failure) from self._failure
         writes = self._writes
         try:
@@ -335,14 +335,14 @@ class MappedFileWriter(MappedFile):
         self._synced_writes = writes
 
     def give_back_buffer(self) -> PooledBuffer | None:
-        """The buffer, when the file is full and committed, so that it can serve the next one."""
+        """The buffer for the next file, when this one is full and committed."""
         if self._buffer is None or self.committed_position < self.capacity:
             return None
         buffer, self._buffer = self._buffer, None
         return buffer
 
     def zero_from(self, position: int) -> None:
-        """Zero everything behind ``position`` that may not be zero, and sync. ``StoreIOError``."""
+        """Zero all bytes after ``position`` that may not be zero, and sync. ``StoreIOError``."""
         try:
             for start, stop in disk.data_extents(self._opened(), position, self.capacity):
                 self._zero(start, stop)
@@ -351,12 +351,12 @@ class MappedFileWriter(MappedFile):
         self.sync_all()
 
     def is_zero_from(self, position: int) -> bool:
-        """Whether nothing but zeros stands behind ``position``."""
+        """Whether all bytes after ``position`` are zero."""
         extents = disk.data_extents(self._opened(), position, self.capacity)
         return not any(True for start, stop in extents for _ in self._written(start, stop))
 
     def _zero(self, start: int, stop: int) -> None:
-        """Write zeros over the pieces of a stretch that hold anything else."""
+        """Write zeros over the pieces of a stretch that are not zero."""
         for at, length in self._written(start, stop):
             try:
                 disk.write_at(self._opened(), _ZEROS[:length], at)
@@ -364,7 +364,7 @@ class MappedFileWriter(MappedFile):
                 self._writes += 1
 
     def _written(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Position and length of the pieces of a stretch that hold anything but zeros."""
+        """Position and length of the pieces of a stretch that are not zero."""
         for at in range(start, stop, len(_ZEROS)):
             length = min(len(_ZEROS), stop - at)
             if self.read(at, length) != _ZEROS[:length]:

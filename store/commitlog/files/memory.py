@@ -1,4 +1,4 @@
-"""Pages of memory: locked against being swapped out, read ahead by the kernel, brought in and given back."""
+"""Memory pages: locks them against swapping, has the kernel read them ahead, faults them in and gives them back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["drop_pages", "lock_memory", "populate_pages", "will_need"]
 
 # Linux's number; Python's mmap module has no name for it.
 _MADV_POPULATE_READ = 22
-# What it answers where touching a page would kill the process: beyond the end, or a page the memory has lost.
+# Its errors where touching a page would kill the process: beyond the end, or a page that the memory has lost.
 _UNREADABLE = (errno.EFAULT, getattr(errno, "EHWPOISON", errno.EFAULT))
 
 
@@ -23,15 +23,15 @@ def lock_memory(view: memoryview) -> bool:
 
 
 def will_need(mapping: mmap.mmap) -> None:
-    """Tell the kernel that all of a mapping will be used soon. It may refuse, and nothing is lost."""
+    """Advise the kernel that all of a mapping will be used soon. A refusal does no harm."""
     if hasattr(mmap, "MADV_WILLNEED"):
         with contextlib.suppress(OSError):
             mapping.madvise(mmap.MADV_WILLNEED)
 
 
 def populate_pages(mapping: mmap.mmap, start: int, stop: int) -> bool:
-    """Fault in ``[start, stop)`` in one call, which is cheaper than page by page; False where there is no such call
-    (before Linux 5.14). ``OSError`` (EFAULT) where a page cannot be had: touching it would kill the process."""
+    """Fault in ``[start, stop)`` in one call, which is cheaper than page by page; False where that call does not exist
+    (before Linux 5.14). ``OSError`` (EFAULT) where a page is not available: touching it would kill the process."""
     first = start - start % mmap.PAGESIZE
     try:
         mapping.madvise(_MADV_POPULATE_READ, first, stop - first)
@@ -46,7 +46,7 @@ def populate_pages(mapping: mmap.mmap, start: int, stop: int) -> bool:
 def drop_pages(mapping: mmap.mmap, start: int, stop: int) -> None:
     """Give back the pages of ``[start, stop)``: they stay in the page cache, but no longer count as this process's.
 
-    The kernel may refuse, as it does for locked pages, and nothing is lost.
+    The kernel may refuse, as it does for locked pages, which does no harm.
     """
     first = start - start % mmap.PAGESIZE
     if hasattr(mmap, "MADV_DONTNEED"):

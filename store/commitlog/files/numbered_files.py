@@ -1,7 +1,6 @@
-"""A directory of files that follow one another, each named by the offset of its first byte (20 digits).
+"""List of the numbered files in a directory, each named by the offset of its first byte (20 digits).
 
-Other names in the directory are left alone. The list is taken again only when the directory changed, which one ``stat``
-tells.
+Other names in the directory are ignored. The directory is listed again only after a change, which one ``stat`` shows.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from commitlog.paths import file_name_for_offset, parse_file_name
 __all__ = ["DirectoryListing", "NumberedFiles"]
 
 # A directory's time stamp moves in ticks; a name that appears in the same tick as the listing would go unseen. A
-# listing is trusted only once the last change lay this far behind it.
+# listing is trusted only if the last change was this long before it.
 _SETTLED_NS = 2_000_000_000
 
 
 class DirectoryListing:
-    """The names in a directory, listed again only after a change. A directory that is not there has no names."""
+    """The names in a directory, listed again only after a change. A missing directory has no names."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -78,7 +77,7 @@ class NumberedFiles:
         self._listing.forget()
 
     def refresh(self) -> bool:
-        """Look whether files came or went; True when so. ``NotADirectoryError``."""
+        """Update the list of files; True when it changed. ``NotADirectoryError``."""
         if not self._listing.refresh():
             return False
         parsed = (parse_file_name(name) for name in self._listing.names)

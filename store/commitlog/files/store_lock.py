@@ -1,7 +1,7 @@
 """The owner's lock: a POSIX record lock on byte 0 of ``<store>/lock``, the one that RocketMQ takes.
 
 Such a lock belongs to the process and drops when *any* descriptor of the file is closed, so a second lock in the same
-process would be granted, and its end would take the first one away. A table of what this process holds prevents both.
+process would be granted, and its release would drop the first one. A table of the process's locks prevents both.
 
 Source: RocketMQ ``store/DefaultMessageStore.java`` (``start``: ``lockFile.getChannel().tryLock(0, 1, false)``).
 """
@@ -74,7 +74,7 @@ class StoreLock:
     @classmethod
     def _acquire_now(cls, path: str) -> StoreLock:
         with _held.lock:
-            # Asked before the file is opened: closing another descriptor would drop the lock that is held.
+            # Checked before the file is opened: closing another descriptor would drop the lock that is held.
             found = disk.file_key(path)
             if found in _held.keys:
                 raise _refusal(path, os.getpid())
@@ -94,13 +94,13 @@ class StoreLock:
                 raise ReadFailed("lock", path=path, cause=error) from error
             _held.keys.add(key)
         if identity.size == 0:
-            # RocketMQ writes it too, and nobody reads it: a full disk is no reason to refuse.
+            # RocketMQ writes it too, and no program reads it: a full disk is not a reason to refuse.
             with contextlib.suppress(OSError):
                 disk.write_at(descriptor, _CONTENT, 0)
         return cls(path, descriptor, key)
 
     def release(self) -> None:
-        """Let the next owner in. In a forked child this does nothing: the lock is the parent's."""
+        """Release the lock. In a forked child this does nothing: the lock is the parent's."""
         if os.getpid() != self._process:
             return
         with _held.lock:
@@ -109,7 +109,7 @@ class StoreLock:
 
 
 def _holder(descriptor: int) -> int | None:
-    """The process that holds the lock, where the system tells."""
+    """The id of the process that holds the lock; None where the system does not report it."""
     if sys.platform != "linux":
         return None
     wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
@@ -121,7 +121,7 @@ def _holder(descriptor: int) -> int | None:
 
 
 def _process_name(process: int) -> str:
-    """What a process runs, as ``/proc`` tells it; empty where it does not."""
+    """The program of a process, from ``/proc``; empty where that does not show it."""
     try:
         with open(f"/proc/{process}/cmdline", "rb") as stream:
             words = stream.read(4096).split(b"\0")
@@ -132,16 +132,16 @@ def _process_name(process: int) -> str:
 
 def _refusal(path: str, holder: int | None) -> StoreLocked:
     if holder == os.getpid():
-        who = f"this process ({holder}) has it open already"
+        owner = f"this process ({holder}) has it open already"
     elif holder is None:
-        who = "another process, perhaps a RocketMQ broker, owns it"
+        owner = "another process, perhaps a RocketMQ broker, owns it"
     else:
         name = _process_name(holder)
-        who = f"process {holder}{f' ({name})' if name else ''} owns it"
+        owner = f"process {holder}{f' ({name})' if name else ''} owns it"
         if name and "java" in name:
-            who += ", probably a RocketMQ broker"
+            owner += ", probably a RocketMQ broker"
     return StoreLocked(
-        f"The store of {os.path.dirname(path)} cannot be opened for writing: {who}. Stop it first, or read the store "
+        f"The store of {os.path.dirname(path)} cannot be opened for writing: {owner}. Stop it first, or read the store "
         "with StoreReader.",
         path=path,
         holder=holder,
@@ -149,8 +149,8 @@ def _refusal(path: str, holder: int | None) -> StoreLocked:
 
 
 def _forget_in_child() -> None:
-    # A forked child holds no lock of its parent's, and may open a store of its own. The thread of the parent that had
-    # the table's own lock is not there to release it.
+    # A forked child holds no lock of its parent's, and may open a store of its own. The parent's thread that held the
+    # table's own lock does not exist in the child and cannot release it.
     _held.forget()
 
 

@@ -1,4 +1,4 @@
-"""Buffers in locked memory in which writes gather before they are committed to their files.
+"""Pool of buffers in locked memory, in which writes gather before they are committed to their files.
 
 Source: RocketMQ ``store/TransientStorePool.java``.
 """
@@ -14,7 +14,7 @@ __all__ = ["PooledBuffer", "TransientStorePool"]
 
 
 class PooledBuffer:
-    """Memory of one CommitLog file's size that is not swapped out, where the system's limits allow that."""
+    """A buffer of one CommitLog file's size, locked against swapping where the system's limits allow that."""
 
     def __init__(self, size: int) -> None:
         self._memory = mmap.mmap(-1, size)
@@ -23,7 +23,7 @@ class PooledBuffer:
 
 
 class TransientStorePool:
-    """A fixed number of buffers, made when they are first needed, all of the size that the log's files have."""
+    """A fixed number of buffers, made when first needed, all of the size of the log's files."""
 
     def __init__(self, pool_size: int) -> None:
         self._unmade = pool_size
@@ -46,6 +46,6 @@ class TransientStorePool:
 
     @property
     def available(self) -> int:
-        """How many buffers could be borrowed now."""
+        """The number of buffers that could be borrowed now."""
         with self._lock:
             return len(self._free) + self._unmade

@@ -1,7 +1,7 @@
-"""Files that are whole or not there at all, whenever the machine stops.
+"""Atomic creation and replacement of files: a file is whole or does not exist, whenever the machine stops.
 
-Each is written without a name, or under another one, and synced before it gets its own. What a crash leaves under the
-other name is removed by the next one who makes the file.
+Each is written without a name, or under a temporary one, and synced before it gets its own. A file that a crash leaves
+under the temporary name is removed when the file is made the next time.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from commitlog.files.error_paths import errors_name
 
 __all__ = ["TEMPORARY_SUFFIX", "new_file", "replace_file"]
 
-# What a file is called until it is whole.
+# The suffix of a file's name until it is whole.
 TEMPORARY_SUFFIX = ".tmp"
-# What file systems say that know no files without names, and kernels that do not know the question.
+# The errors of file systems without unnamed files, and of kernels without that call.
 _NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
-# What they say to one without a name that is to get one, and where there is no /proc, or no leave to use it so.
+# The errors when naming an unnamed file is not supported, and where /proc is missing or may not be used for it.
 _NO_NAMING = (errno.EOPNOTSUPP, errno.ENOENT, errno.EPERM, errno.EACCES, errno.EXDEV)
 
 
 def new_file(path: str, prepare: Callable[[int], None]) -> int:
-    """Make a file whose name is on the device too; its descriptor, open for writing.
+    """Make a file whose name is on the device too; returns its descriptor, open for writing.
 
-    ``prepare`` gets the descriptor and gives the file its size. It has no name meanwhile: RocketMQ takes every name
-    that it finds beside its own files for a number, and does not open a store in which one is none. Where the file
-    system knows no files without names it gets another one first. ``OSError``; then nothing is left.
+    ``prepare`` gets the descriptor and gives the file its size. The file has no name during that: RocketMQ parses every
+    name beside its own files as a number, and does not open a store with any other name. Where the file system has no
+    unnamed files, the file gets a temporary name first. ``OSError``; then nothing is left.
     """
     made = path
     with errors_name(path):
@@ -43,16 +43,16 @@ def new_file(path: str, prepare: Callable[[int], None]) -> int:
         disk.sync_directory(os.path.dirname(path))
     except BaseException:
         disk.close(descriptor)
-        # Also under its own name: with that not on the device, the file is not to be used.
+        # Also under its own name: while that is not on the device, the file must not be used.
         _remove_quietly(made)
         raise
     return descriptor
 
 
 def _named_at_last(path: str, prepare: Callable[[int], None]) -> int | None:
-    """The file, synced, and given its name; None where that cannot be done. ``OSError``; then nothing is left."""
+    """The file, synced and named; None where unnamed files are not supported. ``OSError``; then nothing is left."""
     if disk.exists(path):
-        return None  # only a rename takes a name from another file
+        return None  # only a rename replaces another file
     try:
         descriptor = disk.create_unnamed_file(os.path.dirname(path))
     except OSError as error:
@@ -68,7 +68,7 @@ def _named_at_last(path: str, prepare: Callable[[int], None]) -> int | None:
             return None
         raise
     finally:
-        disk.close(descriptor)  # to the system it would stay one without a name
+        disk.close(descriptor)  # the system would still treat it as unnamed
     try:
         return disk.open_for_writing(path)
     except BaseException:
@@ -77,9 +77,9 @@ def _named_at_last(path: str, prepare: Callable[[int], None]) -> int | None:
 
 
 def replace_file(path: str, data: bytes, *, keep_as: str = "") -> None:
-    """Let the name stand for a new, synced file of these bytes. ``OSError``; then it stands for what it did before.
+    """Replace the file by a new, synced one of these bytes. ``OSError``; then the name has the old file.
 
-    ``keep_as`` is the name that the file of before gets, if there is one; after an error, or a crash in between, it may
+    ``keep_as`` is the new name of the old file, if it exists; after an error, or a crash in between, the old file may
     have that name alone. The names are on the device once the caller has synced the directory.
     """
     with errors_name(path):
@@ -94,7 +94,7 @@ def replace_file(path: str, data: bytes, *, keep_as: str = "") -> None:
 
 
 def _written(path: str, prepare: Callable[[int], None]) -> int:
-    """The file under its other name, synced and open. ``OSError``; then nothing is left."""
+    """The file under its temporary name, synced and open. ``OSError``; then nothing is left."""
     temporary = path + TEMPORARY_SUFFIX
     if disk.exists(temporary):
         disk.unlink(temporary)
@@ -110,5 +110,5 @@ def _written(path: str, prepare: Callable[[int], None]) -> int:
 
 
 def _remove_quietly(path: str) -> None:
-    with contextlib.suppress(OSError):  # the next one who makes the file removes it first
+    with contextlib.suppress(OSError):  # it is removed when the file is made the next time
         disk.unlink(path)

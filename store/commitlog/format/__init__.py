@@ -1,3 +1,3 @@
-"""Bytes to values and back. Pure: no I/O, no state."""
+"""Codecs of single records, units, headers and small files: bytes to values and back. Pure: no I/O, no state."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The kinds of numpy arrays that codecs pass around."""
+"""Type aliases of the numpy arrays that codecs pass around."""
 
 from __future__ import annotations
 

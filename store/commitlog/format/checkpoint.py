@@ -25,9 +25,9 @@ there, in a sector of its own::
     +----------+
 
 STATE is 1 in a store that was closed cleanly; only then are END and LAST RECORD meant. QUEUE F. and INDEX F. are how
-many files of consume queues and of the index there were: with fewer, something is gone that is to be built again.
-The times tell whether the mark is still of the checkpoint it stands in: another program that wrote the store since has
-moved them. A mark that does not agree is none.
+many files consume queues and the index had: with fewer, files are missing and are to be built again.
+The times show whether the mark still belongs to its checkpoint: another program that wrote the store since has
+moved them. A mark that does not agree is ignored.
 
 Source: RocketMQ ``store/StoreCheckpoint.java``; the mark is this package's own.
 """
@@ -54,13 +54,13 @@ __all__ = [
 
 CHECKPOINT_SIZE = 4096
 
-# RocketMQ's own margin: what is this much older than a checkpoint's time is trusted to have been flushed.
+# RocketMQ's own margin: messages that are this much older than a checkpoint's time are trusted to be flushed.
 TRUST_MARGIN_MS = 3_000
 
 # The end of the year 9999: the last time that other programs (Spark, Python) can show.
 MAX_TIMESTAMP_MS = 253_402_300_799_999
 
-# What RocketMQ starts its offsets from where replication has not set them yet.
+# The value of RocketMQ's offsets until replication sets them.
 NO_OFFSET = -1
 
 
@@ -84,9 +84,9 @@ _BOUNDS = {"_timestamp": (0, MAX_TIMESTAMP_MS), "_offset": (NO_OFFSET, 2**63 - 1
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """The fields of a checkpoint file's bytes. ``InvalidValue`` for another size, or a time or offset that cannot be.
+    """The fields of a checkpoint file's bytes. ``InvalidValue`` for a wrong size, or an impossible time or offset.
 
-    What follows the fields is not looked at: a later version may use it. The error's words fit behind "found".
+    The bytes after the fields are ignored: a later version may use them. The error's text fits after "found".
     """
     if len(data) != CHECKPOINT_SIZE:
         raise InvalidValue(f"a file that should have {CHECKPOINT_SIZE} bytes, not {len(data)}")
@@ -97,9 +97,9 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointMark:
-    """What this package adds to a checkpoint. ``end_offset`` and ``last_record`` mean something when ``closed`` only.
+    """This package's addition to a checkpoint. ``end_offset`` and ``last_record`` are valid only when ``closed``.
 
-    The numbers of files are those of which the names are on the device; 0 claims nothing.
+    The numbers of files count those whose names are on the device; 0 claims nothing.
     """
 
     closed: bool
@@ -120,7 +120,7 @@ assert _MARK_AT + _MARK.size == 576
 
 
 def encode_checkpoint(checkpoint: Checkpoint, mark: CheckpointMark | None = None) -> bytes:
-    """The bytes of a checkpoint file. ``InvalidValue`` for a time or offset that cannot be."""
+    """The bytes of a checkpoint file. ``InvalidValue`` for an impossible time or offset."""
     _check(checkpoint)
     data = _FIELDS.pack(*astuple(checkpoint)).ljust(_MARK_AT, b"\0")
     if mark is not None:
@@ -139,7 +139,7 @@ def encode_checkpoint(checkpoint: Checkpoint, mark: CheckpointMark | None = None
 
 
 def decode_mark(data: bytes) -> CheckpointMark | None:
-    """The mark in a checkpoint file's bytes; None when there is none that agrees with the checkpoint."""
+    """The mark in a checkpoint file's bytes; None when it is missing or does not agree with the checkpoint."""
     if len(data) != CHECKPOINT_SIZE:
         return None
     packed = data[_MARK_AT : _MARK_AT + _MARK.size]

@@ -1,4 +1,4 @@
-"""Bodies that a producer compressed: the streams that the system flag names.
+"""Compression of message bodies: packs and unpacks the streams that the system flag names.
 
 ==================  ===================  =========================================================
 system flag         stream               starts with
@@ -9,7 +9,7 @@ system flag         stream               starts with
 ==================  ===================  =========================================================
 
 The streams carry no trustworthy size, so unpacking goes piece by piece and stops at a limit that the caller gives. As
-in RocketMQ, what follows the end of a zlib stream is passed over, and frames of LZ4 or zstd may follow each other.
+in RocketMQ, bytes after the end of a zlib stream are skipped, and frames of LZ4 or zstd may follow each other.
 
 Source: RocketMQ ``common/compression/ZlibCompressor.java``, ``Lz4Compressor.java``, ``ZstdCompressor.java``.
 """
@@ -28,27 +28,27 @@ __all__ = ["PRODUCERS_ZLIB_HEADER", "compress", "decompress", "is_producers_zlib
 # pyarrow's names; "lz4" is its name of the frame format.
 _ARROW_CODECS = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstd"}
 
-# What RocketMQ's producers use unless told otherwise (compressLevel), and what streams of the levels 2 to 5 start with.
+# The default level of RocketMQ's producers (compressLevel), and the first bytes of streams of the levels 2 to 5.
 # Most other programs leave the level at 6, whose streams start with 78 9C.
 _ZLIB_LEVEL = 5
 PRODUCERS_ZLIB_HEADER = b"\x78\x5e"
 
 # The first piece to unpack; each further one is as large as all before it.
 _FIRST_PIECE_SIZE = 1 << 16
-# So much of a zlib stream is unpacked at a time where only its end matters: about 4 MiB come out of it at most.
+# Bytes of a zlib stream to unpack at a time where only its end matters: they unpack to about 4 MiB at most.
 _FED_SIZE = 4 << 10
 
 
 def decompress(data: bytes, compression_type: CompressionType, max_size: int) -> bytes:
-    """The unpacked body. ``InvalidValue`` when ``data`` is no whole stream or unpacks to over ``max_size`` bytes.
+    """The unpacked body. ``InvalidValue`` when ``data`` is not a whole stream or unpacks to over ``max_size`` bytes.
 
-    The error's words fit behind "found".
+    The error's text fits after "found".
     """
     if max_size < 0:
         raise InvalidValue(f"The largest size to unpack to is at least 0, not {max_size}.")
     if not data:
-        raise _broken(compression_type, data, "there are no bytes")
-    # One byte more than is allowed tells a body that just fits from one that does not.
+        raise _broken(compression_type, data, "it is empty")
+    # One byte more than is allowed distinguishes a body that just fits from a longer one.
     unpack = _unpack_zlib if compression_type is CompressionType.ZLIB else _unpack_arrow
     body = unpack(data, compression_type, max_size + 1)
     if len(body) > max_size:
@@ -61,8 +61,8 @@ def decompress(data: bytes, compression_type: CompressionType, max_size: int) ->
 def is_producers_zlib(data: bytes, max_size: int) -> bool:
     """Whether ``data`` is a body as RocketMQ's producers pack it with zlib, of at most ``max_size`` bytes unpacked.
 
-    It is one whole stream of their level, its checksum is right, and nothing stands behind it. What comes out is let go
-    piece by piece.
+    It is one whole stream of their level, its checksum is right, and nothing stands after it. Unpacked bytes are
+    released piece by piece.
     """
     if not data.startswith(PRODUCERS_ZLIB_HEADER):
         return False
@@ -107,7 +107,7 @@ def _unpack_arrow(data: bytes, compression_type: CompressionType, limit: int) ->
 
 def _broken(compression_type: CompressionType, data: bytes, why: str) -> InvalidValue:
     return InvalidValue(
-        f"{len(data)} bytes that are no whole {compression_type.name} stream ({why.strip().rstrip('.')})"
+        f"{len(data)} bytes that are not a whole {compression_type.name} stream ({why.strip().rstrip('.')})"
     )
 
 

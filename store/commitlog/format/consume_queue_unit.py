@@ -1,4 +1,4 @@
-"""Consume-queue units: where a queue's messages lie in the CommitLog. One unit per message, in queue order.
+"""Consume-queue units: physical offset, size and tags code of each message of a queue, in queue order.
 
 20 bytes, big-endian::
 
@@ -10,7 +10,7 @@
 SIZE is the record's whole length. TAGS CODE is the hash code of the message's tags (``java_hash.tags_code``); in
 ``SCHEDULE_TOPIC_XXXX`` it is the delivery time in ms.
 
-Space that was not written yet is zero, so SIZE 0 ends a queue. A queue that starts late is padded in front with
+Unwritten space is zero, so SIZE 0 ends a queue. A queue that starts late is padded in front with
 fillers: (0, 0x7FFFFFFF, 0).
 
 Source: RocketMQ ``store/ConsumeQueue.java`` (``putMessagePositionInfo``, ``fillPreBlank``, ``recover``).
@@ -61,7 +61,7 @@ UnitArray = npt.NDArray[np.void]
 
 
 class UnitState(enum.Enum):
-    """What a unit is."""
+    """The kinds of units: message, filler, unwritten, corrupt."""
 
     UNWRITTEN = "unwritten"
     FILLER = "filler"
@@ -70,10 +70,10 @@ class UnitState(enum.Enum):
 
 
 def classify_unit(physical_offset: int, size: int) -> UnitState:
-    """What a unit of these values is. The tags code may be any number and decides nothing.
+    """The state of a unit with these values. The tags code may be any number and decides nothing.
 
-    A size of 0 is unwritten whatever the offset: the owner of a store writes the offset first, and who reads beside
-    it may see that much of a unit.
+    A size of 0 is unwritten whatever the offset: the owner of a store writes the offset first, and a concurrent
+    reader may see that much of a unit.
     """
     if physical_offset < 0 or size < 0:
         return UnitState.CORRUPT
@@ -83,7 +83,7 @@ def classify_unit(physical_offset: int, size: int) -> UnitState:
 
 
 def decode_units(data: bytes | bytearray | memoryview) -> UnitArray:
-    """The units of ``data`` as an array of ``UNIT_DTYPE``, which owns its memory. ``InvalidValue`` for parts of one."""
+    """The units of ``data`` as an array of ``UNIT_DTYPE``, which owns its memory. ``InvalidValue`` for a cut unit."""
     if len(data) % UNIT_SIZE:
         raise InvalidValue(f"Consume-queue units take {UNIT_SIZE} bytes each; {len(data)} bytes are not whole units.")
     return np.frombuffer(data, UNIT_FILE_DTYPE).astype(UNIT_DTYPE)
@@ -103,6 +103,6 @@ def is_filler(units: UnitArray) -> npt.NDArray[np.bool_]:
 
 
 def unit_place(data: bytes) -> tuple[int, int] | None:
-    """Physical offset and size from the bytes of one unit; None when nothing was written there: all bytes are zero."""
+    """Physical offset and size from the bytes of one unit; None when it is unwritten: all bytes are zero."""
     physical_offset, size, _ = UNIT.unpack(data)
     return (physical_offset, size) if any(data) else None

@@ -16,14 +16,14 @@ All integers are big-endian and signed::
     | KEY HASH | PHYSICAL OFFSET  | SECONDS  | PREVIOUS |  entry; entry 0 is never used
     +----------+------------------+----------+----------+
 
-HASH SLOT COUNT is how many slots are in use, *not* how many there are. INDEX COUNT is the number of the next entry: 1
-when there is none yet, and 0 in a file that was made and not yet flushed. SECONDS count from BEGIN TIMESTAMP (ms),
+HASH SLOT COUNT is how many slots are in use, *not* how many the file has. INDEX COUNT is the number of the next entry:
+1 before the first entry, and 0 in a file that was made and not yet flushed. SECONDS count from BEGIN TIMESTAMP (ms),
 rounded down. PREVIOUS is the slot's entry before this one, 0 for none; it is always the smaller number.
 
 How many slots and entries a file has room for is configuration (maxHashSlotNum, maxIndexNum) and stands nowhere in
 it. RocketMQ's defaults (5,000,000 and 20,000,000) hold four entries a slot, and ``infer_slot_count`` assumes that
 ratio, but a size alone proves nothing: any file has room for many pairs of slots and entries
-(``fitting_slot_counts``). Which pair it is, the content tells. Only with the right slot count does entry 1 stand where
+(``fitting_slot_counts``). The content decides which pair it is. Only with the right slot count does entry 1 stand where
 it should be (``find_first_entries``), and do the slots lead to the entries (``entry_could_be``).
 
 Source: RocketMQ ``store/index/IndexHeader.java``, ``store/index/IndexFile.java``.
@@ -122,7 +122,7 @@ class IndexEntry(NamedTuple):
 
 
 class HeaderProblem(NamedTuple):
-    """A header field that cannot be: which, at which byte of the file, and how."""
+    """An impossible header field: its name, its byte in the file, the expected and the found value."""
 
     field: str
     offset: int
@@ -151,9 +151,9 @@ def _values(header: IndexHeader) -> tuple[int, ...]:
 
 
 def check_header(header: IndexHeader, slot_count: int, capacity: int) -> HeaderProblem | None:
-    """The first field that cannot be in a file of that many slots and places for entries; None when all can be.
+    """The first impossible field for a file of that many slots and places for entries; None when all are possible.
 
-    That an end comes before its begin is no problem: the owner writes the fields one by one, and clocks step back.
+    An end before its begin is not a problem: the owner writes the fields one by one, and clocks step back.
     """
     longest = 2**63 - 1
     highest = (longest, longest, longest, longest, slot_count, capacity)
@@ -194,7 +194,7 @@ def infer_slot_count(file_size: int) -> int | None:
 
 
 def entry_capacity(file_size: int, slot_count: int) -> int | None:
-    """For how many entries a file of that size has room beside that many slots; None when the two do not fit."""
+    """The number of entries that fit a file of that size beside that many slots; None when the two do not fit."""
     _check_geometry(slot_count)
     capacity, rest = divmod(file_size - HEADER_SIZE - SLOT_SIZE * slot_count, ENTRY_SIZE)
     return capacity if capacity >= 1 and rest == 0 else None
@@ -218,7 +218,7 @@ def fitting_slot_counts(file_size: int, header: IndexHeader) -> range:
 def slot_offset(slot: int) -> int:
     """Where a slot lies in the file. ``slot`` is the key's hash modulo the slot count."""
     if slot < 0:
-        raise InvalidValue(f"An index file's slots are numbered from 0, {slot} is none.")
+        raise InvalidValue(f"An index file's slots are numbered from 0, not {slot}.")
     return HEADER_SIZE + SLOT_SIZE * slot
 
 
@@ -226,15 +226,15 @@ def entry_offset(number: int, slot_count: int) -> int:
     """Where an entry lies in a file of that many slots."""
     _check_geometry(slot_count)
     if number < 0:
-        raise InvalidValue(f"An index file's entries are numbered from 0, {number} is none.")
+        raise InvalidValue(f"An index file's entries are numbered from 0, not {number}.")
     return HEADER_SIZE + SLOT_SIZE * slot_count + ENTRY_SIZE * number
 
 
 def first_entry_agrees(header: IndexHeader, entry: IndexEntry) -> bool:
-    """Whether ``entry``, read where entry 1 should be, is what the header says the first entry was.
+    """Whether ``entry``, read where entry 1 should be, agrees with the header's account of the first entry.
 
-    False means that the slot count is wrong, or the file corrupt. True is no proof: a file without entries agrees with
-    anything, and in a file that begins with physical offset 0 unused bytes look like its first entry.
+    False means that the slot count is wrong, or the file corrupt. True proves nothing: a file without entries agrees
+    with anything, and in a file that begins with physical offset 0 unused bytes look like its first entry.
     """
     if header.index_count <= 1:
         return True
@@ -244,8 +244,8 @@ def first_entry_agrees(header: IndexHeader, entry: IndexEntry) -> bool:
 def entry_could_be(header: IndexHeader, number: int, entry: IndexEntry) -> bool:
     """Whether ``entry`` can be the one of that number (from 1) in a file with that header.
 
-    Bytes that are all zero are no entry, though a key whose hash is 0, of the message at physical offset 0, would give
-    them: one key in two thousand million of one message, against whole regions of unused bytes.
+    Bytes that are all zero are not an entry, though a key whose hash is 0, of the message at physical offset 0, would
+    give them: one key in two thousand million of one message, against whole regions of unused bytes.
     """
     return (
         any(entry)
@@ -260,7 +260,7 @@ def entry_could_be(header: IndexHeader, number: int, entry: IndexEntry) -> bool:
 def find_first_entries(header: IndexHeader, entries: npt.NDArray[Any], count: int) -> npt.NDArray[np.intp]:
     """Which of the first ``count`` entries of an array (``INDEX_ENTRY_DTYPE``) could be entry 1 of the file.
 
-    The array is any stretch of the file, cut into entries. The two behind each must look like entries 2 and 3, if the
+    The array is any stretch of the file, cut into entries. The two after each must look like entries 2 and 3, if the
     header counts so many, and must be in the array for that.
     """
     first = entries[:count]
@@ -268,10 +268,10 @@ def find_first_entries(header: IndexHeader, entries: npt.NDArray[Any], count: in
     found &= (first["seconds"] >= 0) & (first["previous"] == 0)
     # Unused bytes look like an entry of the message at physical offset 0; see entry_could_be.
     found &= first["key_hash"] >= (1 if header.begin_physical_offset == 0 else 0)
-    for behind in range(1, min(header.index_count - 1, 3)):
-        later = entries[behind : behind + count]
+    for following in range(1, min(header.index_count - 1, 3)):
+        later = entries[following : following + count]
         found &= (later["physical_offset"] >= header.begin_physical_offset) & (later["seconds"] >= 0)
-        found &= (later["previous"] >= 0) & (later["previous"] <= behind)
+        found &= (later["previous"] >= 0) & (later["previous"] <= following)
         found &= later["key_hash"] >= 0
         found &= (later["key_hash"] != 0) | (later["physical_offset"] != 0)
     return np.flatnonzero(found)

@@ -1,4 +1,4 @@
-"""The hash codes that the store keeps: Java's ``String.hashCode`` and what RocketMQ makes of it, of one text.
+"""Java's ``String.hashCode`` of one text, and RocketMQ's tags codes and index key hashes made of it.
 
 A hash code is ``s[0]*31^(n-1) + s[1]*31^(n-2) + ... + s[n-1]`` over the UTF-16 units of the text, in signed 32-bit
 arithmetic that wraps. It stands on disk in two places:

@@ -13,7 +13,7 @@ An offset message id is the upper-case hex of these bytes, big-endian::
     +---------- - - ------+----------+------------------+
 
 The host is the one that stored the message. The port is the record's 4-byte field; whether a machine can have such a
-port is not judged here, since ids are made of whatever a record holds.
+port is not checked here, since ids are made of any record's fields.
 
 Source: RocketMQ ``common/message/MessageDecoder.java`` (``createMessageId``, ``decodeMessageId``); text of a host:
 Java's ``InetAddress.getHostAddress``.
@@ -30,7 +30,7 @@ from commitlog.errors import InvalidValue
 
 __all__ = ["MessageId", "decode_message_id", "encode_message_id", "format_host", "parse_host"]
 
-# What follows the ip.
+# The fields after the ip.
 _PORT_AND_OFFSET = struct.Struct(">iq")
 _IP_SIZES = (4, 16)
 # Number of characters -> bytes of the ip.
@@ -47,7 +47,7 @@ _MAX_PORT = 65_535
 
 
 class MessageId(NamedTuple):
-    """Who stored a message, and where its record starts in that store's log."""
+    """The host that stored a message, and the physical offset of its record in that store's log."""
 
     host: bytes
     port: int
@@ -68,7 +68,7 @@ def encode_message_id(host: bytes, port: int, physical_offset: int) -> str:
 
 
 def decode_message_id(text: str) -> MessageId:
-    """What an offset message id says, in either case of letters. ``InvalidValue`` when it is none."""
+    """The parts of an offset message id, in either case of letters. ``InvalidValue`` for any other text."""
     ip_size = _IP_SIZE_OF_LENGTH.get(len(text))
     if ip_size is None:
         raise InvalidValue(
@@ -87,7 +87,7 @@ def decode_message_id(text: str) -> MessageId:
 def format_host(host: bytes, port: int) -> str:
     """``ip:port`` as Java prints it: ``192.168.1.9:4000``, ``2001:db8:0:0:0:0:0:85:40420``.
 
-    IPv6 groups are lower-case hex without leading zeros, none left out, and there are no brackets: the port is what
+    IPv6 groups are lower-case hex without leading zeros, none left out, without brackets: the port
     follows the last colon. ``InvalidValue`` for a host that has neither 4 nor 16 bytes.
     """
     _check_ip(host)
@@ -102,7 +102,7 @@ def format_host(host: bytes, port: int) -> str:
 def parse_host(text: str) -> tuple[bytes, int]:
     """The ip's bytes (4 or 16) and the port of ``ip:port``; ``InvalidValue`` for anything else, names included.
 
-    IPv6 may also be written short (``::1:10911``): the port is what follows the last colon. Ports are 0 to 65535.
+    IPv6 may also be written short (``::1:10911``): the port follows the last colon. Ports are 0 to 65535.
     """
     match = _HOST.fullmatch(text)
     try:

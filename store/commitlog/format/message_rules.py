@@ -1,7 +1,7 @@
-"""What a store takes from applications: limits, whose property names are whose, and how a message is refused.
+"""Rules for messages of applications: limits, reserved property names, type checks and the texts of refusals.
 
 ==================================  ====================================================================================
-property                            who gives it
+property                            given by
 ==================================  ====================================================================================
 KEYS, __SHARDINGKEY, TAGS, DELAY    the application, as a column or field of its own, or by that name among the others
 REAL_TOPIC, REAL_QID                the store, for a message that waits in ``SCHEDULE_TOPIC_XXXX``
@@ -63,8 +63,8 @@ __all__ = [
 # Topic of the messages that wait for their delay to pass; a level has the queue before its own number.
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
-# What is in these came from the broker, which acts on it: ``isNotAllowedSendTopic`` of RocketMQ's
-# ``common/topic/TopicValidator.java``. The other system topics may be sent to there, and so here.
+# Messages of these topics come from the broker, which acts on them: ``isNotAllowedSendTopic`` of RocketMQ's
+# ``common/topic/TopicValidator.java``. Producers may send to the other system topics there, and so here.
 NO_PRODUCERS_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -112,7 +112,7 @@ class MessageLimits:
 
 
 def no_producers_fault(topic: str) -> str | None:
-    """What is wrong with messages to a topic that no producer may send to; None when it may."""
+    """Why producers may not send to this topic; None when they may."""
     if topic not in NO_PRODUCERS_TOPICS:
         return None
     hint = "give another topic"
@@ -122,7 +122,7 @@ def no_producers_fault(topic: str) -> str | None:
 
 
 def name_fault(name: str) -> str | None:
-    """Why no application may give a property of this name, as the end of a sentence; None when it may."""
+    """Why an application may not give a property of this name, as the end of a sentence; None when it may."""
     if not name:
         return "a property without a name"
     if "\x01" in name or "\x02" in name:
@@ -133,7 +133,7 @@ def name_fault(name: str) -> str | None:
 
 
 def parse_delay_level(text: str) -> int | None:
-    """The level of a DELAY property, as Java reads an int; None for what is no number from 0 to 2**31 - 1."""
+    """The level of a DELAY property, as Java reads an int; None for all but a number from 0 to 2**31 - 1."""
     digits = text.removeprefix("+")
     if not (digits.isascii() and digits.isdigit()):
         return None
@@ -197,7 +197,7 @@ def _keys_fault(keys: object) -> str | None:
         return f"The field keys is a list of texts, not {shown(keys)}."
     for key in keys:
         if not isinstance(key, str):
-            return f"The field keys is a list of texts: {shown(key)} is none."
+            return f"The field keys is a list of texts: {shown(key)} is not one."
     return None
 
 
@@ -213,7 +213,7 @@ def _properties_fault(properties: object) -> str | None:
 
 
 def check_queue_place(topic: object, queue_id: object, offset: object) -> None:
-    """``InvalidValue`` for what can be no place in a queue, whether there is one or not."""
+    """``InvalidValue`` for arguments that cannot be a place in a queue, whether or not that queue exists."""
     if not isinstance(topic, str):
         raise InvalidValue(f"The field topic is a text, not {topic!r}.")
     validate_topic(topic)

@@ -5,7 +5,7 @@ Bytes, UTF-8::
     name \x01 value \x02 name \x01 value \x02 ...
 
 The ``\x02`` after the last entry is written by RocketMQ up to 4.9.1 and by 5.x, and left out by 4.9.2 to 4.9.8. The
-record's PROPERTIESLENGTH is a signed 16-bit number, so there are at most 32,767 bytes.
+record's PROPERTIESLENGTH is a signed 16-bit number: at most 32,767 bytes.
 
 An entry counts when its name and its value are not empty; the name ends at the entry's first ``\x01``, so a value may
 hold more of them. Of equal names the last one wins.
@@ -98,7 +98,7 @@ class PropertiesTooLarge(InvalidValue):
 
 
 def decode_utf8(data: bytes) -> str:
-    """``data`` as text, with U+FFFD for what is no UTF-8, where and as often as Java puts it."""
+    """``data`` as text, with U+FFFD for bytes that are not UTF-8, where and as often as Java puts it."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -106,7 +106,7 @@ def decode_utf8(data: bytes) -> str:
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
-    """The properties of a record. Never fails: what is no entry is passed over, as RocketMQ does."""
+    """The properties of a record. Never fails: bytes that are not an entry are skipped, as in RocketMQ."""
     properties: dict[str, str] = {}
     for entry in decode_utf8(data).split(_ENTRY_END):
         name, _, value = entry.partition(_NAME_END)
@@ -118,8 +118,8 @@ def decode_properties(data: bytes) -> dict[str, str]:
 def encode_properties(properties: Mapping[str, str], trailing_separator: bool = True) -> bytes:
     r"""The bytes of a record's properties, in the mapping's order, with or without the last ``\x02``.
 
-    ``InvalidValue`` for what ``decode_properties`` would not give back: an empty name or value, one that holds a
-    separator or a lone surrogate; ``PropertiesTooLarge`` for more than ``MAX_PROPERTIES_SIZE`` bytes.
+    ``InvalidValue`` for properties that ``decode_properties`` would not give back: an empty name or value, one with a
+    separator or a lone surrogate. ``PropertiesTooLarge`` for more than ``MAX_PROPERTIES_SIZE`` bytes.
     """
     for name, value in properties.items():
         for what, text in (("Name", name), ("Value", value)):
@@ -135,7 +135,7 @@ def encode_properties(properties: Mapping[str, str], trailing_separator: bool = 
 
 def _check(what: str, text: str, name: str) -> None:
     if not text:
-        raise InvalidValue(f"{what} of property {name!r} is empty; RocketMQ would pass over it when reading.")
+        raise InvalidValue(f"{what} of property {name!r} is empty; RocketMQ would skip it when reading.")
     for separator in (_NAME_END, _ENTRY_END):
         if separator in text:
             raise InvalidValue(f"{what} of property {name!r} holds {separator!r}, which separates properties.")

@@ -213,12 +213,12 @@ class Filler:
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """Eight zero bytes where a record would start: nothing has been written here."""
+    """Eight zero bytes where a record would start: unwritten space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """The record says that it is longer than what there is to read."""
+    """The record's total size is larger than the bytes to read."""
 
     needed: int
     available: int
@@ -226,7 +226,7 @@ class Torn:
 
 @dataclass(frozen=True, slots=True)
 class Corrupt:
-    """The bytes contradict the format: which field, at which byte from the record's start, and how."""
+    """Bytes that contradict the format: the field, its distance from the record's start, expected and found value."""
 
     field: str
     offset: int
@@ -238,10 +238,10 @@ Decoded: TypeAlias = Record | Filler | Unwritten | Torn | Corrupt
 
 
 def decode_record(data: bytes | memoryview, *, physical_offset: int | None = None, check_crc: bool = True) -> Decoded:
-    """Say what ``data`` starts with.
+    """The record, filler, unwritten, torn or corrupt bytes that ``data`` starts with.
 
-    ``physical_offset`` is where ``data`` starts in the log; when it is given, a record that names another place for
-    itself is corrupt. With ``check_crc`` a body that does not match its CRC is corrupt too.
+    ``physical_offset`` is where ``data`` starts in the log; when it is given, a record with another physical offset
+    is corrupt. With ``check_crc`` a body that does not match its CRC is corrupt too.
     """
     data = memoryview(data)
     available = len(data)

@@ -1,4 +1,4 @@
-"""One message to one record: the way of a single put, made for speed.
+"""Encoder of a single put: one message to one record, made for speed.
 
 The record comes without its three late fields, which are zero until ``patch_late`` writes them into it under the put
 lock. The layout is that of ``record.py``: offsets are taken from its table.
@@ -80,12 +80,12 @@ assert HEADER_DTYPES[0].names == (
 )
 assert all(header.size == HEADER_DTYPES[flags].itemsize for flags, header in _HEADERS.items())
 
-# The same for a message that no broker had: what is zero in it, the late fields included, is left out of the values.
+# The same for a message that has not passed a broker: fields that are zero, the late ones included, are left out.
 # The hosts are an ip of 4 bytes and the port.
 _PLAIN_HEADER = struct.Struct(">iIiii20xq8s8x8s12xi")
 assert _PLAIN_HEADER.size == _HEADERS[0].size
 assert [field_offset(name) for name in ("born_timestamp", "born_ip", "store_ip", "body_length")] == [40, 48, 64, 84]
-# What such a record has beside the body, the properties, and the topic with its length.
+# The bytes of such a record beside the body, the properties, and the topic with its length.
 _PLAIN_FIXED = _PLAIN_HEADER.size + PROPERTIES_LENGTH_SIZE
 _PORT = struct.Struct(">i")
 _MAX_FLAG = 2**31 - 1
@@ -98,7 +98,7 @@ _SHORT_TOPIC = MAX_TOPIC_SIZE[MAGIC_V1]
 _LONG_TOPIC = MAX_TOPIC_SIZE[MAGIC_V2]
 _TAIL_V1 = TOPIC_LENGTH_SIZE[MAGIC_V1] + PROPERTIES_LENGTH_SIZE
 _TAIL_V2 = TOPIC_LENGTH_SIZE[MAGIC_V2] + PROPERTIES_LENGTH_SIZE
-# What a length of the topic or of the properties looks like, by the number.
+# The bytes of a length of the topic or of the properties, by the number.
 _BYTE = [bytes([size]) for size in range(_SHORT_TOPIC + 1)]
 _SHORT = struct.Struct(">H")
 
@@ -164,7 +164,7 @@ def encode_message(
     record += body  # by itself: it may be large
     record += (_BYTE[topic_size] if magic == MAGIC_V1 else _SHORT.pack(topic_size)) + topic
     record += _SHORT.pack(properties_size) + properties
-    # Whoever reads would look for the next record in the wrong place, and find none.
+    # A reader would look for the next record in the wrong place and find none.
     if len(record) != size:
         raise InvalidValue(f"The record's fields take {len(record)} bytes and count as {size}: give bytes, not a view.")
     return record
@@ -205,8 +205,8 @@ def patch_late(
 class PlainRecords:
     """Encodes messages without anything unusual in one step, for a store with this host.
 
-    The bytes are those that ``encode_message`` makes of ``message_properties``, which take several times as long. What
-    is looked at here is only whether the message is of that kind.
+    The bytes are those that ``encode_message`` makes of ``message_properties``, which take several times as long. Only
+    the kind of the message is checked here.
     """
 
     def __init__(self, store_host: tuple[bytes, int], *, largest_body: int, trailing_separator: bool) -> None:
@@ -224,9 +224,9 @@ class PlainRecords:
             self._topics[topic] = _BYTE[len(name)] + name
 
     def encode(self, message: Message, born_timestamp: int) -> bytearray | None:
-        """The record, its three late fields zero; None for what ``encode_message`` has to encode, or to refuse.
+        """The record, its three late fields zero; None for a message that ``encode_message`` has to encode or refuse.
 
-        ``TypeError`` and ``ValueError``: that, too.
+        ``TypeError`` and ``ValueError`` mean the same as None.
         """
         body, queue_id, flag, host = message.body, message.queue_id, message.flag, self._host
         topic = self._topics.get(message.topic)
@@ -256,7 +256,7 @@ class PlainRecords:
         return bytearray().join((header, body, topic, _SHORT.pack(properties_size), properties))
 
     def _properties(self, message: Message) -> bytes | None:
-        """What ``encode_properties`` makes of ``message_properties``; None for anything that needs a closer look."""
+        """The bytes of ``encode_properties(message_properties(message))``; None for anything unusual."""
         given, keys, tags = message.properties, message.keys, message.tags
         if (
             type(given) is not dict
@@ -289,9 +289,9 @@ class PlainRecords:
 
 
 def plain_message(message: Message) -> Message:
-    """The message with its body as ``bytes`` and its queue id as ``int``. ``InvalidValue`` for what is neither.
+    """The message with its body as ``bytes`` and its queue id as ``int``. ``InvalidValue`` for other types.
 
-    The body may be any buffer; its bytes are copied, so that nobody changes them once they are checksummed.
+    The body may be any buffer; its bytes are copied, so that they cannot change once they are checksummed.
     """
     body, queue_id = message.body, message.queue_id
     if type(body) is bytes and type(queue_id) is int:
@@ -342,7 +342,7 @@ def message_properties(message: Message, *, from_broker: bool = False) -> dict[s
 
 
 class StoredPlace(NamedTuple):
-    """Where a message is stored: topic and queue, and the properties that say so."""
+    """The topic and queue that a message is stored in, and its properties with these."""
 
     topic: str
     queue_id: int
@@ -350,9 +350,9 @@ class StoredPlace(NamedTuple):
 
 
 def stored_place(topic: str, queue_id: int, properties: Mapping[str, str], max_delay_level: int) -> StoredPlace:
-    """Where a message with these properties is stored: itself, or among those of its delay level.
+    """The place of a message with these properties: its own topic and queue, or those of its delay level.
 
-    A level of 0 is none, and is not stored. ``InvalidValue`` for a DELAY that is no level.
+    A level of 0 means no delay, and is not stored. ``InvalidValue`` for a DELAY that is not a level.
     """
     text = properties.get(DELAY)
     if text is None:

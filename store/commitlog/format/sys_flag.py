@@ -1,4 +1,4 @@
-"""SYSFLAG: what a record says of itself, bit by bit. Four bytes of the record, big-endian, at offset 36.
+"""SYSFLAG, the system flag of a record, bit by bit. Four bytes of the record, big-endian, at offset 36.
 
 ::
 
@@ -12,8 +12,8 @@
     COMPRESSION TYPE    0 zlib (from before there was a choice), 1 LZ4 frame, 2 zstd, 3 zlib; means something only
                         when COMPRESSED is set
 
-COMPRESSION TYPE without COMPRESSED is no damage: when a broker puts a half message back (``resumeCheckHalfMessage``) it
-stores the body unpacked, clears that one bit and keeps the others.
+COMPRESSION TYPE without COMPRESSED is not damage: when a broker puts a half message back (``resumeCheckHalfMessage``),
+it stores the body unpacked, clears that one bit and keeps the others.
 
 The functions take one flag or a numpy array of them. Versions: IPv6 bits since 4.7, compression types since 5.0,
 batch bits since 5.0.

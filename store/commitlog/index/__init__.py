@@ -1,3 +1,3 @@
-"""The index files: where the messages with a key lie in the log."""
+"""Index files: from message keys to physical offsets in the log."""
 
 __all__: list[str] = []

@@ -1,9 +1,9 @@
-"""One index file as its owner writes it: made whole, appended to, cut back after a crash.
+"""Writer of one index file: creates it whole, appends entries, and truncates it after a crash.
 
-A batch of keys becomes what RocketMQ's ``IndexFile.putKey`` makes of them one by one. Entries follow each other, so
-they are written like a log; slots lie scattered over megabytes, so they are stored through a mapping, into space that
-was allocated before. The header comes last, and its index count with it: what it does not count is not there yet for
-a reader in another process.
+A batch of keys gives the same bytes as RocketMQ's ``IndexFile.putKey`` for each. Entries follow each other, so they
+are written like a log; slots lie scattered over megabytes, so they are stored through a mapping, into space that was
+allocated before. The header is written last, with its index count: readers in other processes do not see entries that
+it does not count.
 
 RocketMQ begins a file that follows a full one with the full one's end timestamp, and counts the seconds of entry 1 from
 there, but those of all others from the time of entry 1. So it dates that one entry too late. Here every file begins as
@@ -44,16 +44,16 @@ __all__ = ["IndexFileWriter", "Links", "link_entries"]
 _SECOND_MS = 1000
 _LARGEST_INT = 2**31 - 1
 _ROW_BITS = 32
-# So many entries are read at a time when a file is checked: 5 MB.
+# Entries to read at a time when a file is checked: 5 MB.
 _CHECKED_ENTRIES = 1 << 18
 _ADVICE = "The file can be made again from the CommitLog."
 
 
 class Links(NamedTuple):
-    """What a batch of entries does to the chains.
+    """The links of a batch of entries: changes to the chains and the slot table.
 
     ``previous`` (int32) is a value for each entry, in order. ``slots`` (int64, ascending, each once) are the slots that
-    change, ``newest`` (int32) their values after it, and ``new_slots`` is how many of them were not in use.
+    change, ``newest`` (int32) their values after it, and ``new_slots`` is the number of them that were not in use.
     """
 
     previous: npt.NDArray[np.int32]
@@ -63,13 +63,13 @@ class Links(NamedTuple):
 
 
 def link_entries(heads: npt.NDArray[Any], slots: npt.NDArray[np.int64], first: int) -> Links:
-    """Chain a batch of at least one entry, numbered from ``first``, to what the slot table ``heads`` holds.
+    """Chain a batch of at least one entry, numbered from ``first``, to the entries in the slot table ``heads``.
 
     ``slots`` is the slot of each entry. A slot that holds no number of an earlier entry counts as unused. (RocketMQ
-    lets the number of the entry itself pass, which leads the chain into itself; a crash leaves such slots behind.)
+    accepts the number of the entry itself, which leads the chain into itself; a crash leaves such slots.)
     """
-    # One sort of whole numbers brings the entries of a slot together and keeps their order, and what it touches in
-    # the slot table afterwards lies in ascending order: both are several times faster than going by the rows.
+    # One sort of integers brings the entries of a slot together and keeps their order, and the slot table is then
+    # accessed in ascending order: both are several times faster than a loop over the rows.
     order = np.sort((slots << _ROW_BITS) | np.arange(len(slots), dtype=np.int64))
     rows = order & ((1 << _ROW_BITS) - 1)
     sorted_slots = order >> _ROW_BITS
@@ -89,7 +89,7 @@ def link_entries(heads: npt.NDArray[Any], slots: npt.NDArray[np.int64], first: i
 class IndexFileWriter:
     """An index file that is open for appending. Not safe for several threads at once.
 
-    After a failed write or sync nobody knows what the file holds: every further put and flush is an ``OSError`` too.
+    After a failed write or sync the file's content is unknown: every further put and flush is an ``OSError`` too.
     """
 
     def __init__(self, path: str, descriptor: int, slot_count: int, capacity: int, header: IndexHeader) -> None:
@@ -102,16 +102,16 @@ class IndexFileWriter:
         slots_end = entry_offset(0, slot_count)
         mapping = disk.map_for_writing(descriptor, slots_end)
         self._slots = disk.mapped_bytes(mapping, HEADER_SIZE, slots_end).view(">i4")
-        # What an earlier owner wrote may not be on the device either.
+        # An earlier owner's writes may not be on the device either.
         self._unsynced = True
         self._failed = False
 
     @classmethod
     def create(cls, path: str, slot_count: int, capacity: int) -> IndexFileWriter:
-        """Make a file of that many slots and places for entries: ``path`` is a whole file, or not there.
+        """Make a file of that many slots and places for entries: ``path`` is a whole file, or does not exist.
 
         Header and slots have their space on the device, entries get theirs when they are written. ``OSError``;
-        ``InvalidValue`` for a geometry that cannot be.
+        ``InvalidValue`` for an impossible geometry.
         """
         size = file_size(slot_count, capacity)
 
@@ -131,9 +131,9 @@ class IndexFileWriter:
 
     @classmethod
     def open(cls, path: str, slots_by_size: dict[int, int]) -> IndexFileWriter:
-        """Open a file that has entries. ``slots_by_size`` is what is known of files of the same store; it learns.
+        """Open a file that has entries. ``slots_by_size``: known slot counts of the store's files; the file's is added.
 
-        ``CorruptIndex`` when its header cannot be, or no number of slots agrees with its entries; ``OSError``.
+        ``CorruptIndex`` when its header is impossible, or no number of slots agrees with its entries; ``OSError``.
         """
         reader = IndexFile(MappedFile.open(path, 0), slots_by_size)
         try:
@@ -156,7 +156,7 @@ class IndexFileWriter:
 
     @property
     def room(self) -> int:
-        """How many more entries it takes. Entry 0 is never used, so a file takes one less than it has places for."""
+        """The number of entries that still fit. Entry 0 is never used, so a file takes one less than it has places."""
         return self.capacity - self.header.index_count
 
     def put(
@@ -165,7 +165,7 @@ class IndexFileWriter:
         physical_offsets: npt.NDArray[np.int64],
         store_timestamps: npt.NDArray[np.int64],
     ) -> int:
-        """Append an entry for each row, as many as fit, and say how many that were.
+        """Append an entry for each row, as many as fit; returns their number.
 
         Hashes are those of ``index_key_hash``, timestamps are milliseconds; physical offsets do not descend. It takes
         about 100 bytes of memory a row. ``OSError``; then none of the rows is counted.
@@ -195,7 +195,7 @@ class IndexFileWriter:
             first + count,
         )
         encoded = encode_header(header)
-        # Should one of these fail, then slots may lead to entries that are not counted.
+        # If one of these fails, slots may lead to entries that are not counted.
         self._failed = self._unsynced = True
         with errors_name(self.path):
             disk.write_at(self._descriptor, entries.view(np.uint8), entry_offset(first, self.slot_count))
@@ -216,18 +216,18 @@ class IndexFileWriter:
         """Return when every entry is on the device. ``OSError``."""
         self._check_usable()
         if self._unsynced:
-            # A second sync succeeds though the first has lost the pages, so there is none.
+            # A second sync would succeed though the first has lost the pages, so it is not tried.
             self._failed = True
             with errors_name(self.path):
                 disk.sync(self._descriptor)
             self._unsynced = self._failed = False
 
     def truncate(self, physical_offset: int) -> int:
-        """Keep the entries of messages before a physical offset, and say how many those are; 0 removes the file.
+        """Keep the entries of messages before a physical offset; returns their number. With 0 the file is removed.
 
-        All that is kept is checked, slots are made again from it, and all else is zeroed: the file is as if nothing
-        else had ever been put, and synced. Only the end timestamp is then known to the second, as entries are.
-        ``CorruptIndex`` when an entry that is to be kept cannot be right, and nothing was changed; ``OSError``.
+        All kept entries are checked, slots are made again from them, and all else is zeroed: the file is as if no
+        other entry had ever been put, and synced. Only the end timestamp is then rounded to seconds, as in entries.
+        ``CorruptIndex`` when a kept entry is impossible, and nothing was changed; ``OSError``.
         """
         self._check_usable()
         old = self.header
@@ -255,7 +255,7 @@ class IndexFileWriter:
             disk.write_at(self._descriptor, encode_header(header), 0)
             changed = np.flatnonzero(self._slots != heads)
             self._store_slots(changed, heads[changed])
-            # What is cut off and given back is zero. In between the size is wrong, which a crash leaves as damage.
+            # Space that is cut off and added again is zero. In between the size is wrong; a crash then leaves damage.
             disk.truncate(self._descriptor, entry_offset(kept + 1, self.slot_count))
             disk.truncate(self._descriptor, file_size(self.slot_count, self.capacity))
         self._failed = False
@@ -264,7 +264,7 @@ class IndexFileWriter:
         return kept
 
     def _relink(self, heads: npt.NDArray[np.int32], physical_offset: int) -> tuple[int, Any]:
-        """Fill an empty slot table from the entries before a physical offset; how many there are, and the last."""
+        """Fill an empty slot table from the entries before a physical offset; their number, and the last one."""
         kept = 0
         last = np.zeros((), INDEX_ENTRY_DTYPE)
         last["physical_offset"] = self.header.begin_physical_offset
@@ -276,14 +276,14 @@ class IndexFileWriter:
             if len(data) < count * ENTRY_SIZE:
                 raise _corrupt(self.path, at, f"{count * ENTRY_SIZE} bytes", f"{len(data)}")
             entries = np.frombuffer(data, INDEX_ENTRY_DTYPE)
-            behind = np.flatnonzero(entries["physical_offset"] >= physical_offset)
-            if len(behind):
-                entries = entries[: int(behind[0])]
+            beyond = np.flatnonzero(entries["physical_offset"] >= physical_offset)
+            if len(beyond):
+                entries = entries[: int(beyond[0])]
             if len(entries):
                 self._relink_block(heads, entries, kept + 1, int(last["physical_offset"]))
                 kept += len(entries)
                 last = entries[-1]
-            if len(behind):
+            if len(beyond):
                 break
         return kept, last
 
@@ -311,14 +311,14 @@ class IndexFileWriter:
     def close(self) -> None:
         """Close without a sync. A second call does nothing."""
         if self._descriptor >= 0:
-            # The mapping goes with the last array on it.
+            # The mapping is closed with the last array on it.
             self._slots = np.zeros(0, ">i4")
             disk.close(self._descriptor)
             self._descriptor = -1
 
 
 def _seconds(begin: int, stored: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """What an entry keeps of its store timestamp, with RocketMQ's limits."""
+    """The seconds of an entry for its store timestamp, with RocketMQ's limits."""
     if begin <= 0:
         return np.zeros_like(stored)
     return np.clip((stored - begin) // _SECOND_MS, 0, _LARGEST_INT)

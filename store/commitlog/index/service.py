@@ -1,11 +1,11 @@
-"""The index files: from a key to the physical offsets of the messages that carry it.
+"""Index look-up: from a key to the physical offsets of the messages that carry it, through the index files.
 
 An index file is a hash table on disk. A slot holds the number of its newest entry, and each entry the number of the
 slot's entry before it, so a look-up follows a chain from new to old. Entries hold only the hash of ``topic#key``;
-whoever asks compares the messages themselves.
+the caller compares the messages themselves.
 
-How many slots a file has stands nowhere in it and need not be configured: it is the number with which the slots lead to
-the entries. The usual number comes first, then that of a file of the same size, then every other that fits.
+A file's slot count is not stored in it and need not be configured: it is the number with which the slots lead to the
+entries. The usual number is tried first, then that of a file of the same size, then every other that fits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
     "is_index_file_name",
 ]
 
-# A file is named by the local time when it was made: yyyyMMddHHmmssSSS.
+# A file's name is the local time of its creation: yyyyMMddHHmmssSSS.
 INDEX_NAME_DIGITS = 17
 # The index keeps times in whole seconds, rounded down.
 _SECOND_MS = 1000
@@ -59,23 +59,23 @@ _SECOND_MS = 1000
 _SMALLEST_FILE = file_size(1, 1)
 # RocketMQ maps a file as a whole, and a size is an int to it.
 _LARGEST_FILE = 2**31 - 1
-# So many entries are looked up to tell whether a slot count is right, and so far their slots' chains are followed where
-# they are spread over the file.
+# The number of entries that are looked up to decide whether a slot count is right, and the length to which their slots'
+# chains are followed where they are spread over the file.
 _SAMPLE = 32
 _LONGEST_LOOK = 64
-# A wrong slot count leads from a slot to one of the slot's own entries once in as many cases as there are slots; to so
-# many of them it does not.
+# A wrong slot count leads from a slot to one of the slot's own entries once in as many cases as the file has slots, so
+# never to this many of them.
 _CONVINCING = 8
-# The places of entry 1 that are looked at with one read.
+# The places of entry 1 that one read covers.
 _SEARCHED_ENTRIES = 1 << 18
 _NOT_LOST = "The messages themselves are not affected: read them by queue offset, time or message id."
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFileInfo:
-    """What an index file covers: store times in milliseconds, physical offsets, and how full it is.
+    """The range of an index file: store times in milliseconds, physical offsets, and how full it is.
 
-    ``slot_count`` is None as long as there is no entry to tell it.
+    ``slot_count`` is None while the file has no entries to infer it from.
     """
 
     path: str
@@ -88,7 +88,7 @@ class IndexFileInfo:
 
 
 class IndexHit(NamedTuple):
-    """Where a message may lie that carries a key, and the byte of which index file says so."""
+    """The place of a message that may carry a key, and the index file and byte of the entry."""
 
     physical_offset: int
     path: str
@@ -100,12 +100,12 @@ def is_index_file_name(name: str) -> bool:
 
 
 def has_index_files(path: str) -> bool:
-    """Whether a directory holds index files, in whatever state they are."""
+    """Whether a directory holds index files, in any state."""
     return disk.is_directory(path) and any(map(is_index_file_name, disk.list_names(path)))
 
 
 class IndexFile:
-    """One index file, read entry by entry. ``slots_by_size`` is what is known of files of the same store."""
+    """One index file, read entry by entry. ``slots_by_size``: known slot counts of the store's files."""
 
     def __init__(self, file: MappedFile, slots_by_size: dict[int, int]) -> None:
         self.path = file.path
@@ -127,11 +127,11 @@ class IndexFile:
 
     @property
     def size(self) -> int:
-        """Bytes the file held when it was opened."""
+        """The file's size in bytes when it was opened."""
         return self._size
 
     def header(self) -> IndexHeader:
-        """The header as it is now. ``CorruptIndex`` when its numbers cannot be."""
+        """The current header. ``CorruptIndex`` when its numbers are impossible."""
         header = decode_header(self._read(0, HEADER_SIZE))
         if self._slots is None:
             room = self._size - _SMALLEST_FILE
@@ -146,7 +146,7 @@ class IndexFile:
         return entry_capacity(self._size, slots) or 0
 
     def slot_count(self, *, spread: bool = False) -> int | None:
-        """How many slots the file has; None as long as it has no entries.
+        """The file's number of slots; None while it has no entries.
 
         It is inferred once. ``spread``: from entries of all parts of the file, to meet damage anywhere in it, rather
         than from the newest alone where those agree. ``CorruptIndex`` or ``UnsupportedStore`` when the entries agree
@@ -161,7 +161,7 @@ class IndexFile:
     def _infer_slots(self, header: IndexHeader, *, spread: bool) -> int:
         usual = infer_slot_count(self._size)
         fitting = fitting_slot_counts(self._size, header)
-        # A range tells at once whether it holds a number; for None it would go through all of its own.
+        # A range answers at once whether it holds a number; for None it would compare all of its numbers.
         known = (usual, self._slots_by_size.get(self._size))
         likely = [slots for slots in known if slots is not None and slots in fitting]
         for slots in likely:
@@ -175,7 +175,7 @@ class IndexFile:
             agreeing, looked_at = self._agreement(header, slots)
             if 2 * agreeing > looked_at:
                 return slots
-        # A file that is damaged in places: those are told when a look-up meets them.
+        # The file is damaged in places, which are reported when a look-up meets them.
         for slots in likely:
             agreeing, looked_at = self._agreement(header, slots)
             if 2 * agreeing > looked_at:
@@ -186,7 +186,7 @@ class IndexFile:
         if usual is None:
             return UnsupportedStore(
                 f"{self.path} has {self._size} bytes, not 40 + 84 a slot as with RocketMQ's usual settings, and its "
-                "entries do not tell the maxHashSlotNum and maxIndexNum that it was made with, or it is damaged. Keys "
+                "entries do not show the maxHashSlotNum and maxIndexNum that it was made with, or it is damaged. Keys "
                 f"cannot be looked up in it. {_NOT_LOST}",
                 path=self.path,
             )
@@ -198,15 +198,15 @@ class IndexFile:
             path=self.path,
             offset=16,
             expected="the physical offset of the first entry, and slots that lead to the entries",
-            found=f"{header.begin_physical_offset}, with which no number of slots agrees",
+            found=f"{header.begin_physical_offset}, which agrees with no number of slots",
             advice=f"The file is damaged. {_NOT_LOST}",
         )
 
     def _newest_agree(self, header: IndexHeader, slots: int) -> bool:
-        """Whether the slots lead to all of the newest entries if there are so many slots.
+        """Whether the slots lead to all of the newest entries with that slot count.
 
-        Before them in their chains stands nothing but each other. So this takes no more reads however many entries
-        there are, and however many of them have one key; from an older entry's slot the way may be long.
+        Only they themselves stand before them in their chains. So the number of reads does not grow with that of the
+        entries, or of entries with one key; from an older entry's slot the way may be long.
         """
         first = max(header.index_count - _SAMPLE, 1)
         data = self._read(entry_offset(first, slots), (header.index_count - first) * ENTRY_SIZE)
@@ -225,7 +225,7 @@ class IndexFile:
         return True
 
     def _agreement(self, header: IndexHeader, slots: int) -> tuple[int, int]:
-        """To how many of a sample of entries the slots lead if there are so many slots, and how many were looked at."""
+        """The number of entries of a sample that the slots lead to with that slot count, and the sample's size."""
         numbers = np.unique(np.linspace(1, header.index_count - 1, _SAMPLE).round().astype(int)).tolist()
         return sum(self._leads_to(header, number, slots) for number in numbers), len(numbers)
 
@@ -250,10 +250,10 @@ class IndexFile:
 
     def _search(self, header: IndexHeader, fitting: range) -> Iterator[int]:
         """The slot counts with which entry 1 stands in its place, and its slot leads to it."""
-        behind = min(header.index_count - 2, 2)
+        following = min(header.index_count - 2, 2)
         for done in range(0, len(fitting), _SEARCHED_ENTRIES):
             counts = fitting[done : done + _SEARCHED_ENTRIES]
-            data = self._read(entry_offset(1, counts[0]), ENTRY_SIZE * (len(counts) + behind))
+            data = self._read(entry_offset(1, counts[0]), ENTRY_SIZE * (len(counts) + following))
             for index in find_first_entries(header, np.frombuffer(data, INDEX_ENTRY_DTYPE), len(counts)).tolist():
                 if self._leads_to(header, 1, counts[index]):
                     yield counts[index]
@@ -284,8 +284,8 @@ class IndexFile:
         """The entries with the key's hash, newest first, stored within ``[begin, end]`` (roughly: the index knows
         seconds).
 
-        ``strict`` is for files that were closed cleanly: a slot that points behind the last entry is then corrupt,
-        while an owner at work or a crash leaves such slots behind.
+        ``strict`` is for files that were closed cleanly: a slot that points after the last entry is then corrupt,
+        while a live owner or a crash leaves such slots.
         """
         slots = self.slot_count()
         if slots is None:
@@ -295,7 +295,7 @@ class IndexFile:
         at = slot_offset(slot)
         number = int.from_bytes(self._read(at, SLOT_SIZE), "big", signed=True)
         header = self.header()
-        # An owner at work writes entry and slot before it counts them; a full file has no place for one more.
+        # A live owner writes entry and slot before it counts them; a full file has no place for one more.
         highest = min(header.index_count, self._capacity(slots) - 1)
         if not 0 <= number <= highest:
             if strict:
@@ -322,8 +322,8 @@ class IndexFile:
     def _newest_counted(self, number: int, slot: int, slots: int, highest: int) -> int:
         """The first entry of a slot's chain that the header counts; 0 when the chain does not lead to one.
 
-        An owner writes a batch of entries and their slots before it counts them. Those are passed over; what was
-        indexed before them is still found.
+        An owner writes a batch of entries and their slots before it counts them. Those are skipped; entries before
+        them are still found.
         """
         capacity = self._capacity(slots)
         while highest < number < capacity:
@@ -363,7 +363,7 @@ class IndexService:
             try:
                 self._open_all()
             except CommitLogError:
-                self._listing.forget()  # what is wrong now is wrong at the next call too
+                self._listing.forget()  # the next call must report the damage too
                 raise
         return list(self._files.values())
 
@@ -379,7 +379,7 @@ class IndexService:
                 self._files[name] = IndexFile(file, self._slots_by_size)
             else:
                 file.close()
-                self._listing.forget()  # an owner has just made it; its size comes in a moment
+                self._listing.forget()  # an owner has just made it, and is about to give it its size
 
     def files(self) -> list[IndexFileInfo]:
         return [file.info() for file in self._refresh()]

@@ -1,8 +1,8 @@
-"""The index files of a store as their owner writes them: the keys of messages, in log order, file after file.
+"""Writer of a store's index files: adds the keys of messages in log order, file after file.
 
-The next file is begun when one is full and the full one is on the device, so only the newest file can lack anything
-after a crash. The index is derived from the CommitLog (invariant 1): what is doubtful is dropped, and written again
-from the message behind the last one that is kept.
+The next file is begun when one is full and the full one is on the device, so only the newest file can be incomplete
+after a crash. The index is derived from the CommitLog (invariant 1): doubtful entries are dropped, and written again
+from the message after the last one that is kept.
 
 Source: RocketMQ ``store/index/IndexService.java``.
 """
@@ -28,9 +28,9 @@ from commitlog.index.service import INDEX_NAME_DIGITS, IndexFile, is_index_file_
 
 __all__ = ["IndexWriter"]
 
-# What a file that cannot be right raises when it is opened or looked into.
+# The errors of a damaged file when it is opened or checked.
 _DAMAGE = (CorruptIndex, FileChanged, UnsupportedStore)
-# So many of the newest files are asked for their number of slots when an index is opened that was closed cleanly.
+# The number of newest files whose slot count is inferred when an index is opened that was closed cleanly.
 _TELLING = 2
 
 
@@ -38,8 +38,8 @@ class IndexWriter:
     """All files of ``index/``, for the one owner of a store.
 
     New files get ``max_hash_slot_num`` slots and places for ``max_index_num`` entries, RocketMQ's settings of these
-    names; a file that is there keeps what it was made with. One thread puts; another may flush. ``OSError`` is what the
-    operating system said; a position moves only after the work that it stands for.
+    names; an existing file keeps its own. One thread puts; another may flush. ``OSError`` is the operating system's
+    error; a position moves only after the work that it stands for.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class IndexWriter:
         self._end_physical_offset = -1
         self._index_msg_timestamp = 0
         self._file_count = 0
-        # Whether ``truncate`` removed a file that could not be right, and with it entries that belong to the store.
+        # Whether ``truncate`` removed a damaged file, and with it entries that belong to the store.
         self.damaged = False
 
     @property
     def end_physical_offset(self) -> int:
-        """Physical offset of the last message that is indexed, with all of its keys; -1 for none."""
+        """Physical offset of the last message that is indexed with all of its keys; -1 for none."""
         return self._end_physical_offset
 
     @property
@@ -79,22 +79,21 @@ class IndexWriter:
 
     @property
     def file_count(self) -> int:
-        """How many files there are whose names are on the device, for the checkpoint's mark."""
+        """The number of files whose names are on the device, for the checkpoint's mark."""
         return self._file_count
 
     def open(self) -> None:
-        """Make the directory if it is missing, remove what a crash left half made, and open the newest file.
+        """Make the directory if it is missing, remove files that a crash left incomplete, and open the newest file.
 
-        A newest file without entries is removed too. ``CorruptIndex`` when a file cannot be right: ``truncate`` or
-        ``reset`` mends that, and opens too. After a crash call ``truncate`` at once.
+        A newest file without entries is removed too. ``CorruptIndex`` when a file is damaged: ``truncate`` or
+        ``reset`` repairs that, and opens too. After a crash call ``truncate`` at once.
         """
         with self._lock:
             self._close_newest()
             names = self._prepare()
             end = -1
             for position, name in enumerate(names):
-                # Of files that follow one another the newest tells their geometry, or the one before it while it has
-                # few entries itself.
+                # The newest file shows the geometry of all, or the one before it while the newest has few entries.
                 header = self._look_into(name, slots=len(names) - position <= _TELLING)
                 if header is not None:
                     end = max(end, header.end_physical_offset)
@@ -107,7 +106,7 @@ class IndexWriter:
             self._is_open = True
 
     def _prepare(self) -> list[str]:
-        """The names of the files, oldest first, in a directory that is there and in order."""
+        """The names of the files, oldest first; the directory is made and cleaned first."""
         try:
             disk.make_directory(self.path)
             disk.sync_directory(os.path.dirname(os.path.abspath(self.path)))
@@ -127,12 +126,12 @@ class IndexWriter:
     def _look_into(self, name: str, *, slots: bool = True, spread: bool = False) -> IndexHeader | None:
         """The header of a file; None when it has no entries. One of ``_DAMAGE``.
 
-        ``slots``: look whether its slots lead to its entries, and learn how many there are. ``spread``: to entries of
-        all parts of the file.
+        ``slots``: check that its slots lead to its entries, and infer their number. ``spread``: to entries of all parts
+        of the file.
         """
         file = MappedFile.open(self._file_path(name), 0)
         if file.size == 0:
-            file.close()  # RocketMQ makes a file first, and gives it its size then
+            file.close()  # RocketMQ makes a file first, and gives it its size afterwards
             return None
         reader = IndexFile(file, self._slots_by_size)
         try:
@@ -143,7 +142,7 @@ class IndexWriter:
             reader.close()
 
     def looks_right(self) -> bool:
-        """Whether ``open`` would succeed, of an index that is not open. Changes nothing. ``OSError``."""
+        """Whether ``open`` would succeed; for an index that is not open. Changes nothing. ``OSError``."""
         with self._lock:
             names = self._names()
             try:
@@ -158,13 +157,13 @@ class IndexWriter:
             return not headers or headers[-1] is not None
 
     def count_files(self) -> int:
-        """Look how many index files the directory holds."""
+        """Count the index files in the directory."""
         return len(self._names())
 
     def borders(self) -> list[tuple[int, int]]:
         """Between each file and the next: physical offsets of the last message of the one and the first of the other.
 
-        For an index that is not open. None are reported when a file cannot be right. ``OSError``.
+        For an index that is not open. Empty when a file is damaged. ``OSError``.
         """
         with self._lock:
             try:
@@ -190,7 +189,7 @@ class IndexWriter:
         """Index messages in log order: a row for each key, all rows of a message in one call.
 
         Hashes are those of ``index_key_hash``, timestamps are milliseconds. Rows of messages up to
-        ``end_physical_offset`` are passed over, so a message may be dispatched again. After an ``OSError`` from making
+        ``end_physical_offset`` are skipped, so a message may be dispatched again. After an ``OSError`` from making
         a file (a full disk) the same call may be made again; after any other it fails until the index is opened again.
         """
         if not len(key_hashes) == len(physical_offsets) == len(store_timestamps):
@@ -202,7 +201,7 @@ class IndexWriter:
             at = int(np.searchsorted(physical_offsets, self._end_physical_offset, side="right"))
             while at < len(key_hashes):
                 at += self._file_with_room().put(key_hashes[at:], physical_offsets[at:], store_timestamps[at:])
-                # A message whose other keys go into the next file counts once they are there.
+                # A message whose other keys go into the next file counts once they are written.
                 whole = int(np.searchsorted(physical_offsets, physical_offsets[at])) if at < len(key_hashes) else at
                 if whole:
                     self._end_physical_offset = max(self._end_physical_offset, int(physical_offsets[whole - 1]))
@@ -217,7 +216,7 @@ class IndexWriter:
             return full
         self._flush()
         path = self._file_path(self._new_name())
-        # An existing index goes on as it is: RocketMQ wants all files of one size.
+        # An existing index keeps its geometry: RocketMQ requires one size for all files.
         slots, capacity = (self._slot_count, self._capacity) if full is None else (full.slot_count, full.capacity)
         self._newest = IndexFileWriter.create(path, slots, capacity)
         self._file_count += 1
@@ -226,7 +225,7 @@ class IndexWriter:
         return self._newest
 
     def _new_name(self) -> str:
-        """The local time, or the next number behind the newest file's name: file names have to ascend."""
+        """The local time, or the next number after the newest file's name: file names have to ascend."""
         now = self._now_ms()
         name = time.strftime("%Y%m%d%H%M%S", time.localtime(now // 1000)) + f"{now % 1000:03d}"
         if self._newest is not None:
@@ -235,7 +234,7 @@ class IndexWriter:
         return name
 
     def flush(self) -> None:
-        """Return when all that was put is on the device."""
+        """Return when all entries are on the device."""
         with self._lock:
             self._check_open()
             self._flush()
@@ -246,12 +245,12 @@ class IndexWriter:
             self._index_msg_timestamp = self._newest.header.end_timestamp
 
     def truncate(self, physical_offset: int) -> int:
-        """Recovery: keep what belongs to messages before a physical offset, as far as it is right, and open that.
+        """Recovery: keep the entries of messages before a physical offset, if they are right, and open the index.
 
-        Whoever calls knows that every message before the offset was indexed with all its keys, and that this is on the
-        device; it indexes again from there. The newest file that is kept is checked entry by entry, those before it by
-        a sample. Where one cannot be right it is removed with all behind it, and ``damaged`` says so: then all is to
-        be indexed anew. Returns the physical offset of the last message that is kept, -1 for none.
+        The caller guarantees that every message before the offset was indexed with all its keys, and that these are on
+        the device; it indexes again from there. The newest file that is kept is checked entry by entry, those before it
+        by a sample. A damaged one is removed with all after it, which sets ``damaged``: then the whole log is to be
+        indexed from scratch. Returns the physical offset of the last message that is kept, -1 for none.
         """
         with self._lock:
             self._close_newest()
@@ -269,7 +268,7 @@ class IndexWriter:
             return self._end_physical_offset
 
     def _count_kept(self, names: list[str], physical_offset: int) -> int:
-        """How many files, from the oldest on, hold entries before the physical offset and look right."""
+        """The number of files, from the oldest on, that hold entries before the physical offset and look right."""
         end = 0
         for position, name in enumerate(names):
             try:
@@ -278,7 +277,7 @@ class IndexWriter:
                 self.damaged = True
                 return position
             if header is None or header.begin_physical_offset < end:
-                # A crash leaves the newest file without entries, but none that another file was begun behind.
+                # A crash may leave the newest file without entries, but not a file with a successor.
                 self.damaged = header is not None or position < len(names) - 1
                 return position
             if header.begin_physical_offset >= physical_offset:
@@ -287,7 +286,7 @@ class IndexWriter:
         return len(names)
 
     def _truncated(self, name: str, physical_offset: int) -> IndexFileWriter | None:
-        """The file of that name with what is kept of it; None when that is nothing, and the file is removed."""
+        """The file of that name with its kept entries; None without any, and then the file is removed."""
         try:
             file = IndexFileWriter.open(self._file_path(name), self._slots_by_size)
         except _DAMAGE:

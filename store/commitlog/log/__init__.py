@@ -1,3 +1,3 @@
-"""What a store's files mean: the CommitLog, its consume queues and its index files."""
+"""The CommitLog: its records, its files' owner, the store directory and the checkpoint."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Where appended records went, and why none were appended."""
+"""Results of appends to the log: the places of records, and the error that stopped a bulk append."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class Appended(NamedTuple):
-    """Where one message went. Times are milliseconds."""
+    """The place of one appended message. Times are milliseconds."""
 
     physical_offset: int
     queue_offset: int
@@ -24,7 +24,7 @@ class Appended(NamedTuple):
 
 
 class AppendedFrame(NamedTuple):
-    """Where a frame went: its first record, the log's end behind it, how many records follow the first, and when."""
+    """The place of a frame: its first record, the log's end after it, the number of further records, and the time."""
 
     physical_offset: int
     end: int
@@ -33,10 +33,10 @@ class AppendedFrame(NamedTuple):
 
 
 class AppendedRows(NamedTuple):
-    """Where many messages went, one value a row; ``end`` is the log's end behind the last.
+    """The places of many messages, one value a row; ``end`` is the log's end after the last.
 
-    Rows from ``written`` on are not in the log, because of ``error``: there was no room for a new file, the disk
-    failed, or something that nobody expects.
+    Rows from ``written`` on are not in the log, because of ``error``: no room for a new file, a failure of the disk,
+    or an unexpected exception.
     """
 
     physical_offsets: Int64Array
@@ -48,11 +48,11 @@ class AppendedRows(NamedTuple):
 
 
 class FrameHead(Protocol):
-    """What stands before the messages of a frame, and can be made only when they are written."""
+    """Maker of the frame record, which stands before a frame's messages and depends on them."""
 
     size: int
     host_flags: int
 
     def record(self, length: int, rows: int, checksum: int, /) -> bytearray:
-        """The record, its late fields zero, for a frame of so many bytes and rows behind it."""
+        """The record, its late fields zero, for a frame of ``length`` bytes and ``rows`` rows after it."""
         ...

@@ -27,11 +27,11 @@ from commitlog.format.sys_flag import COMPRESSED_FLAG
 
 __all__ = ["CommitLog"]
 
-# What one read of a single message fetches before its size is known; most messages fit.
+# Bytes that a read of a single message fetches before its size is known; most messages fit.
 _FIRST_READ = 4096
-# A reader of several queues passes from one file to the next not with all of them at once.
+# A reader of several queues does not pass from one file to the next in all of them at once.
 _MAPPED_FILES = 2
-# How often a file is looked for that retention takes between the listing and the opening.
+# How often to look for a file again that retention removes between the listing and the opening.
 _LOOKS = 4
 
 
@@ -47,13 +47,13 @@ class CommitLog:
         return self._files.files.path
 
     def refresh(self) -> bool:
-        """Look whether files came or went; True when so."""
+        """Update the list of files; True when it changed."""
         return self._files.refresh()
 
     def bounds(self) -> tuple[int, int]:
-        """First byte of the first file, and the end of the last one. Equal when there are no files.
+        """First byte of the first file, and the end of the last one. Equal without files.
 
-        The last file is allocated ahead, so its end says how far the log *may* reach, not how far it does.
+        The last file is allocated ahead, so its end is the most that the log may reach.
         """
         return (self._files.bases[0] if self._files.bases else 0), self._files.end()
 
@@ -75,7 +75,7 @@ class CommitLog:
         return None
 
     def missing_file_after(self, physical_offset: int) -> tuple[str, int] | None:
-        """For an offset in a gap between files: the path of the file that should be there, and where the gap ends."""
+        """For an offset in a gap between files: the path of the missing file, and where the gap ends."""
         bases = self._files.bases
         before = self._files.files.base_at(physical_offset)
         later = [base for base in bases if base > physical_offset]
@@ -95,7 +95,7 @@ class CommitLog:
             found.reach(physical_offset - found.base, physical_offset - found.base + 1)
 
     def header(self, physical_offset: int) -> bytes | None:
-        """The first 88 bytes of the record there; None when there is no such place or nothing was written to it."""
+        """The first 88 bytes of the record there; None outside the log and where nothing was written."""
         found = self.find(physical_offset)
         if found is None:
             return None
@@ -103,7 +103,7 @@ class CommitLog:
         return head if len(head) == HEADER_SIZE and any(head[:8]) else None
 
     def holds(self, physical_offset: int, size: int) -> bool:
-        """Whether something was written at that place and the file reaches to its end. The content is not checked."""
+        """Whether bytes were written at that place and the file holds all of them. The content is not checked."""
         found = self.find(physical_offset)
         if found is None or physical_offset - found.base + size > found.size:
             return False
@@ -112,7 +112,7 @@ class CommitLog:
     def read_record(self, physical_offset: int, *, check_crc: bool = True) -> Record:
         """The record that starts at ``physical_offset``.
 
-        ``MessageNotFound`` where there is no log, nothing written, or a file's blank end; ``CorruptRecord`` where
+        ``MessageNotFound`` outside the log, in unwritten space, and at a file's blank end; ``CorruptRecord`` where
         the bytes contradict the format.
         """
         found = self.find(physical_offset) if physical_offset >= 0 else None
@@ -163,8 +163,8 @@ class CommitLog:
                 )
 
     def headers_from(self, physical_offset: int) -> Iterator[tuple[int, int, bytes]]:
-        """Place, size and first 88 bytes of the records that follow one another, from where one or the end is known
-        to be. Fillers are among them, without bytes: nothing is known of what stands in them."""
+        """Place, size and first 88 bytes of consecutive records, from a place where a record or the end is known
+        to be. Fillers are among them, without bytes: their content is undefined."""
         at = physical_offset
         while (found := self.find(at)) is not None:
             head = found.read(at - found.base, HEADER_SIZE)
@@ -178,7 +178,7 @@ class CommitLog:
                     return
 
     def written_end(self, start: int) -> int:
-        """The end of the records that follow one another from ``start``, where a record or the end is known to be."""
+        """The end of the consecutive records from ``start``, where a record or the end is known to be."""
         end = start
         for at, size, _ in self.headers_from(start):
             end = at + size
@@ -210,7 +210,7 @@ class CommitLog:
     def gather(
         self, found: MappedFile, physical_offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """Few records far apart, each by a read of its own: their bytes back to back, and where each one starts."""
+        """Read a few records that lie far apart, one by one: their bytes back to back, and where each one starts."""
         parts = [
             found.read(offset - found.base, size)
             for offset, size in zip(physical_offsets.tolist(), sizes.tolist(), strict=True)

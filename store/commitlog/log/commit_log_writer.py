@@ -1,4 +1,4 @@
-"""The CommitLog in its owner's hands: records appended at its end, one put at a time.
+"""Writer of the CommitLog: appends records at its end, one put at a time.
 
 The put lock orders everything: a record's queue offset, its place, its store time, and the bytes themselves. It is a
 plain ``threading.Lock``; see docs/decisions/0006-append-and-group-commit.md.
@@ -35,11 +35,12 @@ __all__ = ["CommitLogWriter"]
 
 
 class CommitLogWriter:
-    """Appends to the CommitLog. ``next_queue_offset`` answers for queues that no put has touched yet.
+    """Appends to the CommitLog. ``next_queue_offset`` gives the next offset of queues that no put has touched yet.
 
-    Between the first byte of an append and the last of what is remembered of it, anything may be raised, an interrupt
-    included. What was written then has no queue offset of its own; a later put would get the same one, and would never
-    be read. So from there on everything is refused (``PutRefused``), decided before the put lock is let go.
+    Any exception, an interrupt included, may be raised between the first byte of an append and the last update of the
+    positions. The written records then have no queue offsets of their own: a later put would get the same ones, and
+    would never be read. So from there on every put is refused (``PutRefused``), decided before the put lock is
+    released.
     """
 
     def __init__(
@@ -52,21 +53,21 @@ class CommitLogWriter:
         last_store_timestamp: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``last_record`` (-1: none) and ``last_store_timestamp`` are those of the log as it stands."""
+        """``last_record`` (-1: none) and ``last_store_timestamp`` are those of the log on disk."""
         self.files = files
         self.lock = threading.Lock()
-        # When the put that holds the lock took it; 0 while nobody does.
+        # When the put that holds the lock took it; 0 while the lock is free.
         self.locked_at = 0.0
         self.last_store_timestamp = last_store_timestamp
         self.last_record = last_record
-        # What made the log end here until it is opened again, and who is told of it, under the put lock.
+        # The error that fenced the log until it is opened again, and the callback that reports it, under the put lock.
         self.failure: BaseException | None = None
         self._on_failure = on_failure
-        # Whether bytes may have been written that are not remembered yet.
+        # Whether bytes may have been written whose positions are not updated yet.
         self._unsettled = False
-        # Set under the put lock: whatever comes then is refused, whoever let it come so far.
+        # Set under the put lock: every later append is refused, on whatever way it got here.
         self._closed = False
-        # Dispatch takes from there what is appended in bulk.
+        # Dispatch takes bulk appends from here.
         self.recent_appends = RecentAppends()
         self._clock = clock
         self._next_queue_offset = next_queue_offset
@@ -80,7 +81,7 @@ class CommitLogWriter:
     def append(
         self, records: bytearray, sizes: Sequence[int], sys_flags: int, topic: str, queue_id: int, *, has_unit: bool
     ) -> Appended:
-        """Append records of one queue, which follow each other, in one file; where the first one went.
+        """Append consecutive records of one queue in one file; returns the place of the first one.
 
         ``StoreIOError``, ``DiskFull``, ``TimeoutError``: no queue offset was taken. ``PutRefused``: nothing was
         written.
@@ -108,22 +109,22 @@ class CommitLogWriter:
             )
 
     def fence_if_unsettled(self) -> None:
-        """Before the store is closed: should nobody know what became of an append, that is to be found out."""
+        """Before the store is closed: fence it if the outcome of an append is unknown, so that recovery decides."""
         with self.lock:
             self._fence_if_unsettled()
 
     def close(self) -> None:
-        """Append nothing any more."""
+        """Refuse all later appends."""
         with self.lock:
             self._closed = True
 
     def _fence_if_unsettled(self) -> None:
-        """Who was interrupted once more, while he settled an interrupted append, has left that to the next one."""
+        """Fence the log if a second interrupt prevented that while the first one was handled."""
         if self._unsettled and self.failure is None:
-            self._fence(RuntimeError("An append was interrupted, and so was what had to follow."))
+            self._fence(RuntimeError("An append was interrupted, and its handling too."))
 
     def _fence_unless(self, error: BaseException, *, settled: bool) -> None:
-        """Refuse everything from now on, unless it is known what was written and no sync or write failed."""
+        """Refuse every later append, unless the written bytes are known and no sync or write failed."""
         failed = isinstance(error, StoreIOError | OSError) and not isinstance(error, TimeoutError)
         if not settled or failed:
             self._fence(error)
@@ -148,7 +149,7 @@ class CommitLogWriter:
         self._unsettled = True
         file.append(records)
         self.files.appended()
-        # Nothing was taken before the bytes were written: a refused put eats no offset (invariant 6).
+        # No offset was taken before the bytes were written: a refused put eats no offset (invariant 6).
         if has_unit:
             self._queue_offsets[queue] = queue_offset
         self.last_store_timestamp = now
@@ -170,7 +171,7 @@ class CommitLogWriter:
         return found
 
     def _now(self) -> int:
-        """The store time: it never goes back, whatever the clock does."""
+        """The store time: it never goes back, even when the clock does."""
         return max(int(self._clock() * 1000), self.last_store_timestamp)
 
     def _file_with_room(self, length: int) -> MappedFileWriter:
@@ -192,7 +193,7 @@ class CommitLogWriter:
         return file
 
     def _fill(self, file: MappedFileWriter, left: int) -> None:
-        """End a file with a blank filler. There is always room for it: every record left eight bytes."""
+        """End a file with a blank filler. It always fits: every record left eight bytes."""
         filler = encode_filler(left)
         self._unsettled = True
         file.append(filler)
@@ -225,15 +226,15 @@ class CommitLogWriter:
                 stop = self._append_piece(rows, row, queue_offsets, places, now)
                 self._settle(rows.queues, rows.queue_codes[row:stop], int(places[stop - 1]), now)
                 row = stop
-        except Exception as failure:  # noqa: BLE001 - told by the result, beside the rows that are in the log
-            # The rows before have their places, and their put is told so; the rest has taken none (invariant 6).
+        except Exception as failure:  # noqa: BLE001 - the result reports it, beside the rows that are in the log
+            # The rows before have their places, which their put reports; the rest has taken none (invariant 6).
             self._fence_unless(failure, settled=not self._unsettled)
             error = failure
         places[row:] = -1
         return AppendedRows(places, queue_offsets, now, self.files.max_wrote, row, error)
 
     def _settle(self, names: list[tuple[str, int]], queues: Int64Array, last_record: int, now: int) -> None:
-        """Remember rows that were written."""
+        """Update the positions after rows were written."""
         for name, count in zip(names, np.bincount(queues, minlength=len(names)).tolist(), strict=True):
             self._queue_offsets[name] += count
         self.last_store_timestamp = now
@@ -243,7 +244,7 @@ class CommitLogWriter:
     def _append_piece(
         self, rows: QueuedRecords, row: int, queue_offsets: Int64Array, places: Int64Array, now: int
     ) -> int:
-        """Append the records from ``row`` on that fit into one file, yet to be settled; the row behind them."""
+        """Append the records from ``row`` on that fit into one file, yet to be settled; the row after them."""
         starts = rows.records.starts
         file = self._file_with_room(int(starts[row + 1] - starts[row]))
         end = file.base + file.wrote_position
@@ -257,11 +258,11 @@ class CommitLogWriter:
         return piece.stop
 
     def _hand_over(self, rows: QueuedRecords, row: int, piece: _Piece, queue_offsets: Int64Array, now: int) -> None:
-        """Tell dispatch of a piece that was written, which it does not look at before the log's end has moved."""
+        """Hand a written piece over to dispatch, which does not use it before the log's end has moved."""
         if rows.hints is None or piece.stop - row < LEAST_ROWS:
             return
         piece_rows = slice(row, piece.stop)
-        with contextlib.suppress(MemoryError):  # dispatch reads it then
+        with contextlib.suppress(MemoryError):  # then dispatch reads it from the log
             self.recent_appends.add(
                 AppendedRecords(
                     piece.places,
@@ -276,9 +277,9 @@ class CommitLogWriter:
             )
 
     def append_frame(self, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]) -> AppendedFrame:
-        """Append a record to ``queue`` and all blocks behind it, so that all of it is in the log or nothing.
+        """Append a record to ``queue`` and all blocks after it, so that all of it is in the log or nothing.
 
-        Other puts wait. ``StoreIOError``, ``DiskFull``, ``TimeoutError``, and what ``blocks`` raises: nothing is in the
+        Other puts wait. ``StoreIOError``, ``DiskFull``, ``TimeoutError``, and errors of ``blocks``: nothing is in the
         log. ``PutRefused``: nothing was written.
         """
         with self.lock:
@@ -288,7 +289,7 @@ class CommitLogWriter:
             try:
                 self._file_with_room(head.size)
                 space = FrameSpace(self.files)
-                # Until it is published, or zeroed: what stands behind the log's end may come back.
+                # Until it is published, or zeroed: bytes after the log's end may come back.
                 self._unsettled = True
                 return self._append_frame(space, head, queue, blocks)
             except BaseException as error:
@@ -315,7 +316,7 @@ class CommitLogWriter:
             last_record = self._write_block(space, block, offsets, now)
             checksum = join_checksums(checksum, block.crc, len(block.records.data))
             rows += len(block)
-            self.locked_at = time.monotonic()  # it goes on, so nobody is to be told that the disk is too busy
+            self.locked_at = time.monotonic()  # it makes progress, so the disk must not be reported as too busy
         end = space.position
         record = head.record(end - first, rows, checksum)
         patch_late(record, head.host_flags, offsets[queue] - 1, space.start, now)
@@ -328,7 +329,7 @@ class CommitLogWriter:
         return AppendedFrame(space.start, end, rows, now)
 
     def _write_block(self, space: FrameSpace, block: StagedBlock, offsets: dict[tuple[str, int], int], now: int) -> int:
-        """Write a block's records, each with its place and its queue offset; where the last one starts."""
+        """Write a block's records, each with its place and its queue offset; returns where the last one starts."""
         largest = int(block.records.sizes.max())
         if largest > self.largest_record:
             raise PutRefused(
@@ -363,7 +364,7 @@ class CommitLogWriter:
 
 
 def _ranks(queues: Int64Array, count: int) -> Int64Array:
-    """How many rows of the same queue stand before each row."""
+    """The number of rows of the same queue before each row."""
     if count == 1:
         return np.arange(len(queues))
     # Of two bytes numpy's stable sort is a radix sort: several times faster than that of eight.
@@ -375,7 +376,7 @@ def _ranks(queues: Int64Array, count: int) -> Int64Array:
 
 
 class _Piece(NamedTuple):
-    """Records that are written in one go: the row behind them, where each belongs, and their bytes."""
+    """Records that are written at once: the row after them, the place of each, and their bytes."""
 
     stop: int
     places: Int64Array

@@ -1,4 +1,4 @@
-"""The store directory in its owner's hands: made when it is not there, locked, marked as in use.
+"""The store directory of an owner: created if missing, locked, and marked as in use by ``abort``.
 
 ``abort`` exists while an owner runs, and so after a crash; the owner's process id stands in it, as RocketMQ 5.x
 writes it.
@@ -28,14 +28,14 @@ class OwnerDirectory:
     def __init__(self, path: str, lock: StoreLock) -> None:
         self.path = path
         self._lock = lock
-        # Whether the last owner did not close the store.
+        # Whether the previous owner did not close the store.
         self.aborted = disk.exists(self.of(ABORT))
 
     @classmethod
     def open(cls, path: str, *, lock_timeout_s: float = 0.0) -> OwnerDirectory:
         """Make the directory if need be, and take its lock.
 
-        ``StoreLocked``, ``NotAStore`` for a directory with something else in it, ``StoreAccessDenied``,
+        ``StoreLocked``, ``NotAStore`` for a directory with other content, ``StoreAccessDenied``,
         ``UnsupportedStore``, ``StoreIOError``.
         """
         try:
@@ -54,10 +54,10 @@ class OwnerDirectory:
             missing.append(at)
             at = os.path.dirname(at)
         for directory in reversed(missing):
-            with contextlib.suppress(FileExistsError):  # somebody else is about to make the same store
+            with contextlib.suppress(FileExistsError):  # another process is creating the same store
                 disk.make_directory(directory)
-            # The store's own name is for ``prepare`` to sync: that takes its time, and until the lock is in the
-            # directory readers find no store there.
+            # ``prepare`` syncs the store's own name: that takes time, and until the lock is in the directory readers
+            # find no store there.
             if directory != path:
                 disk.sync_directory(os.path.dirname(directory))
         if missing or not disk.list_names(path):
@@ -82,14 +82,14 @@ class OwnerDirectory:
         """
         try:
             if not disk.exists(self.of(CHECKPOINT)):
-                # Nobody has come this far yet: whoever made the store's directory may not have synced its name. (Where
-                # the parent may not be read, it cannot be synced either.)
+                # No owner has come this far yet: the maker of the store's directory may not have synced its name.
+                # (Where the parent may not be read, it cannot be synced either.)
                 with contextlib.suppress(PermissionError):
                     disk.sync_directory(os.path.dirname(self.path))
             for name in _DIRECTORIES:
                 if not disk.exists(self.of(name)):
                     disk.make_directory(self.of(name))
-                    # One by one: a crash must leave a directory that is known for a store, and "config" alone is not.
+                    # One by one: a crash must leave a recognisable store directory, and "config" alone is not one.
                     disk.sync_directory(self.path)
             disk.sync_directory(self.path)
         except OSError as error:
@@ -98,8 +98,8 @@ class OwnerDirectory:
     def mark_in_use(self) -> None:
         """Make ``abort``: from now on, a store that is not closed was interrupted. ``StoreIOError``.
 
-        One that is there, with another process in it, is there at every moment: without it a crash would look like a
-        clean close.
+        An existing one, with another process in it, exists at every moment: without it a crash would look like a clean
+        close.
         """
         path = self.of(ABORT)
         try:
@@ -109,7 +109,7 @@ class OwnerDirectory:
             raise StoreIOError("write", path=path, cause=error) from error
 
     def close(self, *, clean: bool) -> None:
-        """Give up the store; ``clean`` when everything is on the device. ``StoreIOError``."""
+        """Release the store; ``clean`` when everything is on the device. ``StoreIOError``."""
         try:
             if clean and disk.exists(self.of(ABORT)):
                 disk.unlink(self.of(ABORT))

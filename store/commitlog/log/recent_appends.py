@@ -1,6 +1,6 @@
-"""What bulk puts and commits hand over to dispatch, so that it need not read the log again.
+"""Recent bulk appends, kept in memory for dispatch, so that it need not read the log again.
 
-docs/decisions/0009-dispatch-from-memory.md says why, and why nothing depends on it.
+docs/decisions/0009-dispatch-from-memory.md gives the reason, and why nothing depends on it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from commitlog.format.arrays import Int64Array
 
 __all__ = ["LEAST_ROWS", "AppendedRecords", "RecentAppends"]
 
-# Fewer are read from the log: a block of its own costs dispatch more than they do.
+# Fewer records are read from the log: an extra block costs dispatch more than reading them.
 LEAST_ROWS = 1024
 # Four million messages of a batch.
 _MOST_BYTES = 128 << 20
 
 
 class AppendedRecords(NamedTuple):
-    """Records that stand one behind the other in the log, ``physical_offsets`` ascending to ``end``. Times are ms."""
+    """Consecutive records of the log, ``physical_offsets`` ascending to ``end``. Times are ms."""
 
     physical_offsets: Int64Array
     end: int
@@ -53,7 +53,7 @@ class AppendedRecords(NamedTuple):
         return IndexEntries(hashes, rows.astype(np.int64))
 
     def requests(self) -> DispatchRequests:
-        """What reading them from the log would give, but for bits of the system flag that dispatch does not ask for."""
+        """The requests that reading the log would give, except for bits of the system flag that dispatch ignores."""
         count = len(self.physical_offsets)
         topics = list(dict.fromkeys(topic for topic, _ in self.queues))
         code_of = {topic: code for code, topic in enumerate(topics)}
@@ -85,7 +85,7 @@ class RecentAppends:
         self._lock = threading.Lock()
 
     def add(self, records: AppendedRecords) -> None:
-        """Keep them if there is room; dispatch reads from the log what is not kept."""
+        """Keep the records if there is room; dispatch reads others from the log."""
         size = records.size
         with self._lock:
             if self._size + size <= self._most_bytes:
@@ -93,13 +93,13 @@ class RecentAppends:
                 self._size += size
 
     def drop_from(self, offset: int) -> None:
-        """Forget what begins at or behind a physical offset: it will not be in the log."""
+        """Forget records that begin at or after a physical offset: they will not be in the log."""
         with self._lock:
             while self._held and self._held[-1].start >= offset:
                 self._size -= self._held.pop().size
 
     def take(self, offset: int, limit: int) -> AppendedRecords | None:
-        """The records that begin at a physical offset and end by ``limit``. What lies before is let go."""
+        """The records that begin at a physical offset and end by ``limit``. Earlier ones are released."""
         with self._lock:
             while self._held and self._held[0].start < offset:
                 self._let_go()
@@ -108,7 +108,7 @@ class RecentAppends:
             return self._let_go()
 
     def next_start(self, offset: int, limit: int) -> int:
-        """Where the first records behind a physical offset begin; ``limit`` when that is not before it."""
+        """Where the first records after a physical offset begin; ``limit`` when that is not before it."""
         with self._lock:
             starts = (records.start for records in self._held)
             return min(next((start for start in starts if start > offset), limit), limit)

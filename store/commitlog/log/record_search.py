@@ -1,4 +1,4 @@
-"""Search for whole, good records where it is not known that one begins: after a bad one."""
+"""Search for whole, good records from an arbitrary byte on: after a bad record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAGICS = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 _PIECE_SIZE = 4 << 20
 # TOTALSIZE and MAGICCODE.
 _PREFIX_SIZE = FILLER_SIZE
-# The longest record that is searched for: any larger and the bytes in between were good for nothing anyway.
+# The longest record that is searched for.
 _LONGEST = 64 << 20
 
 
@@ -30,7 +30,7 @@ def good_record(file: MappedFile, at: int, file_end: int) -> Record | None:
 def first_good_record(file: MappedFile, start: int, stop: int, file_end: int) -> Record | None:
     """The first whole, good record that begins within ``[start, stop)`` (physical offsets) of one file.
 
-    Holes of the file are skipped, and with them most of what was allocated and never written.
+    Holes of the file are skipped, and with them most of the allocated space that was never written.
     """
     # The first bytes of TOTALSIZE may be zero, and lie in a hole before the rest of the record.
     for first, last in file.data_extents(start - file.base, min(stop + _PREFIX_SIZE, file_end) - file.base):
@@ -57,7 +57,7 @@ def _first_within(file: MappedFile, start: int, stop: int, file_end: int) -> Rec
 def _places(data: bytes) -> Iterator[int]:
     """Where records could begin: four bytes before each magic code."""
     if _is_zero(data):
-        return  # as most of what lies behind a log's end
+        return  # as most bytes after a log's end are
     for magic in _MAGICS:
         hit = data.find(magic, 4)
         while hit >= 0:

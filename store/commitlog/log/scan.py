@@ -1,4 +1,4 @@
-"""Scan of the log, block by block: what reput dispatches and what recovery checks."""
+"""Scan of the log's files, block by block, for reput and recovery."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from commitlog.log.record_search import first_good_record
 __all__ = ["BLOCK_SIZE", "LogEnd", "LogFiles", "find_by_time", "find_record", "walk"]
 
 BLOCK_SIZE = 4 << 20
-# What a device writes wholly or not at all.
+# Bytes that a device writes wholly or not at all.
 _SECTOR = 512
 _PROPERTIES_LENGTH_SIZE = 2
-# The longest first record of a file of which the store time is read.
+# The longest first record of a file whose store time is read.
 _LONGEST_FIRST = 4 << 20
 
 
 class LogEnd:
-    """Where a walk ended, and what stands there: ``stop`` is None at the end of the last file."""
+    """The end of a walk, and what stands there: ``stop`` is None at the end of the last file."""
 
     def __init__(self) -> None:
         self.offset = 0
@@ -53,9 +53,9 @@ def walk(
 ) -> Iterator[RecordScan]:
     """The records of ``[start, limit)``, in blocks that lie in one file each, up to the first that is not good.
 
-    ``end`` says after each block how far the walk has come. A blank filler that reaches exactly to its file's end is
-    passed over. A machine may have stopped before records at ``unsynced_from`` and behind were on the device: one that
-    lacks a sector is not good. Those before ``whole_to`` are known to lack none.
+    ``end`` shows after each block how far the walk has come. A blank filler that reaches exactly to its file's end is
+    skipped. A machine may have stopped before records at ``unsynced_from`` and after were on the device: one that
+    lacks a sector is not good. Those before ``whole_to`` are known to be complete.
     """
     at, size = start, block_size
     end.offset, end.stop = at, None
@@ -91,14 +91,14 @@ def walk(
 def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to: int) -> tuple[int, Corrupt] | None:
     """Where in the scan's data the first record starts that lacks a sector, and what is wrong with it.
 
-    BODYCRC covers the body alone. Where a sector of topic or properties never reached the device there are zeros, and
-    all lengths still agree. ``position`` is where in its file the data starts.
+    BODYCRC covers the body alone. A sector of topic or properties that never reached the device is zero, and all
+    lengths still agree. ``position`` is where in its file the data starts.
     """
-    # The length of no properties is zeros itself: nothing tells whether they reached the device, and nothing has to.
+    # The length of empty properties is zero itself: whether it reached the device is unknown and does not matter.
     unmarked = np.where(scan.properties_lengths > 0, 0, _PROPERTIES_LENGTH_SIZE)
     starts, ends = scan.positions + position, scan.positions + scan.sizes + position - unmarked
     places = scan.positions + scan.physical_offset
-    # Not the sector in which a record starts: TOTALSIZE is there. Nor those with nothing but body.
+    # Not the sector in which a record starts: it holds TOTALSIZE. Nor those with only body.
     first = np.maximum(starts // _SECTOR + 1, (scan.body_starts + scan.body_lengths + position) // _SECTOR)
     counts = np.maximum((ends - 1) // _SECTOR - first + 1, 0)
     counts[places < max(unsynced_from, whole_to)] = 0
@@ -106,8 +106,8 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
     ranks = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
     lows = (first[owners] + ranks) * _SECTOR - position
     highs = np.minimum(lows + _SECTOR, ends[owners] - position)
-    # A property ends with a separator, or with its value's last character. Of what was synced, only the log's last
-    # record is doubted.
+    # A property ends with a separator, or with its value's last character. Of the synced records, only the log's last
+    # one is doubted.
     doubted = places >= unsynced_from
     if len(scan) and isinstance(scan.stop, Unwritten):
         doubted[-1] = True
@@ -120,14 +120,14 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
     if not rows:
         return None
     row = min(rows)
-    expected, found = "what was put, to its end", "zeros where a sector is missing"
+    expected, found = "their bytes to the end", "zeros where a sector is missing"
     return int(scan.positions[row]), Corrupt(
         "Topic or properties", int(scan.topic_starts[row] - scan.positions[row]), expected, found
     )
 
 
 def find_by_time(files: MappedFileQueueWriter, timestamp: int) -> MappedFileWriter | None:
-    """The newest file that begins with a message stored at or before a time (ms); None when there is none."""
+    """The newest file that begins with a message stored at or before a time (ms); None without such a file."""
     for file in reversed(files.files):
         stored = _first_store_timestamp(file)
         if stored is not None and 0 < stored <= timestamp:
@@ -136,7 +136,7 @@ def find_by_time(files: MappedFileQueueWriter, timestamp: int) -> MappedFileWrit
 
 
 def _first_store_timestamp(file: MappedFileWriter) -> int | None:
-    """The store time of a file's first record; None when no record starts it."""
+    """The store time of a file's first record; None when the file does not start with a record."""
     size = min(file.capacity, _LONGEST_FIRST)
     match decode_record(file.read(0, size), physical_offset=file.base, check_crc=False):
         case Record(store_timestamp=timestamp):
@@ -146,7 +146,7 @@ def _first_store_timestamp(file: MappedFileWriter) -> int | None:
 
 
 def find_record(files: MappedFileQueueWriter, start: int, stop: int) -> Record | None:
-    """The first whole, good record that begins within ``[start, stop)``, wherever it begins."""
+    """The first whole, good record that begins at any byte of ``[start, stop)``."""
     for file in files.files:
         file_end = file.base + file.capacity
         found = first_good_record(file, max(start, file.base), min(stop, file_end), file_end)

@@ -1,4 +1,4 @@
-"""The checkpoint file in its owner's hands: how far everything was flushed, written only after it was (invariant 7).
+"""The checkpoint file of an owner: records how far everything is flushed, only after it was flushed (invariant 7).
 
 Source: RocketMQ ``store/StoreCheckpoint.java``.
 """
@@ -25,12 +25,12 @@ from commitlog.format.checkpoint import (
 __all__ = ["StoreCheckpoint", "read_mark"]
 
 _NEVER = Checkpoint(0, 0, 0)
-# A read that comes while the owner writes sees a part of each: how often to look before no mark is no mark.
+# A read while the owner writes may see a part of each mark: how often to look before a mark counts as missing.
 _LOOK_AGAIN_SECONDS = (0.0, 0.0005, 0.001, 0.002, 0.005)
 
 
 def read_mark(path: str) -> CheckpointMark | None:
-    """The mark as it stands on disk, beside a living owner too; None when there is none, or a broker's in its place."""
+    """The mark on disk, also beside a living owner; None when it is missing, or a broker has overwritten it."""
     for pause in _LOOK_AGAIN_SECONDS:
         time.sleep(pause)
         with contextlib.suppress(OSError):
@@ -49,7 +49,7 @@ class StoreCheckpoint:
         self.mark = mark
         self._lock = threading.Lock()
         self._descriptor: int | None = None
-        # What was synced last, here.
+        # The bytes that this process synced last.
         self._synced: tuple[Checkpoint, CheckpointMark | None] | None = None
 
     @classmethod
@@ -75,7 +75,7 @@ class StoreCheckpoint:
             )
 
     def restart(self, *, physic: int, logics: int, index: int) -> None:
-        """Take these times as they are: after recovery, which may have cut off what the old ones spoke of."""
+        """Set these times, lower ones too: after recovery, which may have cut off the messages of the old ones."""
         with self._lock:
             self.values = dataclasses.replace(
                 self.values, physic_msg_timestamp=physic, logics_msg_timestamp=logics, index_msg_timestamp=index
@@ -87,7 +87,7 @@ class StoreCheckpoint:
             self._flush(mark)
 
     def flush_if_changed(self, mark: CheckpointMark | None) -> None:
-        """``flush``, unless the very same was synced the last time. ``StoreIOError``."""
+        """``flush``, unless the same bytes were synced last. ``StoreIOError``."""
         with self._lock:
             if self._synced != (self.values, mark):
                 self._flush(mark)

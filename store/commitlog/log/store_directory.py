@@ -1,4 +1,4 @@
-"""Is this directory a store that can be read? Answered by name, before anything in it is opened."""
+"""Check of a store directory by the names in it: whether it is a store that can be read."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = ["check_store_directory", "check_topic_kind"]
 _DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX)
 _FILES = (CHECKPOINT, ABORT, LOCK)
 _FILE_NAME_DIGITS = (20, 17)  # of the log and the queues, of the index
-# The first owner of a store makes its directory and then, at once, the lock in it: how often to look at an empty one.
+# A store's first owner makes its directory and, right after, the lock in it: how often to look at an empty one.
 _LOOK_AGAIN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02)
 
 
 def check_store_directory(path: str) -> None:
-    """Return for a store directory of the default kind; raise the ``StoreOpenError`` that fits for anything else."""
+    """Return for a store directory of the default kind; raise the fitting ``StoreOpenError`` for any other path."""
     try:
         names = _listed(path)
     except FileNotFoundError:
-        raise StoreNotFound(f"There is no store at {path}: no such directory.", path=path) from None
+        raise StoreNotFound(f"No store at {path}: the directory does not exist.", path=path) from None
     except NotADirectoryError:
         raise NotAStore(
             f"{path} is a file; a store is a directory that holds '{COMMIT_LOG}' and '{CONSUME_QUEUE}'.", path=path
         ) from None
-    except (OSError, ValueError) as error:  # too long a name, a link that leads to itself, a zero byte
-        raise StoreNotFound(f"There is no store at {path}: {error}.", path=path) from error
+    except (OSError, ValueError) as error:  # an overlong name, a link to itself, a zero byte
+        raise StoreNotFound(f"No store at {path}: {error}.", path=path) from error
     if not names & {*_DIRECTORIES, *_FILES}:
         raise NotAStore(f"{path} is not a store: it holds neither {_known()}.{_hint(path, names)}", path=path)
     for name in _DIRECTORIES:
@@ -55,7 +55,7 @@ def check_store_directory(path: str) -> None:
                         "Mount or restore what it leads to, or remove it.",
                         path=inner,
                     ) from None
-                names.remove(name)  # since the listing: the same as not being there
+                names.remove(name)  # removed since the listing
     _refuse_other_kinds(path, names)
 
 
@@ -110,7 +110,7 @@ def _is_rocksdb(path: str) -> bool:
 
 
 def check_topic_kind(path: str, topic: str) -> None:
-    """Refuse a topic whose messages cannot be had from its plain consume queue."""
+    """Refuse a topic whose messages are not in a plain consume queue."""
     for directory, what in (
         (BATCH_CONSUME_QUEUE, "is kept in batch consume queues"),
         (COMPACTION_CONSUME_QUEUE, "is a compaction topic"),

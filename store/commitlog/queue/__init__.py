@@ -1,3 +1,3 @@
-"""Consume queues: where the messages of each queue lie in the log."""
+"""Consume queues: the places of each queue's messages in the log."""
 
 __all__: list[str] = []

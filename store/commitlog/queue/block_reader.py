@@ -1,8 +1,8 @@
-"""From queue offsets to record batches: units are cut into blocks, each block is mapped, checked and decoded.
+"""Reads ranges of a queue as record batches: cuts units into blocks, and maps, checks and decodes each block.
 
-A block lies in one CommitLog file and is bounded in rows, bytes and span, so memory stays flat however long the range
-is. Where the messages of a queue lie close together their bytes are looked at in the mapping; where they lie far
-apart (thousands of queues in one log) every message is read by itself, since mapping would pull in the neighbours.
+A block lies in one CommitLog file and is bounded in rows, bytes and span, so memory stays flat for ranges of any
+length. Messages of a queue that lie close together are read in the mapping; messages that lie far apart (thousands of
+queues in one log) are read one by one, since mapping would pull in the neighbours.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEFAULT_SIZE = 4 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockLimits:
-    """How large one block, and so one batch, may become: rows, bytes of records, and bytes from first to last."""
+    """Limits of one block, and so of one batch: rows, bytes of records, and bytes from first to last."""
 
     rows: int = DEFAULT_ROWS
     size: int = DEFAULT_SIZE
@@ -82,7 +82,7 @@ class BlockReader:
                 place += count
 
     def _next_block(self, units: Units, offsets: Int64Array, place: int, stop: int) -> tuple[MappedFile, int]:
-        """The file of the message at ``place``, and how many messages from there on make one block."""
+        """The file of the message at ``place``, and the number of messages from there on in one block."""
         first = int(units["physical_offset"][place])
         file = self._commit_log.find(first)
         if file is None and self._commit_log.refresh():
@@ -105,7 +105,7 @@ class BlockReader:
         offsets: Int64Array,
         columns: Sequence[str],
     ) -> tuple[pa.RecordBatch, int]:
-        """A batch, and how many of the units it took: fewer than all where bodies unpack to more than a batch holds."""
+        """A batch, and the number of its units: fewer than all where bodies unpack to more than a batch holds."""
         physical = units["physical_offset"]
         sizes = units["size"].astype(np.int64)
         start = int(physical[0]) - file.base
@@ -157,7 +157,7 @@ class BlockReader:
     def _refuse_order(self, starts: Int64Array, offsets: Int64Array) -> NoReturn:
         index = int(np.argmax(starts[1:] <= starts[:-1])) + 1
         before = int(starts[index - 1])
-        if self._commit_log.find(before) is None:  # it is the one before that is wrong
+        if self._commit_log.find(before) is None:  # the unit before it is wrong
             self._explain_absence(before, int(offsets[index - 1]), int(offsets[index]))
         offset = int(offsets[index])
         unit_path, unit_position = self._queue.place_of(offset)
@@ -165,13 +165,13 @@ class BlockReader:
             f"Unit of queue offset {offset} of topic {self._queue.topic!r}, queue {self._queue.queue_id}",
             path=unit_path,
             offset=unit_position,
-            expected=f"a physical offset behind {int(starts[index - 1])}, the unit's before it",
+            expected=f"a physical offset after {int(starts[index - 1])}, that of the unit before it",
             found=int(starts[index]),
             advice="The queue can be rebuilt from the CommitLog.",
         )
 
     def _explain_absence(self, physical: int, offset: int, stop: int) -> NoReturn:
-        """No CommitLog file holds the message: retention, a gap, a file that was cut, or a unit that points nowhere."""
+        """No CommitLog file holds the message: retention, a gap, a file that was cut, or a damaged unit."""
         self._commit_log.refuse_cut(physical)
         low, high = self._queue.bounds()
         queue = self._queue

@@ -1,4 +1,4 @@
-"""Which topics and queues a store has: the directories below ``consumequeue``, listed again only after a change."""
+"""Catalog of a store's topics and queues: the directories below ``consumequeue``, listed again only after a change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["QueueCatalog"]
 
 
 class QueueCatalog:
-    """Topics, queue ids, and one ``ConsumeQueue`` for each queue that was asked for."""
+    """Topics, queue ids, and one ``ConsumeQueue`` for each queue that was used."""
 
     def __init__(self, path: str, commit_log: CommitLog) -> None:
         self._path = path
@@ -24,18 +24,18 @@ class QueueCatalog:
         self._topics = DirectoryListing(os.path.join(path, CONSUME_QUEUE))
         self._queue_ids: dict[str, _QueueIds] = {}
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        # Topics whose directory was seen to hold something.
+        # Topics whose directory is known not to be empty.
         self._filled: set[str] = set()
 
     def topics(self) -> list[str]:
-        """All topics that have a directory, sorted. Other names in there are left alone."""
+        """All topics that have a directory, sorted. Other names are ignored."""
         if self._topics.refresh():
             self._queue_ids = {topic: ids for topic, ids in self._queue_ids.items() if topic in self._topics.names}
             self._filled.intersection_update(self._topics.names)
         return sorted(name for name in self._topics.names if _is_topic(name) and self._is_filled(name))
 
     def _is_filled(self, topic: str) -> bool:
-        """Whether a topic's directory holds anything yet. RocketMQ makes it a moment before the first queue's."""
+        """Whether a topic's directory is not empty. RocketMQ makes it a moment before the first queue's."""
         if topic not in self._filled and topic not in self._queue_ids:
             try:
                 if not disk.list_names(os.path.join(self._topics.path, topic)):
@@ -43,7 +43,7 @@ class QueueCatalog:
             except (FileNotFoundError, NotADirectoryError):
                 return False
             except StoreAccessDenied:
-                pass  # who asks for its queues is told
+                pass  # reported when its queues are listed
             self._filled.add(topic)
         return True
 
@@ -62,7 +62,7 @@ class QueueCatalog:
         return list(now)
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """One queue. ``QueueNotFound``, and what ``queue_ids`` raises."""
+        """One queue. ``QueueNotFound``, and the errors of ``queue_ids``."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             if queue_id not in self.queue_ids(topic):
@@ -80,12 +80,12 @@ class QueueCatalog:
         bounds = queue.bounds()
         if queue.removed:
             del self._queues[topic, queue_id]
-            self.queue(topic, queue_id)  # says what is missing
+            self.queue(topic, queue_id)  # raises the error for the missing topic or queue
         return bounds
 
 
 class _QueueIds:
-    """The ids that the names in a topic's directory are, sorted."""
+    """The queue ids in a topic's directory, sorted."""
 
     def __init__(self, path: str) -> None:
         self._listing = DirectoryListing(path)
@@ -110,5 +110,5 @@ def _is_topic(name: str) -> bool:
 
 
 def _is_queue_id(name: str) -> bool:
-    # "007" names no queue: RocketMQ writes the number without zeros in front.
+    # "007" is not a queue: RocketMQ writes the number without leading zeros.
     return name.isascii() and name.isdigit() and name == str(int(name)) and int(name) <= MAX_QUEUE_ID

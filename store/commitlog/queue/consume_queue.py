@@ -1,13 +1,12 @@
-"""A consume queue: for every message of one queue of one topic, where it lies in the CommitLog.
+"""A consume queue, read-only: the places in the CommitLog of all messages of one queue of a topic.
 
-The read-only half. A queue is a sequence of 20-byte units in files of one directory; unit *n* is queue offset *n*.
-Files are allocated ahead, so a unit of zeros marks the end. Bounds are found by bisection, never by reading
-whole files.
+A queue is a sequence of 20-byte units in files of one directory; unit *n* is queue offset *n*. Files are allocated
+ahead, so a unit of zeros marks the end. Bounds are found by bisection, never by reading whole files.
 
-The last units may lead nowhere. In a store that was closed cleanly they are damaged, and reading them says so. Where
-the ``abort`` file stands, a machine may have stopped between writing the queue and writing the log: units whose
-messages never reached the log are left out, as RocketMQ does when it starts; but when the log holds the message, its
-unit is damaged, and that is an error.
+The last units may lead to no message. In a store that was closed cleanly they are damaged, and reading them reports
+that. Where the ``abort`` file exists, a machine may have stopped between writing the queue and writing the log: units
+whose messages never reached the log are left out, as RocketMQ does when it starts; but when the log holds the message,
+its unit is damaged, and that is an error.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = ["ConsumeQueue"]
 Units = npt.NDArray[Any]
 
 _PAGE = 4096
-# How long the writing of a unit may take in the middle of it, when its thread is put to sleep there.
+# How long a unit may stay half written, when its writer's thread is put to sleep.
 _LOOK_AGAIN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.0)
 
 _A_PLACE = "a physical offset of at least 0 and a size of at least 1"
@@ -41,7 +40,7 @@ _A_PLACE = "a physical offset of at least 0 and a size of at least 1"
 class ConsumeQueue:
     """Read access to ``<store>/consumequeue/<topic>/<queue id>``.
 
-    ``bounds`` looks at the disk every time and is cheap when nothing changed: one ``stat``, one small read.
+    ``bounds`` looks at the disk every time, which is cheap without a change: one ``stat``, one small read.
     """
 
     def __init__(
@@ -56,9 +55,9 @@ class ConsumeQueue:
         self._end = -1
         self._last_unit: tuple[int, int] = (-1, 0)
         self._start = 0
-        # What ``_start`` was found with: the log's first byte, the queue's first file, whether there is a log at all.
+        # The state for which ``_start`` was found: the log's first byte, the queue's first file, whether a log exists.
         self._start_seen_at: tuple[int, int, bool] | None = None
-        # What the log was searched for, a unit's offset and bytes, and where the message was found.
+        # The last search of the log: a unit's offset and bytes, and where its message was found.
         self._searched: tuple[int, bytes, int | None] = (-1, b"", None)
 
     def bounds(self) -> tuple[int, int]:
@@ -73,7 +72,7 @@ class ConsumeQueue:
             try:
                 self._check_names()
             except CorruptConsumeQueue:
-                self._files.forget()  # what is wrong now is wrong at the next call too
+                self._files.forget()  # the next call must report the damage too
                 raise
         if not self._end_stands():
             self._find_end()
@@ -125,12 +124,12 @@ class ConsumeQueue:
         return self._read(base, offset, offset + 1) if base is not None else b""
 
     def _unit(self, offset: int) -> tuple[int, int] | None:
-        """Physical offset and size of one unit; None where no file holds it or nothing was written."""
+        """Physical offset and size of one unit; None where no file holds it or it is unwritten."""
         data = self._unit_bytes(offset)
         return unit_place(data) if data else None
 
     def _end_stands(self) -> bool:
-        """Whether the end is still where it was: the unit before it is the same, and none has come after it."""
+        """Whether the end has not moved: the unit before it is the same, and none stands after it."""
         if self._end <= 0 or not self._bases or self._last_unit[0] != self._end - 1:
             return False
         if not self._commit_log.file_count:
@@ -161,7 +160,7 @@ class ConsumeQueue:
             self._judge_the_last()
 
     def _written_units(self, base: int) -> int:
-        """How many units of a file have been written: they are its beginning, the rest is zero."""
+        """The number of written units of a file: they are its beginning, the rest is zero."""
         try:
             descriptor = disk.open_file(self._files.path_of(base))
         except FileNotFoundError:
@@ -178,8 +177,8 @@ class ConsumeQueue:
             disk.close(descriptor)
 
     def _refuse_hole(self, base: int) -> None:
-        """Bisection also ends at a unit that damage has zeroed; then units stand behind it, which must not be lost."""
-        # Looked at twice: beside a live owner, both units may be written while they are read.
+        """Bisection also ends at a unit that damage has zeroed; then units stand after it, which must not be lost."""
+        # Read twice: beside a live owner, both units may be written while they are read.
         for last_look in (False, True):
             pair = self._read(base, self._end, self._end + 2)
             if len(pair) < 2 * UNIT_SIZE or unit_place(pair[:UNIT_SIZE]) or not unit_place(pair[UNIT_SIZE:]):
@@ -188,22 +187,22 @@ class ConsumeQueue:
                 self._refuse(self._end, base, 0, 0)
 
     def _judge_the_last(self) -> None:
-        """Units at the end that lead to no message: leave them in, for reading to refuse, or out."""
+        """Keep units at the end that lead to no message, for reading to refuse, or leave them out."""
         low = self._bases[0] // UNIT_SIZE
         last = self._unit(self._end - 1) if self._end > low else None
         if last is not None and not self._in_log(last):
-            # The queue was looked at after the log: the unit may point into a file that is newer than our list.
+            # The queue was read after the log: the unit may point into a file that is newer than our list.
             self._commit_log.refresh()
 
             def present(offset: int) -> bool:
-                # Below the end every unit was written: where there is none, its file is missing, not its message.
+                # Below the end every unit was written: where one is missing, its file is missing, not its message.
                 unit = self._unit(offset)
                 return unit is None or self._in_log(unit)
 
             first = _first_false(low, self._end, present)
             if first < self._end and self._aborted():
                 if not self._never_logged(first, low):
-                    self._find_end()  # seen while it was written
+                    self._find_end()  # read while it was written
                     return
                 self._end = first
             last = self._unit(self._end - 1) if self._end > low else None
@@ -230,10 +229,10 @@ class ConsumeQueue:
         return found is None
 
     def _half_written(self, offset: int, data: bytes, found: int) -> bool:
-        """Whether a unit's rest is still to come: from its owner, or, when that was killed, from the next one.
+        """Whether a unit's rest is still to be written: by its owner, or, when that was killed, by the next one.
 
-        The kernel copies page by page, and stops between two of them for a kill. What stands before that must be right,
-        for the message at ``found``: many units end in zeros, and a damaged one is not to lose its row.
+        The kernel copies page by page, and stops between two of them for a kill. The bytes before that must be right
+        for the message at ``found``: many units end in zeros, and a damaged one must not lose its row.
         """
         boundary = -self.place_of(offset)[1] % _PAGE
         if not 0 < boundary < UNIT_SIZE or any(data[boundary:]):
@@ -243,7 +242,7 @@ class ConsumeQueue:
         return data[:boundary].startswith(whole[:boundary])
 
     def _being_written(self, offset: int, data: bytes) -> bool:
-        """Whether a unit changes within a moment, because its owner is at it."""
+        """Whether a unit changes within a moment, because its owner is writing it."""
         for pause in _LOOK_AGAIN_SECONDS:
             if self._unit_bytes(offset) != data:
                 return True
@@ -280,15 +279,15 @@ class ConsumeQueue:
     def _in_log(self, unit: tuple[int, int]) -> bool:
         """Whether the unit's message reached the log; it may have expired since."""
         if unit[0] < 0 or unit[1] < 0 or unit[1] == FILLER_SIZE:
-            return True  # damaged rather than absent: reading it will say so
+            return True  # damaged rather than absent: reading it reports that
         if unit[1] == 0:
             return False
         if self._commit_log.holds(*unit):
             return True
-        # Asked after that look, which may have found that files are gone.
+        # Checked after that, since it may have found that files were removed.
         if unit[0] < self._commit_log.min_offset:
             return True
-        # Behind a gap of the log, or in it, the message was written once: that is for the reader to report.
+        # After a gap of the log, or in it, the message was written once: the reader reports that.
         return self._commit_log.find(unit[0]) is None and self._commit_log.missing_file_after(unit[0]) is not None
 
     def _find_start(self, log_start: int) -> int:
@@ -301,8 +300,8 @@ class ConsumeQueue:
             return unit is not None and (unit[1] == FILLER_SIZE or 0 <= unit[0] < log_start)
 
         start = _first_false(low, self._end, expired)
-        # Expired units stand together at the head, in the order of the log. One that bisection met by itself, with
-        # messages before it, or that leads back behind the one before it, is damaged: no message may be lost by it.
+        # Expired units stand together at the head, in the order of the log. One that bisection met alone, with
+        # messages before it, or whose place is before that of the unit before it, is damaged: no message may be lost.
         if start - 2 >= low and (stray := self._unit(start - 1)) is not None:
             before = self._unit(start - 2)
             back = before is not None and stray[1] != FILLER_SIZE != before[1] and before[0] >= stray[0]
@@ -313,11 +312,11 @@ class ConsumeQueue:
 
     @property
     def removed(self) -> bool:
-        """Whether the queue's directory was gone when ``bounds`` looked last."""
+        """Whether the queue's directory was missing at the last call of ``bounds``."""
         return not self._files.exists
 
     def first_behind(self, physical_offset: int, start: int, stop: int) -> int:
-        """The first offset in ``[start, stop)`` whose message lies at or behind a place of the log, or ``stop``."""
+        """The first offset in ``[start, stop)`` whose message lies at or after ``physical_offset``, or ``stop``."""
 
         def before(offset: int) -> bool:
             unit = self._unit(offset)
@@ -331,15 +330,15 @@ class ConsumeQueue:
         return self._files.path_of(base), offset * UNIT_SIZE - base
 
     def unit(self, offset: int) -> tuple[int, int] | None:
-        """Physical offset and size of the message at a queue offset; None where there is none."""
+        """Physical offset and size of the message at a queue offset; None where no message is."""
         found = self._unit(offset) if offset >= 0 else None
         return None if found is None or found[1] == FILLER_SIZE else found
 
     def units(self, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
         """The units ``[start, stop)`` in arrays of at most ``chunk``, fillers included.
 
-        ``OffsetOutOfRange`` when retention has taken them, ``FileMissing`` for a gap in the middle,
-        ``CorruptConsumeQueue`` for a unit that cannot be right.
+        ``OffsetOutOfRange`` when retention has removed them, ``FileMissing`` for a gap in the middle,
+        ``CorruptConsumeQueue`` for an impossible unit.
         """
         at = start
         while at < stop:

@@ -1,4 +1,4 @@
-"""All consume queues of a store in its owner's hands."""
+"""Owner of all consume queues of a store: appends, flushes, counts and deletes their files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_SYNCS = 8
 
 
 def names_directory(topic: str) -> bool:
-    """Whether a topic's queues can have a directory of its name (invariant 10)."""
+    """Whether a topic's name can be that of a directory (invariant 10)."""
     if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
         return False
     return len(os.fsencode(topic)) <= _LONGEST_NAME_BYTES
@@ -41,17 +41,17 @@ class ConsumeQueueStore:
         self._catalog = catalog
         self._open_files = OpenFiles()
         self._writers: dict[tuple[str, int], ConsumeQueueWriter] = {}
-        # A sync that failed once has lost what it was for: the next one would say that all is well (invariant 7).
+        # A sync that failed has lost its pages: the next one would succeed all the same (invariant 7).
         self._failure: StoreIOError | None = None
         self._sized = False
         # Queue files that were on disk when they were counted.
         self._counted = 0
         self._lock = threading.Lock()
-        # Held by whoever syncs: nobody is to take for synced what another thread is still at. Taken before ``_lock``.
+        # Held by the syncing thread: no other may take its files for synced before that ends. Taken before ``_lock``.
         self._flushing = threading.Lock()
 
     def known_queues(self) -> Iterator[tuple[str, int]]:
-        """Every queue that has a directory. Topics that are kept another way are left alone."""
+        """Every queue that has a directory. Topics of other kinds are skipped."""
         for topic in self._catalog.topics():
             try:
                 queue_ids = self._catalog.queue_ids(topic)
@@ -61,7 +61,7 @@ class ConsumeQueueStore:
                 yield topic, queue_id
 
     def count_files(self) -> int:
-        """Look how many queue files there are; ``file_count`` goes on from there."""
+        """Count the queue files on disk; ``file_count`` continues from there."""
         found = 0
         for topic, queue_id in self.known_queues():
             with contextlib.suppress(NotADirectoryError):
@@ -72,7 +72,7 @@ class ConsumeQueueStore:
 
     @property
     def file_count(self) -> int:
-        """How many queue files there are whose names are on the device, without a look at the directories."""
+        """The number of queue files whose names are on the device, without a look at the directories."""
         return self._counted + self._open_files.made
 
     def place_from(self, topic: str, queue_id: int, offset: int) -> int | None:
@@ -109,7 +109,7 @@ class ConsumeQueueStore:
         found = self._writers.get((topic, queue_id))
         if found is None:
             if not names_directory(topic) or queue_id < 0:
-                # The log of a store that somebody else wrote may name anything (invariant 10).
+                # The log of a foreign store may name anything (invariant 10).
                 raise NotAStore(
                     f"A message in the log names topic {topic!r}, queue {queue_id}, which cannot be a directory of "
                     f"{self.path}.",
@@ -123,7 +123,7 @@ class ConsumeQueueStore:
         return found
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """The offset of the queue's next message; 0 for a queue that is not there yet."""
+        """The offset of the queue's next message; 0 for a new queue."""
         with self._lock:
             return self._positioned(topic, queue_id).next_offset or 0
 
@@ -134,7 +134,7 @@ class ConsumeQueueStore:
         return writer
 
     def _take_size(self) -> None:
-        """New queues get files of the size that those of the others have: RocketMQ wants them all of one size."""
+        """New queues get files of the same size as those of the others: RocketMQ requires one size for all."""
         self._sized = True
         for topic, queue_id in self.known_queues():
             directory = os.path.join(self.path, topic, str(queue_id))
@@ -163,7 +163,7 @@ class ConsumeQueueStore:
         return min(found, key=lambda misfit: misfit[0], default=None)
 
     def rewrite(self, group: QueueUnits, *, from_start: bool, write_back: bool) -> bool:
-        """Recovery: ``ConsumeQueueWriter.rewrite`` of the group's queue. Nobody else writes meanwhile."""
+        """Recovery: ``ConsumeQueueWriter.rewrite`` of the group's queue. Nothing else writes during that."""
         writer = self.writer(group.topic, group.queue_id)
         if group.light:
             return rewrite_light(writer, group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
@@ -176,7 +176,7 @@ class ConsumeQueueStore:
         return unit is not None and unit[0] == int(group.units["physical_offset"][-1])
 
     def forget(self) -> None:
-        """Look at every queue anew. ``StoreIOError``."""
+        """Forget all queues; each is read from disk again. ``StoreIOError``."""
         self.flush_all()
         with self._lock:
             self._writers = {}
@@ -190,7 +190,7 @@ class ConsumeQueueStore:
         self._flush(0)
 
     def _flush(self, least_pages: int) -> None:
-        """Sync what is dirty in queues with that many dirty pages, while puts and dispatch go on."""
+        """Sync the dirty files of queues with that many dirty pages, while puts and dispatch continue."""
         with self._flushing:
             with self._lock:
                 self._refuse_failed()
@@ -215,7 +215,7 @@ class ConsumeQueueStore:
             raise self._failure.again() from self._failure
 
     def sync_directories(self) -> None:
-        """Bring the names of topics, queues and files to the device: who made them may have been killed before that.
+        """Sync the names of topics, queues and files: their maker may have been killed before that.
 
         ``StoreIOError``.
         """
@@ -230,7 +230,7 @@ class ConsumeQueueStore:
                     raise StoreIOError("sync", path=path, cause=error) from error
 
     def reset(self) -> None:
-        """Delete every queue file: they are to be built anew."""
+        """Delete every queue file, for rebuilding from scratch."""
         with self._lock:
             for topic, queue_id in list(self.known_queues()):
                 self.writer(topic, queue_id).delete()
@@ -243,7 +243,7 @@ class ConsumeQueueStore:
 
 
 def _sync_file(path: str) -> None:
-    """Sync a file through a descriptor of its own: those of dispatch come and go meanwhile. ``StoreIOError``."""
+    """Sync a file through a descriptor of its own: dispatch concurrently opens and closes its own. ``StoreIOError``."""
     try:
         descriptor = disk.open_for_writing(path)
         try:
@@ -251,6 +251,6 @@ def _sync_file(path: str) -> None:
         finally:
             disk.close(descriptor)
     except FileNotFoundError:
-        pass  # deleted meanwhile: nothing of it is to be kept
+        pass  # deleted since: it need not be kept
     except OSError as error:
         raise StoreIOError("sync", path=path, cause=error) from error

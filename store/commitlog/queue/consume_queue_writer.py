@@ -1,7 +1,7 @@
-"""Consume queues in their owner's hands: units appended by dispatch, rewritten by recovery.
+"""Writer of a consume queue: units are appended by dispatch and rewritten by recovery.
 
-A unit is written once. Dispatching the same messages again is harmless: units that are there already are passed over. A
-queue whose first message has a higher offset (its head expired before the queue was rebuilt) begins with fillers, as
+A unit is written once. Dispatching the same messages again is harmless: units that exist already are skipped. A queue
+whose first message has a higher offset (its head expired before the queue was rebuilt) begins with fillers, as
 RocketMQ pads it.
 
 Source: RocketMQ ``store/ConsumeQueue.java`` (``putMessagePositionInfo``, ``fillPreBlank``).
@@ -30,7 +30,7 @@ __all__ = ["ConsumeQueueWriter", "OpenFiles"]
 Units = npt.NDArray[Any]
 
 _PAGE = 4096
-# How many files are kept open at most; and at least, and which part of those that the process may open.
+# The most and the fewest files that are kept open, and the share of those that the process may open.
 _MAX_OPEN = 256
 _MIN_OPEN = 8
 _OPEN_SHARE = 4
@@ -40,7 +40,7 @@ class OpenFiles:
     """Descriptors of queue files, those used last: a store may have more queues than a process may open files."""
 
     def __init__(self) -> None:
-        # How many queue files were made, less those that were deleted.
+        # The number of queue files made, less those deleted.
         self.made = 0
         self._limit = max(min(most_open_files() // _OPEN_SHARE, _MAX_OPEN), _MIN_OPEN)
         self._open: OrderedDict[str, int] = OrderedDict()
@@ -67,7 +67,7 @@ class OpenFiles:
 
 
 class ConsumeQueueWriter:
-    """One queue. ``next_offset`` is the offset of the next unit; None as long as nobody has looked."""
+    """Writer of one queue. ``next_offset`` is the offset of the next unit; None until it is first needed."""
 
     def __init__(self, path: str, topic: str, queue_id: int, file_size: int, open_files: OpenFiles) -> None:
         self.path = path
@@ -79,7 +79,7 @@ class ConsumeQueueWriter:
         self._files.refresh()
         self._file_size = self._size_of_files() or file_size
         self._open_files = open_files
-        # Files written since the last flush, and how many bytes.
+        # Files written since the last flush, and the number of bytes.
         self.dirty: set[str] = set()
         self._syncing: set[str] = set()
         self._dirty_bytes = 0
@@ -89,7 +89,7 @@ class ConsumeQueueWriter:
         self.has_own = False
 
     def _size_of_files(self) -> int:
-        """The size that the queue's files have, as far as they tell: one that was cut short does not."""
+        """The size of the queue's files; 0 without files, and when the first one is truncated."""
         bases = self._files.bases
         size = disk.file_size(self._files.path_of(bases[0])) if bases else 0
         following = bases[1] - bases[0] if len(bases) > 1 else size
@@ -102,11 +102,11 @@ class ConsumeQueueWriter:
 
     @property
     def first_offset(self) -> int:
-        """The first offset that a file has a place for; 0 without files."""
+        """The first offset with a place in a file; 0 without files."""
         return self._files.bases[0] // UNIT_SIZE if self._files.bases else 0
 
     def append(self, offsets: npt.NDArray[np.int64], units: Units) -> None:
-        """Add units (``UNIT_FILE_DTYPE``) at ascending, contiguous offsets. Those below ``next_offset`` are there.
+        """Add units (``UNIT_FILE_DTYPE``) at ascending, contiguous offsets. Those below ``next_offset`` exist already.
 
         ``CorruptConsumeQueue`` for a gap (invariant 6), ``StoreIOError``.
         """
@@ -125,7 +125,7 @@ class ConsumeQueueWriter:
         self.next_offset = first + len(units)
 
     def misfit(self, offsets: npt.NDArray[np.int64], units: Units) -> tuple[int, Corrupt] | None:
-        """Of units to be rewritten, where the record of the first lies that leaves a gap before it, and how."""
+        """The place of the record of the first unit to be rewritten that leaves a gap before it, and how."""
         offsets, units = _first_of_each(offsets, units, self.next_offset or 0)
         if not len(offsets):
             return None
@@ -157,7 +157,7 @@ class ConsumeQueueWriter:
         )
 
     def _pad(self, first: int) -> None:
-        """Fill the file of the first unit up to it: what lies before it has expired."""
+        """Fill the file of the first unit up to it: the messages before it have expired."""
         begin = first - first % (self._file_size // UNIT_SIZE)
         fillers = np.zeros(first - begin, UNIT_FILE_DTYPE)
         fillers["size"] = FILLER_SIZE
@@ -173,7 +173,7 @@ class ConsumeQueueWriter:
             self._write(begin, there.astype(UNIT_FILE_DTYPE))
 
     def _note_dirty(self, first: int, stop: int) -> None:
-        """Let files be synced also where nothing is to be written: who wrote them may have been killed before."""
+        """Mark files for syncing even without a write: their writer may have been killed before its sync."""
         begin = first * UNIT_SIZE
         for base in range(begin - begin % self._file_size, stop * UNIT_SIZE, self._file_size):
             if base in self._files.bases:
@@ -182,10 +182,10 @@ class ConsumeQueueWriter:
     def rewrite(
         self, offsets: npt.NDArray[np.int64], units: Units, *, from_start: bool, write_back: bool = False
     ) -> bool:
-        """Recovery's ``append``: put units where they belong, whatever stands there. What is there already stays.
+        """Recovery's ``append``: write units at their places, over any others. Equal units stay.
 
-        ``write_back`` writes that too: after a sync that failed, what the kernel shows need not be on the device, and
-        the next sync brings there only what was written again.
+        ``write_back`` writes these too: after a sync that failed, bytes that the kernel shows may be missing on the
+        device, and the next sync brings only rewritten ones there.
 
         False when the queue's units before the first of these are missing although the log may hold their messages:
         everything has to be read again, ``from_start``.
@@ -260,12 +260,12 @@ class ConsumeQueueWriter:
         return decode_units(b"".join(parts))
 
     def unit(self, offset: int) -> tuple[int, int] | None:
-        """Physical offset and size of one unit; None where nothing was written."""
+        """Physical offset and size of one unit; None where it is unwritten."""
         found = self.read(offset, offset + 1)
         return (int(found["physical_offset"][0]), int(found["size"][0])) if len(found) and found["size"][0] else None
 
     def end_before(self, physical_offset: int) -> int:
-        """The offset behind the last unit whose message lies before ``physical_offset``, by bisection."""
+        """The offset after the last unit whose message lies before ``physical_offset``, by bisection."""
         low = self.first_offset
         high = (self._files.bases[-1] + self._file_size) // UNIT_SIZE if self._files.bases else 0
         while low < high:
@@ -278,7 +278,7 @@ class ConsumeQueueWriter:
         return low
 
     def cut(self, end: int) -> None:
-        """Zero what stands at ``end`` and behind; files that begin behind it are deleted. ``StoreIOError``."""
+        """Zero all units at ``end`` and after; files that begin after it are deleted. ``StoreIOError``."""
         self.next_offset = end
         for base in reversed(list(self._files.bases)):
             path = self._files.path_of(base)
@@ -291,7 +291,7 @@ class ConsumeQueueWriter:
                 raise StoreIOError("cut off the end of", path=path, cause=error) from error
 
     def _remove(self, base: int, path: str) -> None:
-        """Delete a file for good: after the next clean close nobody would notice that it came back."""
+        """Delete a file and sync that: after the next clean close its return would go unnoticed."""
         self._open_files.forget(path)
         disk.unlink(path)
         self._open_files.made -= 1
@@ -312,9 +312,9 @@ class ConsumeQueueWriter:
                 self.dirty.add(path)
 
     def begin_sync(self) -> set[str]:
-        """The files that are to be synced, by the caller, who says ``end_sync`` when all of them are.
+        """The files that the caller has to sync before it calls ``end_sync``.
 
-        Those of a sync that was not brought to its end are among them again.
+        Those of a sync that did not finish are among them again.
         """
         self._syncing |= self.dirty
         self.dirty = set()

@@ -1,22 +1,22 @@
-"""Light queues: where the units go that RocketMQ's multi-dispatch gives a message beside its own.
+"""Light queues (LMQ): places of the further units that RocketMQ's multi-dispatch gives a message.
 
-Nothing keeps their offsets contiguous: RocketMQ counts them when it appends (``enableLmq``) and makes units when it
-dispatches (``enableMultiDispatch``), and starts its count anew from the units. A gap or a second use of an offset is
-no fault of the message. What RocketMQ does with each, and so does this store:
+Their offsets need not be contiguous: RocketMQ counts them when it appends (``enableLmq``) and makes units when it
+dispatches (``enableMultiDispatch``), and starts its count again from the units. A gap or a second use of an offset is
+not a fault of the message. RocketMQ, and so this store, treats the unit by the message's offset:
 
 ==============================  ========================================================================================
 the message's offset            the unit
 ==============================  ========================================================================================
 any, in a queue without units   goes there; fillers before it
-behind the queue's end          is passed over; 0 is appended all the same
-the queue's end, or ahead       is appended at the end, whatever the message says
-more than any queue can have    is passed over
+below the queue's end           is skipped; 0 is appended all the same
+the queue's end, or above       is appended at the end, whatever the message's offset
+more than any queue can have    is skipped
 ==============================  ========================================================================================
 
-A message whose unit is there already gets no other one. Fillers in a gap would cost messages: RocketMQ's reader takes
-one for a message that was deleted, and passes over what else it wanted from the same CommitLog file.
+A message whose unit exists already gets no second one. Fillers in a gap would cost messages: RocketMQ's reader takes
+one for a message that was deleted, and skips the rest that it wanted from the same CommitLog file.
 
-So a unit's place follows from those before it, and a queue that is there is the only record of them once the log's head
+So a unit's place follows from those before it, and an existing queue is the only record of them once the log's head
 has expired. A queue that gets messages of its own too gets no light units: the two kinds are counted apart.
 
 Source: RocketMQ ``store/ConsumeQueue.java`` (``multiDispatchLmqQueue``, ``putMessagePositionInfo``),
@@ -40,26 +40,26 @@ __all__ = ["append_light", "first_light_offset", "places_of", "rewrite_light", "
 Units = npt.NDArray[Any]
 
 _BEHIND_ALL = 2**63 - 1
-# A queue may begin there and still have room. RocketMQ's own byte positions run over not far behind.
+# A queue may begin there and still have room. RocketMQ's own byte positions overflow soon after.
 _HIGHEST_OFFSET = 1 << 58
 
 
 def places_of(units: Units) -> Int64Array:
-    """The physical offsets of units, -1 where no message's unit stands."""
+    """The physical offsets of units, -1 for units without a message."""
     sizes = units["size"]
     return np.where((sizes > 0) & (sizes != FILLER_SIZE), units["physical_offset"].astype(np.int64), np.int64(-1))
 
 
 def taken_rows(offsets: Int64Array, units: Units, end: int, last_place: int, there: Int64Array) -> list[int]:
-    """Which of light units a queue takes that ends at ``end``, one behind the other from there on.
+    """Which of the light units a queue that ends at ``end`` takes, one after another from there on.
 
-    ``last_place`` is the physical offset of the queue's last unit, -1 for none. ``there`` are the places of what stands
-    from ``end`` on, as far as anything does.
+    ``last_place`` is the physical offset of the queue's last unit, -1 for none. ``there`` are the places of the
+    existing units from ``end`` on.
     """
     rows: list[int] = []
-    at, behind = end, there.tolist()
+    at, following = end, there.tolist()
     for row, (offset, place) in enumerate(zip(offsets.tolist(), units["physical_offset"].tolist(), strict=True)):
-        stands = at - end < len(behind) and behind[at - end] == place
+        stands = at - end < len(following) and following[at - end] == place
         if place > last_place and (stands or offset == 0 or at <= offset <= _HIGHEST_OFFSET):
             rows.append(row)
             at, last_place = at + 1, place
@@ -67,7 +67,7 @@ def taken_rows(offsets: Int64Array, units: Units, end: int, last_place: int, the
 
 
 def first_light_offset(offsets: Int64Array) -> int | None:
-    """Where a queue without units begins; None when no file can have that place."""
+    """The first offset of a queue without units; None when no file can have that place."""
     possible = offsets[offsets <= _HIGHEST_OFFSET]
     return int(possible[0]) if len(possible) else None
 
@@ -96,9 +96,9 @@ def append_light(writer: ConsumeQueueWriter, offsets: Int64Array, units: Units) 
 def rewrite_light(
     writer: ConsumeQueueWriter, offsets: Int64Array, units: Units, *, from_start: bool, write_back: bool
 ) -> bool:
-    """Recovery: ``ConsumeQueueWriter.rewrite`` for light units. What the queue holds says where they belong.
+    """Recovery: ``ConsumeQueueWriter.rewrite`` for light units. The queue's content decides their places.
 
-    False too when the first of them leaves a gap and is not there: units may be missing before it, or none may be.
+    False too when the first of them leaves a gap and does not exist: units may be missing before it, or not.
     """
     if writer.has_own:
         return True
@@ -125,6 +125,6 @@ def rewrite_light(
 
 
 def _last_place(unit: Callable[[int], tuple[int, int] | None], end: int) -> int:
-    """The physical offset of the last unit before ``end``; -1 when there is none."""
+    """The physical offset of the last unit before ``end``; -1 without one."""
     last = unit(end - 1) if end else None
     return -1 if last is None or last[1] == FILLER_SIZE else last[0]

@@ -1,6 +1,6 @@
-"""How many queues each topic has, for those who stage messages: a look from outside, without owning the store.
+"""Number of queues of each topic, read from outside without owning the store; for staging.
 
-All tasks that stage for one batch choose queues by one such look, so that a sharding key goes to one queue in all of
+All tasks that stage for one batch choose queues by one such reading, so that a sharding key goes to one queue in all of
 them.
 """
 
@@ -18,9 +18,9 @@ __all__ = ["file_size_of", "queue_counts"]
 
 
 def queue_counts(path: str, topic: str | None, default: int) -> dict[str, int]:
-    """The number of queues of ``topic``, or of all topics; those that are not there yet are left out.
+    """The number of queues of ``topic``, or of all topics; topics that do not exist are left out.
 
-    A topic that ``topics.json`` does not list has as many queues as are there, and at least ``default``.
+    A topic that ``topics.json`` does not list has as many queues as exist, and at least ``default``.
     ``CorruptConfig``, ``ReadFailed``.
     """
     listed = _listed(path)
@@ -39,7 +39,7 @@ def queue_counts(path: str, topic: str | None, default: int) -> dict[str, int]:
 
 
 def file_size_of(store_path: str) -> int:
-    """The bytes of a CommitLog file of the store; 0 while it has none."""
+    """The size of the store's CommitLog files in bytes; 0 while it has none."""
     directory = os.path.join(store_path, COMMIT_LOG)
     names = sorted(name for name in _names(directory) if parse_file_name(name) is not None)
     return disk.file_size(os.path.join(directory, names[0])) if names else 0
@@ -64,5 +64,5 @@ def _listed(path: str) -> dict[str, int]:
 
 @lru_cache(maxsize=8)
 def _parsed(file: str, signature: tuple[int, ...]) -> dict[str, int]:  # noqa: ARG001  # a changed file is another one
-    """Batches are planned one after the other, so the list is parsed when it changed and not each time."""
+    """Batches are planned one after another, so the list is parsed only after a change."""
     return parse_topic_config(disk.read_file(file, LARGEST_CONFIG), file)

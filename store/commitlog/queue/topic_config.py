@@ -1,14 +1,15 @@
-"""How many queues a topic has: what the broker's list of topics says, else what is seen once and kept.
+"""Topic configuration ``topics.json``: the number of queues of each topic.
 
-``<store>/config/topics.json`` is RocketMQ's; this package adds topics to it, and of one that is there it only raises
-readQueueNums, when a message names a queue beyond, which consumers would never look at::
+``<store>/config/topics.json`` is RocketMQ's. This package adds topics to it, and changes a listed topic only by raising
+readQueueNums, when a message names a higher queue, which consumers would never read::
 
     {"dataVersion": {...}, "topicConfigTable": {"orders": {"topicName": "orders", "writeQueueNums": 4, ...}, ...}}
 
-The number decides which queue a sharding key goes to, so it must not move with the queues that happen to be there.
+The number decides which queue a sharding key goes to, so for a topic that is not listed it is determined once and kept,
+and does not change with the existing queues.
 
-The list is written whole under another name, synced, and then given its own: whenever the machine stops, it is the old
-one or the new one. The old one is kept beside it as ``topics.json.bak``, as a broker does.
+The list is written whole under another name, synced, and renamed: whenever the machine stops, it is the old one or the
+new one. The old one is kept beside it as ``topics.json.bak``, as a broker does.
 
 Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.java``, ``common/ConfigManager.java``,
 ``remoting/protocol/DataVersion.java``.
@@ -45,7 +46,7 @@ __all__ = ["LARGEST_CONFIG", "TopicConfig", "parse_topic_config", "spread_over"]
 # Bytes of a list that is still read; far beyond what a broker ever writes.
 LARGEST_CONFIG = 256 << 20
 _MAX_INT = 2**31 - 1
-# What RocketMQ gives a topic that does not say, to write to and to read.
+# RocketMQ's defaults for a topic without these numbers: queues to write to and to read.
 _DEFAULT_QUEUE_NUMS = 16
 _READ_AND_WRITE = 6
 _MAX_LONG = 2**63 - 1
@@ -54,18 +55,18 @@ _TEXT_OR_INTEGER_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(?=\s*
 
 
 def spread_over(present: int, default: int) -> int:
-    """Over how many queues messages of a topic are spread that nobody lists, with so many queues there.
+    """The number of queues to spread messages over, for a topic that is not listed and has ``present`` queues.
 
-    All of them, and at least the default. Where one message names a queue beyond what a topic can have, that says
-    nothing of how many there are: it is the default.
+    All of them, and at least the default. When a message named a queue above the limit of a topic, ``present`` means
+    nothing, and the default counts.
     """
     return default if present > MOST_QUEUES else max(default, present)
 
 
 class TopicConfig:
-    """The number of queues of every topic of one store, as its owner needs it. Any number of threads may ask.
+    """The number of queues of every topic of one store, for its owner. Safe for several threads.
 
-    ``highest_id`` tells the highest queue id that a topic has on disk, -1 for none.
+    ``highest_id`` returns the highest queue id that a topic has on disk, -1 for none.
     """
 
     def __init__(self, store_path: str, default_queue_nums: int, highest_id: Callable[[str], int]) -> None:
@@ -78,10 +79,10 @@ class TopicConfig:
         self._kept: dict[str, int] = {}
 
     def queue_count(self, topic: str) -> int:
-        """Over how many queues messages of the topic are spread. ``CorruptConfig``, ``StoreIOError``.
+        """The number of queues that messages of the topic are spread over. ``CorruptConfig``, ``StoreIOError``.
 
-        A topic that is not listed, or listed with no queue to write to, has as many as were there when it was asked
-        for first: see ``spread_over``.
+        A topic that is not listed, or listed with no queue to write to, keeps the number of the first call: see
+        ``spread_over``.
         """
         with self._lock:
             self._refresh()
@@ -93,22 +94,22 @@ class TopicConfig:
             return self._kept[topic]
 
     def create_topic(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0) -> None:
-        """Add the topic to the list with so many queues, to read and to write; one that is listed keeps its number.
+        """Add the topic to the list with so many queues, to read and to write; a listed one keeps its number.
 
         ``read_queue_nums``, when it is more, is for queues that messages name themselves: nothing is spread over them.
-        It is all that is raised of a topic that is listed.
+        Of a listed topic only this number is raised.
         ``InvalidValue`` for a topic that RocketMQ would not create and for a number that is not 1 to 65,536;
         ``CorruptConfig``, ``NotAStore`` for a symbolic link where the list should be (invariant 10),
-        ``StoreAccessDenied``; ``StoreIOError``, and then the list is as it was, or whole with the topic in it.
+        ``StoreAccessDenied``; ``StoreIOError``, and then the list is unchanged, or whole with the topic in it.
         """
         _check_new_topic(topic, queue_nums)
         with self._lock:
             self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], queue_nums)
 
     def admit(self, uses: Iterable[TopicUse], queue_nums: int) -> None:
-        """Make the list say what a batch takes it to say, before the batch is written.
+        """List a batch's topics before the batch is written.
 
-        New topics are listed with ``queue_nums`` queues, as by ``create_topic``, which has the other errors.
+        New topics are listed with ``queue_nums`` queues, as by ``create_topic``, which documents the other errors.
         ``PutRefused`` when a topic has fewer queues to write to than the messages were spread over, since those of a
         sharding key would then lie in two queues; nothing is changed then.
         """
@@ -120,7 +121,7 @@ class TopicConfig:
             self._enter(uses, queue_nums)
 
     def _enter(self, uses: Iterable[TopicUse], queue_nums: int) -> None:
-        """All of it in one writing of the list, and none when it says so already."""
+        """Change the list in one write, or in none when it needs no change."""
         try:
             old = self._read()
         except FileNotFoundError:
@@ -130,7 +131,7 @@ class TopicConfig:
         table = root.get("topicConfigTable", {})
         changed = {}
         for use in uses:
-            # An id that no topic can have says nothing of where consumers are to look.
+            # An id above the limit of a topic does not raise the queues to read.
             readable = use.named_queues if use.named_queues <= MOST_QUEUES else 0
             if use.topic in listed:
                 _refuse_fewer_queues(use, listed[use.topic], self.path)
@@ -143,7 +144,7 @@ class TopicConfig:
         _refuse_links(self.path)
         version = _next_version(root.get("dataVersion", {}), self.path)
         data = _encode({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}}, self.path)
-        # Whatever becomes of it, it is read again.
+        # The list is read again, whether the write succeeds or not.
         self._signature = None
         _write(self.path, data, old)
 
@@ -159,7 +160,7 @@ class TopicConfig:
             raise ReadFailed("read", path=self.path, cause=error) from error
 
     def _refresh(self) -> None:
-        """Read the file when it changed since it was read last."""
+        """Read the file if it changed since the last reading."""
         try:
             signature = disk.file_signature(self.path)
             if signature == self._signature:
@@ -170,17 +171,17 @@ class TopicConfig:
             return
         except OSError as error:
             raise ReadFailed("read", path=self.path, cause=error) from error
-        # Of before the reading: what changed meanwhile is read the next time.
+        # Taken before the reading: a change during that is read the next time.
         self._signature = signature
 
 
 def parse_topic_config(data: bytes, path: str) -> dict[str, int]:
-    """Each topic's writeQueueNums. ``CorruptConfig`` for anything but what a broker writes."""
+    """Each topic's writeQueueNums. ``CorruptConfig`` for anything that a broker would not write."""
     return _queue_nums(_parse(data, path), path)
 
 
 def _parse(data: bytes, path: str) -> dict[str, Any]:
-    """The whole list; its table of topics, if there is one, is an object. ``CorruptConfig``."""
+    """The whole list; its table of topics, if present, is an object. ``CorruptConfig``."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -225,7 +226,7 @@ def _check_new_topic(topic: str, queue_nums: int) -> None:
 
 
 def _refuse_fewer_queues(use: TopicUse, listed: int, path: str) -> None:
-    # A topic with no queue to write to says nothing of how messages are spread.
+    # A topic with no queue to write to does not decide how messages are spread.
     if 0 < listed < use.spread_over:
         raise PutRefused(
             PutMessageStatus.SERVICE_NOT_AVAILABLE,
@@ -236,7 +237,7 @@ def _refuse_fewer_queues(use: TopicUse, listed: int, path: str) -> None:
 
 
 def _new_entry(topic: str, queue_nums: int, read_queue_nums: int) -> dict[str, Any]:
-    """What a broker writes of a topic that was created with nothing but a name and a number."""
+    """A broker's entry for a topic that was created with only a name and a number."""
     return {
         "attributes": {},
         "order": False,
@@ -250,9 +251,9 @@ def _new_entry(topic: str, queue_nums: int, read_queue_nums: int) -> dict[str, A
 
 
 def _next_version(version: Any, path: str) -> dict[str, Any]:
-    """The version behind this one (``DataVersion.nextVersion``); whoever copies the list goes by it.
+    """The version after this one (``DataVersion.nextVersion``), by which copies of the list are compared.
 
-    stateVersion is that of a broker's controller, which counts before all else, and stays.
+    stateVersion is that of a broker's controller; it has precedence over the rest, and stays.
     """
     counter = version.get("counter", 0) if isinstance(version, dict) else None
     if isinstance(counter, bool) or not isinstance(counter, int) or not 0 <= counter < _MAX_LONG:
@@ -264,7 +265,7 @@ def _next_version(version: Any, path: str) -> dict[str, Any]:
 def _encode(root: dict[str, Any], path: str) -> bytes:
     """The list as a broker's fastjson lays it out, but for integers as names, which are quoted here.
 
-    ``CorruptConfig`` for what was read and has no JSON form: a number beyond all floats, nesting without end.
+    ``CorruptConfig`` for values that cannot be written as JSON again: a number beyond all floats, too deep nesting.
     """
     try:
         return json.dumps(root, indent="\t", separators=(",", ":"), allow_nan=False).encode("ascii")
@@ -276,22 +277,21 @@ def _refuse_links(path: str) -> None:
     for place in (os.path.dirname(path), path):
         if disk.is_symlink(place):
             raise NotAStore(
-                f"{place} is a symbolic link; a store is written only where it lies. Put what it leads to "
-                "in its place.",
+                f"{place} is a symbolic link; a store is written only where it lies. Put its target in its place.",
                 path=place,
             )
 
 
 def _write(path: str, data: bytes, old: bytes | None) -> None:
-    """Give the list these bytes, and keep the old ones beside it. ``StoreAccessDenied``, ``StoreIOError``."""
+    """Replace the list by these bytes, and keep the old ones beside it. ``StoreAccessDenied``, ``StoreIOError``."""
     directory = os.path.dirname(path)
     try:
         if not disk.exists(directory):
             disk.make_directory(directory)
             disk.sync_directory(os.path.dirname(directory))
         if old is not None:
-            # A copy, not the old file renamed: there is no moment without a list.
-            # A broker reads it when the list itself is not there or damaged.
+            # A copy, not the old file renamed: a list exists at every moment.
+            # A broker reads it when the list itself is missing or damaged.
             replace_file(path + BACKUP_SUFFIX, old)
         replace_file(path, data)
         disk.sync_directory(directory)

@@ -90,10 +90,10 @@ FAULTS = {
         "it has the property 'REAL_TOPIC', which only",
     ),
     "property that is no text": Fault(
-        "properties", f"map('a', {NOT_UTF8})", "map('a', 'ü')", "the value of its property 'a' is no UTF-8 text"
+        "properties", f"map('a', {NOT_UTF8})", "map('a', 'ü')", "the value of its property 'a' is not UTF-8 text"
     ),
     "topic that is no text": Fault("topic", NOT_UTF8, "'orders'", NO_TOPIC, context=r"topic 'a\udcff', queue 1"),
-    "tags that are no text": Fault("tags", NOT_UTF8, "'ü'", "its column tags is no UTF-8 text"),
+    "tags that are no text": Fault("tags", NOT_UTF8, "'ü'", "its column tags is not UTF-8 text"),
 }
 
 

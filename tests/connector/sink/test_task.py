@@ -187,9 +187,9 @@ NOT_UTF8 = pa.array([b"\xff"]).view(pa.string())
         (
             "queueId",
             pa.array([65_536], pa.int32()),
-            "(topic 'orders', queue 65536): its queueId is 65536; 0 to 65535 may be",
+            "(topic 'orders', queue 65536): its queueId is 65536; it must be 0 to 65535",
         ),
-        ("tags", NOT_UTF8, "its column tags is no UTF-8"),
+        ("tags", NOT_UTF8, "its column tags is not UTF-8"),
         ("properties", pa.array([[("REAL_TOPIC", "x")]], KIND), "REAL_TOPIC"),
         ("properties", pa.array([[("a", "x" * 40_000)]], KIND), "the limit is 32767"),
         ("properties", pa.array([[("TIMER_DELAY_SEC", "30")]], KIND), "'TIMER_DELAY_SEC' asks for a timer"),

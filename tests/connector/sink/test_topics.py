@@ -107,7 +107,7 @@ def test_a_queue_beyond_those_of_a_listed_topic_is_one_that_consumers_look_at(tm
     Write(tmp_path, "app", 3).run(body=["c"] * 2, queueId=numbers(9, 3))
     assert path.stat().st_mtime_ns == before, "it says so already"
     for beyond in (65_536, 2**31 - 1):
-        with pytest.raises(PutRefused, match=f"its queueId is {beyond}; 0 to 65535 may be"):
+        with pytest.raises(PutRefused, match=f"its queueId is {beyond}; it must be 0 to 65535"):
             Write(tmp_path, "app", 4).run(body=["d"], queueId=numbers(beyond))
     Write(tmp_path, "app", 4).run(body=["d"], queueId=numbers(65_535))
     assert listed(tmp_path) == {"orders": (2, 65_536)}

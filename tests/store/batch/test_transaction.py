@@ -85,7 +85,7 @@ def test_an_exception_gives_everything_up(tmp_path: Path) -> None:
         ({"body": [b"a", b"b" * 5000]}, "row 1.*5000"),
         ({"body": [b"a"], "queueId": pa.array([-1], pa.int32())}, "queueId is -1"),
         ({"body": [b"a"], "topic": ["not a topic"]}, "not a topic"),
-        ({"body": [b"a"], "topic": [BATCH_TOPIC]}, "notes its batches"),
+        ({"body": [b"a"], "topic": [BATCH_TOPIC]}, "records its batches"),
     ],
 )
 def test_a_row_that_no_store_takes_gives_up_the_batch(tmp_path: Path, rows: dict[str, object], reason: str) -> None:

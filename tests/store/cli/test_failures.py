@@ -21,7 +21,7 @@ __all__: list[str] = []
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["info", "{store}/nowhere"], "no such directory"),
+        (["info", "{store}/nowhere"], "the directory does not exist"),
         (["info", "{store}/checkpoint"], "is a file"),
         (["repair", "{store}/checkpoint"], "is a file"),
         (["info", "{store}/index"], "did you mean {store}"),
@@ -126,7 +126,7 @@ def test_a_body_that_cannot_be_unpacked_is_reported_in_one_sentence(tmp_path: Pa
     for arguments in (["get", builder.path, 0], ["cat", builder.path, "t"]):
         done = ended(*arguments)
         assert done.returncode == 1
-        assert "found 9 bytes that are no whole ZLIB stream (Error -3" in done.stderr
+        assert "found 9 bytes that are not a whole ZLIB stream (Error -3" in done.stderr
         assert "check)." in done.stderr
         assert ".." not in done.stderr.replace(str(tmp_path), "")
 

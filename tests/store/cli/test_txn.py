@@ -238,7 +238,7 @@ def test_what_is_not_a_store_ends_with_code_1_and_nothing_is_made(
     (tmp_path / "other" / "notes").write_text("no store")
     before = contents(tmp_path)
     places = {
-        tmp_path / "nowhere": "no such directory",
+        tmp_path / "nowhere": "the directory does not exist",
         tmp_path / "other": "is not a store",
         tmp_path / "other" / "notes": "is a file",
     }

@@ -257,7 +257,7 @@ def test_hosts_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_as_many_queue_ids_as_rows_are_wanted() -> None:
-    with pytest.raises(InvalidValue, match="1 messages and 2 queue ids"):
+    with pytest.raises(InvalidValue, match="2 queue ids for 1 messages"):
         encode(pa.table({"body": ["a"]}), queue_ids=np.zeros(2, np.int32))
 
 

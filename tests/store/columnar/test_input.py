@@ -56,7 +56,7 @@ def records_of(encoded: EncodedMessages) -> list[Record]:
         ({"value": TEXT, "queueid": pa.int32()}, "t", "Did you mean 'queueId'"),
         ({"value": TEXT, "body": TEXT}, "t", "both 'value' and 'body'"),
         ({"value": TEXT, "key": TEXT, "keys": TEXT}, "t", "both 'key' and 'keys'"),
-        ({"tags": TEXT}, "t", "no column 'body'"),
+        ({"tags": TEXT}, "t", "column 'body' .* is missing"),
         ({"body": TEXT}, None, "no topic"),
         ({"body": TEXT}, "no topic", "'no topic'"),
         ({"body": TEXT}, "t" * 128, "127"),
@@ -133,7 +133,7 @@ BODIES = [b"a", b"b", b"c"]
         ({"body": BODIES, "properties": [[], [("a\x02", "a")], None]}, "separates properties"),
         ({"body": BODIES, "properties": [[], [("x", "1"), ("a", "\x02")], [("x", "1")]]}, "'a' holds"),
         ({"body": BODIES, "properties": [[], [("DELAY", "soon")], None]}, "DELAY is 'soon'"),
-        ({"body": BODIES, "bornTimestamp": pa.array([0, 2**62, 1], pa.timestamp("s"))}, "bornTimestamp is too far"),
+        ({"body": BODIES, "bornTimestamp": pa.array([0, 2**62, 1], pa.timestamp("s"))}, "bornTimestamp is out of"),
     ],
 )  # fmt: skip
 def test_a_row_that_no_store_takes_is_left_out_and_named(columns: dict[str, Any], names: str) -> None:

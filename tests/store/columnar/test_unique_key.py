@@ -122,7 +122,7 @@ def test_keys_that_cannot_be_stored_are_an_error_of_the_caller(key: bytes) -> No
 
 
 def test_as_many_keys_as_rows_are_wanted() -> None:
-    with pytest.raises(InvalidValue, match="1 messages and 4 unique keys"):
+    with pytest.raises(InvalidValue, match="4 unique keys for 1 messages"):
         encode(pa.table({"body": ["a"]}), unique_keys=GIVEN)
 
 

@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 
 def test_no_such_path(tmp_path: Path) -> None:
-    with pytest.raises(StoreNotFound, match="no such directory") as raised:
+    with pytest.raises(StoreNotFound, match="the directory does not exist") as raised:
         StoreReader.open(tmp_path / "nothing")
     assert raised.value.path == str(tmp_path / "nothing")
     assert raised.value.path in str(raised.value)

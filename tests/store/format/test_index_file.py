@@ -218,9 +218,9 @@ def test_file_without_room_for_entries_is_refused(capacity: int) -> None:
 
 
 def test_negative_slot_or_entry_number_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="-1 is none"):
+    with pytest.raises(InvalidValue, match="numbered from 0, not -1"):
         slot_offset(-1)
-    with pytest.raises(InvalidValue, match="-1 is none"):
+    with pytest.raises(InvalidValue, match="numbered from 0, not -1"):
         entry_offset(-1, SLOTS)
 
 
