@@ -1,3 +1,3 @@
-"""Batches: many messages that are in the store together or not at all."""
+"""Batches (transactions): many messages that are in the store together or not at all."""
 
 __all__: list[str] = []

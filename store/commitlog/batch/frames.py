@@ -1,6 +1,6 @@
-"""Frames in the log: where they are, how far they go, and whether one is whole.
+"""Frames of batches in the log: decoding a frame record, and checking that all records of its batch are there.
 
-A frame that is not whole is what a crash of the machine left of a batch whose sync had not returned: it is no batch,
+A frame that is not whole is left by a crash of the machine before the sync of its batch returned. It is not a batch,
 and recovery ends the log at its start. docs/decisions/0007-batches-as-frames.md has the argument.
 """
 
@@ -34,7 +34,7 @@ class FoundFrame(NamedTuple):
     frame: BatchFrame
 
     def committed(self) -> CommittedBatch:
-        """The batch as a commit answers with it."""
+        """The batch as a commit returns it."""
         frame = self.frame
         return CommittedBatch(frame.batch, self.physical_offset, self.end, frame.rows, self.store_timestamp)
 
@@ -65,12 +65,12 @@ def _found(body: bytes, physical_offset: int, size: int, store_timestamp: int) -
     try:
         frame = decode_frame(body)
     except InvalidValue:
-        return None  # somebody's own message of that topic
+        return None  # a message of that topic that is not a frame record
     return FoundFrame(physical_offset, physical_offset + size + frame.length, store_timestamp, frame)
 
 
 class FrameCheck:
-    """The records behind a frame record, taken scan by scan, compared with what it says of them."""
+    """Compares the records after a frame record, taken scan by scan, with its row count, checksum and store time."""
 
     def __init__(self, found: FoundFrame) -> None:
         self.found = found
@@ -78,7 +78,7 @@ class FrameCheck:
         self._of_one_time = True
 
     def take(self, scan: RecordScan, first: int) -> int:
-        """Take the frame's own records of a scan, from that one on; which is the first behind them."""
+        """Take the frame's records of a scan, from row ``first`` on. Returns the first row after them."""
         stop = int(np.searchsorted(scan.positions + scan.physical_offset, self.found.end))
         self._checksum = staged_checksum(scan, self._checksum, first, stop)
         self._rows += max(stop - first, 0)
@@ -88,13 +88,13 @@ class FrameCheck:
 
     @property
     def whole(self) -> bool:
-        """Whether all records that were taken are all that the frame should have, as they were staged."""
+        """Whether the records that were taken are all records of the frame, as they were staged."""
         frame = self.found.frame
         return self._of_one_time and (self._rows, self._checksum) == (frame.rows, frame.checksum)
 
 
 def is_whole(files: MappedFileQueueWriter, found: FoundFrame) -> bool:
-    """Whether all records of a frame are there, as they were staged and all of one time."""
+    """Whether all records of a frame are there, as they were staged and with one store time."""
     end = LogEnd()
     check = FrameCheck(found)
     first = 1  # the frame record itself
@@ -105,7 +105,7 @@ def is_whole(files: MappedFileQueueWriter, found: FoundFrame) -> bool:
 
 
 class StoredFrames:
-    """A ``LedgerSource`` on the files of a store."""
+    """The frames in the files of a store, as a ``LedgerSource``."""
 
     def __init__(self, commit_log: CommitLog, catalog: QueueCatalog) -> None:
         self._commit_log = commit_log

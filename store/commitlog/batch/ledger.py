@@ -1,13 +1,13 @@
-"""The ledger: which batch every application committed last.
+"""The ledger of batches: the last batch that each application committed.
 
 It is derived from the log (invariant 1): the consume queue of the frame topic lists all frames. The copy in
-``config/batchLedger.json`` says up to which offset of that queue it speaks, so that few frames are read when a store is
-opened, and it remembers applications whose frames retention has taken::
+``config/batchLedger.json`` says up to which offset of that queue it is complete, so that few frames are read when a
+store is opened. It also keeps applications whose frames retention has removed::
 
     {"version": 1, "queueOffset": 12, "batches": {"orders-loader": {"version": 7, "fingerprint": "", "rows": 1000,
      "physicalOffset": 123456, "end": 234567, "storeTimestamp": 1700000000000}}}
 
-The file before it stays beside it with ``.bak``, as RocketMQ keeps its own.
+The previous file is kept with ``.bak``, as RocketMQ keeps its own.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = ["BatchLedger", "LedgerSource", "load_ledger"]
 
 _FORMAT = 1
 _LARGEST = 256 << 20
-# So many frames are read when a store is opened, rather than that the file is written when it is closed.
+# With fewer unsaved frames, the file is not written at a close; the next open reads the frames instead.
 _MOST_UNSAVED = 64
 
 
 class BatchLedger:
-    """The last batch of every application, and up to which frame they are known.
+    """The last batch of each application, and up to which frame they are known.
 
-    ``find`` gives the frame record at a physical offset, None where there is none any more.
+    ``find`` returns the frame record at a physical offset; None when it does not exist any more.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class BatchLedger:
         *,
         saved: dict[str, CommittedBatch],
     ) -> None:
-        """Use ``load_ledger``. ``saved`` is what the file says."""
+        """Use ``load_ledger``. ``saved`` are the batches in the file."""
         self.path = os.path.join(store_path, CONFIG, BATCH_LEDGER)
         self.next_offset = next_offset
         self._store_path = store_path
@@ -59,7 +59,7 @@ class BatchLedger:
         self._saved_offset = next_offset
 
     def batches(self) -> list[CommittedBatch]:
-        """The last batch of every application, by its id."""
+        """The last batch of each application, in the order of application ids."""
         return [self._batches[app] for app in sorted(self._batches)]
 
     def last(self, app_id: str) -> CommittedBatch | None:
@@ -67,7 +67,7 @@ class BatchLedger:
         return self._batches.get(app_id)
 
     def add(self, batch: CommittedBatch) -> None:
-        """A batch that was committed now; its frame is the next one of the frame topic's queue."""
+        """Add a batch that was committed just now; its frame is the next one of the frame topic's queue."""
         self.next_offset += 1
         self._put(batch)
 
@@ -76,17 +76,17 @@ class BatchLedger:
             self._batches[committed.batch.app_id] = committed
 
     def read(self, frame: FoundFrame | None) -> None:
-        """The next frame of the frame topic's queue, in its order; None for what is no frame (any more)."""
+        """Add the next frame of the frame topic's queue, in its order; None for a unit without a frame (any more)."""
         self.next_offset += 1
         if frame is not None:
             self._put(frame.committed())
 
     def forget(self, app_id: str) -> CommittedBatch | None:
-        """Take an application out: its next batch is written, whatever its version. What the ledger knew of it."""
+        """Remove an application: its next batch is written, whatever its version. Returns its last batch, if any."""
         return self._batches.pop(app_id, None)
 
     def check(self, batch: BatchId) -> CommittedBatch | None:
-        """The batch when it is in the store already, None when it is to be written. ``BatchConflict``."""
+        """The batch if it is in the store already; None if it is to be written. ``BatchConflict``."""
         last = self.last(batch.app_id)
         if last is None or batch.version > last.batch.version:
             return None
@@ -103,12 +103,12 @@ class BatchLedger:
         )
 
     def _committed(self, version: int, last: CommittedBatch) -> CommittedBatch | None:
-        """An application's batch of a version, from the last one back."""
+        """An application's batch of a version, searched from the last one backwards."""
         at = last
         while at.batch.version > version:
             frame = self._find(at.physical_offset)
             before = None if frame is None or frame.frame.previous < 0 else self._find(frame.frame.previous)
-            # Each leads back (invariant 9), or following them would not end.
+            # Each points backwards (invariant 9), or following them would not end.
             if before is None or before.physical_offset >= at.physical_offset:
                 return None
             if before.frame.batch.app_id != last.batch.app_id:
@@ -120,8 +120,8 @@ class BatchLedger:
         return BatchConflict(
             f"Cannot commit {batch} (fingerprint {batch.fingerprint or 'none'}): its last batch in this store is "
             f"{last.batch.version}, and {why}. Was the query restarted from an older copy of its checkpoint? Nothing "
-            "was written. Go on with the checkpoint that belongs to the store, or start with a new one. To "
-            "make the store forget the query, whose batches are then written again from where the checkpoint stands: "
+            "was written. Continue with the checkpoint that belongs to the store, or start with a new one. To make "
+            "the store forget the query, so that its batches are written again from the checkpoint's position on: "
             f"commitlog txn reset {shlex.quote(self._store_path)} {shlex.quote(batch.app_id)}",
             app_id=batch.app_id,
             version=batch.version,
@@ -130,11 +130,11 @@ class BatchLedger:
 
     @property
     def changed(self) -> bool:
-        """Whether the file does not know everything yet, or leaves many frames to be read."""
+        """Whether the file lacks changes that the frames do not show, or lacks many frames."""
         return self._saved != self._batches or self.next_offset - self._saved_offset >= _MOST_UNSAVED
 
     def save(self) -> None:
-        """Write the file. Everything it speaks of must be on the device. ``StoreIOError``."""
+        """Write the file. All batches in it must be on the device. ``StoreIOError``."""
         entries = {app: _entry(batch) for app, batch in sorted(self._batches.items())}
         data = json.dumps({"version": _FORMAT, "queueOffset": self.next_offset, "batches": entries}, indent=1)
         try:
@@ -146,30 +146,30 @@ class BatchLedger:
 
 
 class LedgerSource(Protocol):
-    """What the ledger is read from: the log, and the consume queue of the frame topic."""
+    """The source of the ledger: the log, and the consume queue of the frame topic."""
 
     def log_bounds(self) -> tuple[int, int]:
-        """The log's first byte, and its end."""
+        """First byte of the log, and its end."""
         ...
 
     def queue_end(self) -> int:
-        """The next offset of the frame topic's queue; 0 when there is none."""
+        """The next offset of the frame topic's queue; 0 when the queue does not exist."""
         ...
 
     def place(self, queue_offset: int) -> int | None:
-        """The physical offset of a frame record; None when retention has taken it."""
+        """The physical offset of a frame record; None when retention has removed it."""
         ...
 
     def frame_at(self, physical_offset: int) -> FoundFrame | None:
-        """The frame that begins there; None when none does."""
+        """The frame that begins there; None if none does."""
         ...
 
 
 def load_ledger(store_path: str, source: LedgerSource) -> BatchLedger:
-    """What the file says, and all frames behind it.
+    """The ledger of a store: the batches in the file, and all frames after it.
 
-    What the file says of a log that has lost its end (it was restored from a copy) is left out. ``CorruptConfig`` for
-    a damaged file, ``StoreIOError``.
+    Batches in the file whose frames are beyond the log's end (the log was restored from a copy) are left out.
+    ``CorruptConfig`` for a damaged file, ``StoreIOError``.
     """
     next_offset, batches = _load(os.path.join(store_path, CONFIG, BATCH_LEDGER))
     queue_end, bounds = source.queue_end(), source.log_bounds()
@@ -185,15 +185,15 @@ def load_ledger(store_path: str, source: LedgerSource) -> BatchLedger:
 
 def _still_there(batch: CommittedBatch, log_bounds: tuple[int, int], find: Callable[[int], FoundFrame | None]) -> bool:
     if batch.physical_offset < log_bounds[0]:
-        return True  # retention has taken the frame
+        return True  # retention has removed the frame
     frame = find(batch.physical_offset) if batch.physical_offset < log_bounds[1] else None
     return frame is not None and frame.frame.batch == batch.batch
 
 
 def _load(path: str) -> tuple[int, dict[str, CommittedBatch]]:
-    """Next queue offset and batches; nothing where there is no file.
+    """Next queue offset and batches; 0 and none without a file.
 
-    The one before it counts only where a crash has left no other: what it does not know may be gone from the log too.
+    The previous file counts only when a crash has left no other: batches it lacks may be gone from the log too.
     """
     for name in (path, path + BACKUP_SUFFIX):
         try:
@@ -219,8 +219,8 @@ def _parse(data: bytes, path: str) -> tuple[int, dict[str, CommittedBatch]]:
             offset=0,
             expected=f"JSON of version {_FORMAT}",
             found=repr(error),
-            advice="Restore it (the one before it has .bak), or remove both: the ledger is then built from the frames "
-            "in the log, and knows nothing of queries whose frames retention has taken.",
+            advice="Restore it (the previous one has .bak), or remove both: the ledger is then built from the frames "
+            "in the log, and lacks queries whose frames retention has removed.",
         ) from error
 
 

@@ -1,12 +1,12 @@
-"""The staging area: encoded messages of batches, on disk, before they are committed.
+"""The staging area: encoded messages of batches on disk, before they are committed.
 
 ::
 
     <store>/staging/<application>/<version>/<any name>
 
-Anybody may stage, on any machine that sees the store's directory, as often as he likes; only ``MessageStore`` brings
-what was staged into the log. What is left behind here is of no use to anyone, and the next commit of the same
-application removes it; where none comes, its age does (``staging_leftovers``).
+Any process may stage, on any machine that sees the store's directory, any number of times; only ``MessageStore``
+brings staged messages into the log. Leftovers are removed by the next commit of the same application; if none comes,
+by their age (``remove_leftovers``).
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ __all__ = [
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 _TRIES = 5
-_ADVICE = "Nothing was written to the store; let the batch be staged again."
+_ADVICE = "Nothing was written to the store; stage the batch again."
 
 
 class StagedWriter:
-    """One staged file that is being written. Use it as a context manager: what is not finished is removed."""
+    """Writes one staged file. Use it as a context manager: a file that is not finished is removed."""
 
     def __init__(self, store_path: str, batch: BatchId, name: str = "") -> None:
-        """``name`` begins the file's name; what follows makes it unlike any other. ``StagingFailed``."""
+        """``name`` begins the file's name; a random suffix makes it unique. ``StagingFailed``."""
         self._store_path = store_path
         self._directory = os.path.join(STAGING, _directory_name(batch.app_id), str(batch.version))
         self.path = os.path.join(self._directory, f"{name}-{secrets.token_hex(8)}" if name else secrets.token_hex(8))
@@ -76,7 +76,7 @@ class StagedWriter:
                 _make_directories(self._store_path, self._directory)
                 return disk.create_file(self._whole)
             except FileNotFoundError:
-                # Somebody has just removed a directory that was empty then; but where there is no store, none is made.
+                # Another process has just removed an empty directory. A store that does not exist is not created.
                 if not disk.is_directory(self._store_path):
                     raise
         _make_directories(self._store_path, self._directory)
@@ -100,7 +100,7 @@ class StagedWriter:
         self._rows += len(block)
 
     def finish(self) -> StagedFile:
-        """Close the file and say what is in it. A file without rows is removed."""
+        """Close the file and return its rows, size and checksum. A file without rows is removed."""
         self._close()
         self._finished = True
         if not self._rows:
@@ -120,7 +120,7 @@ class StagedWriter:
             self._descriptor = -1
 
     def _remove(self) -> None:
-        with contextlib.suppress(OSError):  # the next commit of the application removes what is left
+        with contextlib.suppress(OSError):  # the next commit of the application removes it
             disk.unlink(self._whole)
 
     def __enter__(self) -> StagedWriter:
@@ -133,7 +133,7 @@ class StagedWriter:
 
 
 def _make_directories(store_path: str, directory: str) -> None:
-    """Make what is missing of a path below the store. Nothing is written through a symbolic link (invariant 10)."""
+    """Make missing directories of a path below the store. Nothing is written through a symbolic link (invariant 10)."""
     at = store_path
     for part in directory.split(os.sep):
         at = os.path.join(at, part)
@@ -157,9 +157,9 @@ def staged_size(store_path: str, staged: StagedFile) -> int:
 
 
 class BlockBuffers:
-    """Memory for blocks that are read one after the other: a block's is used again for the one after the next.
+    """Two buffers for blocks that are read one after the other: a block's buffer is used again two blocks later.
 
-    Memory that is touched for the first time costs several times what reading into it does.
+    Touching memory for the first time costs several times as much as reading into it.
     """
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class BlockBuffers:
 
 
 def read_blocks(store_path: str, staged: StagedFile, buffers: BlockBuffers | None = None) -> Iterator[StagedBlock]:
-    """The blocks of a staged file, each in memory of its own, or in that of ``buffers``.
+    """The blocks of a staged file, each in memory of its own, or in ``buffers``.
 
     ``StagingLost``, ``CorruptStaging``.
     """
@@ -199,7 +199,7 @@ def read_blocks(store_path: str, staged: StagedFile, buffers: BlockBuffers | Non
                     raise InvalidValue("a file that ends before its block")
                 block = decode_block(head, meta, np.frombuffer(data, np.uint8))
             except OSError as error:
-                # No ``StagingFailed``: the store itself is as well as it was.
+                # Not ``StagingFailed``: the store itself is not affected.
                 raise StagingLost(
                     f"Cannot read the staged file {path}: {error.strerror}. {_ADVICE}", path=path
                 ) from error
@@ -227,7 +227,7 @@ def read_blocks(store_path: str, staged: StagedFile, buffers: BlockBuffers | Non
 def _path_of(store_path: str, staged: StagedFile) -> str:
     parts = staged.path.split(os.sep)
     if len(parts) != 4 or parts[0] != STAGING or any(part in ("", ".", "..") for part in parts):
-        raise InvalidValue(f"{staged.path!r} is no path of a staged file.")
+        raise InvalidValue(f"{staged.path!r} is not the path of a staged file.")
     return os.path.join(store_path, staged.path)
 
 
@@ -240,7 +240,7 @@ def _lost(path: str, error: OSError) -> StagingLost:
 
 
 def remove_files(store_path: str, files: Iterable[StagedFile]) -> None:
-    """Remove these files, and directories that are empty then. What is not there (any more) is passed over."""
+    """Remove these files, and directories that are then empty. Files that do not exist (any more) are skipped."""
     for staged in files:
         path = _path_of(store_path, staged)
         if _is_own(store_path, os.path.dirname(staged.path)):
@@ -251,19 +251,19 @@ def remove_files(store_path: str, files: Iterable[StagedFile]) -> None:
 
 
 def remove_batch(store_path: str, batch: BatchId) -> None:
-    """Remove what is staged for one version of an application, as far as that goes."""
+    """Remove the staged files of one version of an application, as far as possible."""
     directory = os.path.join(STAGING, _directory_name(batch.app_id))
     _remove_version(store_path, os.path.join(directory, str(batch.version)))
     _remove_empty(store_path, directory)
 
 
 def remove_up_to(store_path: str, batch: BatchId) -> None:
-    """Remove what is staged for an application's versions up to this one: all of it is committed or given up."""
+    """Remove the staged files of an application's versions up to this one: all are committed or given up."""
     _remove_versions(store_path, os.path.join(STAGING, _directory_name(batch.app_id)), batch.version)
 
 
 def remove_application(store_path: str, name: str) -> None:
-    """Remove what is staged in the directory ``name`` of the staging area, which is an application's."""
+    """Remove the staged files in an application's directory ``name`` of the staging area."""
     _remove_versions(store_path, os.path.join(STAGING, name), None)
 
 
@@ -279,7 +279,7 @@ def _remove_versions(store_path: str, directory: str, last: int | None) -> None:
 
 
 def _is_own(store_path: str, directory: str) -> bool:
-    """Whether a directory below the store is reached without a symbolic link: else it is not touched (invariant 10)."""
+    """Whether a path below the store has no symbolic link in it: else the directory is not touched (invariant 10)."""
     at = store_path
     for part in directory.split(os.sep):
         at = os.path.join(at, part)
@@ -305,24 +305,23 @@ def _remove_empty(store_path: str, own_directory: str) -> None:
 
 
 def _directory_name(app_id: str) -> str:
-    """A name for an application's directory: its own id where that can be one."""
+    """The name of an application's directory: its id if that is a plain name, else derived from a hash."""
     if _PLAIN_NAME.fullmatch(app_id):
         return app_id
     return "." + hashlib.blake2b(app_id.encode(), digest_size=16).hexdigest()
 
 
-# Far longer than the tasks of a batch leave its directory alone: seven days.
+# Seven days: far longer than the tasks of a batch leave its directory unchanged.
 LEFT_OVER_AFTER_SECONDS = 7 * 24 * 3600
-# The versions' directories, and the files in them; what lies deeper, nobody staged.
+# The versions' directories, and the files in them; deeper files were not staged.
 _DEPTH = 2
 
 
 def remove_leftovers(store_path: str, *, now: float) -> None:
-    """Remove what applications have staged and left alone for seven days before ``now`` (seconds since the epoch).
+    """Remove files of applications that staged nothing in the seven days before ``now`` (seconds since the epoch).
 
-    For the owner of the store. Nothing is raised, and what cannot be removed stays; nothing is touched through a
-    symbolic link (invariant 10). Were such a batch to be committed after all, that would find ``StagingLost`` and write
-    nothing.
+    For the owner of the store. Nothing is raised, and files that cannot be removed stay; nothing is touched through a
+    symbolic link (invariant 10). Committing such a batch later raises ``StagingLost`` and writes nothing.
     """
     staging = os.path.join(store_path, STAGING)
     with contextlib.suppress(OSError, CommitLogError):
@@ -334,13 +333,13 @@ def remove_leftovers(store_path: str, *, now: float) -> None:
 
 def _remove_if_left(store_path: str, name: str, *, before: float) -> None:
     directory = os.path.join(store_path, STAGING, name)
-    with contextlib.suppress(OSError, CommitLogError):  # of one application; the others are looked at all the same
+    with contextlib.suppress(OSError, CommitLogError):  # of one application; the others are still checked
         if not disk.is_symlink(directory) and _last_change(directory, _DEPTH) < before:
             remove_application(store_path, name)
 
 
 def _last_change(directory: str, depth: int) -> float:
-    """When anything so deep in it was written last, links not followed; seconds since the epoch."""
+    """When anything down to ``depth`` in it was written last, links not followed; seconds since the epoch."""
     found = disk.modified_at(directory)
     for name in disk.list_names(directory):
         inner = os.path.join(directory, name)

@@ -1,4 +1,4 @@
-"""The gate: which part of the log readers leave out, because a batch is being dispatched to its queues.
+"""Snapshot isolation of batches: the gate hides a batch from readers while it is being dispatched to its queues.
 
 ``<store>/gate`` holds 36 bytes, big-endian::
 
@@ -9,13 +9,13 @@
     +----------+----------+-------------+-------------+-------------+----------+
 
 TURN counts how often it was closed or opened. The owner closes the gate at the first byte of a frame (START) before
-the first of its units is written, and opens it after the last; SHOWN TO is then the frame's end. Where it goes on with
-the next frame at once, the gate moves on to that one, which counts as opened and closed. A reader looks at the
-gate before and after it asks queues for their ends, and knows by the two what to leave out, so that the ends are those
-of one moment.
+the first of its units is written, and opens it after the last; SHOWN TO is then the frame's end. If the next frame
+follows at once, the gate moves to that frame, which counts as opened and closed. A reader looks at the gate before and
+after it asks queues for their ends. The two looks say which frames to leave out, so that the ends are those of one
+moment.
 
-It holds beside a living owner and after a killed one, since the kernel keeps what was written. Nothing depends on it
-after the machine has stopped: recovery opens it.
+The gate is valid beside a running owner and after a killed one, since the kernel keeps written bytes. After a crash of
+the machine nothing depends on it: recovery opens it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _MAGIC = b"PYGT"
 _FIELDS = struct.Struct(">4siqqq")
 _CRC = struct.Struct(">I")
 _SIZE = _FIELDS.size + _CRC.size
-# How often a reader looks again at a gate that is being written.
+# How often a reader looks at a gate that is being written.
 _LOOKS = 1000
 
 
 class GateState(NamedTuple):
-    """What stands in the gate. ``start`` and ``shown_to`` are physical offsets, of the frame that it moved for last."""
+    """The contents of the gate. ``start`` and ``shown_to`` are physical offsets of the last frame that it moved for."""
 
     turn: int
     is_open: bool
@@ -60,10 +60,10 @@ _NEVER_CLOSED = GateState(0, True, 0, 0)
 
 
 def hidden_from(before: GateState, after: GateState) -> int | None:
-    """From which physical offset on to leave out what was seen between two looks; None when that cannot be told.
+    """The physical offset from which on messages seen between two looks are left out; None when it is not known.
 
-    What lies before the first frame that was hidden at any time since the first look is all there, and was at its end.
-    None means that several frames were hidden since, one after the other.
+    Everything before the first frame that was hidden at any time since the first look is complete. None means that
+    several frames were hidden since, one after the other.
     """
     if not before.is_open:
         return before.start
@@ -92,10 +92,10 @@ def _decode(data: bytes) -> GateState | None:
 
 
 class BatchGate:
-    """The gate in the hands of the store's owner. The file is made when it is closed for the first time."""
+    """The gate as the store's owner writes it. The file is created when the gate is closed for the first time."""
 
     def __init__(self, store_path: str) -> None:
-        """What a killed owner left is taken over as it is. ``StoreIOError``."""
+        """The gate of a killed owner is taken over as it is. ``StoreIOError``."""
         self.path = os.path.join(store_path, GATE)
         self._descriptor = -1
         self._lock = threading.Lock()
@@ -109,25 +109,25 @@ class BatchGate:
             raise StoreIOError("open", path=self.path, cause=error) from error
 
     def close_from(self, start: int) -> None:
-        """Hide what begins at or behind the offset; a closed gate stays where it is. ``StoreIOError``."""
+        """Hide messages that begin at or after the offset; a closed gate stays where it is. ``StoreIOError``."""
         with self._lock:
             if self.state.is_open:
                 self._write(GateState(self.state.turn + 1, False, start, self.state.shown_to))
 
     def move_to(self, start: int) -> None:
-        """Hide only what begins at or behind the offset, if the gate is closed before it. ``StoreIOError``."""
+        """Hide only messages that begin at or after the offset, if the gate is closed before it. ``StoreIOError``."""
         with self._lock:
             if not self.state.is_open and self.state.start < start:
                 self._write(GateState(self.state.turn + _ONE_FRAME, False, start, self.state.shown_to))
 
     def open(self, shown_to: int) -> None:
-        """Hide nothing any more: frames are dispatched up to there. ``StoreIOError``."""
+        """Hide nothing any more: frames are dispatched up to ``shown_to``. ``StoreIOError``."""
         with self._lock:
             if not self.state.is_open:
                 self._write(GateState(self.state.turn + 1, True, self.state.start, shown_to))
 
     def settle(self, log_end: int) -> None:
-        """Recovery is done: hide nothing, and take no frame for shown that is yet to be written. ``StoreIOError``."""
+        """After recovery: hide nothing, and count no frame as shown that is yet to be written. ``StoreIOError``."""
         self.open(log_end)
         with self._lock:
             if self.state.shown_to > log_end:  # the log has lost its end since
@@ -144,7 +144,7 @@ class BatchGate:
         self._unsynced = True
 
     def sync(self) -> None:
-        """Bring the gate to the device: a machine that stops would leave an old one. ``StoreIOError``."""
+        """Bring the gate to the device: a crash of the machine would leave an old one. ``StoreIOError``."""
         with self._lock:
             if self._descriptor < 0 or not self._unsynced:
                 return
@@ -155,13 +155,13 @@ class BatchGate:
             self._unsynced = False
 
     def put_back(self, state: GateState) -> None:
-        """Make the gate as it was found: opening the store has failed. What cannot be written stays."""
+        """Restore the gate as it was found: opening the store has failed. A write error is ignored."""
         with self._lock, contextlib.suppress(StoreIOError):
             if self.state != state:
                 self._write(GateState(self.state.turn + 1, state.is_open, state.start, state.shown_to))
 
     def release(self) -> None:
-        """Let go of the file, as it is."""
+        """Close the file, as it is."""
         with self._lock:
             if self._descriptor >= 0:
                 disk.close(self._descriptor)
@@ -169,21 +169,21 @@ class BatchGate:
 
 
 class GateReader:
-    """The gate as a reader sees it."""
+    """The gate as readers read it."""
 
     def __init__(self, store_path: str) -> None:
         self._path = os.path.join(store_path, GATE)
         self._descriptor = -1
 
     def look(self) -> GateState:
-        """The gate as it is now. A store without one, or with one that is no gate, hides nothing."""
+        """The gate as it is now. Without a gate, or with a file that is not a gate, nothing is hidden."""
         if self._descriptor < 0:
             try:
                 self._descriptor = disk.open_file(self._path)
             except OSError:
                 return _NEVER_CLOSED
         for _ in range(_LOOKS):
-            # A look may come between two bytes that are written.
+            # A look may fall between two bytes of a write.
             state = _decode(disk.read_at(self._descriptor, _SIZE, 0))
             if state is not None:
                 return state
@@ -196,14 +196,14 @@ class GateReader:
 
 
 class Moment(NamedTuple):
-    """How many batches had begun to be dispatched (-1 when that is not known), and the gate after that was asked."""
+    """How many batches had begun to be dispatched (-1 when that is not known), and the gate just after."""
 
     batches: int
     gate: GateState
 
 
 class BatchMoments:
-    """The gate and the frames of a store, looked at before and after whatever a reader asks of queues or index."""
+    """The gate and the frames of a store, read before and after a reader asks queues or index."""
 
     def __init__(self, store_path: str, frames: StoredFrames) -> None:
         self.gate = GateReader(store_path)
@@ -211,21 +211,21 @@ class BatchMoments:
         self._checkpoint = os.path.join(store_path, CHECKPOINT)
 
     def now(self) -> Moment:
-        """The moment from which on ``hidden_since`` tells."""
+        """The moment to give to ``hidden_since``."""
         batches = -1
-        # Who asks for other queues has nothing to do with what is wrong with this one.
+        # A damaged frame queue must not fail a question about other queues.
         with contextlib.suppress(CorruptStoreError, FileMissing, StoreOpenError):
             batches = self._frames.queue_end()
         return Moment(batches, self.gate.look())
 
     def hidden_since(self, moment: Moment) -> int | None:
-        """From which physical offset on what was seen since then may be a part of a batch; None: look again."""
+        """The physical offset from which on messages seen since then may be a part of a batch; None: look again."""
         batches, before = moment
         if not before.is_open and read_mark(self._checkpoint) is None:
-            return NOTHING_HIDDEN  # a broker took the store over from an owner that was killed, and knows no gate
+            return NOTHING_HIDDEN  # a broker, which has no gate, took the store over from an owner that was killed
         hidden = hidden_from(before, self.gate.look())
         if hidden is None and batches >= 0:
-            # Several since. The gate stood open, so those that had begun were there, and the next was the first hidden.
+            # Several since. The gate was open, so batches that had begun were shown, and the next was the first hidden.
             hidden = self._frames.place(batches)
         return hidden
 

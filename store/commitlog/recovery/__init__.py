@@ -1,3 +1,3 @@
-"""How a store is opened: the decision, and what it takes."""
+"""Opening and recovering a store: the decision how to open it, the scan of the log, and the repair of its parts."""
 
 __all__: list[str] = []

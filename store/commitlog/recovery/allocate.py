@@ -1,4 +1,4 @@
-"""AllocateMappedFileService: the CommitLog's next files are made before they are needed.
+"""AllocateMappedFileService: creates the CommitLog's next files before they are needed.
 
 Source: RocketMQ ``store/AllocateMappedFileService.java``.
 """
@@ -19,7 +19,7 @@ _IDLE_SECONDS = 60.0
 
 
 class AllocateMappedFileService:
-    """Makes files on its own thread. The put that needs one waits for it at most ``timeout`` seconds."""
+    """Creates files on its own thread. The put that needs one waits for it at most ``timeout`` seconds."""
 
     def __init__(self, timeout_s: float, wakeup: Wakeup, *, warm: bool) -> None:
         self._timeout_s = timeout_s
@@ -44,13 +44,13 @@ class AllocateMappedFileService:
         with self._lock:
             self._wanted.remove((path, size))
             if failure is not None:
-                # The put that needs the file says so; the ones made ahead are tried again when they are needed.
+                # The put that needs the file raises it; files created ahead are tried again when they are needed.
                 self._failures[path] = failure
         self._made.set()
         return 0
 
     def prepare(self, path: str, size: int, /) -> None:
-        """Have a file made that will be needed."""
+        """Order a file that will be needed."""
         with self._lock:
             if (path, size) not in self._wanted:
                 self._wanted.append((path, size))
@@ -61,9 +61,9 @@ class AllocateMappedFileService:
         with self._lock:
             self._failures.pop(path, None)
             if (path, size) not in self._wanted and disk.exists(path):
-                return  # made ahead; one that is still in the making may yet fail, and be removed
+                return  # created ahead; a file that is still being created may fail, and be removed
             if (path, size) not in self._wanted[:1]:
-                # The first one is perhaps being made; this one goes before all others.
+                # The first one may be being created now; this one goes before all others.
                 self._wanted = [*self._wanted[:1], (path, size), *(w for w in self._wanted[1:] if w != (path, size))]
         self._wakeup.set()
         deadline = time.monotonic() + self._timeout_s

@@ -1,8 +1,8 @@
-"""A damaged log ended before the damage, for ``commitlog repair``: what lies behind is kept beside it.
+"""Cuts a damaged log before the damage, for ``commitlog repair``; a copy of everything after the cut is kept.
 
-The copy goes where nothing looks for it::
+The copy goes to a directory that the store does not read::
 
-    repair/00000000000000123456/commitlog/00000000000000000000     zero before the cut, then what stood there
+    repair/00000000000000123456/commitlog/00000000000000000000     zero before the cut, then the log's bytes
                                           00000000000000262144     ...
 
 It is whole and on the device before anything in the log is touched. docs/decisions/0010-repair.md has the reasons.
@@ -38,7 +38,7 @@ _ANYWHERE = 2**63 - 1
 
 
 class LostMessages(NamedTuple):
-    """Whole messages of a queue, and the offsets ``[start, stop)`` among which theirs are.
+    """Whole messages of a queue that a cut removes, and the range ``[start, stop)`` of their queue offsets.
 
     Prepared and rolled-back messages have no place in a queue: their offsets are all 0.
     """
@@ -51,7 +51,7 @@ class LostMessages(NamedTuple):
 
 
 def messages_from(directory: OwnerDirectory, physical_offset: int) -> list[LostMessages]:
-    """All whole messages that begin at a place of the log or behind it, by topic and queue.
+    """All whole messages that begin at a physical offset or after it, by topic and queue.
 
     ``CorruptRecord`` for files that do not fit together, ``StoreIOError``.
     """
@@ -82,11 +82,11 @@ def _together(parts: list[LostMessages]) -> LostMessages:
 
 
 def cut_log(directory: OwnerDirectory, at: int) -> str:
-    """End the log at a physical offset; the directory in which everything behind it is kept.
+    """End the log at a physical offset. Returns the directory in which everything after it is kept.
 
-    The store is then as after a crash: opening it brings queues, index and ledger to agree. ``InvalidValue`` for a
-    place outside the log, ``CorruptRecord`` for files that do not fit together; ``DiskFull`` when there is no space to
-    keep what is cut off, and then nothing is changed; ``StoreIOError``.
+    The store is then as after a crash: opening it brings queues, index and ledger to agree. ``InvalidValue`` for an
+    offset outside the log, ``CorruptRecord`` for files that do not fit together; ``DiskFull`` when the copy has no
+    space, and then nothing is changed; ``StoreIOError``.
     """
     files = _load(directory)
     try:
@@ -111,11 +111,11 @@ def _load(directory: OwnerDirectory) -> MappedFileQueueWriter:
 
 
 def _claim_no_more(directory: OwnerDirectory, files: MappedFileQueueWriter, file: MappedFileWriter, at: int) -> None:
-    """Let the checkpoint speak of what is left only (invariant 7), and the next opening recover the store."""
+    """Limit the checkpoint to the log's new end (invariant 7), so that the next opening recovers the store."""
     checkpoint = StoreCheckpoint.load(directory.of(CHECKPOINT))
     mark = checkpoint.mark or CheckpointMark(closed=False, flushed_offset=file.base)
     flushed = min(mark.flushed_offset, at)
-    # What is left counts as flushed from here on, so it must be: see MappedFileQueueWriter.write_back.
+    # The rest counts as flushed from here on, so it must be: see MappedFileQueueWriter.write_back.
     files.write_back(flushed, at)
     for one in files.files:
         if one.base < at:
@@ -128,13 +128,13 @@ def _claim_no_more(directory: OwnerDirectory, files: MappedFileQueueWriter, file
 
 
 def _keep(directory: OwnerDirectory, files: list[MappedFileWriter], at: int) -> str:
-    """Copy what stands at ``at`` and behind. ``DiskFull``, ``StoreIOError``; then nothing is left of the copy."""
+    """Copy the bytes from ``at`` on. ``DiskFull``, ``StoreIOError``; then nothing is left of the copy."""
     parent = directory.of(REPAIR)
     target = os.path.join(parent, file_name_for_offset(at))
     made = target + TEMPORARY_SUFFIX
     try:
         if disk.is_symlink(parent):
-            raise InvalidValue(f"{parent} is a symbolic link; a store is written only where it lies. Remove it.")
+            raise InvalidValue(f"{parent} is a symbolic link; a store is written only in its directory. Remove it.")
         for path in (parent, made, os.path.join(made, COMMIT_LOG)):
             if not disk.exists(path):
                 disk.make_directory(path)
@@ -158,7 +158,7 @@ def _keep(directory: OwnerDirectory, files: list[MappedFileWriter], at: int) -> 
 
 
 def _copy(file: MappedFileWriter, directory: str, at: int) -> None:
-    """The bytes of a log file from a physical offset on, at their own places; zeros stay holes."""
+    """Copy the bytes of a log file from a physical offset on, at the same positions; zeros stay holes."""
     path = os.path.join(directory, os.path.basename(file.path))
     if disk.exists(path):
         disk.unlink(path)  # a crash has left it
@@ -179,7 +179,7 @@ def _copy(file: MappedFileWriter, directory: str, at: int) -> None:
 
 
 def _remove(made: str) -> None:
-    """Remove a copy that is not whole, as far as it goes: the next one of the same place begins anew."""
+    """Remove an incomplete copy, as far as possible: the next copy of the same cut starts from scratch."""
     log = os.path.join(made, COMMIT_LOG)
     try:
         for name in disk.list_names(log):

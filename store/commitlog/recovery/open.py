@@ -1,6 +1,6 @@
-"""Opening a store for its owner: look, decide, recover, then make everything that the services need.
+"""Opens a store for its owner: gather evidence, decide, recover, then make everything that the services need.
 
-docs/durability.md explains when the checkpoint is believed and when the log is scanned.
+docs/durability.md explains when the checkpoint is trusted and when the log is scanned.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MS = 1000.0
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedLog(StoreParts):
-    """A store that is open, and complete but for its services.
+    """An open store without its services.
 
-    ``start`` is how it was opened; ``recovered`` is None when the checkpoint was believed.
+    ``start`` is how it was opened; ``recovered`` is None when the checkpoint was trusted.
     """
 
     writer: CommitLogWriter
@@ -40,7 +40,7 @@ class OpenedLog(StoreParts):
     recovered: Recovered | None
 
     def mark(self, *, closed: bool) -> CheckpointMark:
-        """The mark that the checkpoint gets now."""
+        """The mark to write to the checkpoint now."""
         return CheckpointMark(
             closed=closed,
             flushed_offset=self.files.flushed_where,
@@ -96,7 +96,7 @@ def open_log(
             start=start,
             recovered=recovered,
         )
-        # From here on the mark of the last close is not true any more; it must go before the first record is appended.
+        # From here on the mark of the last close is wrong; it must be removed before the first record is appended.
         parts.checkpoint.flush(opened.mark(closed=False))
         directory.mark_in_use()
         return opened
@@ -111,7 +111,7 @@ def open_log(
 def _how_to_start(
     directory: OwnerDirectory, parts: StoreParts, config: MessageStoreConfig, *, accept_lost_log: bool, rebuild: bool
 ) -> tuple[Evidence, Start]:
-    """Look and decide. What ``Start.refusal`` names."""
+    """Gather evidence and decide. Raises ``Start.refusal``."""
 
     def decided(evidence: Evidence) -> Start:
         return decide(evidence, rebuild=rebuild, accept_lost_log=accept_lost_log)
@@ -152,7 +152,7 @@ def _recover(
         )
         recovered = recover(parts, policy, config.delay_levels_ms, progress, directory.mark_in_use)
         last = _LastRecord(recovered.last_record, recovered.last_store_timestamp)
-    # Whatever was hidden is in its queues now.
+    # Every batch that was hidden is in its queues now.
     parts.gate.settle(parts.files.max_wrote)
     parts.reading.refresh()
     return recovered, last
@@ -165,7 +165,7 @@ def _believe(parts: StoreParts, mark: CheckpointMark) -> _LastRecord:
     if parts.index is not None:
         parts.index.open()
     else:
-        # What is put from now on will be missing in the index, also when it has the time of the last message.
+        # Messages put from now on will be missing in the index, also those with the time of the last message.
         times = checkpoint.values
         checkpoint.restart(physic=times.physic_msg_timestamp, logics=times.logics_msg_timestamp, index=0)
     return _LastRecord(mark.last_record, checkpoint.values.physic_msg_timestamp)

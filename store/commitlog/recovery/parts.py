@@ -1,4 +1,4 @@
-"""The files of a store in its owner's hands: log, consume queues, index, checkpoint and gate."""
+"""The files of a store as its owner writes them: log, consume queues, index, checkpoint and gate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["StoreParts"]
 
 @dataclass(frozen=True, kw_only=True)
 class StoreParts:
-    """What recovery works on, and the services of the open store after it.
+    """The parts of a store that recovery, and then the services, work on.
 
     ``index`` is None when the store keeps no index. ``reading`` is the log as the queues read it.
     """
@@ -35,7 +35,7 @@ class StoreParts:
 
     @classmethod
     def of(cls, directory: OwnerDirectory, config: MessageStoreConfig, allocator: FileAllocator) -> StoreParts:
-        """The parts of a store, of which checkpoint and gate are read, and no others. ``StoreIOError``."""
+        """The parts of a store; only checkpoint and gate are read now. ``StoreIOError``."""
         reading = CommitLog(directory.of(COMMIT_LOG))
         pool = TransientStorePool(config.transient_store_pool_size) if config.transient_store_pool_enable else None
         index = None
@@ -60,7 +60,7 @@ class StoreParts:
         )
 
     def close(self) -> None:
-        """Close every file, and flush none: a clean close has done that before."""
+        """Close every file and flush none: a clean close has flushed before."""
         if self.index is not None:
             self.index.release()
         self.files.close()

@@ -1,8 +1,7 @@
-"""Recovery: one scan decides where the log ends, and brings queues and index to agree with it.
+"""Recovery: one scan finds the end of the log, and brings queues and index to agree with it.
 
-Whether the store was closed cleanly makes no second kind of recovery, only another ``RecoveryPolicy``: where to start,
-and what is known to have been flushed. docs/durability.md has the states that a crash can leave and why this is right
-for each of them.
+A clean and an unclean close differ only in the ``RecoveryPolicy``: where to start, and how far the log is known to have
+been flushed. docs/durability.md has the states that a crash can leave, and why this is right for each of them.
 
 Source of the starting point: RocketMQ ``store/CommitLog.java`` (``recoverAbnormally``, ``isMappedFileMatchedRecover``,
 ``recoverNormally``).
@@ -41,10 +40,11 @@ __all__ = ["Progress", "Recovered", "RecoveryPolicy", "recover"]
 # Called with the bytes of the log that were scanned, and how many there are at most.
 Progress = Callable[[int, int], None]
 
-# A store that was closed cleanly, by whomever, is scanned from its third file from the end, as RocketMQ does.
+# A cleanly closed store, also a broker's, is scanned from its third file from the end, as RocketMQ does.
 _CLEAN_FILES = 3
 _UNKNOWN = 2**63 - 1
-# Nobody waits for the interpreter's lock meanwhile, and of a thousand queues each has more than a few units in a block.
+# No other thread waits for the interpreter's lock during recovery, so blocks are large: each of a thousand queues has
+# more than a few units in one.
 _BLOCK_SIZE = 32 << 20
 _MAX_QUEUE_OFFSET = _UNKNOWN // UNIT_SIZE
 # Fields in which a whole record with a good CRC is refused, by the names that the errors use.
@@ -53,11 +53,11 @@ _IMPOSSIBLE = ("QUEUEID", "QUEUEOFFSET", "STORETIMESTAMP", "TOPIC")
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveryPolicy:
-    """What is known before the scan.
+    """The facts known before the scan.
 
     ``aborted``: the last owner did not close the store. ``from_start``: queues and index are to be rebuilt.
-    ``delete_queues``: their old files are deleted before that. ``flushed_offset``: up to there the log is known to have
-    been flushed; None when only the checkpoint's times say how far.
+    ``delete_queues``: the old queue files are deleted before that. ``flushed_offset``: up to it the log is known to be
+    flushed; None when only the checkpoint's times say how far.
     """
 
     aborted: bool
@@ -67,7 +67,7 @@ class RecoveryPolicy:
 
 
 class _Sound(NamedTuple):
-    """Records that agree with themselves and with their queues, and what is wrong with the one behind them."""
+    """Records that are consistent, also with their queues, and what is wrong with the record after them."""
 
     scan: RecordScan
     requests: DispatchRequests
@@ -77,7 +77,7 @@ class _Sound(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered:
-    """What recovery found: the log's end, its last record (-1 for none) and that one's store time, and what it did."""
+    """Report of a recovery: the log's end, its last record (-1: none), that record's store time, and what was done."""
 
     end: int
     last_record: int
@@ -116,7 +116,7 @@ def recover(
     if index is not None:
         index.flush()
     for file in files.files:
-        # What a killed process left in the kernel goes to the device before the checkpoint speaks of it (invariant 7).
+        # A killed process may leave bytes in the kernel: to the device, before the checkpoint claims them (invariant 7).
         file.sync_all()
     last = recovered.last_store_timestamp
     parts.checkpoint.restart(physic=last, logics=last, index=last if index is not None else 0)
@@ -139,13 +139,13 @@ class _Recovery:
         self._index = parts.index
         self._checkpoint = parts.checkpoint
         self._gate = parts.gate
-        # As the last owner left it; until recovery is done, the file's own may claim less.
+        # As the last owner left it; until recovery is done, the file may claim less.
         self._claimed = parts.checkpoint.values
         self._policy = policy
         self._delay_levels_ms = delay_levels_ms
         self._progress = progress
         self._mark_in_use = mark_in_use
-        # The last frame that was met, and the one before which the log ends: a crash has left a part of it.
+        # The last frame that was met, and the incomplete frame at whose start the log ends.
         self._frame: FoundFrame | None = None
         self._broken: FoundFrame | None = None
         self._last_record = -1
@@ -160,8 +160,8 @@ class _Recovery:
         if end is not None:
             self._refuse_damage(end)
         if end is None or (self._index is not None and self._index.end_physical_offset >= end.offset):
-            # Units that should be there are missing, or the index speaks of records that will be cut off, and would
-            # pass over those that take their places: what was thought to be safe is not.
+            # Expected units are missing, or the index has entries of records that will be cut off, and would skip
+            # records at the same places later: the part that was thought to be safe is not.
             self.distrust()
             self._queues.forget()
             if self._index is not None:
@@ -186,7 +186,7 @@ class _Recovery:
         )
 
     def distrust(self) -> None:
-        """Before queues and index are built anew: a crash in between must not leave a checkpoint that vouches for them.
+        """Before queues and index are rebuilt: a crash during that must not leave a checkpoint that vouches for them.
 
         ``StoreIOError``.
         """
@@ -214,7 +214,7 @@ class _Recovery:
         return self._files.min_offset if file is None else file.base
 
     def _scan(self, start: int, *, from_start: bool) -> LogEnd | None:
-        """Walk the log and dispatch what stands in it; None when queues or index lack what lies before ``start``."""
+        """Walk the log and dispatch its records; None when queues or index lack records before ``start``."""
         index = self._index if self._policy.aborted else None
         if index is not None and not self._truncate_index(index, start) and not from_start:
             return None
@@ -222,7 +222,7 @@ class _Recovery:
         end = LogEnd()
         self._last_record, self._last_store_timestamp, self._records = -1, 0, 0
         self._frame = self._broken = None
-        # After a clean close all was synced, and what a program that knows nothing of sectors wrote is as it wrote it.
+        # After a clean close everything was synced, so no sector is missing, whichever program wrote it.
         unsynced_from = (self._policy.flushed_offset or 0) if self._policy.aborted else None
         end.offset, whole_to = start, 0
         while True:
@@ -248,21 +248,21 @@ class _Recovery:
             frame = self._whole_frame_at(end.offset)
             if frame is None or frame.end <= whole_to:
                 return end
-            # Its checksum tells that no sector is missing, also where properties look so.
+            # Its checksum shows that no sector is missing, even if properties look so.
             whole_to = frame.end
 
     def _whole_frame_at(self, offset: int) -> FoundFrame | None:
-        """The frame that holds a place, if it is whole."""
+        """The frame that holds a physical offset, if it is whole."""
         frame = self._frame
         if frame is None or not frame.physical_offset <= offset < frame.end:
             return None
         return frame if is_whole(self._files, frame) else None
 
     def _truncate_index(self, index: IndexWriter, start: int) -> bool:
-        """Whether the index holds what lies before ``start``.
+        """Whether the index holds all records before ``start``.
 
-        It removes what is damaged, and the next recovery would not see that anything was there. So the checkpoint
-        vouches for no index meanwhile.
+        It removes damaged files, and the next recovery would not see that they had existed. So the checkpoint does
+        not vouch for the index during that.
         """
         claimed = self._checkpoint.values
         if claimed.index_msg_timestamp:
@@ -276,7 +276,7 @@ class _Recovery:
         return not index.damaged
 
     def _sound_part(self, scan: RecordScan) -> _Sound:
-        """The scan up to the first record that no store appended: only its body has a CRC."""
+        """The scan up to the first record with values that no store writes: the CRC covers only the body."""
         stop: Stop = None
         while True:
             requests = dispatch_requests(scan, self._delay_levels_ms)
@@ -290,12 +290,12 @@ class _Recovery:
             scan = scan_records(scan.data[: at - scan.physical_offset], scan.physical_offset, check_crc=False)
 
     def _broken_frame(self, scan: RecordScan, requests: DispatchRequests) -> tuple[int, Corrupt] | None:
-        """The first frame of which a crash of the machine has left a part only. What was flushed whole is not asked."""
+        """The first frame of which a crash of the machine has left only a part. Flushed frames are not checked."""
         for frame in frames_in(scan, requests):
             unsure = self._policy.aborted and frame.end > (self._policy.flushed_offset or 0)
             if unsure and not is_whole(self._files, frame):
                 self._broken = frame
-                rows = f"{frame.frame.rows} records with checksum {frame.frame.checksum:#010x} behind it"
+                rows = f"{frame.frame.rows} records with checksum {frame.frame.checksum:#010x} after it"
                 return frame.physical_offset, Corrupt(f"Frame of {frame.frame.batch}", 0, rows, "others, or fewer")
             self._frame = frame
         return None
@@ -307,7 +307,7 @@ class _Recovery:
         for frame in frames_in(scan, requests):
             known = frame.end <= scan.physical_offset + scan.end and all(map(self._queues.holds, groups))
             if frame.end > self._gate.state.shown_to and not known:
-                # Readers of other processes have seen nothing of it yet, and are to see all of it at once.
+                # Readers of other processes have not seen it yet, and must see all of it at once.
                 self._gate.close_from(frame.physical_offset)
         self._records += len(scan)
         self._last_record = int(requests.physical_offsets[-1])
@@ -323,16 +323,16 @@ class _Recovery:
         return True
 
     def _refuse_damage(self, end: LogEnd) -> None:
-        """A bad record, with a good one behind it that was flushed too, is damage: nobody is to lose it silently."""
+        """A bad record before a good one that was flushed is damage: it must not be lost silently."""
         flushed = self._policy.flushed_offset
         start = end.offset + 1
         if self._broken is not None and self._broken.physical_offset == end.offset:
             self._refuse_what_others_appended(end, self._broken)
-            start = self._broken.end  # nobody was told that any of it is there
+            start = self._broken.end  # no part of it was acknowledged
         elif self._frame is not None and self._frame.physical_offset <= end.offset < self._frame.end:
             batch = self._frame
             self._refuse(end, f"It belongs to {batch.frame.batch}, which was committed whole", batch.physical_offset)
-        # A crash loses sectors; it does not make records of their own with another place in another queue.
+        # A crash loses sectors; it does not create good records with another offset in another queue.
         impossible = isinstance(end.stop, Corrupt) and end.stop.field in _IMPOSSIBLE
         if impossible or not self._policy.aborted:
             flushed = _UNKNOWN
@@ -342,16 +342,16 @@ class _Recovery:
                 self._refuse(end, _flushed_behind(behind.physical_offset))
             return
         behind = find_record(self._files, start, _UNKNOWN)
-        # Of the messages of the checkpoint's very millisecond, some may have come after the flush.
+        # Some messages of the checkpoint's very millisecond may have come after the flush.
         if behind is not None and 0 < behind.store_timestamp < self._claimed.physic_msg_timestamp:
             self._refuse(end, _flushed_behind(behind.physical_offset))
 
     def _refuse_what_others_appended(self, end: LogEnd, frame: FoundFrame) -> None:
-        """A broker that owned the store in between knows no frames, and appends right behind what it finds of one."""
+        """A broker that owned the store in between does not know frames, and appends right after a part of one."""
         for scan in walk(self._files, frame.physical_offset, frame.end, LogEnd(), check_crc=True):
             # All records of a frame have its own store time.
             if (scan.field("store_timestamp") != frame.store_timestamp).any():
-                self._refuse(end, "Another program has appended messages behind a part of a batch")
+                self._refuse(end, "Another program has appended messages after a part of a batch")
 
     def _refuse(self, end: LogEnd, why: str, cut_at: int | None = None) -> NoReturn:
         file = self._files.find(end.offset)
@@ -371,8 +371,8 @@ class _Recovery:
             offset=end.offset - (file.base if file is not None else 0) + at,
             expected=wanted,
             found=value,
-            advice=f"{why}: this is damage, and opening would lose what lies behind. Restore the file from a copy; "
-            "StoreReader reads the rest as it is. To see what would be lost, and to go on without it: "
+            advice=f"{why}: this is damage, and opening would lose the messages after it. Restore the file from a "
+            "copy; StoreReader reads the rest as it is. To see what would be lost, and to continue without it: "
             f"commitlog repair {store}",
             cut_at=end.offset if cut_at is None else cut_at,
         )
@@ -385,11 +385,11 @@ class _Recovery:
 
 
 def _flushed_behind(physical_offset: int) -> str:
-    return f"A good record that was flushed stands behind it, at physical offset {physical_offset}"
+    return f"A good record that was flushed follows, at physical offset {physical_offset}"
 
 
 def _first_impossible(requests: DispatchRequests) -> tuple[int, Corrupt] | None:
-    """The place of the first record with a value that no store writes, and which value that is."""
+    """Physical offset of the first record with a value that no store writes, and that value."""
     topics = np.array([names_directory(topic) for topic in requests.topics], np.bool_)
     offsets, times = requests.queue_offsets, requests.store_timestamps
     checks = (

@@ -1,7 +1,7 @@
-"""How a store is opened: the decision between clean, scan, rebuild and refuse, with the evidence that it rests on.
+"""The decision how to open a store: clean, scan, rebuild or refuse, with its evidence and reason.
 
-``gather`` looks at the store and changes nothing. ``decide`` is a pure function of what was found: the first row of
-``_ROWS`` that applies decides. A new reason is one field of ``Evidence``, found in ``gather``, and one row.
+``gather`` looks at the store and changes nothing. ``decide`` is a pure function of that evidence: the first row of
+``_ROWS`` that applies decides. A new reason is one field of ``Evidence``, filled in ``gather``, and one row.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["Evidence", "Refusal", "Start", "StartKind", "decide", "gather"]
 
 
 class StartKind(Enum):
-    """What opening a store takes."""
+    """The ways to open a store."""
 
     CLEAN = "clean"
     """Nothing: the checkpoint says where the log ends."""
     SCAN = "scan"
-    """The log is scanned from where all is known to be right, and ended behind its last good record."""
+    """The log is scanned from the last position that is known to be right, and ended after its last good record."""
     REBUILD = "rebuild"
-    """The log is scanned from its first byte, and queues and index are made again from it."""
+    """The log is scanned from its first byte, and queues and index are rebuilt from it."""
     REFUSE = "refuse"
     """The store is not opened."""
 
@@ -49,7 +49,7 @@ class Refusal(Protocol):
 
 @dataclass(frozen=True)
 class Start:
-    """The decision, and its reason in a sentence for people. ``refusal`` makes the error, for REFUSE only."""
+    """The decision, and its reason as a sentence. ``refusal`` makes the error, for REFUSE only."""
 
     kind: StartKind
     reason: str
@@ -58,20 +58,20 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a store looks like before it is opened. The last three are looked at while the others leave it open."""
+    """The state of a store before it is opened. The last three fields are gathered if the others do not decide."""
 
     path: str
     abort_file: bool
     mark: CheckpointMark | None
     times: Checkpoint
     log_file_count: int
-    """Names in the log's directory that are numbers, whatever the files hold."""
+    """File names in the log's directory that are numbers, whatever the files hold."""
     log_start: int
     log_end: int
     """First byte of the log's first file, and the end of its last one."""
     queue_file_count: int
     topic_without_log: str | None
-    """Where the log has no files: a topic that has queue files."""
+    """If the log has no files: a topic that has queue files."""
     index_file_count: int | None
     """None when the store is opened without an index."""
 
@@ -88,7 +88,7 @@ class Evidence:
 
     @property
     def left_open(self) -> bool:
-        """Whether an owner has written that it opened the store, and not that it closed it."""
+        """Whether the checkpoint says that an owner opened the store, and not that it closed it."""
         return self.mark is not None and not self.mark.closed
 
     @property
@@ -103,7 +103,7 @@ class Evidence:
 
     @property
     def queue_files_wanted(self) -> int:
-        """How many queue files exist at least: the checkpoint counts them, and a log that was left open has some."""
+        """How many queue files must exist at least: the checkpoint counts them; a log that was left open has some."""
         counted = 1 if self.mark is None else self.mark.queue_file_count
         return max(counted, 1) if self.left_open else counted
 
@@ -131,7 +131,7 @@ class _Row(NamedTuple):
     kind: StartKind
     applies: Callable[[Evidence, _Wishes], bool]
     reason: str
-    """With fields of the evidence, ``e``, in braces."""
+    """A format string with fields of the evidence, ``e``, in braces."""
     refusal: Refusal | None = None
 
 
@@ -194,7 +194,7 @@ _ROWS = (
 
 
 def decide(evidence: Evidence, *, rebuild: bool, accept_lost_log: bool) -> Start:
-    """How to open the store. ``rebuild`` and ``accept_lost_log`` are what the caller asked for."""
+    """How to open the store. ``rebuild`` and ``accept_lost_log`` are the caller's wishes."""
     wishes = _Wishes(rebuild, accept_lost_log)
     row = next(row for row in _ROWS if row.applies(evidence, wishes))
     return Start(row.kind, row.reason.format(e=evidence), row.refusal)
@@ -207,7 +207,7 @@ def gather(
     *,
     is_decided: Callable[[Evidence], bool],
 ) -> Evidence:
-    """Look at a store whose lock is held. ``is_decided`` says when no more has to be looked at. ``OSError``."""
+    """Look at a store whose lock is held. ``is_decided`` says when no further look is needed. ``OSError``."""
     with contextlib.closing(CommitLog(directory.of(COMMIT_LOG))) as log:
         evidence = _at_first_sight(directory, parts, log)
         for look_further in _further_looks(evidence, parts, log, delay_levels_ms):
@@ -247,7 +247,7 @@ def _topic_with_files(path: str) -> str | None:
 def _further_looks(
     evidence: Evidence, parts: StoreParts, log: CommitLog, delay_levels_ms: Sequence[int]
 ) -> Iterator[Callable[[Evidence], Evidence]]:
-    """What costs more to look at, as far as it matters for such a store, in the order of the rows."""
+    """The evidence that costs more to look at, as far as it matters for this store, in the order of the rows."""
     index, mark = parts.index, evidence.mark
     if index is not None and mark is None and evidence.holds_log:
         yield lambda seen: replace(seen, index_has_holes=_has_holes(index, log, delay_levels_ms))
@@ -265,7 +265,7 @@ def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int
     RocketMQ drops an index file that was not flushed when it crashed, and begins the next one after it.
     """
     for last, first in index.borders():
-        # The first message of a file may have keys in the one before it, and stand in both.
+        # The first message of a file may have keys in the file before it too.
         for scan in walk(log, last, first, LogEnd(), check_crc=False):
             requests = dispatch_requests(scan, delay_levels_ms)
             if (requests.physical_offsets[index_entries(scan, requests).rows] > last).any():
@@ -274,7 +274,7 @@ def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int
 
 
 def _ends_at(log: CommitLog, mark: CheckpointMark) -> bool:
-    """Whether the log ends where the mark says: its last record is there and good, and nothing stands after it."""
+    """Whether the log ends where the mark says: its last record is there and good, and nothing follows it."""
     start, end = log.bounds()
     if start == end:
         return mark.end_offset == 0
@@ -291,7 +291,7 @@ def _ends_at(log: CommitLog, mark: CheckpointMark) -> bool:
     if not isinstance(record, Record):
         return False
     record_end = mark.last_record + record.total_size
-    # After the last record may stand a filler, when the next file could not be made.
+    # A filler may follow the last record, when the next file could not be created.
     ends_file = mark.end_offset == file.base + file.capacity and mark.end_offset >= record_end
     return (mark.end_offset == record_end or ends_file) and _nothing_at(log, mark.end_offset)
 
