@@ -116,7 +116,7 @@ def recover(
     if index is not None:
         index.flush()
     for file in files.files:
-        # A killed process may leave bytes in the kernel: to the device, before the checkpoint claims them (invariant 7).
+        # A killed process leaves bytes in the kernel: to the device, before the checkpoint claims them (invariant 7).
         file.sync_all()
     last = recovered.last_store_timestamp
     parts.checkpoint.restart(physic=last, logics=last, index=last if index is not None else 0)

@@ -1,3 +1,3 @@
-"""The store compared with its log; nothing is changed."""
+"""Verification of a store: queues, index and batches compared with the log, read only."""
 
 __all__: list[str] = []

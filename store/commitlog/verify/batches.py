@@ -1,4 +1,4 @@
-"""Batches, verified: every frame of the log against what its frame record says (invariant 11)."""
+"""Verification of batches: every frame of the log is compared with its frame record (invariant 11)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["BatchCheck"]
 
 
 class BatchCheck:
-    """Takes the log's scans in order. ``count`` is how many frames there were."""
+    """Verifies the frames of a log, from its scans in order. ``count`` is the number of frames."""
 
     def __init__(self, log: LogCheck, findings: Findings, *, aborted: bool) -> None:
         self.count = 0
@@ -24,12 +24,12 @@ class BatchCheck:
         self._frame: FrameCheck | None = None
 
     def compare(self, scan: RecordScan, requests: DispatchRequests) -> None:
-        """Look at the next records."""
+        """Verify the frames among the next records."""
         at = self._go_on(scan, 0)
         for found in frames_in(scan, requests):
             row = int(np.searchsorted(requests.physical_offsets, found.physical_offset))
             if row < at:
-                continue  # within another frame: somebody staged a copy of a frame record
+                continue  # within another frame: a copy of a frame record was staged
             self._end()
             self.count += 1
             self._frame = FrameCheck(found)
@@ -44,7 +44,7 @@ class BatchCheck:
         return first
 
     def finish(self) -> None:
-        """The log has ended."""
+        """Verify the last frame, at the log's end."""
         if self._frame is not None and self._aborted and self._frame.found.end > self._log.end:
             self._tell(self._frame, "is being written, or a crash has left a part of it: opening decides", "note")
             self._frame = None
@@ -54,7 +54,7 @@ class BatchCheck:
         check, self._frame = self._frame, None
         if check is None or check.whole:
             return
-        if not self._log.lost.between(check.found.physical_offset, check.found.end):  # else it is told already
+        if not self._log.lost.between(check.found.physical_offset, check.found.end):  # else it is reported already
             self._tell(check, "expected the records that were staged, found others, or not all of them", "error")
 
     def _tell(self, check: FrameCheck, what: str, severity: Severity) -> None:

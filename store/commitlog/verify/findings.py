@@ -1,4 +1,4 @@
-"""What ``verify_store`` finds, and the list in which findings gather."""
+"""Findings of a verification: the errors and notes that ``verify_store`` returns, and their list."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["FINDINGS_PER_FILE", "NOWHERE", "Finding", "Findings", "Lost", "Sever
 
 Severity = Literal["error", "note"]
 
-# Of one check, so many findings of a file are told one by one; a damaged region must not fill the memory with them.
+# So many findings of one check in one file are reported one by one; a damaged region must not fill the memory.
 FINDINGS_PER_FILE = 20
-# Behind everything a log can hold.
+# After everything a log can hold.
 NOWHERE = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing in a store that is not as it should be.
+    """One deviation of a store from its invariants.
 
     ``check`` is its short, stable name. ``offset`` is a byte of the file at ``path``; None when no byte shows it.
-    ``message`` says what, what was expected and what was found. A ``note`` is what a crash leaves, or an owner at work,
-    or RocketMQ by design; an ``error`` is none of these.
+    ``message`` names the place, the expected and the found value. A ``note`` is normal after a crash, beside an owner
+    at work, or for RocketMQ; an ``error`` is none of these.
     """
 
     check: str
@@ -36,32 +36,32 @@ class Finding:
 
 
 class Findings:
-    """The findings of one verification, in the order in which they were met."""
+    """The findings of one verification, in the order in which they were found."""
 
     def __init__(self) -> None:
         self._found: list[Finding] = []
         self._counts: Counter[tuple[str, Severity, str]] = Counter()
 
     def add(self, finding: Finding) -> None:
-        """Keep a finding; of many alike in one file the first ones, and how many there were."""
+        """Keep a finding; of many alike in one file the first ones and their number."""
         key = (finding.check, finding.severity, finding.path)
         self._counts[key] += 1
         if self._counts[key] <= FINDINGS_PER_FILE:
             self._found.append(finding)
 
     def add_more(self, check: str, severity: Severity, path: str, count: int) -> None:
-        """Count findings that nobody will look at one by one."""
+        """Count findings without keeping each one."""
         self._counts[check, severity, path] += count
 
     def withdraw(self, topic: str, queue_id: int) -> None:
-        """Forget what was found in a queue: something met later explains it."""
+        """Remove the findings of a queue: something found later explains them."""
         gone = [one for one in self._found if (one.topic, one.queue_id) == (topic, queue_id)]
         self._found = [one for one in self._found if (one.topic, one.queue_id) != (topic, queue_id)]
         for one in gone:
             self._counts.pop((one.check, one.severity, one.path), None)
 
     def all(self) -> list[Finding]:
-        """Every finding; where there were too many alike, the last one says how many more."""
+        """Every finding; of too many alike, the last one says how many more."""
         more = [
             Finding(
                 check=check, severity=severity, path=path, message=f"{count - FINDINGS_PER_FILE} more like these here."
@@ -73,7 +73,7 @@ class Findings:
 
 
 class Lost:
-    """Stretches of the log that are damaged or missing: what leads there needs no finding of its own."""
+    """Damaged or missing ranges of the log: units and entries that lead there need no finding of their own."""
 
     def __init__(self) -> None:
         self.stretches: list[tuple[int, int]] = []

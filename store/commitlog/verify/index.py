@@ -1,4 +1,4 @@
-"""The index, verified: every key of the log's messages against the entries, in log order on both sides."""
+"""Verification of the index: every key of the log's messages is compared with the entries, both in log order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from commitlog.verify.log import LogCheck
 __all__ = ["IndexCheck"]
 
 _CHUNK = 1 << 16
-# Of entries that stand in their places, so many may differ from the log and still be damaged rather than others.
+# So many of the entries in their places may differ from the log and count as damaged, not as other entries.
 _FEW = 8
 
 
 class _Keys(NamedTuple):
-    """Keys of the log's messages: where the message lies, the key's hash, and the message's store time (ms)."""
+    """Keys of the log's messages: the message's physical offset, the key's hash, the message's store time (ms)."""
 
     places: Int64Array
     hashes: Int64Array
@@ -36,13 +36,13 @@ class _Keys(NamedTuple):
 
 
 class IndexCheck:
-    """All index files. Feed it the whole log with ``compare``, then call ``finish``."""
+    """Verifies all index files. Feed it the whole log with ``compare``, then call ``finish``."""
 
     def __init__(
         self, path: str, log: LogCheck, findings: Findings, *, aborted: bool, safe_timestamp: int, must_be_whole: bool
     ) -> None:
         """``must_be_whole``: this package closed the store. RocketMQ drops whole index files after a crash, and does
-        not make them again."""
+        not rebuild them."""
         self.path = path
         self._log = log
         self._findings = findings
@@ -50,7 +50,7 @@ class IndexCheck:
         self._safe = safe_timestamp
         self._must_be_whole = must_be_whole
         self._missing: tuple[int, int, int, Severity] | None = None
-        # Of the message whose keys were compared last.
+        # Physical offset of the message whose keys were compared last.
         self._last = _Keys(*(np.zeros(0, np.int64) for _ in _Keys._fields))
         self._unreadable = False
         names = self._names()
@@ -76,7 +76,7 @@ class IndexCheck:
         for name in names:
             half_made = self._aborted and name.endswith(TEMPORARY_SUFFIX)
             if not is_index_file_name(name) and not half_made:
-                message = "A name that is no 17-digit time; it is left alone."
+                message = "The name is not a 17-digit time; the file is ignored."
                 path = os.path.join(self.path, name)
                 self._findings.add(Finding(check="files.name", severity="note", path=path, message=message))
         return [name for name in names if is_index_file_name(name)]
@@ -86,7 +86,7 @@ class IndexCheck:
         return self._files[self._current] if self._current < len(self._files) else None
 
     def _advance(self) -> None:
-        """On to a file with entries that are left; those that are through are finished."""
+        """Go to the next file with entries left; files without are finished."""
         while (file := self._file) is not None and (not file.readable or not file.left):
             self._unreadable = self._unreadable or not file.readable
             file.finish()
@@ -97,7 +97,7 @@ class IndexCheck:
             file.close()
 
     def compare(self, scan: RecordScan, requests: DispatchRequests) -> None:
-        """The keys of the next stretch of the log against the next entries."""
+        """Compare the keys of the next part of the log with the next entries."""
         if self._begin is None:
             return
         entries = index_entries(scan, requests)
@@ -117,7 +117,7 @@ class IndexCheck:
             keys = done
 
     def _skip_expired(self) -> None:
-        """Entries of messages that retention has taken are checked among themselves only."""
+        """Check entries of messages that retention has removed among themselves only."""
         while (file := self._file) is not None:
             entries = file.peek(_CHUNK)
             live = np.flatnonzero(entries.places >= self._log.min_offset)
@@ -129,7 +129,7 @@ class IndexCheck:
             self._advance()
 
     def _without_begun(self, keys: _Keys) -> _Keys:
-        """The first message may have keys in a file before the first, which is gone."""
+        """The keys without those that the first message may have in a file before the first, which is gone."""
         at_begin = int(np.count_nonzero(keys.places == self._begin))
         if not at_begin or keys.places[0] != self._begin:
             return keys
@@ -138,11 +138,11 @@ class IndexCheck:
             found = int(np.count_nonzero(file.peek(at_begin - there).places == self._begin))
             there += found
             if found < file.left:
-                break  # else its keys fill the file, and go on in the next one
+                break  # else its keys fill the file, and continue in the next one
         return _Keys(*(values[at_begin - there :] for values in keys)) if there else keys
 
     def _skip_repeated(self, following: int) -> None:
-        """RocketMQ's recovery may index once more what the index holds already, from the file on where it begins.
+        """Skip entries of messages that RocketMQ's recovery has indexed again, from the log file on where it begins.
 
         Each such entry has to be a key of its message; ``following`` is the message whose keys come next.
         """
@@ -162,7 +162,7 @@ class IndexCheck:
             self._advance()
 
     def _compare_some(self, keys: _Keys) -> _Keys | None:
-        """Compare as many keys as the current file has entries for; what is left of them, None without any entry."""
+        """Compare as many keys as the current file has entries. Returns the other keys; None without any entry."""
         file = self._file
         if file is None:
             return None
@@ -171,7 +171,7 @@ class IndexCheck:
         wanted = _Keys(*(values[:count] for values in keys))
         wrong = (found.places != wanted.places) | (found.hashes != wanted.hashes)
         bad = np.flatnonzero(wrong)
-        # Behind a file's last entry nothing stands that could have moved up; unless a key stands there once more.
+        # After a file's last entry nothing follows that could have moved up; unless a key is there once more.
         again = found.places[-1] in (wanted.places[-2:-1] if count > 1 else self._last.places)
         in_place = not wrong[-1] or (len(bad) == 1 and count == file.left and not again)
         if len(bad) and not (in_place and len(bad) <= max(_FEW, count // 4)):
@@ -197,7 +197,7 @@ class IndexCheck:
             )
 
     def _align(self, file: IndexFileCheck, keys: _Keys) -> _Keys | None:
-        """Keys and entries do not go side by side: compare them as sets, message by message.
+        """Keys and entries are not in step: compare them as sets, message by message.
 
         RocketMQ's recovery indexes the last message that the index holds once more, in the same file or a new one.
         """
@@ -206,7 +206,7 @@ class IndexCheck:
         behind = np.flatnonzero(window.places > last)
         count = int(behind[0]) if len(behind) else len(window.values)
         found = Entries(window.first, window.values[:count])
-        # Of keys behind a file's last entry, the next file tells.
+        # Keys after a file's last entry are looked for in the next file.
         goes_on = count == file.left and bool(count) and self._current + 1 < len(self._files)
         end = int(found.places[-1]) if goes_on else last
         here = keys.where(keys.places <= end)
@@ -249,9 +249,9 @@ class IndexCheck:
         )
 
     def _lacking(self, keys: _Keys) -> None:
-        """Keys that the index does not hold, told when one that it holds follows."""
+        """Gather keys that the index does not hold; they are reported when a key that it holds follows."""
         if self._unreadable:
-            return  # a file could not be read, which is told already
+            return  # a file could not be read, which is reported already
         note = self._aborted and bool((keys.stored > self._safe).all())
         severity: Severity = "note" if note or not self._must_be_whole_here() else "error"
         first, last, count = int(keys.places[0]), int(keys.places[-1]), len(keys.places)
@@ -290,7 +290,7 @@ class IndexCheck:
         )
 
     def finish(self) -> None:
-        """What can be told only when the whole log has gone by."""
+        """Report findings that show only after the whole log."""
         self._end_missing()
         self._skip_expired()
         self._skip_repeated(NOWHERE)
@@ -305,5 +305,5 @@ class IndexCheck:
 
 
 def _codes(places: Int64Array, hashes: Int64Array) -> Int64Array:
-    """One number for place and hash; places far off, which only damage makes, all count as one."""
+    """One number for offset and hash; far offsets, which only damage makes, all count as one."""
     return (np.clip(places, -1, (1 << 32) - 1) << 31) | (hashes & 0x7FFF_FFFF)

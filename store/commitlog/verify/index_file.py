@@ -1,6 +1,6 @@
-"""One index file, verified by itself: its entries one after another, chains, slots and header.
+"""Verification of one index file by itself: entries, chains, slots and header.
 
-Slots and chains follow from the entries: they are made again while the entries go by, and compared.
+Slots and chains follow from the entries: they are computed again from the entries, in order, and compared.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SECOND_MS = 1000
 
 
 class Entries(NamedTuple):
-    """Entries of one file, in its order: the number of the first, and all of them in native byte order."""
+    """Consecutive entries of one file: the number of the first, and all of them in native byte order."""
 
     first: int
     values: npt.NDArray[np.void]
@@ -49,10 +49,10 @@ class Entries(NamedTuple):
 
 
 class IndexFileCheck:
-    """An index file as it was when it was opened. Entries are taken with ``peek`` and done with by ``consume``."""
+    """An index file as it was when it was opened. ``peek`` returns the next entries, ``consume`` finishes them."""
 
     def __init__(self, path: str, findings: Findings, slots_by_size: dict[int, int], *, settled: bool) -> None:
-        """``settled``: nobody was writing to the file when the store was closed, or stopped."""
+        """``settled``: the file was not being written when the store was closed, or stopped."""
         self.path = path
         self._findings = findings
         self._settled = settled
@@ -69,7 +69,7 @@ class IndexFileCheck:
         try:
             if self._file.size == 0 and not self._settled:
                 return True  # just made
-            # It closes the file that it is given when it refuses it.
+            # On an error it closes the file.
             reader = IndexFile(MappedFile.open(self.path, 0), slots_by_size)
             try:
                 self._slots = reader.slot_count() or 0
@@ -94,17 +94,17 @@ class IndexFileCheck:
         return self._count - self._next
 
     def at(self, number: int) -> int:
-        """The byte at which an entry stands."""
+        """The byte at which an entry starts."""
         return entry_offset(number, self._slots)
 
     def peek(self, count: int) -> Entries:
-        """The next entries, at most so many."""
+        """The next entries, at most ``count``."""
         count = min(count, self.left)
         data = self._file.read(self.at(self._next), count * ENTRY_SIZE) if count else b""
         return Entries(self._next, np.frombuffer(data[: len(data) - len(data) % ENTRY_SIZE], INDEX_ENTRY_DTYPE))
 
     def consume(self, entries: Entries, hashes: Int64Array) -> None:
-        """Chain the next entries to their slots. ``hashes`` are what they should be, which damage may have changed."""
+        """Chain the next entries to their slots. ``hashes`` are the right ones: those stored may be damaged."""
         if not len(entries.values):
             return
         if entries.first == 1:
@@ -133,24 +133,24 @@ class IndexFileCheck:
         expected = np.clip((stored - begin) // _SECOND_MS, 0, 2**31 - 1)
         wrong = entries.values["seconds"] != expected
         if entries.first == 1 and len(wrong):
-            wrong[0] = False  # RocketMQ counts those of a later file's first entry from the file before it
+            wrong[0] = False  # RocketMQ counts the seconds of a later file's first entry from the file before it
         for row in np.flatnonzero(wrong)[:FINDINGS_PER_FILE].tolist():
             number = entries.first + row
             self.note(
                 "index.entry",
                 self.at(number),
-                f"Time of entry {number}: expected {int(expected[row])} seconds behind the file's begin, found "
+                f"Time of entry {number}: expected {int(expected[row])} seconds after the file's begin, found "
                 f"{int(entries.values['seconds'][row])}.",
             )
 
     def finish(self) -> None:
-        """Slots and header, when every entry has been consumed."""
+        """Verify slots and header, after every entry has been consumed."""
         if not self.readable or self._count <= 1:
             return
         stored = np.frombuffer(self._file.read(HEADER_SIZE, self._slots * SLOT_SIZE), ">i4")
         wrong = stored != self._heads[: len(stored)]
         if not self._settled:
-            wrong &= stored < self._count  # slots lead an owner's newest entries, which are not counted yet
+            wrong &= stored < self._count  # slots lead to an owner's newest entries, which are not counted yet
         slots = np.flatnonzero(wrong)
         for slot in slots[:FINDINGS_PER_FILE].tolist():
             self.note(

@@ -1,4 +1,4 @@
-"""The CommitLog, verified: its files, every record with its CRC, the fillers, and the zeros behind the end."""
+"""Verification of the CommitLog: its files, every record with its CRC, fillers, and the zeros after the end."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class _File(NamedTuple):
 
 
 def usual_size(sizes: list[int]) -> int:
-    """The size that most files of a directory have; 0 without files."""
+    """The size of most files of a directory; 0 without files."""
     return Counter(sizes).most_common(1)[0][0] if sizes else 0
 
 
 def _data_extents(path: str, start: int, stop: int) -> list[tuple[int, int]]:
-    """The stretches of ``[start, stop)`` of a file that are no holes."""
+    """The parts of ``[start, stop)`` of a file that are not holes."""
     descriptor = disk.open_file(path)
     try:
         return disk.data_extents(descriptor, start, min(stop, disk.size_of(descriptor)))
@@ -63,10 +63,10 @@ def first_nonzero(path: str, start: int, stop: int) -> int | None:
 
 
 class LogCheck:
-    """The log's files as they were when it was made. ``scans`` walks them; the other fields are true once it has.
+    """Verifies the log's files as they were when this was made. ``scans`` walks them; other fields are valid after it.
 
-    ``end`` is the end of the log, ``judged_end`` where it was before: messages behind it are an owner's newest, which
-    queues and index need not hold yet. Both are physical offsets.
+    ``end`` is the end of the log, ``judged_end`` an earlier end: messages after it are an owner's newest, which queues
+    and index need not hold yet. Both are physical offsets.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class LogCheck:
         self._checkpoint = checkpoint
         self._mark = mark
         self._mapped = MappedFileQueue(path)
-        # The message that was asked for its keys last, and these.
+        # The last message of ``key_hashes``, and its hashes.
         self._hashes_of: tuple[int, frozenset[int]] = (NOWHERE, frozenset())
         self._files = self._list()
         self._file_size = usual_size([file.size for file in self._files])
-        # Where each ends; one that is longer than it should be, where the next one starts.
+        # End of each file; of a file that is too long, the start of the next one.
         starts = [*(file.base for file in self._files[1:]), NOWHERE]
         self._ends = [min(file.base + file.size, start) for file, start in zip(self._files, starts, strict=False)]
         self.min_offset = self._files[0].base if self._files else 0
@@ -97,7 +97,7 @@ class LogCheck:
 
     @property
     def size(self) -> int:
-        """Bytes from the first file's begin to the last one's end."""
+        """Bytes from the start of the first file to the end of the last."""
         return self._files[-1].base + self._files[-1].size - self.min_offset if self._files else 0
 
     def _list(self) -> list[_File]:
@@ -116,7 +116,7 @@ class LogCheck:
             for name in sorted(disk.list_names(self.path)):
                 half_made = self._aborted and name.endswith(TEMPORARY_SUFFIX)  # an owner makes its next file
                 if parse_file_name(name) is None and not half_made:
-                    message = "A name that is no 20-digit offset; RocketMQ and this package leave it alone."
+                    message = "The name is not a 20-digit offset; RocketMQ and this package ignore the file."
                     self._findings.add(
                         Finding(check="files.name", severity="note", path=f"{self.path}/{name}", message=message)
                     )
@@ -144,7 +144,7 @@ class LogCheck:
                 )
 
     def _written_end(self) -> int:
-        """Where the records of the last written file end now, by their sizes and places alone."""
+        """End of the records of the last written file now, by their sizes and offsets alone."""
         for file in reversed(self._files):
             try:
                 opened = self._mapped.file(file.base)
@@ -164,10 +164,10 @@ class LogCheck:
         return self.min_offset
 
     def scans(self) -> Iterator[RecordScan]:
-        """All good records, block by block; what is not good on the way becomes a finding."""
+        """All good records, block by block; everything else becomes a finding."""
         at: int | None = self.min_offset
         while at is not None and (file := self._file_at(at)) is not None:
-            if at < file.base:  # a file is missing, which is told already
+            if at < file.base:  # a file is missing, which is reported already
                 self.lost.add(at, file.base)
                 at = file.base
             try:
@@ -186,19 +186,19 @@ class LogCheck:
         return (self.path, 0) if file is None else (file.path, physical_offset - file.base)
 
     def start_now(self) -> int:
-        """Where the log begins by now: beside an owner, retention may have taken files."""
+        """The log's first byte now: beside an owner, retention may have removed files."""
         self._mapped.files.refresh()
         return max(self.min_offset, self._mapped.bases[0] if self._mapped.bases else NOWHERE)
 
     def holds_record(self, physical_offset: int) -> bool:
-        """Whether a good record stands there by now."""
+        """Whether a good record starts there by now."""
         file = self._file_at(physical_offset)
         if file is None or physical_offset < file.base:
             return self._aborted and physical_offset > self.end and file is None and self._grew()
         return self._good(self._mapped.file(file.base), file, physical_offset) is not None
 
     def key_hashes(self, physical_offset: int) -> frozenset[int]:
-        """Of the keys of the message there; none where no good record stands."""
+        """Hashes of the keys of the message there; none without a good record."""
         if self._hashes_of[0] != physical_offset:
             self._hashes_of = physical_offset, self._key_hashes(physical_offset)
         return self._hashes_of[1]
@@ -221,7 +221,7 @@ class LogCheck:
         return bool(self._mapped.bases and self._files and self._mapped.bases[-1] > self._files[-1].base)
 
     def _file_at(self, at: int) -> _File | None:
-        """The file that holds a byte, or the first one behind it."""
+        """The file that holds a byte, or the first one after it."""
         place = bisect_right(self._ends, at)
         return self._files[place] if place < len(self._files) else None
 
@@ -229,7 +229,7 @@ class LogCheck:
         return next((other.base for other in self._files if other.base > file.base), None)
 
     def _scan_file(self, file: _File, start: int) -> Generator[RecordScan, None, int | None]:
-        """The records from ``start`` to the file's end; returns where to go on, None at the log's end."""
+        """The records from ``start`` to the file's end. Returns where to continue; None at the log's end."""
         opened = self._mapped.file(file.base)
         next_base = self._next_base(file)
         file_end = min(file.base + file.size, next_base if next_base is not None else NOWHERE)
@@ -258,10 +258,10 @@ class LogCheck:
         return at
 
     def _behind_bad(self, file: _File, at: int, file_end: int, stop: Stop) -> int | None:
-        """What stands at ``at`` is no good record: tell, and say where the next good one is; None at the log's end."""
+        """Report that no good record starts at ``at``. Returns where the next one starts; None at the log's end."""
         next_base = self._next_base(file)
         if file.size != self._file_size and isinstance(stop, Torn | Filler) and next_base is not None:
-            self.lost.add(at, next_base)  # the file was cut, which is told already
+            self.lost.add(at, next_base)  # the file was cut, which is reported already
             return next_base
         behind = self._next_good(at)
         if behind is None:
@@ -270,12 +270,12 @@ class LogCheck:
         if self._aborted and not self._was_flushed(behind):
             self._torn_end(file, at, stop)
             return None
-        self._tell(file, at, stop, f"; the log goes on at physical offset {behind.physical_offset}")
+        self._tell(file, at, stop, f"; the log continues at physical offset {behind.physical_offset}")
         self.lost.add(at, behind.physical_offset)
         return behind.physical_offset
 
     def _was_flushed(self, record: Record) -> bool:
-        """Whether a record had been flushed when its owner stopped, so that no crash explains what is before it."""
+        """Whether a record had been flushed when its owner stopped, so that no crash explains damage before it."""
         if self._mark is not None:
             return record.physical_offset < self._mark.flushed_offset
         return 0 < record.store_timestamp <= self._checkpoint.physic_msg_timestamp
@@ -303,7 +303,7 @@ class LogCheck:
                 self._note("log.record", file, at, f"Expected {what}, found nothing written{where}.", "error")
 
     def _judge_end(self, file: _File, at: int, file_end: int, stop: Stop) -> None:
-        """No good record stands behind ``at``."""
+        """Decide whether ``at``, after which no good record follows, is a proper end of the log."""
         if self._aborted:
             self._torn_end(file, at, stop)
             return
@@ -323,7 +323,7 @@ class LogCheck:
         if isinstance(stop, Unwritten | None):
             self._require_zeros(at, "note", f"the log's end, physical offset {at}")
         else:
-            message = f"The log ends at physical offset {at}: what follows is no whole record; opening cuts it off."
+            message = f"The log ends at physical offset {at}: what follows is not a whole record; opening cuts it off."
             self._note("tail.not-zero", file, at, message)
 
     def _require_zeros(self, start: int, severity: Severity, where: str) -> None:
@@ -331,12 +331,12 @@ class LogCheck:
             if file.base + file.size > start:
                 found = first_nonzero(file.path, max(start - file.base, 0), file.size)
                 if found is not None:
-                    message = f"Expected zeros behind {where}, found bytes at physical offset {file.base + found}."
+                    message = f"Expected zeros after {where}, found bytes at physical offset {file.base + found}."
                     self._note("tail.not-zero", file, file.base + found, message, severity)
                     return
 
     def _next_good(self, at: int) -> Record | None:
-        """The next whole, good record behind a bad one. The place that the bad one's own size leads to comes first."""
+        """The next whole, good record after a bad one. The offset that the bad one's size leads to is tried first."""
         for file, file_end in zip(self._files, self._ends, strict=True):
             if file_end <= at + 1:
                 continue
@@ -347,7 +347,7 @@ class LogCheck:
                     return found
             start = max(at + 1 - file.base, 0)
             for first, last in _data_extents(file.path, start, file_end - file.base):
-                # A record's size begins with zeros, and may so begin in a hole.
+                # A record's size begins with zeros, so a record may begin in a hole.
                 begin = file.base + max(first - 7, start)
                 found = first_good_record(opened, begin, file.base + last, file_end)
                 if found is not None:

@@ -1,4 +1,4 @@
-"""The unit files of a queue as verification reads them: any offset, whatever is missing or damaged."""
+"""Consume-queue files for verification: reads units at any offset, also of queues with missing or damaged files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class UnitFile(NamedTuple):
 
 
 def queue_directories(path: str) -> Iterator[tuple[str, int]]:
-    """Topic and queue id of every directory below ``consumequeue`` that is one of a queue."""
+    """Topic and queue id of every queue directory below ``consumequeue``."""
     for topic in _directories(path):
         for name in _directories(os.path.join(path, topic)):
             if name.isascii() and name.isdigit() and name == str(int(name)):
@@ -65,14 +65,14 @@ class UnitFiles:
         return bool(self.files)
 
     def bounds(self) -> tuple[int, int]:
-        """The first offset that the first file has a place for, and the one behind the last file's last place."""
+        """The first offset of the first file, and the offset after the last one of the last file."""
         if not self.files:
             return 0, 0
         last = self.files[-1]
         return -(-self.files[0].base // UNIT_SIZE), (last.base + last.size) // UNIT_SIZE
 
     def end_before(self, physical_offset: int) -> int:
-        """The offset behind the last unit whose message lies before ``physical_offset``, by bisection."""
+        """The offset after the last unit whose message lies before ``physical_offset``, by bisection."""
         low, high = self.bounds()
         while low < high:
             middle = (low + high) // 2
@@ -84,7 +84,7 @@ class UnitFiles:
         return low
 
     def place_of(self, offset: int) -> tuple[str, int]:
-        """The file that holds an offset, or should, and the byte within."""
+        """The file that holds an offset, or should, and the byte within it."""
         at = offset * UNIT_SIZE
         place = bisect_right(self._bases, at) - 1 if self.files else -1
         if place < 0:
@@ -97,10 +97,10 @@ class UnitFiles:
         return os.path.join(self.path, file_name_for_offset(base)), at - base
 
     def read(self, start: int, stop: int) -> npt.NDArray[np.void]:
-        """The units of ``[start, stop)``; zeros where no file has them."""
+        """The units of ``[start, stop)``; zeros for offsets without a file."""
         low, high = start * UNIT_SIZE, stop * UNIT_SIZE
         if self.files and high > self.files[-1].base + self.files[-1].size:
-            self._refresh()  # an owner may have gone on
+            self._refresh()  # an owner may have created files
         place = bisect_right(self._bases, low) - 1 if self.files else -1
         if place >= 0 and high <= self.files[place].base + self.files[place].size:
             data = self._bytes(self.files[place], low, high)
@@ -127,7 +127,7 @@ class UnitFiles:
             disk.close(descriptor)
 
     def data(self, low: int, high: int) -> Iterator[tuple[int, int]]:
-        """The stretches of offsets in ``[low, high)`` that are no holes of their files."""
+        """The ranges of offsets in ``[low, high)`` that are not holes of their files."""
         for file in self.files:
             start, stop = max(low * UNIT_SIZE, file.base), min(high * UNIT_SIZE, file.base + file.size)
             if start >= stop:

@@ -1,7 +1,7 @@
-"""The consume queues, verified: made again from the log and compared with their files, unit by unit.
+"""Verification of the consume queues: built again from the log and compared with their files, unit by unit.
 
-The log's records come block by block, in log order. The units that they mean are compared with those on disk at once;
-only where bytes differ is it looked at which units those are.
+The log's records come block by block, in log order. Their units are compared with those on disk at once; only if bytes
+differ are the units compared one by one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LAST_EXT_ADDRESS = -(2**31) - 1
 
 @dataclass
 class _Queue:
-    """One queue while the log goes by. ``first`` and ``next`` are the offsets the log has for it; None before any."""
+    """State of one queue while the log is read. ``first`` and ``next`` are its offsets in the log; None before any."""
 
     topic: str
     queue_id: int
@@ -53,10 +53,10 @@ class _Queue:
 
 
 class QueueCheck:
-    """Every queue of a store. Feed it all dispatch requests with ``compare``, then call ``finish``."""
+    """Verifies every queue of a store. Feed it all dispatch requests with ``compare``, then call ``finish``."""
 
     def __init__(self, path: str, log: LogCheck, findings: Findings, *, aborted: bool, safe_timestamp: int) -> None:
-        """``safe_timestamp``: units of messages stored up to then (ms) are on the device, whatever happened."""
+        """``safe_timestamp``: units of messages stored up to then (ms) are on the device, also after a crash."""
         self._store = path
         self._path = os.path.join(path, CONSUME_QUEUE)
         self._log = log
@@ -71,16 +71,16 @@ class QueueCheck:
 
     @property
     def count(self) -> int:
-        """How many queues there are, on disk or in the log."""
+        """The number of queues, on disk or in the log."""
         return len({*self._queues, *self._on_disk})
 
     def count_files(self) -> int:
-        """How many files the queues on disk have."""
+        """The number of files of the queues on disk."""
         directories = (os.path.join(self._path, topic, str(queue_id)) for topic, queue_id in self._on_disk)
         return sum(parse_file_name(name) is not None for path in directories for name in disk.list_names(path))
 
     def compare(self, requests: DispatchRequests) -> None:
-        """The units of the next stretch of the log against those on disk."""
+        """Compare the units of the next part of the log with those on disk."""
         for group in units_by_queue(requests):
             if self._skips(group.topic):
                 continue
@@ -95,7 +95,7 @@ class QueueCheck:
                 self._run(queue, offsets[start:stop], units[start:stop], requests)
 
     def _compare_light(self, queue: _Queue, group: QueueUnits, requests: DispatchRequests) -> None:
-        """Light units stand behind those before them; before the first, the queue itself says how far it came."""
+        """Light units follow one another; before the first, the queue's files give its offset."""
         if queue.has_own:
             return
         offsets, units = group.queue_offsets, group.units
@@ -114,7 +114,7 @@ class QueueCheck:
             self._run(queue, np.arange(end, end + len(rows)), units[rows], requests)
 
     def _skips(self, topic: str) -> bool:
-        """Whether a topic has no plain queue that could be looked at; told once."""
+        """Whether a topic has no plain queue to verify; reported once."""
         known = self._kept_otherwise.get(topic)
         if known is None:
             reason = ""
@@ -140,7 +140,7 @@ class QueueCheck:
         return queue
 
     def _run(self, queue: _Queue, offsets: Int64Array, units: Units, requests: DispatchRequests) -> None:
-        """Messages whose offsets follow one another."""
+        """Compare messages with consecutive offsets."""
         first, stop = int(offsets[0]), int(offsets[-1]) + 1
         if not 0 <= first < stop <= _HIGHEST_OFFSET:
             text = f"QUEUEOFFSET of the record at physical offset {int(units['physical_offset'][0])}: expected 0 to "
@@ -181,7 +181,7 @@ class QueueCheck:
                 wrong &= ~(same & (found["tags_code"] <= _LAST_EXT_ADDRESS))
         else:
             same = np.zeros(len(units), np.bool_)
-        # What an owner has appended since, and what retention has taken.
+        # Messages that an owner has appended since, or that retention has removed.
         wrong &= places < self._log.judged_end
         if self._aborted and wrong.any():
             wrong &= places >= self._log.start_now()
@@ -211,7 +211,7 @@ class QueueCheck:
         self._add(queue, "queue.unit", severity, offset, f"expected {_text(expected)}, found {_text(found)}{why}")
 
     def _add_missing(self, queue: _Queue, offsets: Int64Array, notes: BoolArray) -> None:
-        """Gather offsets without a unit into runs; a run is told when it ends."""
+        """Gather offsets without a unit into runs; a run is reported when it ends."""
         if not len(offsets):
             return
         cuts = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(notes.astype(np.int8)) != 0)) + 1
@@ -238,7 +238,7 @@ class QueueCheck:
                   f"[{low}, {high}), found none{why}")  # fmt: skip
 
     def _was_deleted(self, topic: str) -> bool:
-        """Whether the broker's own list of topics is there and does not name it."""
+        """Whether the broker's list of topics exists and does not name the topic."""
         path = os.path.join(self._store, CONFIG, TOPICS_CONFIG)
         try:
             table = json.loads(disk.read_file(path, LARGEST_CONFIG)).get("topicConfigTable")
@@ -263,7 +263,7 @@ class QueueCheck:
         )
 
     def finish(self) -> None:
-        """What can be told only when the whole log has gone by: heads, tails, files."""
+        """Report findings that show only after the whole log: heads, tails, files."""
         for topic, queue_id in sorted({*self._queues, *self._on_disk}):
             if self._skips(topic):
                 continue
@@ -296,7 +296,7 @@ class QueueCheck:
                 before = files[place - 1].base
                 check, problem = (
                     "files.gap",
-                    f"expected the file at {before + usual} behind that at {before}, found none",
+                    f"expected the file at {before + usual} after that at {before}, found none",
                 )
             if problem:
                 text = f"Topic {queue.topic!r}, queue {queue.queue_id}: {problem}."
@@ -313,7 +313,7 @@ class QueueCheck:
                 )
 
     def _stray(self, queue: _Queue, low: int, high: int, *, head: bool = False) -> None:
-        """Units at offsets for which the log has no message: they have expired, or should not be there."""
+        """Verify units at offsets without a message in the log: they have expired, or should not exist."""
         for at, found in _chunks(queue.files, low, high, skip_holes=not head):
             places = found["physical_offset"].astype(np.int64)
             sizes = found["size"].astype(np.int64)

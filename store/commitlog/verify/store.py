@@ -1,7 +1,7 @@
-"""``verify_store``: every invariant of a store that its files can show, checked without changing anything.
+"""``verify_store``: checks every invariant of a store that its files can show, without changing anything.
 
-The log is scanned once, with CRCs; from its records queues and index are made again in memory, a block at a time, and
-compared with the files. No lock is taken. Beside an owner at work, what was there at the beginning is checked.
+The log is scanned once, with CRCs; from its records queues and index are built again in memory, a block at a time, and
+compared with the files. No lock is taken. Beside an owner at work, the store is checked up to its end at the start.
 docs/invariants.md has the invariants: this looks at 1, 4, 5, 6, 7, 9 and 11.
 """
 
@@ -42,9 +42,9 @@ _FIELDS = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"
 
 @dataclass(frozen=True, kw_only=True)
 class VerificationReport:
-    """What was verified: numbers of records, bytes of the log, queues and index files, and how long it took.
+    """Report of a verification: findings, numbers of records, bytes, queues and index files, and the time it took.
 
-    ``aborted``: the ``abort`` file was there, so an owner was at work or had stopped without closing the store.
+    ``aborted``: the ``abort`` file existed, so an owner was at work or had stopped without closing the store.
     """
 
     path: str
@@ -58,12 +58,12 @@ class VerificationReport:
 
     @property
     def errors(self) -> int:
-        """How many findings are errors."""
+        """The number of findings that are errors."""
         return sum(finding.severity == "error" for finding in self.findings)
 
 
 def verify_store(path: str | os.PathLike[str], *, progress: Progress | None = None) -> list[Finding]:
-    """Everything in the store at ``path`` that is not as it should be; an empty list when all is well.
+    """The deviations of the store at ``path`` from its invariants; an empty list when all is well.
 
     Reads every byte of the log and every unit and index entry; memory stays bounded. ``StoreNotFound``, ``NotAStore``,
     ``StoreAccessDenied``, ``UnsupportedStore``.
@@ -72,7 +72,7 @@ def verify_store(path: str | os.PathLike[str], *, progress: Progress | None = No
 
 
 def verification_report(path: str | os.PathLike[str], *, progress: Progress | None = None) -> VerificationReport:
-    """``verify_store``, with how much was looked at."""
+    """``verify_store``, with numbers of what was verified."""
     started = time.perf_counter()
     directory = os.path.abspath(os.fspath(path))
     check_store_directory(directory)
@@ -82,7 +82,7 @@ def verification_report(path: str | os.PathLike[str], *, progress: Progress | No
     index_safe = min(checkpoint.physic_msg_timestamp, checkpoint.index_msg_timestamp) - TRUST_MARGIN_MS
     queue_safe = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - TRUST_MARGIN_MS
     owned = mark is not None and mark.closed
-    # The derived parts first: whatever they hold was in the log before.
+    # The derived parts first: all they hold was in the log before.
     log_path = os.path.join(directory, COMMIT_LOG)
     log = LogCheck(log_path, findings, aborted=aborted, checkpoint=checkpoint, mark=mark)
     index = IndexCheck(
@@ -127,7 +127,7 @@ def _walk(log: LogCheck, queues: QueueCheck, index: IndexCheck, batches: BatchCh
 
 
 def _checkpoint(directory: str, findings: Findings) -> tuple[Checkpoint, CheckpointMark | None]:
-    """What the checkpoint claims; one that is missing or damaged claims nothing."""
+    """The claims of the checkpoint; a missing or damaged one claims nothing."""
     path = os.path.join(directory, CHECKPOINT)
     nothing = Checkpoint(0, 0, 0)
     try:
@@ -135,7 +135,7 @@ def _checkpoint(directory: str, findings: Findings) -> tuple[Checkpoint, Checkpo
         return decode_checkpoint(data), decode_mark(data)
     except FileNotFoundError:
         severity: Severity = "note"
-        problem = "There is no checkpoint: the next start scans the whole log"
+        problem = "The checkpoint file does not exist: the next start scans the whole log"
     except (InvalidValue, OSError) as error:
         severity = "error"
         found = error.strerror if isinstance(error, OSError) else str(error)
@@ -155,7 +155,7 @@ def _check_mark(
     *,
     aborted: bool,
 ) -> None:
-    """The checkpoint may not be ahead of the log (invariant 7), nor of what was there when the store was closed."""
+    """The checkpoint may not be ahead of the log (invariant 7), nor count files that are gone since the close."""
     path = os.path.join(directory, CHECKPOINT)
     severity: Severity = "note" if aborted else "error"
 

@@ -52,7 +52,7 @@ def test_a_damaged_record_is_found_and_no_other(path: Path, within: int, words: 
     assert found.path == str(file)
     assert found.offset is not None
     assert at <= found.offset <= at + within
-    assert "the log goes on at physical offset" in found.message
+    assert "the log continues at physical offset" in found.message
 
 
 def test_a_record_with_another_queue_offset_breaks_the_row(path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_huge_sparse_file_of_the_log_is_reported_and_its_holes_are_not_read(
     if keep:
         assert len(found) == 1
     else:
-        assert f"the log goes on at physical offset {(number + 1) * _FILE_SIZE}" in str(found)
+        assert f"the log continues at physical offset {(number + 1) * _FILE_SIZE}" in str(found)
 
 
 @pytest.mark.usefixtures("few_reads")
@@ -83,7 +83,7 @@ def test_a_good_record_far_after_a_hole_is_found(path: Path) -> None:
     with file.open("r+b") as stream:
         stream.seek(far)
         stream.write(record[:28] + place.to_bytes(8, "big") + record[36:])
-    assert f"the log goes on at physical offset {place}" in str(verify_store(path))
+    assert f"the log continues at physical offset {place}" in str(verify_store(path))
 
 
 @pytest.mark.usefixtures("few_reads")
