@@ -1,3 +1,3 @@
-"""What runs beside the puts: flushing, dispatch, allocation. Each service does one step when it is told to."""
+"""Services of an open store: puts, commits, flushing, dispatch, statistics. Most do one step at each ``run_once``."""
 
 __all__: list[str] = []

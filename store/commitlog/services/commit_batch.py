@@ -1,6 +1,6 @@
-"""Commits of batches: staged messages, brought into the log as one frame, once.
+"""CommitBatchService: commits of batches, which bring staged messages into the log as one frame, exactly once.
 
-docs/decisions/0007-batches-as-frames.md says how, and what a crash at any point leaves.
+docs/decisions/0007-batches-as-frames.md explains it, and the state after a crash at each point.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = ["CommitBatchService"]
 
 _V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 _FRAME_QUEUE = (BATCH_TOPIC, 0)
-# So many batches are committed before the ledger's file is written again, while the store is open.
+# While the store is open, the ledger's file is written once in so many batches.
 _SAVE_EVERY = 256
 
 
 class _FrameHead:
-    """The frame record of one batch, as ``CommitLogWriter.append_frame`` wants it."""
+    """The frame record of one batch, as ``CommitLogWriter.append_frame`` takes it."""
 
     def __init__(self, batch: BatchId, previous: int, host: tuple[bytes, int]) -> None:
         self._batch = batch
@@ -49,7 +49,7 @@ class _FrameHead:
         self._born = int(time.time() * 1000)
         self.host_flags = _V6_FLAGS if len(host[0]) == 16 else 0
         self.size = len(self.record(0, 0, 0))
-        # Whether all rows are written: from now on the frame may be in the log.
+        # Whether all rows are written: from then on the frame may be in the log.
         self.made = False
 
     def record(self, length: int, rows: int, checksum: int, /) -> bytearray:
@@ -69,7 +69,7 @@ class _FrameHead:
 
 
 class CommitBatchService:
-    """Commits batches, on the store's job thread: one at a time, and no signal cuts it short."""
+    """Commits batches on the store's job thread: one at a time, not interrupted by signals."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class CommitBatchService:
         self._unsaved = 0
 
     def check(self, batch: BatchId) -> CommittedBatch | None:
-        """The batch when it is in the store already; None when it is not. ``BatchConflict``."""
+        """The batch if it is in the store already; None if it is not. ``BatchConflict``."""
         return self._loaded().check(batch)
 
     def commit(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
@@ -102,7 +102,7 @@ class CommitBatchService:
 
         ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``, and what
         ``TopicConfig.admit`` raises before: nothing was written.
-        ``StoreIOError``: whether it is in the store is known when that is opened again, and the batch committed again.
+        ``StoreIOError``: outcome unknown; open the store again and repeat the commit to find out.
         """
         ledger = self._loaded()
         committed = ledger.check(batch)
@@ -120,8 +120,8 @@ class CommitBatchService:
             found = staged_size(self._store_path, one)
             if found != one.size:
                 raise CorruptStaging("Size", path=one.path, offset=0, expected=f"{one.size} bytes", found=found)
-        # Only for a batch that is to be written, and before it is: a crash between leaves topics without messages, not
-        # messages in a topic that the next writer spreads in another way.
+        # Only for a batch that is to be written, and before it: a crash in between leaves topics without messages, not
+        # messages in a topic that the next writer spreads over other queues.
         uses = _topic_uses(staged)
         if uses:
             self._topics.admit(uses, self._queue_nums)
@@ -132,14 +132,14 @@ class CommitBatchService:
             committed = CommittedBatch(
                 batch, appended.physical_offset, appended.end, appended.rows, appended.store_timestamp
             )
-            # It is in the log from here on: what fails now leaves it there, and the next owner finds it.
+            # It is in the log from here on: a failure now leaves it there, and the next owner finds it.
             self._on_appended()
             if self._sync:
                 self._store_flush.flush_log()
             ledger.add(committed)
         except BaseException as error:
             if head.made:
-                # An interrupt, say: the ledger does not know of it, and would let it be written once more.
+                # An interrupt, say: the ledger lacks the batch, and would let it be written once more.
                 self._state.fence(error)
             raise
         self._unsaved += 1
@@ -156,7 +156,7 @@ class CommitBatchService:
             raise PutRefused(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error)) from error
 
     def _blocks(self, staged: list[StagedFile]) -> Generator[StagedBlock, None, None]:
-        """The blocks of all files. The next one is read and checked while this one is being written."""
+        """The blocks of all files. The next block is read and checked while this one is being written."""
         buffers = BlockBuffers()
         rows, left = 0, sum(one.rows for one in staged)
         blocks = (block for one in staged for block in read_blocks(self._store_path, one, buffers))
@@ -165,15 +165,15 @@ class CommitBatchService:
                 rows += len(block)
                 yield block
         if rows != left:
-            # What the files hold is checked as they are read; this is for the way from there to the log.
+            # The files' contents are checked as they are read; this checksum is for the way from there to the log.
             raise CorruptStaging("Rows", path=staged[0].path, offset=0, expected=f"{left} rows", found=f"{rows}")
 
     def batches(self) -> list[CommittedBatch]:
-        """The last batch of every application."""
+        """The last batch of each application."""
         return self._loaded().batches()
 
     def forget(self, app_id: str) -> CommittedBatch | None:
-        """Take an application out of the ledger, on the device too; its last batch. ``StoreIOError``."""
+        """Remove an application from the ledger, on the device too. Returns its last batch. ``StoreIOError``."""
         ledger = self._loaded()
         forgotten = ledger.forget(app_id)
         if forgotten is not None:
@@ -182,12 +182,12 @@ class CommitBatchService:
         return forgotten
 
     def save(self) -> None:
-        """Write the ledger's file if it lacks anything. All of it is on the device already. ``StoreIOError``."""
+        """Write the ledger's file if it lacks anything. All its batches are on the device already. ``StoreIOError``."""
         if self._ledger is not None and self._ledger.changed:
             self._save(self._ledger, or_later=True)
 
     def _save(self, ledger: BatchLedger, *, or_later: bool = False) -> None:
-        """``or_later``: without space it is left for the next time, since the log has all of it."""
+        """``or_later``: without space, leave it for the next time, since the log has everything."""
         try:
             ledger.save()
         except CommitLogError as error:
@@ -198,14 +198,14 @@ class CommitBatchService:
         self._unsaved = 0
 
     def _loaded(self) -> BatchLedger:
-        """The ledger, read when it is asked for first: every frame of before is in the frame topic's queue then."""
+        """The ledger, read at first use: all earlier frames are in the frame topic's queue then."""
         if self._ledger is None:
             self._ledger = load_ledger(self._store_path, _OwnersLog(self._log))
         return self._ledger
 
 
 def _topic_uses(staged: Sequence[StagedFile]) -> list[TopicUse]:
-    """What all files together take each topic for, in the order of the topics' names."""
+    """The uses of each topic by all files together, in the order of the topics' names."""
     uses: dict[str, TopicUse] = {}
     for use in (use for one in staged for use in one.topics):
         uses[use.topic] = use.joined(uses.get(use.topic, use))

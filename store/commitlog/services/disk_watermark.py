@@ -1,7 +1,7 @@
-"""DiskWatermarkService: no more puts when the disk is nearly full, before a write fails half-way.
+"""DiskWatermarkService: rejects puts when the disk is nearly full, before a write fails half-way.
 
 Source: RocketMQ ``store/DefaultMessageStore.java`` (``CleanCommitLogService.isSpaceToDelete``,
-``diskSpaceWarningLevelRatio``). There, old files are deleted on the way to it.
+``diskSpaceWarningLevelRatio``). RocketMQ deletes old files before it comes to that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DiskWatermarkService:
         self._ratio = ratio
         self._state = state
         self._free_ratio = free_ratio
-        # What dispatch met when it looked last.
+        # The result of the last dispatch.
         self._no_space: BaseException | None = None
 
     def run_once(self) -> float:
@@ -46,7 +46,7 @@ class DiskWatermarkService:
         return _INTERVAL_SECONDS
 
     def dispatch_full(self, error: BaseException | None) -> None:
-        """Dispatch found no space, or (None) found some again."""
+        """Note that dispatch found no space, or (None) found some again."""
         if error is not None or self._no_space is not None:
             self._no_space = error
             self.run_once()

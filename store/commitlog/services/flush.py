@@ -1,11 +1,11 @@
-"""How appended bytes get to the device: the flush services.
+"""Flush services: bring appended bytes to the device.
 
 ====================  =================  ===============================================================
 service               used with          what it does
 ====================  =================  ===============================================================
-GroupCommitService    SYNC_FLUSH         one sync for all puts that wait; they only wait
+GroupCommitService    SYNC_FLUSH         one sync for all puts that wait
 FlushRealTimeService  ASYNC_FLUSH        syncs when enough is dirty, or old enough
-CommitRealTimeService the transient pool writes what gathered in its buffers to the files
+CommitRealTimeService the transient pool writes the bytes gathered in its buffers to the files
 ====================  =================  ===============================================================
 
 All of them sync through one ``LogFlusher``. docs/decisions/0006-append-and-group-commit.md has the figures.
@@ -29,14 +29,14 @@ __all__ = ["CommitRealTimeService", "FlushRealTimeService", "GroupCommitService"
 
 _MS = 1000.0
 _PAGE = 4096
-# How often GroupCommitService looks for messages that no put waits for (WAIT=false).
+# How often GroupCommitService looks for messages without a waiting put (WAIT=false).
 _GROUP_COMMIT_INTERVAL_S = 0.01
 
 
 class LogFlusher:
     """Syncs the log, one thread at a time, and never again after a sync that failed (invariant 2).
 
-    Such a sync has lost what it was for: the kernel drops the pages, and the next sync would say that all is well.
+    A failed sync has lost its bytes: the kernel drops the pages, and the next sync would report success.
     ``on_flushed`` is called after each sync: under SYNC_FLUSH, dispatch waits for it.
     """
 
@@ -52,7 +52,7 @@ class LogFlusher:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is committed and not on the device."""
+        """Whether bytes are committed and not on the device."""
         return self._files.flushed_where < self._files.committed_where
 
     @property
@@ -101,7 +101,7 @@ class GroupCommitService:
     def __init__(self, flusher: LogFlusher, wakeup: Wakeup) -> None:
         self._flusher = flusher
         self._wakeup = wakeup
-        # Puts add, the service takes.
+        # Puts add requests, the service takes them.
         self._requests: deque[_Request] = deque()
 
     @property
@@ -110,15 +110,15 @@ class GroupCommitService:
         return len(self._requests)
 
     def flush_to(self, end: int, timeout_s: float) -> bool:
-        """Return when everything up to ``end`` is on the device; False when the time was up before.
+        """Return when everything up to ``end`` is on the device; False after ``timeout_s`` seconds.
 
-        ``StoreIOError`` when the sync failed; then no position moved (invariant 2).
+        ``StoreIOError`` if the sync failed; then no position moved (invariant 2).
         """
         if self._flusher.flushed_where < end:
             request = _Request(end)
             self._requests.append(request)
             self._wakeup.set()
-            if not self._flusher.failed:  # else the service may have looked for the last time
+            if not self._flusher.failed:  # else the service may have done its last step
                 request.done.acquire(timeout=timeout_s)
             if self._flusher.flushed_where < end:
                 self._flusher.refuse_failed()
@@ -126,7 +126,7 @@ class GroupCommitService:
         return True
 
     def run_once(self) -> float:
-        """Sync once for every put that waits by now; then they go on. ``StoreIOError``, and then it is over."""
+        """Sync once for all puts that wait by now, and wake them. After a ``StoreIOError`` the service ends."""
         waiting = self._taken()
         try:
             if waiting or self._flusher.is_behind:
@@ -147,7 +147,7 @@ class GroupCommitService:
 
 
 class FlushRealTimeService:
-    """The asynchronous flush: when enough pages are dirty, or the last flush is long ago."""
+    """The asynchronous flush: when enough pages are dirty, or the last flush was long ago."""
 
     def __init__(
         self, flusher: LogFlusher, config: MessageStoreConfig, clock: Callable[[], float] = time.monotonic
@@ -169,7 +169,7 @@ class FlushRealTimeService:
 
 
 class CommitRealTimeService:
-    """Writes what gathered in the transient pool's buffers to the files."""
+    """Writes the bytes in the transient pool's buffers to the files."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class CommitRealTimeService:
         return self._interval
 
     def commit(self) -> None:
-        """Write everything that has gathered. ``StoreIOError``."""
+        """Write all bytes in the buffers. ``StoreIOError``."""
         with self._lock:
             if self._files.commit():
                 self._on_committed()

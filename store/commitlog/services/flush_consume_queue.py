@@ -1,4 +1,4 @@
-"""FlushConsumeQueueService: queues, index and checkpoint are flushed from time to time.
+"""FlushConsumeQueueService: periodic flushes of queues, index and checkpoint.
 
 Source: RocketMQ ``store/DefaultMessageStore.java`` (``FlushConsumeQueueService``).
 """

@@ -1,6 +1,6 @@
-"""An open store in its owner's hands: files, services and job thread, from the first put to the close.
+"""OwnedStore: an open store with its files, services and threads, from opening to closing.
 
-``MessageStore`` is what users see of it. No thread holds a ``MessageStore``, so one that is dropped is noticed.
+``MessageStore`` is its public face. No thread refers to a ``MessageStore``, so one that is dropped is noticed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class OwnedStore:
         waiters: Waiters,
         allocate: Wakeup,
     ) -> None:
-        """``waiters`` are woken when there is more to read or nothing more will come, ``allocate`` for a new file."""
+        """``waiters`` are woken for new messages and when no more can come, ``allocate`` for a new file."""
         self.path = directory.path
         self.log = log
         self.state = state
@@ -74,7 +74,7 @@ class OwnedStore:
         reput_wakeup, flush_wakeup = Wakeup(), Wakeup()
 
         def message_arrived() -> None:
-            """Dispatch is woken when it does not look by itself."""
+            """Wake dispatch if it is idle."""
             if self.reput.idle:
                 reput_wakeup.set()
 
@@ -116,7 +116,7 @@ class OwnedStore:
         rebuild: bool,
         progress: Progress | None,
     ) -> OwnedStore:
-        """Lock the directory, recover, wire everything together, start the threads. See ``MessageStore.open``."""
+        """Lock the directory, recover, connect the parts, start the threads. See ``MessageStore.open``."""
         waiters, allocate = Waiters(), Wakeup()
         state = RunningState(path, on_fence=waiters.wake_all)
         directory = OwnerDirectory.open(path, lock_timeout_s=lock_timeout_s)
@@ -148,7 +148,7 @@ class OwnedStore:
         self._jobs.run(self._services.start)
 
     def run(self, work: Callable[[], _T]) -> _T:
-        """Do ``work`` on the job thread, as a call of this one. ``StoreClosed``, ``StoreForked``, ``NestedCall``."""
+        """Do ``work`` on the job thread, as a call of this thread. ``StoreClosed``, ``StoreForked``, ``NestedCall``."""
         with self.calls.enter():
             self.state.refuse_closed()
             return self._jobs.run(partial(self._do, work))
@@ -159,7 +159,7 @@ class OwnedStore:
             return work()
 
     def close(self, *, wait: bool = True) -> None:
-        """Accept nothing more, and close when the calls under way have ended. See ``MessageStore.close``."""
+        """Reject new calls, and close when the calls under way have ended. See ``MessageStore.close``."""
         closing = self._begin_closing()
         if closing is None or not wait or self.calls.is_within():
             return
@@ -170,7 +170,7 @@ class OwnedStore:
 
     @property
     def is_closing(self) -> bool:
-        """Whether it was closed, or asked to close, or belongs to a parent process."""
+        """Whether the store was closed, or asked to close, or belongs to a parent process."""
         return self.state.closed
 
     def _begin_closing(self) -> Job[object] | None:
@@ -181,7 +181,7 @@ class OwnedStore:
         return self._jobs.finish(self._close)
 
     def _close(self) -> None:
-        """The last job. No file is closed under a call or a thread that uses it."""
+        """The last job. No file is closed while a call or a thread uses it."""
         try:
             self.log.writer.close()
             self._services.stop()
@@ -231,7 +231,7 @@ def _reput(
     return ReputMessageService(
         files,
         files.max_wrote,
-        # How far readers may see: under SYNC_FLUSH what is on the device (invariant 3), else what is in the files.
+        # How far readers may see: under SYNC_FLUSH the flushed bytes (invariant 3), else all bytes in the files.
         (lambda: files.flushed_where) if sync else (lambda: files.committed_where),
         dispatchers,
         config.delay_levels_ms,

@@ -1,7 +1,7 @@
-"""PutMessageService: puts of single messages and of batches, from the message to the answer.
+"""PutMessageService: puts of single messages and of message batches, from the message to the result.
 
-What a message and the disk are like is answered by a status, RocketMQ's own, and a sentence. A mistake of the program,
-such as a body that is a text, raises ``InvalidValue``.
+A message that is refused and a full disk are answered by a status, RocketMQ's own, and a sentence. A mistake of the
+program, such as a body that is a text, raises ``InvalidValue``.
 
 Source: RocketMQ ``store/DefaultMessageStore.java`` (``asyncPutMessage``, ``checkStoreStatus``),
 ``store/CommitLog.java`` (``asyncPutMessage``, ``handleDiskFlush``).
@@ -63,7 +63,7 @@ _MS = 1000.0
 
 
 class PutMessageResult(NamedTuple):
-    """How a put ended, and where the message lies.
+    """Result of a put: its status, and the position of the message.
 
     Offsets and the store time (ms) are -1 for a message that is not in the log. A batch has one result: its first
     message's offsets, and ``message_num`` messages. ``reason`` says in a sentence why the status is not PUT_OK.
@@ -81,7 +81,7 @@ class PutMessageResult(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """The offset message id; those of a batch are separated by commas. Empty for what is not in the log."""
+        """The offset message id; those of a batch are separated by commas. Empty for a message that is not stored."""
         places = zip(self.store_hosts, self.record_offsets, strict=True)
         return ",".join(encode_message_id(ip, port, offset) for (ip, port), offset in places)
 
@@ -91,14 +91,14 @@ class PutMessageResult(NamedTuple):
         return self.status is PutMessageStatus.PUT_OK
 
     def raise_for_status(self) -> PutMessageResult:
-        """This result when it is PUT_OK; else ``PutRefused``, or ``PutNotConfirmed`` when the message may be stored."""
+        """This result if it is PUT_OK; else ``PutRefused``, or ``PutNotConfirmed`` if the message may be stored."""
         if self.status is not PutMessageStatus.PUT_OK:
             raise put_error(self.status, self.reason)
         return self
 
 
 class EncodedMessage:
-    """A record without its place, and what the append and the answer need of its message."""
+    """A record without its offsets, with the facts of its message that append and result need."""
 
     __slots__ = ("queue_id", "record", "store_host", "sys_flags", "topic", "wait")
 
@@ -158,7 +158,7 @@ class PutMessageService:
         status, reason = self._await(appended, encoded.wait) if self._sync else _OK_STATUS
         self._on_appended()
         offset, queue_offset, now, _ = appended
-        # What PutMessageResult(...) does, in less than half the time.
+        # The same as PutMessageResult(...), in less than half the time.
         result = tuple.__new__(
             PutMessageResult, (status, offset, queue_offset, now, 1, reason, (offset,), (encoded.store_host,))
         )
@@ -225,7 +225,7 @@ class PutMessageService:
         return encoded
 
     def encode(self, message: Message) -> EncodedMessage:
-        """The message as a record without its place. ``PutRefused``; ``InvalidValue`` for a field of a wrong type."""
+        """The message as a record without its offsets. ``PutRefused``; ``InvalidValue`` for a field of a wrong type."""
         if type(message) is Message:
             try:
                 record = self._plain.encode(message, int(time.time() * _MS))
@@ -248,7 +248,7 @@ class PutMessageService:
             raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, number_fault(message) or reason) from error
 
     def _checked(self, message: Message) -> Message:
-        """The message, when its body and queue id are within their limits. ``PutRefused``."""
+        """The message, if its body and queue id are within their limits. ``PutRefused``."""
         if isinstance(message.keys, str):
             raise InvalidValue("The keys are a list of texts.")  # a text would count as the list of its characters
         if len(message.body) > self._largest_body:
@@ -284,7 +284,7 @@ class PutMessageService:
         return EncodedMessage(record, topic, queue_id, flags, self._store_host, _waits(properties))
 
     def _encode_inner(self, message: MessageExtBrokerInner) -> EncodedMessage:
-        """A message whose properties are a broker's own business. Fields win over properties of the same meaning."""
+        """A message with a broker's own properties. Fields win over properties of the same meaning."""
         given = dict(message.properties)
         if message.keys:
             given[KEYS] = KEY_SEPARATOR.join(message.keys)
@@ -298,10 +298,10 @@ class PutMessageService:
                 )
         properties: Mapping[str, str] = given
         topic, queue_id = message.topic, message.queue_id
-        # What a store holds already may be longer than what an application may create.
+        # Messages of another store may be longer than those that an application may create.
         validate_topic(topic)
         refuse_batch_topic(topic)
-        # A half message is delayed only once it is whole; what is a copy of a delayed message stays as it is.
+        # A half message is delayed only when it is committed; the copy of a delayed message stays as it is.
         if has_queue_unit(message.sys_flag) and topic != SCHEDULE_TOPIC:
             topic, queue_id, properties = stored_place(topic, queue_id, properties, self._levels)
         born_host = parse_host(message.born_host) if message.born_host else self._store_host
@@ -337,7 +337,7 @@ class PutMessageService:
         return encode_properties(properties, self._config.properties_trailing_separator)
 
     def _append(self, records: bytearray, sizes: Sequence[int], first: EncodedMessage) -> Appended:
-        """Append the records of one queue, the first one's. ``PutRefused``, ``PutNotConfirmed``."""
+        """Append records to the queue of the first one. ``PutRefused``, ``PutNotConfirmed``."""
         flags = first.sys_flags
         try:
             return self._log.append(
@@ -355,7 +355,7 @@ class PutMessageService:
         reason = str(error)
         if self._log.failure is not error:
             if isinstance(error, FileCreationFailed | StoreOpenError | TimeoutError):
-                # The next file could not be made or opened; the last one may have got its filler, and nothing more.
+                # The next file could not be created or opened; at most the filler of the last one was written.
                 return PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason
             if isinstance(error, Refused | Damaged):
                 return PutMessageStatus.SERVICE_NOT_AVAILABLE, reason
@@ -366,7 +366,7 @@ class PutMessageService:
         return PutMessageStatus.UNKNOWN_ERROR, reason
 
     def _await(self, appended: Appended, wait: bool) -> tuple[PutMessageStatus, str]:
-        """How the put ended that appended this. Under SYNC_FLUSH it waits for the device, unless WAIT is false."""
+        """Status and reason of the put. Under SYNC_FLUSH it waits for the device, unless WAIT is false."""
         if not (self._sync and wait):
             return _OK_STATUS
         status, reason = self.await_flush(appended.end)
@@ -375,7 +375,7 @@ class PutMessageService:
         return status, reason
 
     def await_flush(self, end: int) -> tuple[PutMessageStatus, str]:
-        """Wait until everything up to ``end`` is on the device: how that ended, and why it did not end well."""
+        """Wait until everything up to ``end`` is on the device. Returns the status, and why it is not PUT_OK."""
         timeout = self._config.sync_flush_timeout / _MS
         try:
             if self._group_commit.flush_to(end, timeout):

@@ -1,7 +1,7 @@
-"""The put of an Arrow table: parsed, given queues, encoded and appended in chunks, one hold of the put lock for each.
+"""PutTableService: puts of Arrow tables, parsed, encoded and appended in chunks, one hold of the put lock for each.
 
 A chunk's bytes are laid out, checksummed and checked before the lock is taken; under it, three fields are patched and
-one ``pwrite`` (two at a file's end) appends them. So readers of single messages never wait long for a bulk put.
+one ``pwrite`` (two at a file's end) appends them. So puts of single messages never wait long for a bulk put.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ __all__ = ["PutTableResult", "PutTableService"]
 
 _STATUSES = list(PutMessageStatus)
 _OK = _STATUSES.index(PutMessageStatus.PUT_OK)
-# With its type: where pyarrow has to find that out, it looks for dateutil among the modules, each time.
+# With its type: to infer one, pyarrow tries to import dateutil, each time.
 _STATUS_NAMES = pa.array([status.value for status in _STATUSES], pa.string())
 
 
 @dataclass(frozen=True)
 class PutTableResult:
-    """How the put of a table ended, row by row: a ``PutMessageResult`` for many messages.
+    """Result of the put of a table, row by row: a ``PutMessageResult`` for many messages.
 
-    ``status`` is PUT_OK when every row's is, else that of the first other row, of which ``reason`` says why.
-    ``message_num`` is how many rows are in the log. ``rows`` has the columns ``status`` (the ``PutMessageStatus``'s
+    ``status`` is PUT_OK if every row's is, else that of the first other row, and ``reason`` says why.
+    ``message_num`` is the number of rows in the log. ``rows`` has the columns ``status`` (the ``PutMessageStatus``'s
     name, dictionary-encoded), ``physicalOffset``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` (ms), -1 where a
     row is not in the log.
     """
@@ -56,7 +56,7 @@ class PutTableResult:
         return self.status is PutMessageStatus.PUT_OK
 
     def raise_for_status(self) -> PutTableResult:
-        """This result when every row is PUT_OK; else ``PutRefused``, or ``PutNotConfirmed`` when rows may be stored."""
+        """This result if every row is PUT_OK; else ``PutRefused``, or ``PutNotConfirmed`` if rows may be stored."""
         if not self.ok:
             raise put_error(self.status, self.reason)
         return self
@@ -72,12 +72,12 @@ class _Results:
         self.queue_offsets = np.full(count, -1, np.int64)
         self.store_timestamps = np.full(count, -1, np.int64)
         self.reasons: dict[int, str] = {}
-        # The log's end after the last row that is in it, 0 while none is; and whether one of them waits for the device.
+        # The log's end after the last row that is in it, 0 without any; and whether one of them waits for the device.
         self.end = 0
         self.waits = False
 
     def put(self, first: int, encoded: EncodedMessages, appended: AppendedRows) -> None:
-        """Note what became of a chunk whose first row has the number ``first``."""
+        """Note the result of a chunk whose first row has the number ``first``."""
         for refusal in encoded.refusals:
             assert refusal.row is not None
             self._refuse(np.array([refusal.row]), refusal.status, refusal.reason)
@@ -95,11 +95,11 @@ class _Results:
         self.store_timestamps[rows] = appended.store_timestamp
 
     def refuse_rest(self, status: PutMessageStatus, reason: str) -> None:
-        """Of all rows of which nothing is known yet."""
+        """Set status and reason of all rows without a result yet."""
         self._refuse(np.flatnonzero(self.statuses < 0), status, reason)
 
     def not_flushed(self, status: PutMessageStatus, reason: str) -> None:
-        """Of all rows that are in the log."""
+        """Set status and reason of all rows that are in the log."""
         self._refuse(np.flatnonzero(self.statuses == _OK), status, reason)
 
     def _refuse(self, rows: npt.NDArray[np.int64], status: PutMessageStatus, reason: str) -> None:
@@ -149,7 +149,7 @@ class PutTableService:
         self._turn = 0
 
     def put_messages(self, table: Rows, *, topic: str | None = None) -> PutTableResult:
-        """Append the table's rows in their order. ``InvalidValue`` for columns that cannot be, before the first row."""
+        """Append the table's rows in their order. ``InvalidValue`` for wrong columns, before the first row."""
         schema = message_schema(table, topic=topic)
         results = _Results(table.num_rows)
         try:
@@ -163,7 +163,7 @@ class PutTableService:
         except Exception as error:
             if not results.end:
                 raise
-            # The rows that are in the log keep their result, which an exception would take away.
+            # The rows that are in the log keep their result, which an exception would lose.
             results.refuse_rest(*self._single.status_of(error))
         self._flush(results)
         result = results.result()
@@ -171,17 +171,10 @@ class PutTableService:
             self._stats.failed()
         return result
 
-    def refused(self, table: Rows, refused: PutRefused, *, topic: str | None = None) -> PutTableResult:
-        """The result of a put of which nothing was begun. ``InvalidValue`` as for one that was."""
-        message_schema(table, topic=topic)
-        results = _Results(table.num_rows)
-        results.refuse_rest(refused.status, refused.reason)
-        return results.result()
-
     def encoded(self, table: Rows, topic: str | None) -> Iterator[EncodedMessages]:
-        """The table's rows as records that have their queues, in chunks. ``PutRefused`` for a row that is not taken.
+        """The table's rows as records with queues, in chunks. ``PutRefused`` for a row that is not accepted.
 
-        ``InvalidValue`` for columns that cannot be.
+        ``InvalidValue`` for wrong columns.
         """
         schema = message_schema(table, topic=topic)
         for first, chunk in message_chunks(table):

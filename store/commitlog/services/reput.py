@@ -1,8 +1,7 @@
-"""ReputMessageService: what the log has and the queues and the index do not have yet, brought to them.
+"""ReputMessageService: dispatches records of the log to the queues and the index.
 
-It reads the log (invariant 1): after a crash, and for what another owner or single puts appended. Of what was appended
-in bulk a moment ago it is told what it would read there (``RecentAppends``). It never goes further than readers may
-(invariant 3).
+It reads the log (invariant 1): after a crash, and for records of another owner or of single puts. Records of recent
+bulk appends it gets from memory (``RecentAppends``). It never goes further than readers may (invariant 3).
 
 Source: RocketMQ ``store/DefaultMessageStore.java`` (``ReputMessageService``).
 """
@@ -36,7 +35,7 @@ from commitlog.threads.prefetch import prefetch
 __all__ = ["BuildConsumeQueue", "BuildIndex", "CommitLogDispatcher", "ReputMessageService"]
 
 _IDLE_SECONDS = 0.5
-# How often it is tried again while there is no space for a queue's next file.
+# How often dispatch is tried again while a queue's next file has no space.
 _NO_SPACE_SECONDS = 0.2
 # The shortest wait between two rounds while messages come in; RocketMQ waits as long.
 _INTERVAL_SECONDS = 0.001
@@ -44,7 +43,7 @@ _INTERVAL_SECONDS = 0.001
 # round took leaves the rest to the puts.
 _REST = 9.0
 _LONGEST_REST_SECONDS = 0.02
-# With this much waiting, dispatch is behind and does not rest.
+# With this many bytes waiting, dispatch does not rest.
 _BEHIND = 1 << 20
 
 
@@ -52,10 +51,10 @@ Step: TypeAlias = Callable[[], None]
 
 
 class CommitLogDispatcher(Protocol):
-    """One of those who get every record of the log, in order."""
+    """A receiver of every record of the log, in order."""
 
     def prepare(self, requests: DispatchRequests, entries: Callable[[], IndexEntries]) -> Step:
-        """Work out what to write. The step that is returned writes it."""
+        """Prepare a write. The step that is returned does it."""
         ...
 
 
@@ -93,7 +92,7 @@ class BuildIndex:
 
 
 class _Block(NamedTuple):
-    """A stretch of the log, ready to be written to queues and index."""
+    """A part of the log, ready to be written to queues and index."""
 
     end: int
     last_store_timestamp: int
@@ -120,7 +119,7 @@ class ReputMessageService:
     ) -> None:
         self.reput_from = reput_from
         self.last_store_timestamp = last_store_timestamp
-        # Set while the thread waits for work without looking by itself; a put then wakes it.
+        # Set while the thread does not look for work at each interval; a put then wakes it.
         self.idle = False
         self._files = files
         self._confirm = confirm
@@ -143,7 +142,7 @@ class ReputMessageService:
         if not self.behind:
             self._on_disk_full(None)  # another thread may have dispatched what waited for space
             if not self.idle:
-                self.idle = True  # and one look more: a put may have come before it could see that
+                self.idle = True  # and one more look: a put may have come before it could see that
                 return _INTERVAL_SECONDS
             return _IDLE_SECONDS
         self.idle = False
@@ -153,7 +152,7 @@ class ReputMessageService:
         except (StoreIOError, DiskFull) as error:
             if not is_out_of_space(error):
                 raise
-            # Nothing is lost: the log has it, and what was written already is passed over the next time.
+            # Nothing is lost: the log has it, and units that were written already are skipped the next time.
             self._on_disk_full(error)
             return _NO_SPACE_SECONDS
         self._on_disk_full(None)
@@ -162,7 +161,7 @@ class ReputMessageService:
         return min(max(_INTERVAL_SECONDS, (time.thread_time() - started) * _REST), _LONGEST_REST_SECONDS)
 
     def dispatch(self) -> None:
-        """Dispatch everything there is now. ``CorruptRecord`` where the log contradicts itself, ``StoreIOError``."""
+        """Dispatch everything there is now. ``CorruptRecord`` if the log contradicts itself, ``StoreIOError``."""
         with self._lock:
             limit = self._confirm()
             end = LogEnd()
@@ -179,7 +178,7 @@ class ReputMessageService:
 
     def _write(self, block: _Block) -> None:
         for frame in block.frames:
-            # Readers are to see all of it or nothing: it goes to many queues, one after the other.
+            # Readers must see all of it or nothing: it goes to many queues, one after the other.
             self._gate.close_from(frame.physical_offset)
             self._frame_start, self._frame_end = frame.physical_offset, frame.end
         for write in block.steps:
@@ -193,7 +192,7 @@ class ReputMessageService:
         self._on_dispatched()
 
     def _blocks(self, limit: int, end: LogEnd) -> Generator[_Block, None, None]:
-        """What is handed over, and between that what the log has."""
+        """Blocks of recent appends, and between them blocks read from the log."""
         while end.offset < limit:
             handed = self._hand_over.take(end.offset, limit)
             if handed is None:

@@ -1,4 +1,4 @@
-"""Whether the store accepts puts, and why not.
+"""RunningState: whether the store accepts puts, and the reason if it does not.
 
 Source: RocketMQ ``store/RunningFlags.java``.
 """
@@ -17,7 +17,7 @@ __all__ = ["RunningFlags", "RunningState"]
 
 
 class RunningFlags(enum.Flag):
-    """RocketMQ's flags, by its own names and bits."""
+    """RocketMQ's running flags, with its own names and bits."""
 
     NOT_READABLE = 1
     NOT_WRITEABLE = 1 << 1
@@ -30,21 +30,21 @@ class RunningState:
     """The flags, and what fenced the store. A fenced store stays so until it is opened again (invariant 2)."""
 
     def __init__(self, path: str, on_fence: Callable[[], None]) -> None:
-        """``on_fence`` is called after a fence, to wake those that wait for what will not come."""
+        """``on_fence`` is called after a fence, to wake threads that wait for messages that will not come."""
         self.flags = RunningFlags(0)
         self.failure: BaseException | None = None
         self.closed = False
         self.forked = False
-        # Read by every put: None, or why none is accepted.
+        # Read by every put: None, or the reason why puts are refused.
         self.refusal: str | None = None
         self._path = path
         self._on_fence = on_fence
         self._disk_full = ""
-        # A signal handler may come here while its own thread is here.
+        # A signal handler may call this while its own thread holds the lock.
         self._lock = threading.RLock()
 
     def fence(self, failure: BaseException, flag: RunningFlags = RunningFlags.NOT_WRITEABLE) -> None:
-        """Accept no more puts. The first failure is the one that is reported."""
+        """Reject puts from now on. The first failure is the one that is reported."""
         with self._lock:
             self.flags |= flag | RunningFlags.NOT_WRITEABLE
             if self.failure is None:
@@ -53,13 +53,13 @@ class RunningState:
         self._on_fence()
 
     def refuse_failed(self) -> None:
-        """Raise what fenced the store, if anything did; a ``StoreIOError`` for what does not say what is in the log."""
+        """Raise the error that fenced the store, if any; a ``StoreIOError`` if it does not say what is in the log."""
         failure = self.failure
         if isinstance(failure, OutcomeUnknown | Damaged):
             raise failure.again() from failure
         if failure is not None:
             cause = OSError(errno.EIO, _text_of(failure))
-            raise StoreIOError("go on with", path=self._path, cause=cause) from failure
+            raise StoreIOError("continue with", path=self._path, cause=cause) from failure
 
     def refuse_closed(self) -> None:
         """``StoreClosed``, ``StoreForked``."""
@@ -78,14 +78,14 @@ class RunningState:
             raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE, self.refusal)
 
     def set_disk_full(self, why: str | None) -> None:
-        """Accept no puts because of a disk that is full, as ``why`` says; None when it is not (any more)."""
+        """Reject puts because the disk is full, as ``why`` says; None when it is not (any more)."""
         with self._lock:
             self._disk_full = why or ""
             self.flags = self.flags & ~RunningFlags.DISK_FULL if why is None else self.flags | RunningFlags.DISK_FULL
             self._explain()
 
     def set_flag(self, flag: RunningFlags, *, on: bool) -> None:
-        """Set or clear a flag. What a failure has set stays (invariant 2)."""
+        """Set or clear a flag. A flag that a failure has set stays (invariant 2)."""
         with self._lock:
             self.flags = self.flags | flag if on else self.flags & ~flag
             if self.failure is not None:
@@ -93,13 +93,13 @@ class RunningState:
             self._explain()
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Reject puts and calls from now on."""
         with self._lock:
             self.closed = True
             self._explain()
 
     def fork(self) -> None:
-        """In a forked child: accept nothing. Another thread of the parent may have held the lock."""
+        """In a forked child: reject everything. Another thread of the parent may have held the lock."""
         self.forked = self.closed = True
         self._lock = threading.RLock()
         self._explain()
@@ -114,13 +114,13 @@ class RunningState:
         elif self.failure is not None:
             self.refusal = f"The store takes no more messages until it is opened again: {_text_of(self.failure)}"
         elif self.flags & RunningFlags.DISK_FULL:
-            self.refusal = f"The disk is full; messages are taken again once there is space. {self._disk_full}"
+            self.refusal = f"The disk is full; messages are accepted again once there is space. {self._disk_full}"
         elif self.flags & RunningFlags.NOT_WRITEABLE:
-            self.refusal = "The store was set to take no messages."
+            self.refusal = "The store was set to reject messages."
         else:
             self.refusal = None
 
 
 def _text_of(failure: BaseException) -> str:
-    """What a failure says: an interrupt has no text of its own."""
+    """The text of a failure, or its type's name: an interrupt has no text."""
     return str(failure) or type(failure).__name__

@@ -1,4 +1,4 @@
-"""The service threads of an open store, and the order in which they start and stop."""
+"""ServiceGroup: the service threads of an open store, and the order in which they start and stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ServiceGroup"]
 
 
 class ServiceGroup:
-    """The workers of one store. Started and stopped by its job thread."""
+    """The workers of one store, started and stopped by its job thread."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
@@ -20,6 +20,6 @@ class ServiceGroup:
             worker.start()
 
     def stop(self) -> None:
-        """End all threads that have begun; nothing is lost by that, since a clean close takes their steps once more."""
+        """End all threads that have begun. Nothing is lost: a clean close repeats their steps."""
         for worker in self._workers:
             worker.stop()

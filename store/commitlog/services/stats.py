@@ -1,4 +1,4 @@
-"""StoreStatsService: how many messages were put, how large, how fast, and how long each put took.
+"""StoreStatsService: statistics of puts: number and size of messages, rates, and how long each put took.
 
 Source: RocketMQ ``store/StoreStatsService.java``.
 """
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 
 __all__ = ["PUT_TIME_BUCKETS_MS", "StoreStats", "StoreStatsService"]
 
-# Upper ends of the buckets; a put that took longer than the last is counted in one more.
+# Upper ends of the buckets; one more bucket counts puts that took longer than the last.
 PUT_TIME_BUCKETS_MS = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
-# So many samples of one second are kept: RocketMQ shows rates over 10, 60 and 600 seconds.
+# So many samples, one a second, are kept: RocketMQ shows rates over 10, 60 and 600 seconds.
 _WINDOWS_SECONDS = (10, 60, 600)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreStats:
-    """A moment's statistics. Sizes are bytes of records, rates are messages a second.
+    """Statistics of a store at one moment. Sizes are bytes of records, rates are messages a second.
 
-    Messages count under the topic that they are stored under: delayed ones under the schedule's.
+    Messages count for the topic that they are stored in: delayed ones for the schedule's.
 
     ``put_times`` has one count for each of ``PUT_TIME_BUCKETS_MS`` and one for longer puts.
     """
@@ -45,7 +45,7 @@ class StoreStatsService:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # A signal handler may put, or ask, while its own thread is here.
+        # A signal handler may put, or ask for statistics, while its own thread holds the lock.
         self._lock = threading.RLock()
         # By topic: messages and bytes.
         self._totals: dict[str, list[int]] = {}
@@ -55,7 +55,7 @@ class StoreStatsService:
         self._samples: deque[tuple[float, int]] = deque([(clock(), 0)], maxlen=_WINDOWS_SECONDS[-1] + 1)
 
     def put(self, topic: str, count: int, size: int, seconds: float) -> None:
-        """``count`` messages of ``size`` bytes together were put in one call that took ``seconds``."""
+        """Count a put of ``count`` messages of ``size`` bytes together that took ``seconds``."""
         # Nearly every put takes less than a millisecond.
         bucket = 0 if seconds < 0.001 else bisect_left(PUT_TIME_BUCKETS_MS, int(seconds * 1000))
         with self._lock:
@@ -69,7 +69,7 @@ class StoreStatsService:
                 self._longest = seconds
 
     def failed(self) -> None:
-        """A put was not PUT_OK."""
+        """Count a put that was not PUT_OK."""
         with self._lock:
             self._failed += 1
 

@@ -1,4 +1,4 @@
-"""Flushes of a whole store: log, queues, index and checkpoint, each after what it stands on.
+"""StoreFlush: flushes of a whole store: log, queues, index and checkpoint, each after the one it depends on.
 
 The checkpoint is written last, so that it never claims more than was flushed (invariant 7).
 """
@@ -21,7 +21,7 @@ __all__ = ["StoreFlush", "fence_dispatch"]
 
 
 def fence_dispatch(state: RunningState, error: BaseException) -> None:
-    """Fence the store after a dispatch that failed, with the flag that says which part of it did."""
+    """Fence the store after a failed dispatch, with the flag of the part that failed."""
     flag = RunningFlags.NOT_WRITEABLE
     if isinstance(error, CorruptStoreError):
         flag = RunningFlags.WRITE_LOGICS_QUEUE_ERROR
@@ -31,7 +31,7 @@ def fence_dispatch(state: RunningState, error: BaseException) -> None:
 
 
 class StoreFlush:
-    """Brings everything to the device. A failure fences the store, and a fenced store is not flushed any more."""
+    """Flushes a whole store. A failure fences the store, and a fenced store is not flushed any more."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class StoreFlush:
         self._fencing(lambda: self._log.checkpoint.flush(self._log.mark(closed=False)))
 
     def flush_thoroughly(self) -> None:
-        """``flush_everything`` from time to time. Without space for a queue's file it waits: dispatch tries again."""
+        """The periodic ``flush_everything``. Without space for a queue's file it waits: dispatch tries again."""
         try:
             self.flush_everything()
         except CommitLogError as error:
@@ -84,11 +84,11 @@ class StoreFlush:
                 raise
 
     def write_checkpoint(self) -> None:
-        """Note in the checkpoint what has been flushed by now. ``StoreIOError``."""
+        """Write to the checkpoint how far everything is flushed. ``StoreIOError``."""
         self._log.checkpoint.flush_if_changed(self._log.mark(closed=False))
 
     def close_cleanly(self, save_batches: Callable[[], None]) -> None:
-        """Flush everything and leave the mark that lets the next open go without a scan. ``StoreIOError``."""
+        """Flush everything and write the mark with which the next open needs no scan. ``StoreIOError``."""
         self._log.writer.fence_if_unsettled()
         if self._state.failure is not None:
             return
@@ -112,11 +112,11 @@ class StoreFlush:
         self._fencing(self._flush_dispatched)
 
     def _flush_dispatched(self) -> None:
-        # What is dispatched by now is what the flush of queues and index covers, and this one of the log: messages
-        # that arrived since the first flush are dispatched too, unless that waits for the device.
+        # The flush of queues and index covers everything dispatched by now, and so must this one of the log: messages
+        # that arrived since the first flush are dispatched too, unless dispatch waits for the device.
         dispatched = self._reput.last_store_timestamp
         self._flusher.flush()
-        self._log.gate.sync()  # before the units that it hides can be on the device for good
+        self._log.gate.sync()  # before the units that it hides can be on the device
         self._log.queues.flush_all()
         if self._log.index is not None:
             _of_index("flush", self._log.index, self._log.index.flush)
@@ -126,7 +126,7 @@ class StoreFlush:
     def _fencing(self, step: Callable[[], None]) -> None:
         """Do a step on a store that is not fenced, and fence it when the step fails.
 
-        A fenced store is not flushed: the next sync would say that all is well (invariants 2 and 7).
+        A fenced store is not flushed: the next sync would report success (invariants 2 and 7).
         """
         self._state.refuse_failed()
         try:

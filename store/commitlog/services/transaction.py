@@ -1,4 +1,4 @@
-"""A batch as a Python program makes it: put into it what belongs together, and leave the block to commit it."""
+"""Transaction: a batch of messages that a Python program puts in a ``with`` block and commits by leaving it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class HasPath(Protocol):
 class Transaction:
     """Messages that will be in the store together or not at all. Use it as a context manager.
 
-    Leaving the block commits; an exception in it gives everything up, and so does a process that dies. What was put is
-    staged on disk meanwhile, so a transaction may be larger than memory, and others put beside it. Any number of
-    threads may put into it, one after the other, as long as the block lasts.
+    Leaving the block commits; an exception in it, or the end of the process, discards everything. Until the commit its
+    messages are staged on disk, so a transaction may be larger than memory, and other puts run concurrently. Any number
+    of threads may put into it, one after the other, as long as the block lasts.
     """
 
     def __init__(self, user: HasPath, batch: BatchId, store: OwnedStore, committed: CommittedBatch | None) -> None:
         """Use ``MessageStore.transaction``. ``user`` is the ``MessageStore``: it is not dropped before this."""
         self._user = user
         self.batch = batch
-        # What became of it, from the end of the block on; from the start when it was committed before.
+        # The committed batch, from the end of the block on; from the start if it was committed before.
         self.result = committed
         self._store_path = user.path
         self._store = store
@@ -43,7 +43,7 @@ class Transaction:
         self._ended = False
         self._committing = False
         self._process = os.getpid()
-        # What kept a part of the messages out.
+        # The error of a failed put: a part of the messages is missing.
         self._failure: BaseException | None = None
 
     def __repr__(self) -> str:
@@ -52,13 +52,13 @@ class Transaction:
 
     @property
     def already_there(self) -> bool:
-        """Whether this version was committed before: nothing that is put is written, and the block may be skipped."""
+        """Whether this version was committed before: puts write nothing, and the block may be skipped."""
         return self.result is not None and self.result.already_there
 
     def put_messages(self, table: Rows, *, topic: str | None = None) -> None:
         """Add the rows of an Arrow table or record batch; the columns are those of ``MessageStore.put_messages``.
 
-        ``InvalidValue`` for columns that cannot be, ``PutRefused`` for the first row that no store takes,
+        ``InvalidValue`` for wrong columns, ``PutRefused`` for the first row that no store accepts,
         ``StagingFailed``, ``StoreClosed``.
         """
         self._refuse_ended()
@@ -70,14 +70,14 @@ class Transaction:
             try:
                 self._stage(table, topic)
             except BaseException as error:
-                # A part of the table may be staged. One that came too late is not a part of the transaction.
+                # A part of the table may be staged. A put that came too late is not a part of the transaction.
                 if self._failure is None and not self._ended:
                     self._failure = error
                 raise
 
     def _stage(self, table: Rows, topic: str | None) -> None:
         with self._lock:
-            # Another thread may have been here meanwhile.
+            # Another thread may have ended it, or failed, while this one waited for the lock.
             self._refuse_ended()
             self._refuse_failed()
             try:
@@ -109,7 +109,7 @@ class Transaction:
         # Before the lock is waited for: a signal handler that puts then is refused, and does not wait for itself.
         self._ended = True
         writer: StagedWriter | None = None
-        # In a forked child the staged file is its parent's, which may go on with it, and so may be the lock.
+        # In a forked child the staged file belongs to the parent, which may still write it; so may the lock.
         if os.getpid() == self._process:
             with self._lock:
                 writer, self._writer = self._writer, None

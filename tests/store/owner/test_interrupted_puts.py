@@ -58,7 +58,7 @@ def test_after_an_interrupt_half_way_no_queue_offset_is_given_twice(
         assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert "KeyboardInterrupt" in result.reason
         for refused in (store.flush, store.dispatch, lambda: store.wait_for_messages("orders", 0, 9)):
-            with pytest.raises(StoreIOError, match=r"go on with .*KeyboardInterrupt"):
+            with pytest.raises(StoreIOError, match=r"continue with .*KeyboardInterrupt"):
                 refused()
     with open_store(tmp_path) as store:
         put_ok(store, body=b"behind")
