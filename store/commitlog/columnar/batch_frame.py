@@ -34,7 +34,6 @@ __all__ = [
     "BatchFrame",
     "decode_frame",
     "encode_frame",
-    "frame_body_size",
     "join_checksums",
     "staged_checksum",
 ]
@@ -56,11 +55,6 @@ class BatchFrame:
     rows: int
     checksum: int
     previous: int
-
-
-def frame_body_size(batch: BatchId) -> int:
-    """The bytes of the body of a frame record for that batch."""
-    return _FIELDS.size + len(batch.app_id.encode()) + len(batch.fingerprint.encode())
 
 
 def encode_frame(frame: BatchFrame) -> bytes:
