@@ -1,4 +1,4 @@
-"""The ``commitlog`` command: look into a store directory.
+"""The ``commitlog`` command: inspect, verify, repair and write a store directory.
 
 Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 not found or not readable, 2 wrong usage.
 """
@@ -16,25 +16,25 @@ def main() -> None:
     """Entry point of the console script."""
     try:
         _main()
-    except KeyboardInterrupt:  # while a command ends, or what it needs is still being imported
+    except KeyboardInterrupt:  # while a command ends, or its imports are still running
         sys.exit(130)
 
 
 def _main() -> None:
-    if sys.stdout is None:  # closed by who called us: what is printed goes nowhere
+    if sys.stdout is None:  # closed by the calling process: output is discarded
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
     # Imported here, so that `import commitlog.cli` costs nothing and a broken terminal library breaks only the command.
     from commitlog.cli.app import ReaderGone, app
     from commitlog.cli.render import drop_output
     from commitlog.errors import CommitLogError
 
-    # A message may hold what the terminal cannot show; that must not end the command.
+    # A message may hold characters that the terminal cannot show; they must not end the command.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="commitlog")
     except ReaderGone:
-        # The reader of our output (head, less) has gone; that is no failure.
+        # The reader of our output (head, less) has gone; that is not a failure.
         drop_output()
         sys.exit(0)
     except (CommitLogError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The commands and their options."""
+"""The subcommands of ``commitlog`` and their options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["ReaderGone", "app"]
 
 
 class ReaderGone(Exception):
-    """Whoever read our output has closed it. No ``OSError``: click would make that an exit code of 1."""
+    """The reader of our output has closed it. Not an ``OSError``: click would make that an exit code of 1."""
 
 
 class _Commands(TyperGroup):
@@ -39,7 +39,7 @@ class _Commands(TyperGroup):
 txn = typer.Typer(help="Batches that applications and streaming queries have committed.", no_args_is_help=True)
 app = typer.Typer(
     cls=_Commands,
-    help="Look into a RocketMQ store directory: no broker, no lock; only 'produce', 'repair' and 'txn reset' write.",
+    help="Inspect a RocketMQ store directory: no broker, no lock; only 'produce', 'repair' and 'txn reset' write.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -47,19 +47,17 @@ app = typer.Typer(
 
 app.add_typer(txn, name="txn")
 
-StorePath = Annotated[str, typer.Argument(metavar="PATH", help="The store directory (it holds 'commitlog').")]
+StorePath = Annotated[str, typer.Argument(metavar="PATH", help="The store directory (it contains 'commitlog').")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs: one object a line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs: one object per line.")]
 QueueOption = Annotated[
-    int | None, typer.Option("--queue", "-q", min=0, help="Only this queue; else all, in log order.")
+    int | None, typer.Option("--queue", "-q", min=0, help="Only this queue; default: all, in log order.")
 ]
 
 SizeOption = Annotated[
     int | None, typer.Option(min=1, help="Bytes of a file; for a new store only.", show_default=False)
 ]
-CountOption = Annotated[
-    int | None, typer.Option(min=1, help="Of index files that are made from now on.", show_default=False)
-]
+CountOption = Annotated[int | None, typer.Option(min=1, help="Of index files created from now on.", show_default=False)]
 LockTimeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for another owner.")]
 
 _POLL_SECONDS = 0.25
@@ -70,9 +68,9 @@ _TIME_HELP = "ISO 8601, UTC unless it says otherwise, or milliseconds"
 def info(
     path: StorePath,
     as_json: AsJson = False,
-    queues: Annotated[bool, typer.Option("--queues", help="A row for every queue, not only for every topic.")] = False,
+    queues: Annotated[bool, typer.Option("--queues", help="One row per queue, not per topic.")] = False,
     sizes: Annotated[
-        bool, typer.Option("--sizes", help="Bytes of every queue's messages too. Reads all consume queues.")
+        bool, typer.Option("--sizes", help="Also the bytes of each queue's messages. Reads all consume queues.")
     ] = False,
 ) -> None:
     """Topics, queues, offsets and times of a store (UTC), and with --sizes the bytes of each queue."""
@@ -94,12 +92,12 @@ def cat(
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help=f"Stop before this store time: {_TIME_HELP}.")
     ] = None,
-    count: Annotated[int | None, typer.Option("-n", "--count", min=0, help="At most so many messages.")] = None,
+    count: Annotated[int | None, typer.Option("-n", "--count", min=0, help="At most this many messages.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print messages from the first one on, or from an offset or a time."""
     if offset is not None and (queue is None or since is not None):
-        raise typer.BadParameter("--offset needs --queue, and goes without --since.", param_hint="--offset")
+        raise typer.BadParameter("--offset needs --queue, and excludes --since.", param_hint="--offset")
     begin = scan.parse_time(since) if since is not None else None
     end = scan.parse_time(until) if until is not None else None
     with StoreReader.open(path) as reader:
@@ -112,11 +110,11 @@ def tail(
     path: StorePath,
     topic: Topic,
     queue: QueueOption = None,
-    count: Annotated[int, typer.Option("-n", "--count", min=0, help="Begin with so many of the newest messages.")] = 10,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes; stop with Ctrl-C.")] = False,
+    count: Annotated[int, typer.Option("-n", "--count", min=0, help="Begin with this many newest messages.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new messages too; stop with Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the newest messages, and with -f what comes after them."""
+    """Print the newest messages, and with -f new ones as they come."""
     with StoreReader.open(path) as reader:
         newest, position = scan.newest(reader, topic, queue, count)
         _emit(newest, as_json)
@@ -155,7 +153,7 @@ def query(
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help=f"Stored at or before this time: {_TIME_HELP}.")
     ] = None,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, help="At most so many, the newest.")] = 64,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="At most this many, the newest.")] = 64,
     as_json: AsJson = False,
 ) -> None:
     """Print the messages of a topic that carry a key, found through the index files."""
@@ -172,7 +170,7 @@ def query(
 def verify(path: StorePath, as_json: AsJson = False) -> None:
     """Check every record, unit and index entry against each other. Reads everything, changes nothing.
 
-    Exit code 1 when there is an error; notes (what a crash leaves, or an owner at work) are none.
+    Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors.
     """
     from commitlog.cli.progress import progress_bar
     from commitlog.cli.verify import print_report
@@ -192,17 +190,17 @@ def verify(path: StorePath, as_json: AsJson = False) -> None:
 @app.command()
 def produce(
     path: StorePath,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Of messages that name none.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="For messages without a topic.")] = None,
     line_format: Annotated[
         LineFormat, typer.Option("--format", help="A line is the text of a body, or a JSON object.")
     ] = LineFormat.LINES,
     ndjson: Annotated[bool, typer.Option("--ndjson", help="The same as --format ndjson.")] = False,
-    tags: Annotated[str | None, typer.Option(help="Of messages that have none.")] = None,
-    key: Annotated[str | None, typer.Option(help="Of messages that have none.")] = None,
-    queue_id: Annotated[int | None, typer.Option(min=0, help="Of messages that name none; else in turn.")] = None,
+    tags: Annotated[str | None, typer.Option(help="For messages without tags.")] = None,
+    key: Annotated[str | None, typer.Option(help="For messages without keys.")] = None,
+    queue_id: Annotated[int | None, typer.Option(min=0, help="For messages without one; default: in turn.")] = None,
     sync: Annotated[bool, typer.Option("--sync/--async", help="Wait for the device, or flush later.")] = True,
-    batch_size: Annotated[int, typer.Option(min=1, help="At most so many messages are put at once.")] = 1000,
-    create: Annotated[bool, typer.Option("--create/--no-create", help="Make a store that is not there.")] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Messages that are put at once, at most.")] = 1000,
+    create: Annotated[bool, typer.Option("--create/--no-create", help="Create a store that does not exist.")] = False,
     lock_timeout: LockTimeout = 0.0,
     as_json: AsJson = False,
     mapped_file_size_commit_log: SizeOption = None,
@@ -210,10 +208,10 @@ def produce(
     max_hash_slot_num: CountOption = None,
     max_index_num: CountOption = None,
 ) -> None:
-    """Put messages from standard input, a line each, into a store. Takes the store's lock.
+    """Put messages from standard input, one per line, into a store. Takes the store's lock.
 
-    It stops at the first line that is no message, or that the store refuses: the lines before it are put, and none
-    behind it.
+    It stops at the first line that is not a message, or that the store refuses: the lines before it are put, and none
+    after it.
 
     The fields of a JSON line: body or bodyBase64, topic, tags, keys (a string or a list), queueId, properties, flag,
     delayLevel, shardingKey.
@@ -233,10 +231,10 @@ def produce(
     fixed = [name for name in given if name.startswith("mapped_file_size")]
     if fixed and put.is_store(path):
         option = "--" + fixed[0].replace("_", "-")
-        raise typer.BadParameter(f"{path} is a store already, and keeps its sizes.", param_hint=option)
+        raise typer.BadParameter(f"{path} is a store already and keeps its sizes.", param_hint=option)
     defaults = Defaults(topic=topic, tags=tags, key=key, queue_id=queue_id)
     if sys.stdin is None:
-        _say("Standard input is closed; messages come from there, a line each.")
+        _say("Standard input is closed; messages are read from there, one per line.")
         raise typer.Exit(2)
     batches = read_batches(sys.stdin.buffer, line_format, defaults, batch_size)
     store = put.open_store(path, config, create=create, lock_timeout_s=lock_timeout)
@@ -256,7 +254,7 @@ def repair(
     lock_timeout: LockTimeout = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Say what keeps a store from being opened, and which messages a cut would take; with --cut-at, cut.
+    """Report why a store cannot be opened, and which messages a cut would remove; with --cut-at, cut.
 
     Opens the store as an owner does, which after a crash recovers it. Exit code 1 when it does not open.
     """
@@ -286,7 +284,7 @@ def txn_reset(
 ) -> None:
     """Forget what a query or application has committed: its next batch is written, whatever its number.
 
-    Messages stay as they are. Takes the store's lock. Exit code 1 when the store does not know it.
+    Messages stay as they are. Takes the store's lock. Exit code 1 if the store does not know it.
     """
     from commitlog.cli.txn import forget
 
@@ -298,9 +296,9 @@ def txn_reset(
 
 
 def _checked_config(settings: dict[str, Any], topic: str | None, line_format: LineFormat) -> MessageStoreConfig:
-    """The store's configuration; wrong usage is told before a store is opened, or made."""
+    """The store's configuration; wrong usage is reported before a store is opened, or created."""
     if topic is None and line_format is LineFormat.LINES:
-        raise typer.BadParameter("Lines of text name no topic; give one.", param_hint="--topic")
+        raise typer.BadParameter("Lines of text have no topic; give one.", param_hint="--topic")
     try:
         if topic is not None:
             validate_new_topic(topic)

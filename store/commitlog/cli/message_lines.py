@@ -1,4 +1,4 @@
-"""Messages from lines of text: what ``commitlog produce`` reads.
+"""Parser of the input of ``commitlog produce``: messages from lines of text or JSON.
 
 A line is a body, or a JSON object with the names that message columns have::
 
@@ -29,20 +29,20 @@ _READ_SIZE = 1 << 20
 # A batch is also put when its bodies have this many bytes.
 _BATCH_SIZE = 32 << 20
 _LARGEST = 2**63 - 1
-# What a line may have beside its body: as JSON the other fields, each byte of text in up to six.
+# Bytes of a line beside its body: as JSON the other fields, each byte of text in up to six.
 _SLACK = 1 << 20
 _JSON_GROWTH = 6
 
 
 class LineFormat(str, enum.Enum):
-    """What a line is: the text of a body, or a JSON object."""
+    """The format of a line: the text of a body, or a JSON object."""
 
     LINES = "lines"
     NDJSON = "ndjson"
 
 
 class BadLine(Exception):
-    """A line that is no message. Its number counts from 1."""
+    """A line that is not a message. Its number counts from 1."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(f"Line {number}: {reason}.")
@@ -50,7 +50,7 @@ class BadLine(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """What holds for messages that do not say it themselves."""
+    """Values for messages without their own."""
 
     topic: str | None = None
     tags: str | None = None
@@ -78,7 +78,7 @@ _NUMBERS = ("queueId", "flag", "delayLevel")
 
 @dataclass
 class MessageBatch:
-    """Messages that go to the store together, and the number of each one's line."""
+    """Messages that are put together, and the line number of each."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -112,10 +112,10 @@ def read_batches(
     *,
     max_message_size: int = MessageStoreConfig.max_message_size,
 ) -> Iterator[MessageBatch]:
-    """The messages of a stream, at most ``batch_size`` together; those that are there go when no more are waiting.
+    """The messages of a stream, in batches of at most ``batch_size``; a smaller batch if no more lines are waiting.
 
-    ``BadLine`` at a line that is no message, or much longer than a body of ``max_message_size`` bytes makes it, after
-    the messages before it were given.
+    ``BadLine`` at a line that is not a message, or much longer than a body of ``max_message_size`` bytes makes it,
+    after the messages before it were yielded.
     """
     batch = MessageBatch()
     longest = max_message_size * (_JSON_GROWTH if line_format is LineFormat.NDJSON else 1) + _SLACK
@@ -137,9 +137,9 @@ def read_batches(
 
 
 def _lines(stream: IO[bytes], longest: int) -> Iterator[tuple[int, bytes | None, bool]]:
-    """Number and bytes of each line, and whether more are waiting; None for no line.
+    """Number and bytes of each line, and whether more are waiting; None without a line.
 
-    A line of more than ``longest`` bytes is given without its end, so that one without any does not fill the memory.
+    A line of more than ``longest`` bytes is cut, so that an endless line does not fill the memory.
     """
     number, size = 0, 0
     pieces: list[bytes] = []
@@ -162,7 +162,7 @@ def _lines(stream: IO[bytes], longest: int) -> Iterator[tuple[int, bytes | None,
 
 
 def _is_waiting(stream: IO[bytes]) -> bool:
-    """Whether reading would not block: for a pipe or terminal, that something is there, or that its end is."""
+    """Whether reading would not block: a pipe or terminal has bytes, or has ended."""
     try:
         return bool(select.select([stream.fileno()], [], [], 0)[0])
     except (OSError, ValueError, io.UnsupportedOperation):
@@ -183,7 +183,7 @@ def _parse(line: bytes, line_format: LineFormat, defaults: Defaults) -> dict[str
     if row.get("keys") is None and defaults.key is not None:
         row["keys"] = [defaults.key]
     if row["topic"] is None:
-        raise ValueError("it names no topic; give it a field 'topic', or all messages one with --topic")
+        raise ValueError("it has no topic; give it a field 'topic', or all messages one with --topic")
     if fault := no_producers_fault(str(row["topic"])):
         raise ValueError(fault)
     return row
@@ -193,11 +193,11 @@ def _parse_json(line: bytes) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except UnicodeDecodeError:
-        raise ValueError("it is no UTF-8 text") from None
+        raise ValueError("it is not UTF-8 text") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON: {error.msg} at character {error.pos + 1}") from None
+        raise ValueError(f"it is not JSON: {error.msg} at character {error.pos + 1}") from None
     if not isinstance(found, dict):
         raise ValueError("expected a JSON object, found another value")
     for name in found:
@@ -241,7 +241,7 @@ def _require_text(name: str, value: object) -> None:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError(f"{name} holds half of a surrogate pair, which is no text") from None
+        raise ValueError(f"{name} holds half of a surrogate pair, which is not text") from None
 
 
 def _short(value: object) -> str:
@@ -260,4 +260,4 @@ def _body(row: dict[str, Any]) -> bytes:
     try:
         return base64.b64decode(row.pop("bodyBase64"), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ValueError(f"bodyBase64 is no base64: {error}") from None
+        raise ValueError(f"bodyBase64 is not base64: {error}") from None

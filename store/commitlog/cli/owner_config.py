@@ -1,4 +1,4 @@
-"""How a command opens a store that it is to own for a moment."""
+"""Configuration with which a command opens a store as its owner."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["owner_config"]
 
 
 def owner_config(path: str) -> MessageStoreConfig:
-    """A store that is kept without an index stays so: opening it with one would build it from the whole log.
+    """The configuration. A store without an index stays so: opening it with one would build it from the whole log.
 
-    Messages without keys make no index files; that they have been looked at is in the checkpoint. ``StoreOpenError``
-    for what is no store, where opening would make one; ``StoreIOError``.
+    Messages without keys make no index files; the checkpoint says that they were indexed. ``StoreOpenError`` for a path
+    that is not a store, where opening would create one; ``StoreIOError``.
     """
     check_store_directory(path)
     looked_at = StoreCheckpoint.load(os.path.join(path, CHECKPOINT)).values.index_msg_timestamp > 0

@@ -1,7 +1,7 @@
-"""``commitlog produce``: messages from stdin into a store that this process owns meanwhile.
+"""``commitlog produce``: puts messages from stdin into a store, which this process owns until the end of the input.
 
-It stops at the first line that is not put: the lines before it are in the store, and none behind it. Who mends that
-line can go on from there.
+It stops at the first line that is not put: the lines before it are in the store, and none after it. Once that line is
+corrected, the input can continue from there.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ __all__ = ["OutputGone", "Refused", "is_store", "open_store", "put_batches"]
 
 
 class Refused(Exception):
-    """A message that the store did not take, or of which it does not know."""
+    """A message that the store refused, or whose put has an unknown outcome."""
 
 
 class OutputGone(Exception):
-    """Nobody reads the results any more. Going on without them would put messages of which nobody is told."""
+    """The reader of the results has gone. Continuing would put messages without reporting them."""
 
 
 @dataclass
 class _Interrupt:
-    """Ctrl-C while messages are put is remembered until they are: a put is never left half way."""
+    """Remembers a Ctrl-C during a put until the put has ended: a put is never left half way."""
 
     reading: bool = False
     wanted: bool = False
@@ -76,7 +76,7 @@ def _interrupts() -> Iterator[_Interrupt]:
 
 
 def is_store(path: str) -> bool:
-    """Whether a store is there. Errors other than that there is none are raised."""
+    """Whether the path is a store. Errors other than its absence are raised."""
     try:
         check_store_directory(path)
     except (StoreNotFound, NotAStore):
@@ -90,15 +90,15 @@ def open_store(path: str, config: MessageStoreConfig, *, create: bool, lock_time
         check_store_directory(path)
     except (StoreNotFound, NotAStore) as error:
         if not create:
-            raise type(error)(f"{error} With --create, a new store is made.", path=path) from None
+            raise type(error)(f"{error} With --create, a new store is created.", path=path) from None
     with progress_bar("recovering") as progress:
         return MessageStore.open(path, config, lock_timeout_s=lock_timeout_s, progress=progress)
 
 
 def put_batches(store: MessageStore, batches: Iterator[MessageBatch], *, as_json: bool) -> int:
-    """Put all batches and close the store; how many messages were put. What is said goes to stderr.
+    """Put all batches and close the store. Returns the number of messages put, which is also printed to stderr.
 
-    ``BadLine`` at a line that is no message, ``Refused`` for a message that was not taken, ``OutputGone`` when the
+    ``BadLine`` at a line that is not a message, ``Refused`` for a message that was not accepted, ``OutputGone`` if the
     results cannot be printed, ``KeyboardInterrupt``; the messages before were put.
     """
     started, put = time.perf_counter(), 0
@@ -133,9 +133,9 @@ def _next(batches: Iterator[MessageBatch], interrupt: _Interrupt) -> MessageBatc
 
 
 def _pieces(store: MessageStore, batches: Iterator[MessageBatch]) -> Iterator[MessageBatch]:
-    """The batches, cut behind each message that may be refused: the next one waits until that is known.
+    """The batches, cut after each message that may be refused: the next one waits until that is known.
 
-    A store passes over a row that it does not take, and puts those behind it.
+    A store skips a row that it does not accept, and puts those after it.
     """
     room = (file_size_of(store.path) or store.config.mapped_file_size_commit_log) - FILLER_SIZE
     for batch in batches:
@@ -148,7 +148,7 @@ def _pieces(store: MessageStore, batches: Iterator[MessageBatch]) -> Iterator[Me
 
 
 def _doubtful(config: MessageStoreConfig, room: int, batch: MessageBatch) -> list[int]:
-    """Rows that the store refuses, or would with another queue: which one it is going to choose is not known yet.
+    """Rows that the store refuses, or would with some queue: the queue that it will choose is not known yet.
 
     ``room`` is the size of the largest record.
     """
@@ -163,8 +163,8 @@ def _doubtful(config: MessageStoreConfig, room: int, batch: MessageBatch) -> lis
 
 def _gone(batch: MessageBatch) -> str:
     return (
-        f"Nobody reads the results any more, so no line behind line {batch.numbers[-1]} was put. Leave out --json to "
-        "put messages without them."
+        f"The reader of the results has gone, so no line after line {batch.numbers[-1]} was put. Leave out --json to "
+        "put messages without results."
     )
 
 
@@ -190,8 +190,8 @@ def _raise_refused(batch: MessageBatch, result: PutTableResult) -> None:
         return
     statuses = result.rows.column("status").to_pylist()
     bad = [row for row, status in enumerate(statuses) if status != PutMessageStatus.PUT_OK.value]
-    # The row is one of this batch; what people know is the line.
+    # The row is a number in this batch; users know the line.
     reason = re.sub(r"^Message in row \d+", "The message", result.reason)
-    # Of a message that no store takes there is one; a disk that is full, or a sync that is late, is told of many.
+    # A message that no store accepts is reported alone; a full disk or a late sync is reported for many lines.
     more = f" (and {len(bad) - 1} more lines)" if len(bad) > 1 else ""
     raise Refused(f"Line {batch.numbers[bad[0]]}{more}: {result.status.value}: {reason}")

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for work that may take long."""
+"""Progress bar on stderr, for work that may take long."""
 
 from __future__ import annotations
 

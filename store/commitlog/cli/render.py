@@ -1,4 +1,4 @@
-"""Rows and summaries on stdout: tables and colours for people, JSON for programs."""
+"""Output of rows and summaries on stdout: tables and colours for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _UNCUT = 100_000
 
 def uncut_console() -> Console:
     """The console for stdout."""
-    # What goes to a file or another program is not cut to the width of a terminal.
+    # Output to a file or another program is not cut to the width of a terminal.
     return Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else _UNCUT)
 
 
 def drop_output() -> None:
-    """Let what is left for stdout go nowhere: at exit, Python would complain of a reader that has gone."""
+    """Discard the rest of stdout: at exit, Python would complain of a reader that has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -46,13 +46,13 @@ def _json_value(value: Any) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """One line of JSON for stdout, which may not know all characters."""
+    """One line of JSON for stdout, whose encoding may lack characters."""
     return json.dumps(value, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8")
 
 
 def _to_json(row: dict[str, Any]) -> str:
     plain = {name: _json_value(value) for name, value in row.items() if name != "body"}
-    # JSON has no bytes: a body that is text goes as text, any other as base64 under a name that says so.
+    # JSON has no bytes: a body that is text is written as text, any other as base64 under another name.
     try:
         plain["body"] = row["body"].decode("utf-8")
     except UnicodeDecodeError:
@@ -69,13 +69,13 @@ def _body_text(body: bytes) -> str:
 
 
 def printable_text(text: str) -> str:
-    """Text without control characters: those of a message must not reach the terminal."""
-    # A lone surrogate, of a file name that is no UTF-8, is not printable either.
+    """Text without control characters, which must not reach the terminal."""
+    # A lone surrogate, of a file name that is not UTF-8, is not printable either.
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def print_line(row: dict[str, Any], *, as_json: bool) -> None:
-    """One message on one line."""
+    """Print one message on one line."""
     if as_json:
         sys.stdout.write(_to_json(row) + "\n")
         return
@@ -86,7 +86,7 @@ def print_line(row: dict[str, Any], *, as_json: bool) -> None:
 
 
 def print_message(row: dict[str, Any], *, as_json: bool) -> None:
-    """One message with everything that is known of it."""
+    """Print one message with all its fields."""
     if as_json:
         sys.stdout.write(_to_json(row) + "\n")
         return
@@ -112,7 +112,7 @@ def _when(milliseconds: int | None) -> str:
 
 
 def print_summary(found: StoreSummary, *, with_queues: bool, with_sizes: bool) -> None:
-    """The store, then a row for every topic or queue; what could not be read goes to stderr."""
+    """Print the store, then a row for each topic or queue; problems go to stderr."""
     console = uncut_console()
     console.print(Text(found.path, style="bold"))
     console.print(
@@ -155,6 +155,6 @@ def _figures(queues: list[QueueSummary], *, with_sizes: bool) -> tuple[str, ...]
 
 
 def _size(queues: list[QueueSummary]) -> str:
-    """The bytes of all the queues; of one that could not be read, nobody knows."""
+    """The bytes of all the queues; unknown if one could not be read."""
     sizes = [queue.size for queue in queues if queue.size is not None]
     return decimal(sum(sizes)) if len(sizes) == len(queues) else "-"

@@ -1,4 +1,4 @@
-"""``commitlog repair``: what it prints."""
+"""``commitlog repair``: runs ``repair_store`` and prints its report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["print_repair", "repair"]
 
 
 def repair(path: str, cut_at: int | None, lock_timeout_s: float) -> RepairReport:
-    """Look, or cut. What ``repair_store`` raises."""
+    """Look, or cut. Raises the errors of ``repair_store``."""
     with progress_bar("recovering") as progress:
         return repair_store(
             path, cut_at=cut_at, config=owner_config(path), lock_timeout_s=lock_timeout_s, progress=progress
@@ -25,25 +25,25 @@ def repair(path: str, cut_at: int | None, lock_timeout_s: float) -> RepairReport
 
 
 def print_repair(report: RepairReport, *, as_json: bool) -> None:
-    """What keeps the store from being opened and what a cut takes: text for people, one object for programs."""
+    """Print the damage, and the messages that a cut removes: text for people, one object for programs."""
     if as_json:
         print(json_text(_to_json(report)))
         return
     console = uncut_console()
     path = printable_text(report.path)
     if report.damage is None:
-        console.print(Text(f"{path} opens: there is nothing to repair"))
+        console.print(Text(f"{path} opens: nothing to repair"))
         return
     count = sum(one.messages for one in report.lost)
     messages = f"{count} message{'' if count == 1 else 's'}"
     if report.kept_in is not None:
         console.print(Text(f"The log ends at physical offset {report.damage.cut_at} now, and the store opens."))
-        console.print(Text(f"{messages} taken out, kept in {printable_text(report.kept_in)}:"))
+        console.print(Text(f"{messages} removed, kept in {printable_text(report.kept_in)}:"))
         _print_lost(report)
         return
     console.print(Text(f"{path} does not open:", style="bold"))
     console.print(Text(printable_text(str(report.damage))))
-    console.print(Text(f"Besides the damage, a cut takes {messages} that begin there or behind it and are whole:"))
+    console.print(Text(f"Besides the damage, a cut removes {messages} that begin there or after it and are whole:"))
     _print_lost(report)
     console.print(Text("Restore the file if there is a copy of it. To end the log there instead (a copy is kept):"))
     console.print(Text(f"  commitlog repair {shlex.quote(report.path)} --cut-at {report.damage.cut_at}"))

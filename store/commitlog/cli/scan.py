@@ -1,4 +1,4 @@
-"""Messages as rows, from several queues at once in the order of the log."""
+"""Scan of messages for the CLI: rows of several queues at once, in the order of the log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from commitlog.reader import StoreReader
 
 __all__ = ["Range", "arrived", "as_row", "messages", "newest", "parse_time", "ranges"]
 
-Range = tuple[str, int, int, int]  # topic, queue id, first offset, offset behind the last
+Range = tuple[str, int, int, int]  # topic, queue id, first offset, offset after the last
 
 _COLUMNS = (
     "topic", "queueId", "queueOffset", "physicalOffset", "msgId", "storeTimestamp", "bornTimestamp", "bornHost",
@@ -33,12 +33,12 @@ def parse_time(text: str) -> int:
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        # What is printed is UTC, so what is typed is too: a time copied from the output means the same again.
+        # Output is in UTC, so input is too: a time copied from the output means the same.
         when = datetime.fromisoformat(text.replace("Z", "+00:00"))
         return round((when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"{text!r} is no time: give ISO 8601 (2026-11-21T09:30:00, UTC unless it says otherwise) or milliseconds."
+            f"{text!r} is not a time: give ISO 8601 (2026-11-21T09:30:00, UTC without a zone) or milliseconds."
         ) from None
 
 
@@ -70,7 +70,7 @@ def _time(milliseconds: int) -> datetime | None:
 def ranges(
     reader: StoreReader, topic: str, queue: int | None, *, offset: int | None, begin: int | None, end: int | None
 ) -> list[Range]:
-    """What of each queue lies between two offsets or two times; from the first message, to the end, where not given."""
+    """The range of each queue between two offsets or two times; by default from the first message to the end."""
     found = []
     for queue_id in [queue] if queue is not None else reader.queue_ids(topic):
         bounds = reader.queue_info(topic, queue_id)
@@ -101,7 +101,7 @@ def messages(reader: StoreReader, wanted: list[Range]) -> Iterator[dict[str, Any
 
 def _rows(reader: StoreReader, wanted: Range) -> Iterator[dict[str, Any]]:
     topic, queue_id, start, stop = wanted
-    # Small batches: of many queues, one batch each is held at a time.
+    # Small batches: one of each queue is held at a time.
     for batch in reader.read(
         topic, queue_id, start, stop, columns=_COLUMNS, max_batch_rows=256, max_batch_bytes=1 << 20
     ):
@@ -121,7 +121,7 @@ def newest(
 ) -> tuple[Iterator[dict[str, Any]], dict[int, int]]:
     """The newest ``count`` messages over the chosen queues, and the offset each queue was read to.
 
-    The consume queues alone tell which messages those are; no other is read.
+    The consume queues alone say which messages those are; no other message is read.
     """
     whole = ranges(reader, topic, queue, offset=None, begin=None, end=None)
     position = {queue_id: stop for _, queue_id, _, stop in whole}
@@ -144,7 +144,7 @@ def _nth_newest_place(reader: StoreReader, wanted: list[Range], count: int) -> i
 
 
 def _first_from(reader: StoreReader, wanted: Range, place: int) -> int:
-    """The first offset of a range whose message lies at or behind a place of the log, or the range's end."""
+    """The first offset of a range whose message lies at or after a physical offset, or the range's end."""
     *_, at, stop = wanted
     for units in reader.units(*wanted):
         behind = np.flatnonzero((units["physical_offset"] >= place) & (units["size"] != FILLER_SIZE))
@@ -157,7 +157,7 @@ def _first_from(reader: StoreReader, wanted: Range, place: int) -> int:
 def arrived(
     reader: StoreReader, topic: str, queue: int | None, position: dict[int, int]
 ) -> tuple[list[Range], dict[int, int]]:
-    """What came behind ``position``, and the position behind it. Queues that are new are taken from their start."""
+    """The messages after ``position``, and the position after them. New queues are read from their start."""
     now = ranges(reader, topic, queue, offset=None, begin=None, end=None)
     fresh = [(name, queue_id, max(position.get(queue_id, start), start), stop) for name, queue_id, start, stop in now]
     return [one for one in fresh if one[2] < one[3]], {queue_id: stop for _, queue_id, _, stop in fresh}

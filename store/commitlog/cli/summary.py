@@ -1,4 +1,4 @@
-"""What ``commitlog info`` shows, as values."""
+"""Summary of a store for ``commitlog info``: figures of the store and of each queue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class QueueSummary:
     """One queue. Times are store times in milliseconds.
 
-    ``messages`` counts queue offsets. ``size`` is bytes of its records in the log, None when they were not added up.
+    ``messages`` counts queue offsets. ``size`` is the bytes of its records in the log, None if they were not summed.
     """
 
     topic: str
@@ -61,7 +61,7 @@ class StoreSummary:
         return dict(grouped)
 
     def to_json(self) -> dict[str, Any]:
-        """Names as the columns have them, in camel case."""
+        """The fields with names in camel case, as those of the columns."""
         plain = camel_members(self, without="queues")
         plain["topics"] = [
             {
@@ -75,7 +75,7 @@ class StoreSummary:
 
 
 def camel_members(record: object, *, without: str = "") -> dict[str, Any]:
-    """The fields of a dataclass under the names that JSON gives them."""
+    """The fields of a dataclass under their JSON names."""
     return {_camel(name): value for name, value in vars(record).items() if name != without}
 
 
@@ -86,7 +86,7 @@ def _camel(name: str) -> str:
 
 
 def summarize(reader: StoreReader, *, with_sizes: bool) -> StoreSummary:
-    """Look at the bounds of every queue. What cannot be read is said among ``problems``; the rest is still shown.
+    """Look at the bounds of every queue. Read errors are listed in ``problems``; the rest is still shown.
 
     ``with_sizes`` reads every unit of every queue, 20 bytes a message; without it, the time does not depend on how
     many messages there are.
@@ -118,7 +118,7 @@ def _queue_infos(reader: StoreReader, topic: str, problems: list[str]) -> list[Q
     try:
         return reader.queues(topic)
     except CommitLogError:
-        # One queue that cannot be read is not to hide the others.
+        # One queue that cannot be read must not hide the others.
         ids = _or_problem(partial(reader.queue_ids, topic), problems) or []
         infos = [_or_problem(partial(reader.queue_info, topic, queue_id), problems) for queue_id in ids]
         return [info for info in infos if info is not None]

@@ -1,4 +1,4 @@
-"""``commitlog txn``: which batches applications and queries have committed, and how to make the store forget one."""
+"""``commitlog txn``: lists the batches that applications and queries committed, and resets an application."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["forget", "print_batches"]
 
 
 def print_batches(batches: Sequence[CommittedBatch], *, as_json: bool) -> None:
-    """The last batch of each application: a table for people, an object a line for programs."""
+    """Print the last batch of each application: a table for people, one object per line for programs."""
     if as_json:
         for batch in batches:
             print(json_text(_to_json(batch)))
@@ -38,12 +38,12 @@ def print_batches(batches: Sequence[CommittedBatch], *, as_json: bool) -> None:
 
 
 def forget(path: str, application: str, lock_timeout_s: float) -> str:
-    """Make the store forget an application, and say what it knew. ``InvalidValue`` when it knew nothing."""
+    """Make the store forget an application. Returns a sentence about it. ``InvalidValue`` if it has no batches."""
     with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
         forgotten = store.forget_batches(application)
         known = ", ".join(repr(batch.batch.app_id) for batch in store.batches()) or "none"
     if forgotten is None:
-        raise InvalidValue(f"The store of {path} knows no batches of {application!r}; it knows: {known}.")
+        raise InvalidValue(f"The store of {path} has no batches of {application!r}; it has: {known}.")
     return f"Forgot {application!r}, whose last batch was {forgotten.batch.version}."
 
 

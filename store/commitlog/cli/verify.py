@@ -1,4 +1,4 @@
-"""What ``commitlog verify`` prints."""
+"""Output of ``commitlog verify``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STYLES = {"error": "red", "note": "yellow"}
 
 
 def print_report(report: VerificationReport, *, as_json: bool) -> None:
-    """The findings: a table and one line for people, one object for programs."""
+    """Print the findings: a table and one line for people, one object for programs."""
     if as_json:
         print(json_text(_to_json(report)))
         return

@@ -1,3 +1,3 @@
-"""The threads of the store: the only room that knows about threads, waits and interrupts."""
+"""Threads, waits and interrupts of a store: the only room that handles them."""
 
 __all__: list[str] = []

@@ -1,8 +1,8 @@
-"""The job thread of a store: what must not be cut short runs here, and callers only wait for it.
+"""JobThread: runs commits, flushes and closing, which must not be interrupted; callers only wait for it.
 
-A signal handler of Python's runs in the main thread, between any two steps of what that thread does, and may raise
-there, as Ctrl-C does. It never runs in another thread. So commits, flushes and closing are jobs of this thread: an
-exception that a handler raises ends the wait of a caller, and nothing else. docs/decisions/0011 has the argument.
+A Python signal handler runs in the main thread, between any two steps of that thread's code, and may raise there, as
+Ctrl-C does. It never runs in another thread. So an exception of a handler ends the wait of a caller, and nothing else.
+docs/decisions/0011 has the argument.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _LOOK_AGAIN_S = 0.005
 
 
 class JobThreadEnded(Exception):
-    """The last job was done before. Nothing was done."""
+    """The last job has begun before. Nothing was done."""
 
 
 class Job(Generic[_T]):
-    """A piece of work, and what became of it."""
+    """A piece of work, and its result or error."""
 
     __slots__ = ("_done", "error", "is_given", "result", "work")
 
@@ -38,7 +38,7 @@ class Job(Generic[_T]):
         self._done.acquire()
 
     def do(self) -> None:
-        """Do the work. What it raises is kept for the threads that wait."""
+        """Do the work. An exception is kept for the threads that wait."""
         try:
             self.result = self.work()
         except BaseException as error:  # noqa: BLE001 - it is raised where the job is waited for
@@ -58,7 +58,7 @@ class JobThread:
         """``calls_ended`` says whether no call is under way that may still give a job: the last one waits for that."""
         self._jobs: queue.SimpleQueue[Job[object]] = queue.SimpleQueue()
         self._calls_ended = calls_ended
-        # A signal handler or a finalizer may come here while its own thread is here.
+        # A signal handler or a finalizer may call this while its own thread holds the lock.
         self._lock = threading.RLock()
         self._last: Job[object] | None = None
         self._ended = False
@@ -72,9 +72,9 @@ class JobThread:
         return self._thread.ident is not None
 
     def run(self, work: Callable[[], _T]) -> _T:
-        """Do ``work`` on the thread; its result, or what it raises. Called within a call. ``JobThreadEnded``.
+        """Do ``work`` on the thread. Returns its result or raises its error. Called within a call. ``JobThreadEnded``.
 
-        An exception from a signal handler ends the wait; the work is done all the same.
+        An exception from a signal handler ends the wait; the work is still done.
         """
         if self._ended:
             raise JobThreadEnded
@@ -89,11 +89,11 @@ class JobThread:
         self._jobs.put(job)
 
     def finish(self, work: Callable[[], object]) -> Job[object]:
-        """Give the last job, and wait for nothing. Called again, it gives the same one."""
+        """Add the last job, without waiting for it. A second call returns the same job."""
         with self._lock:
             if self._last is None:
                 self._last = Job(work)
-            # An exception from a signal handler may come between these: then the next caller gives it once more.
+            # An exception from a signal handler may come between these: then the next caller adds it again.
             if not self._last.is_given:
                 self._give(self._last)
                 self._last.is_given = True
@@ -102,7 +102,7 @@ class JobThread:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not self._last:
             job.do()
-            del job  # what it holds ends with it, not with the next one
+            del job  # its objects are freed now, not after the next job
         # Calls that began before the close may give jobs after it, and wait for them.
         while not self._calls_ended():
             with contextlib.suppress(queue.Empty):

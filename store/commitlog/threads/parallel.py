@@ -1,4 +1,4 @@
-"""Work on many items by several threads at once, for calls that wait for the device."""
+"""for_each: work on many items by several threads at once, for calls that wait for the device."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _T = TypeVar("_T")
 def for_each(work: Callable[[_T], None], items: Sequence[_T], *, most_threads: int) -> None:
     """Do ``work`` for every item, on this thread and up to ``most_threads - 1`` more.
 
-    Every item is tried; then the first exception that came is raised. While the interpreter is being shut down no
-    thread can be begun, and this one does everything.
+    Every item is tried; then the first exception is raised. While the interpreter is shutting down no thread can be
+    started, and this one does everything.
     """
     left: queue.SimpleQueue[_T] = queue.SimpleQueue()
     errors: list[BaseException] = []

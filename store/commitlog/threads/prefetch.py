@@ -16,16 +16,16 @@ _T = TypeVar("_T")
 
 
 class _Made(NamedTuple):
-    """What became of an order. Without an item and without an error there are no more."""
+    """Result of an order: an item, an error, or neither at the end of the items."""
 
     items: list[Any]
     error: BaseException | None = None
 
 
 def prefetch(items: Generator[_T, None, None]) -> Generator[_T, None, None]:
-    """The items, each begun when the one before it is handed out. What making one raises is raised in its place.
+    """The items, each begun when the one before it is handed out. An exception of making one is raised in its place.
 
-    Close it when the items are not used to their end: the one that is being made is waited for, and ``items`` closed.
+    Close it if the items are not used to their end: it waits for the item that is being made, and closes ``items``.
     """
     orders: queue.SimpleQueue[bool] = queue.SimpleQueue()
     made: queue.SimpleQueue[_Made] = queue.SimpleQueue()

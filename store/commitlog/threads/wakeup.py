@@ -1,4 +1,4 @@
-"""Wakeups: what a thread waits for and another one brings about, safe from exceptions of signal handlers.
+"""Wakeups: events that one thread waits for and another one sets, safe from exceptions of signal handlers.
 
 ``threading.Event`` and ``Condition`` are written in Python, with locks inside that an exception from a signal handler
 may leave taken. Here one thread releases a lock that another one acquires, each in one step of C.
@@ -25,19 +25,19 @@ class Wakeup:
             self._lock.release()
 
     def wait(self, seconds: float) -> bool:
-        """Return when it is set, or after so many seconds; whether it was set."""
+        """Return when it is set, or after ``seconds``. Returns whether it was set."""
         return self._lock.acquire(timeout=min(max(seconds, 0.0), _thread.TIMEOUT_MAX))
 
 
 class Waiters:
-    """Any number of threads that wait until something has changed, and look again then."""
+    """Any number of threads that wait for a change, and then look again."""
 
     def __init__(self) -> None:
         self._waiting: dict[Wakeup, bool] = {}
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[Wakeup]:
-        """What ``wake_all`` sets. Begin before looking, so that no change comes between the look and the wait."""
+        """The wakeup that ``wake_all`` sets. Enter before looking: then no change is missed between look and wait."""
         wakeup = Wakeup()
         self._waiting[wakeup] = True
         try:
@@ -50,5 +50,5 @@ class Waiters:
             wakeup.set()
 
     def __len__(self) -> int:
-        """How many threads wait."""
+        """The number of threads that wait."""
         return len(self._waiting)

@@ -1,4 +1,4 @@
-"""A thread that lets a service work again and again. Services know no threads: tests call ``run_once`` themselves."""
+"""Worker: the thread that runs a service step by step. Services have no threads: tests call ``run_once`` themselves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class Service(Protocol):
-    """One step of work; how many seconds to wait before the next (0: there is more to do)."""
+    """A service: ``run_once`` does one step and returns the seconds to wait before the next (0: more to do)."""
 
     def run_once(self) -> float: ...
 
 
 class Worker:
-    """Owns the thread of one service, which ``wakeup`` lets work at once.
+    """Owns the thread of one service; ``wakeup`` starts the next step at once.
 
     An exception stops the service and is given to ``on_error``. Started and stopped by the store's job thread, which no
     signal handler interrupts.

@@ -94,7 +94,7 @@ def test_results_for_programs(path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("nonsense", "it is no JSON"),
+        ("nonsense", "it is not JSON"),
         ("[1]", "expected a JSON object"),
         ('{"boddy": "x"}', "unknown field 'boddy', did you mean 'body'"),
         ('{"body": "x", "queueid": 1}', "did you mean 'queueId'"),
@@ -139,7 +139,7 @@ def test_topics_that_brokers_take_from_no_producer_are_refused(path: Path) -> No
 def test_a_line_without_a_topic_is_reported(path: Path) -> None:
     result = produce('{"body": "x"}', path, "--ndjson")
     assert result.exit_code == 1
-    assert "Line 1: it names no topic" in result.stderr
+    assert "Line 1: it has no topic" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_results_that_nobody_reads_stop_it_and_are_reported(path: Path) -> None:
     put, said = done.stderr.splitlines()
     count = int(put.split(" ")[0])
     assert 0 < count < 20_000
-    assert f"no line behind line {count} was put" in said
+    assert f"no line after line {count} was put" in said
     assert len(messages(path, "t")) == count
 
 
@@ -206,7 +206,7 @@ def test_standard_input_that_is_closed_is_reported_in_a_sentence(path: Path) -> 
         timeout=WAIT_LIMIT_S,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "commitlog: Standard input is closed; messages come from there, a line each.\n"
+    assert done.stderr == "commitlog: Standard input is closed; messages are read from there, one per line.\n"
 
 
 def test_standard_output_that_is_closed_is_not_a_failure(path: Path) -> None:

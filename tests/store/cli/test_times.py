@@ -64,4 +64,4 @@ def test_the_help_of_every_time_says_which_zone(command: str) -> None:
 def test_what_is_not_a_time_is_wrong_usage(golden_533: Path, text: str) -> None:
     done = script("cat", golden_533, "orders", f"--since={text}")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "is no time" in " ".join(done.stderr.split())
+    assert "is not a time" in " ".join(done.stderr.split())

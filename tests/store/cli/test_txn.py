@@ -180,14 +180,14 @@ def test_an_unknown_query_ends_with_code_1_and_those_that_are_known(
 ) -> None:
     before = applications(path)
     assert refused("reset", path, query) == (
-        f"commitlog: The store of {path} knows no batches of {query!r}; it knows: '{QUERY}', 'night loader'.\n"
+        f"commitlog: The store of {path} has no batches of {query!r}; it has: '{QUERY}', 'night loader'.\n"
     )
     assert applications(path) == before
 
 
 def test_a_store_that_knows_nobody_says_so(tmp_path: Path, refused: Callable[..., str]) -> None:
     open_store(tmp_path).close()
-    known = f"The store of {tmp_path} knows no batches of '{QUERY}'; it knows: none."
+    known = f"The store of {tmp_path} has no batches of '{QUERY}'; it has: none."
     assert refused("reset", tmp_path, QUERY) == f"commitlog: {known}\n"
 
 
