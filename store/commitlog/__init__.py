@@ -1,4 +1,4 @@
-"""RocketMQ's message store in Python: the same files and the same rules. Needs no Spark.
+"""RocketMQ's message store in Python: the same files and the same rules. Works without Spark.
 
 ``StoreReader`` reads stores, RocketMQ's and its own, live, from a copy or from a backup. ``MessageStore`` owns one: it
 appends, flushes, dispatches, and recovers after a crash.
@@ -66,7 +66,7 @@ __all__ = [
     "verify_store",
 ]
 
-# The writing half needs POSIX record locks; who only reads does not need it, nor has to wait for its import.
+# The writing half needs POSIX record locks; programs that only read neither need it nor wait for its import.
 _LAZY = {
     "Finding": "commitlog.verify.store",
     "BatchStager": "commitlog.stager",

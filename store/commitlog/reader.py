@@ -1,7 +1,7 @@
-"""``StoreReader``: the read-only view of a store directory.
+"""``StoreReader``: reads messages, queues and index of a store directory, read only.
 
-It takes no lock, starts no thread and repairs nothing, so any number of readers may stand beside a live owner, in any
-process. What the owner adds shows at the next call; what retention removes shows as a named error.
+It takes no lock, starts no thread and repairs nothing, so any number of readers may run beside a live owner, in any
+process. New messages are visible at the next call; messages removed by retention raise a named error.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = ["Fence", "QueueInfo", "StoreReader"]
 
 _T = TypeVar("_T")
 
-# How long to wait before looking again at what several batches changed during a look; then StoreBusy.
+# How long to wait before each further look when several batches were dispatched during a look; then StoreBusy.
 _LOOK_AGAIN_SECONDS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -65,7 +65,7 @@ class QueueInfo:
 
 
 class Fence(NamedTuple):
-    """What tells a message from another one that took its queue offset after the store lost its tail.
+    """Identity of a message: differs for another one that got its queue offset after the store lost its tail.
 
     ``crc`` is the CRC-32 of the record's first 88 bytes, its BODYCRC and store time among them.
     """
@@ -88,7 +88,7 @@ class StoreReader:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> StoreReader:
-        """Open the store directory at ``path``, whatever its size in constant time.
+        """Open the store directory at ``path``, in constant time whatever its size.
 
         ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read.
         """
@@ -108,13 +108,13 @@ class StoreReader:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Open files do not travel to another process; the store is opened again there.
+        # Open files are not pickled; the store is opened again in the other process.
         return (StoreReader.open, (self.path,))
 
     def close(self) -> None:
-        """Close every file; all other methods raise ``ReaderClosed`` from then on. It may be called again.
+        """Close every file; all other methods raise ``ReaderClosed`` from then on. A second call does nothing.
 
-        Batches that were handed out stay valid: they own their bytes.
+        Record batches that were handed out stay valid: they own their bytes.
         """
         self._closed = True
         self._commit_log.close()
@@ -154,11 +154,10 @@ class StoreReader:
     ) -> list[QueueInfo]:
         """The bounds of many queues, given as ``(topic, queue_id)``, in the order given. Raises as ``queue_info``.
 
-        They are those of one moment as to batches (``MessageStore.transaction``): a batch is within the bounds of all
-        of them or of none. Queues that a batch brings into being belong to that moment too: whoever looks which ones
-        there are gives a function that does.
+        They are a snapshot as to batches (``MessageStore.transaction``): a batch is within the bounds of all of them or
+        of none. To include queues that a batch creates, give a function that lists the queues.
 
-        ``StoreBusy`` when several batches were dispatched during each of many looks.
+        ``StoreBusy`` if several batches were dispatched during each of many looks.
         """
         self._refuse_closed()
         given = None if callable(queues) else list(queues)
@@ -183,7 +182,7 @@ class StoreReader:
         )
 
     def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
-        """The queue as if the log ended there."""
+        """The queue as if the log ended at a physical offset."""
         queue = self._catalog.queue(info.topic, info.queue_id)
         end = queue.first_behind(physical_offset, info.min_offset, info.max_offset)
         return QueueInfo(info.topic, info.queue_id, info.min_offset, end)
@@ -191,8 +190,8 @@ class StoreReader:
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.
 
-        Files are allocated ahead, so the end is looked for: from the last message of any queue on, record by record.
-        This asks every queue once.
+        Files are allocated ahead, so the end is searched: from the last message of any queue on, record by record. This
+        reads the end of every queue.
         """
         self._refuse_closed()
         self._commit_log.refresh()
@@ -215,7 +214,7 @@ class StoreReader:
 
     @property
     def aborted(self) -> bool:
-        """Whether the ``abort`` file is there: an owner runs, or one stopped without closing the store."""
+        """Whether the ``abort`` file exists: an owner runs, or one stopped without closing the store."""
         self._refuse_closed()
         return disk.exists(os.path.join(self.path, ABORT))
 
@@ -224,7 +223,7 @@ class StoreReader:
         self._refuse_closed()
         path = os.path.join(self.path, CHECKPOINT)
         try:
-            # Larger than any version of the file, and small enough to read whatever stands there.
+            # Larger than any version of the file, and small enough to read in any case.
             data = disk.read_file(path, 16 * CHECKPOINT_SIZE)
             return decode_checkpoint(data)
         except FileNotFoundError:
@@ -257,9 +256,9 @@ class StoreReader:
         ``stop`` defaults to the queue's end as it is now. Body bytes a batch stay below ``max_batch_bytes`` unless
         one message alone is larger. Fillers (units without a message) give no row.
 
-        Raises ``OffsetOutOfRange`` for offsets that are not there, also when retention takes them while they are
-        being read; ``InvalidValue`` for a ``start`` after ``stop``; ``CorruptRecord`` (with ``verify_crc`` also for a
-        body that does not match its CRC), ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
+        Raises ``OffsetOutOfRange`` for offsets that are not there, also when retention removes them during the read;
+        ``InvalidValue`` for a ``start`` after ``stop``; ``CorruptRecord`` (with ``verify_crc`` also for a body that
+        does not match its CRC), ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
         """
         self._refuse_closed()
         schema = arrow_schema(columns)
@@ -280,12 +279,12 @@ class StoreReader:
         return self._while_open(self._catalog.queue(topic, queue_id).units(low, high, chunk=_positive("chunk", chunk)))
 
     def first_behind(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
-        """The first queue offset in ``[start, stop)`` of a message at or behind a place of the log, or ``stop``."""
+        """The first queue offset in ``[start, stop)`` of a message at or after a physical offset, or ``stop``."""
         self._refuse_closed()
         return self._catalog.queue(topic, queue_id).first_behind(physical_offset, start, stop)
 
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
-        """The identity of the message at a queue offset; None when there is none (any more) to look at."""
+        """The identity of the message at a queue offset; None if it does not exist (any more)."""
         self._refuse_closed()
         queue = self._catalog.queue(topic, queue_id)
         if queue.last_unit()[0] < 0:  # not looked at yet, or empty then
@@ -313,7 +312,7 @@ class StoreReader:
                 stop=offset + 1,
                 min_offset=low,
                 max_offset=high,
-                advice=f"Offset {offset} has no message: it is a filler, or retention took it just now.",
+                advice=f"Offset {offset} has no message: it is a filler, or retention removed it just now.",
             )
         return self._commit_log.read_record(unit[0], check_crc=False).store_timestamp
 
@@ -382,7 +381,7 @@ class StoreReader:
             if hidden is not None and (not found or found[-1].physical_offset < hidden):
                 return found
             if hidden is not None:
-                # Parts of a batch may have taken the places of older messages.
+                # Parts of a batch may have replaced older messages among the newest.
                 return self._query(topic, key, begin, end, limit, below=hidden)
             time.sleep(pause)
         raise self._busy()
@@ -402,7 +401,7 @@ class StoreReader:
             try:
                 record = self._commit_log.read_record(offset)
             except MessageNotFound as error:
-                # A crash may keep the index and lose the end of the log; retention may just have taken the head.
+                # A crash may keep the index and lose the end of the log; retention may just have removed the head.
                 if 0 <= offset < self._commit_log.min_offset or not clean:
                     continue
                 raise CorruptIndex(

@@ -1,4 +1,4 @@
-"""``repair_store``: what keeps a store from being opened, and the log cut there by who decides so (invariant 5)."""
+"""``repair_store``: reports damage that keeps a store from being opened, and cuts the log there (invariant 5)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["LostMessages", "RepairReport", "repair_store"]
 
 @dataclass(frozen=True, kw_only=True)
 class RepairReport:
-    """What was found and done. ``damage`` is None when the store opens as it is.
+    """Report of a repair. ``damage`` is None if the store opens as it is.
 
-    ``lost`` are the messages that a cut takes, or took, out of the store; ``kept_in`` is where a cut has kept them,
-    None when nothing was cut.
+    ``lost`` are the messages that a cut removes, or has removed; ``kept_in`` is the directory where a cut has kept
+    them, None if nothing was cut.
     """
 
     path: str
@@ -38,17 +38,17 @@ def repair_store(
     lock_timeout_s: float = 0.0,
     progress: Progress | None = None,
 ) -> RepairReport:
-    """Open a store as its owner would, and close it again; say what keeps it from being opened.
+    """Open a store as its owner would, and close it again; report the damage that keeps it from being opened.
 
-    With ``cut_at``, end its log at that physical offset: only where the damage is that opening names now
-    (``DamagedLog.cut_at``), or ``InvalidValue``. What is cut off is kept in the store's directory ``repair``.
+    With ``cut_at``, end its log at that physical offset, which must be that of the damage that opening reports now
+    (``DamagedLog.cut_at``), or ``InvalidValue``. A copy of the rest is kept in the store's directory ``repair``.
 
-    What ``MessageStore.open`` raises, other than ``DamagedLog``; after a cut that too, when there is more damage before
-    it. ``StoreNotFound`` and ``NotAStore`` where there is no store; ``DiskFull`` when there is no room to keep what is
-    cut off, and then nothing was cut.
+    The errors of ``MessageStore.open``, except ``DamagedLog``; after a cut that too, for further damage before it.
+    ``StoreNotFound`` and ``NotAStore`` if the path is not a store; ``DiskFull`` if the copy has no space, and then
+    nothing was cut.
     """
     where = os.path.abspath(os.fspath(path))
-    check_store_directory(where)  # or opening would make a store there
+    check_store_directory(where)  # or opening would create a store there
 
     def open_and_close() -> None:
         MessageStore.open(where, config, lock_timeout_s=lock_timeout_s, progress=progress).close()

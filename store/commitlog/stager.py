@@ -1,7 +1,7 @@
-"""``BatchStager``: messages of a batch encoded and staged, by any process that sees the store's directory.
+"""``BatchStager``: encodes and stages messages of a batch, in any process that sees the store's directory.
 
-Several may stage for one batch at once: the tasks of a Spark job, say. Each tells what it staged (``StagedFile``) to
-the one that owns the store, and that one commits all of it together (``MessageStore.commit_batch``).
+Several may stage for one batch at once: the tasks of a Spark job, say. Each reports its ``StagedFile`` to the owner of
+the store, which commits all of them together (``MessageStore.commit_batch``).
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ __all__ = ["NO_PRODUCERS_TOPICS", "BatchStager", "largest_record_of", "queue_cou
 
 
 def largest_record_of(store_path: str | os.PathLike[str], config: MessageStoreConfig | None = None) -> int:
-    """The bytes of the largest record that the store's files have room for; without files, by ``config``."""
+    """Bytes of the largest record that the store's files have room for; without files, by ``config``."""
     config = config or MessageStoreConfig()
     return (file_size_of(os.fspath(store_path)) or config.mapped_file_size_commit_log) - FILLER_SIZE
 
 
 class BatchStager:
-    """Stages the messages of one part of a batch. Use it as a context manager: what is not finished is removed.
+    """Stages the messages of one part of a batch. Use it as a context manager: an unfinished file is removed.
 
-    The same rows get the same queues and unique keys whenever they are staged for the same batch and partition, however
-    they come in pieces. The staged file tells which topics it takes for what, and which of them are new, as those are
-    that ``queue_counts`` does not name.
+    The same rows get the same queues and unique keys whenever they are staged for the same batch and partition, in any
+    chunks. The staged file lists the topics with their uses, and which of them are new: those not in ``queue_counts``.
     """
 
     def __init__(
@@ -63,8 +62,8 @@ class BatchStager:
     ) -> None:
         """``topic`` is that of rows without one, ``partition`` numbers the parts, ``name`` begins the file's name.
 
-        ``config`` is what the store is opened with: its limits, hosts, and number of queues of a new topic.
-        ``largest_record`` is how many bytes of a record the store's files have room for (``largest_record_of``).
+        ``config`` is the store's: its limits, hosts, and number of queues of a new topic. ``largest_record`` is the
+        size in bytes of the largest record that the store's files have room for (``largest_record_of``).
         """
         config = config or MessageStoreConfig()
         self._uses: dict[str, TopicUse] = {}
@@ -84,8 +83,8 @@ class BatchStager:
     def put(self, rows: Rows) -> None:
         """Stage rows, with the columns of ``MessageStore.put_messages``.
 
-        ``PutRefused`` for the first row that no store takes, or no broker from a producer
-        (``columnar.producer_rules``); ``InvalidValue`` for columns that cannot be; ``StagingFailed``.
+        ``PutRefused`` for the first row that no store accepts, or no broker from a producer
+        (``columnar.producer_rules``); ``InvalidValue`` for wrong columns; ``StagingFailed``.
         """
         schema = message_schema(rows, topic=self._topic)
         for _, chunk in message_chunks(rows):
@@ -95,7 +94,7 @@ class BatchStager:
             self._writer.append(encoded)
 
     def finish(self) -> StagedFile | None:
-        """The staged file; None when there were no rows."""
+        """The staged file; None without rows."""
         if self._writer is None:
             return None
         return replace(self._writer.finish(), topics=tuple(self._uses[topic] for topic in sorted(self._uses)))
@@ -118,7 +117,7 @@ class BatchStager:
             row_name=self._row_name,
         )
         refuse_for_producers(columns)
-        # By the row's number, so that it does not matter how the rows came in pieces.
+        # By the row's number, so that the chunks of the rows do not matter.
         queue_ids = choose_queues(columns, self._queue_count, round_robin_start=self._partition + self._rows)
         keys = unique_keys(self._key_prefix, self._partition, self._rows, columns.count)
         encoded = encode_messages(columns, queue_ids, self._settings, unique_keys=keys)
@@ -136,7 +135,7 @@ class BatchStager:
         return self._known.get(topic, self._config.default_topic_queue_nums)
 
     def _note_uses(self, columns: MessageColumns) -> None:
-        """Of the topics that the rows are for, also where a delayed message waits in the schedule's."""
+        """Note the uses of the rows' own topics, also of delayed messages, which are stored in the schedule's topic."""
         named = np.full(columns.count, -1, np.int32) if columns.queue_ids is None else columns.queue_ids
         for code, name in enumerate(columns.topics):
             ids = named if len(columns.topics) == 1 else named[columns.topic_codes == code]

@@ -1,7 +1,7 @@
-"""``MessageStore``: the owner of a store directory, as programs use it.
+"""``MessageStore``: owns a store directory, and puts messages into it; the public interface for writing.
 
-One owner at a time, in one process; readers of any number stand beside it (``StoreReader``). docs/durability.md says
-what a put promises under which flush mode, and what a crash leaves.
+One owner at a time, in one process; any number of readers may run beside it (``StoreReader``). docs/durability.md has
+the promise of a put in each flush mode, and the states after a crash.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from commitlog.services.transaction import Transaction
 
 __all__ = ["MessageStore", "checked_seconds"]
 
-# Locks wait at most so long on every platform: 46 days.
+# The longest wait for a lock on every platform: 46 days.
 _LONGEST_WAIT_S = 4_000_000.0
 
 
@@ -39,7 +39,7 @@ class MessageStore:
     ``StoreReader``.)
 
     Use it as a context manager. Any number of threads may put. A process that forks must not use it in the child. A
-    signal handler may close it at any time; whatever else it asks of the store while its own thread is within a call
+    signal handler may close it at any time; any other call of a handler while its own thread is within a call
     is refused (``NestedCall``). A store that is dropped without ``close`` warns (``ResourceWarning``); one that is
     still open when the interpreter exits is closed then.
     """
@@ -49,7 +49,7 @@ class MessageStore:
         self.path = owned.path
         self.config = config
         self._owned = owned
-        # What every put goes through.
+        # Every put goes through these.
         self._enter = owned.calls.enter
         self._putter = owned.putter
 
@@ -64,15 +64,15 @@ class MessageStore:
         rebuild: bool = False,
         progress: Progress | None = None,
     ) -> MessageStore:
-        """Open the store at ``path``, or make one there.
+        """Open the store at ``path``, or create one there.
 
         After a clean close this takes constant time; after a crash the log is scanned, and ``progress`` is called with
         the bytes done and the bytes to do at most. ``lock_timeout_s`` is how many seconds to wait for another owner.
         ``rebuild`` builds all queues and index files again from the log. ``accept_lost_log`` begins an empty store
-        where queues are left of a log that is gone.
+        when queues exist and their log is gone.
 
         ``StoreLocked``, ``LogLost``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``; ``CorruptStoreError``
-        for damage that no crash explains (invariant 5); ``StoreIOError``; ``InvalidValue`` for what is not a path.
+        for damage that no crash explains (invariant 5); ``StoreIOError``; ``InvalidValue`` if ``path`` is not a path.
         """
         config = _checked_config(config)
         owned = OwnedStore.open(
@@ -105,12 +105,12 @@ class MessageStore:
 
     @property
     def recovered(self) -> Recovered | None:
-        """What recovery found when the store was opened; None after a clean close, which needs none."""
+        """Report of the recovery when the store was opened; None after a clean close, which needs none."""
         return self._owned.log.recovered
 
     @property
     def flags(self) -> RunningFlags:
-        """RocketMQ's running flags: what the store does not do at the moment."""
+        """RocketMQ's running flags: the operations that the store refuses at the moment."""
         return self._owned.state.flags
 
     @property
@@ -129,15 +129,15 @@ class MessageStore:
         return RunningFlags.NOT_READABLE not in self._owned.state.flags
 
     def set_readable(self, readable: bool) -> None:
-        """Give readers, or refuse them. Readers that are open, and those of other processes, read on."""
+        """Give readers, or refuse them. Open readers, and those of other processes, continue."""
         with self._enter():
             self._owned.state.set_flag(RunningFlags.NOT_READABLE, on=not readable)
         self._owned.waiters.wake_all()
 
     def put_message(self, message: Message) -> PutMessageResult:
-        """Append one message. The result's status says how it ended, whatever message and disk are like.
+        """Append one message. The result's status says how it ended, also for a refused message or a full disk.
 
-        Raised is what a program does wrong: ``InvalidValue`` for a wrong type, ``StoreClosed``, ``StoreForked``,
+        Raises for mistakes of the program: ``InvalidValue`` for a wrong type, ``StoreClosed``, ``StoreForked``,
         ``NestedCall``.
         """
         with self._enter():
@@ -153,23 +153,23 @@ class MessageStore:
 
         Columns (all but ``body`` may be left out or null): ``body`` or ``value``, ``topic`` (else the argument),
         ``tags``, ``keys`` or ``key``, ``queueId``, ``shardingKey``, ``properties``, ``flag``, ``bornTimestamp``,
-        ``delayLevel``. Rows that no store takes get their status, the others are appended. ``InvalidValue`` for
-        columns that cannot be, before anything is written.
+        ``delayLevel``. Rows that no store accepts get their status, the others are appended. ``InvalidValue``
+        for wrong columns, before anything is written.
         """
         with self._enter():
             self._owned.state.refuse_closed()
             return self._owned.bulk.put_messages(table, topic=topic)
 
     def transaction(self, app_id: str, version: int, fingerprint: str = "") -> Transaction:
-        """Begin a batch: all that is put into it is in the store together, and at most once, or not at all.
+        """Begin a batch: its messages are in the store together, and at most once, or not at all.
 
         ::
 
             with store.transaction("orders-loader", version=7) as batch:
                 batch.put_messages(table, topic="orders")
 
-        Versions of an application ascend. One that was committed before is passed over (``already_there``), unless the
-        fingerprint says that it is another batch: ``BatchConflict``. docs/durability.md has the rules.
+        Versions of an application ascend. A version that was committed before is skipped (``already_there``), unless
+        the fingerprint says that it is another batch: ``BatchConflict``. docs/durability.md has the rules.
         """
         batch = BatchId(app_id, version, fingerprint)
         if not app_id:
@@ -179,10 +179,10 @@ class MessageStore:
         return Transaction(self, batch, owned, committed)
 
     def commit_batch(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
-        """Commit what was staged for a batch, perhaps by other processes: ``transaction`` does both.
+        """Commit the staged files of a batch, perhaps of other processes. (``transaction`` stages and commits.)
 
         The rows of the files follow each other in the order of the files. When it returns, the batch is in the log (on
-        the device, under SYNC_FLUSH), and all that is staged for this version of the application or an earlier one is
+        the device, under SYNC_FLUSH), and all staged files of this version of the application or an earlier one are
         removed. ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``: nothing was
         written. ``StoreIOError``: opening the store again decides, and the same batch may be committed again.
         """
@@ -191,30 +191,30 @@ class MessageStore:
     def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
         """Note in ``config/topics.json`` over how many queues a topic is spread; one that is listed keeps its number.
 
-        ``read_queues``: consumers are to look at so many, when messages name queues beyond the others. It is raised for
-        a topic that is listed, too.
+        ``read_queues``: the number of queues that consumers read, if messages name queues beyond the others. It is
+        raised for a topic that is listed, too.
 
         ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``.
         """
         self._owned.run(lambda: self._owned.topics.create_topic(topic, queues, read_queue_nums=read_queues))
 
     def batches(self) -> list[CommittedBatch]:
-        """The last batch that every application committed, by application id."""
+        """The last batch that each application committed, by application id."""
         return self._owned.run(self._owned.batches.batches)
 
     def forget_batches(self, app_id: str) -> CommittedBatch | None:
-        """Forget what an application has committed: its next batch is written, whatever its version.
+        """Forget the batches of an application: its next batch is written, whatever its version.
 
-        Messages stay. Returns its last batch, None when the application is not known. ``StoreIOError``.
+        Messages stay. Returns its last batch, None if the application is not known. ``StoreIOError``.
         """
         return self._owned.run(lambda: self._owned.batches.forget(app_id))
 
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout_s: float | None = None) -> bool:
-        """Wait until the queue holds a message at ``offset`` or after it; False when ``timeout_s`` seconds have passed.
+        """Wait until the queue holds a message at ``offset`` or after it; False after ``timeout_s`` seconds.
 
-        ``StoreClosed`` when the store is closed while it waits, or set to be not readable; ``InvalidValue`` for what
-        cannot be a queue, an offset or a time. What fenced the store, when the message is not there: no more messages
-        come.
+        ``StoreClosed`` if the store is closed during the wait, or set to be not readable; ``InvalidValue`` for a wrong
+        queue, offset or time. If the store is fenced and the message is not there, the error that fenced it: no more
+        messages come.
         """
         check_queue_place(topic, queue_id, offset)
         wait_s = _LONGEST_WAIT_S if timeout_s is None else checked_seconds("timeout_s", timeout_s)
@@ -230,12 +230,12 @@ class MessageStore:
                 wakeup.wait(left)
 
     def _readable_at(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a queue has a message there, and readers see it."""
+        """Whether a queue has a message at an offset, visible to readers."""
         self._refuse_unreadable()
         with self._enter():
             self._owned.state.refuse_closed()
             place = self._owned.log.queues.place_from(topic, queue_id, offset)
-            # Units of a batch that is being dispatched are there, and not for readers yet.
+            # Units of a batch that is being dispatched exist, but are not visible yet.
             return place is not None and self._owned.log.gate.state.shows(place)
 
     def _refuse_unreadable(self) -> None:
@@ -243,20 +243,20 @@ class MessageStore:
             raise StoreClosed(f"The store of {self.path} was set to be not readable.")
 
     def flush(self) -> None:
-        """Bring everything that was put to the device, queues, index and checkpoint included. ``StoreIOError``."""
+        """Bring all messages to the device, queues, index and checkpoint included. ``StoreIOError``."""
         self._owned.run(self._owned.store_flush.flush_everything)
 
     def dispatch(self) -> None:
-        """Return when everything that was put before (and flushed, under SYNC_FLUSH) is in its queue and the index."""
+        """Return when all messages put before (and flushed, under SYNC_FLUSH) are in their queues and the index."""
         self._owned.run(self._owned.store_flush.dispatch)
 
     def reader(self) -> StoreReader:
-        """A new reader of this store, to be closed by the caller. ``StoreClosed`` when it was set to give none."""
+        """A new reader of this store, to be closed by the caller. ``StoreClosed`` if the store is not readable."""
         self._refuse_unreadable()
         return StoreReader.open(self.path)
 
     def stats(self) -> StoreStats:
-        """How many messages were put, how large, how fast; and how many bytes dispatch has still to do."""
+        """Statistics of puts, and the bytes that are not dispatched yet."""
         with self._enter():
             return self._owned.stats.snapshot(self._owned.reput.behind)
 
@@ -265,15 +265,15 @@ class MessageStore:
         return self._owned.log.files.min_offset, self._owned.log.files.max_wrote
 
     def flushed_where(self) -> int:
-        """The end of what is known to be on the device."""
+        """The flushed position: the log is on the device up to there."""
         return self._owned.log.files.flushed_where
 
     def close(self) -> None:
         """Flush, dispatch and close everything, so that the next open needs no scan. A second call does nothing.
 
         Calls under way end first. Within a call of this very thread, which a signal handler has interrupted, it only
-        asks for the close, which then follows that call. ``StoreIOError`` when closing fails (of a close that was only
-        asked for: at the next call); the store is then as after a crash, and opening it finds out what is there.
+        asks for the close, which then follows that call. ``StoreIOError`` if closing fails (of a close that was only
+        asked for: at the next call); the store is then as after a crash, and opening it recovers.
         """
         self._owned.close()
 
@@ -292,7 +292,7 @@ def _checked_config(config: object) -> MessageStoreConfig:
 
 
 def checked_seconds(name: str, value: object) -> float:
-    """Seconds to wait, at most as many as every platform can. ``InvalidValue`` for what is not a number."""
+    """Seconds to wait, at most the longest wait of every platform. ``InvalidValue`` if it is not a number."""
     if isinstance(value, bool | str) or not isinstance(value, SupportsFloat) or value != value:
         raise InvalidValue(f"{name} is a number of seconds, not {value!r}.")
     return _LONGEST_WAIT_S if value > _LONGEST_WAIT_S else max(float(value), 0.0)  # type: ignore[operator]
