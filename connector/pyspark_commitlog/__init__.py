@@ -42,11 +42,11 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``.format(...)`` and ``USING`` call it."""
+        """The name for ``.format(...)`` and ``USING``."""
         return "commitlog"
 
     def schema(self) -> StructType:
-        """The columns when the user names none. Raises ``OptionError`` for options that can never be right."""
+        """The columns if the user names none. Raises ``OptionError`` for options that can never be right."""
         from pyspark_commitlog.options.read import parse_options
         from pyspark_commitlog.source.schema import default_schema
 
@@ -55,8 +55,8 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of these columns.
 
-        ``OptionError``; ``SchemaError`` for columns that the source does not give, or gives with another type. The
-        store itself is looked at when Spark asks for the partitions.
+        ``OptionError``; ``SchemaError`` for columns that the source does not have, or has with another type. The
+        store itself is opened when Spark asks for the partitions.
         """
         from pyspark_commitlog.options.read import parse_batch_options
         from pyspark_commitlog.source.batch_source import CommitLogBatchReader
@@ -74,10 +74,10 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write of rows with these columns. Spark calls this on the driver, before the tasks begin, and nothing
-        else there: so the store is made here where there is none, and looked at for all tasks.
+        else there: so a missing store is created here, and its topics are read for all tasks.
 
-        ``OptionError``, also for every mode but ``append``; ``SchemaError``; ``StoreOpenError`` for a path that is no
-        store, or a store that cannot be opened; ``StoreIOError``, ``CorruptConfig``.
+        ``OptionError``, also for every mode but ``append``; ``SchemaError``; ``StoreOpenError`` for a path that is not
+        a store, or a store that cannot be opened; ``StoreIOError``, ``CorruptConfig``.
         """
         from pyspark_commitlog.options.write import parse_batch_write_options
         from pyspark_commitlog.sink.columns import check_sink_schema

@@ -1,13 +1,13 @@
-"""Every error the connector raises on purpose, beside those of the store.
+"""Errors of the connector, in addition to those of the store.
 
 ::
 
     commitlog.errors.CommitLogError
     └── ConnectorError
-        ├── OptionError         an option that is unknown, missing, or has a value that cannot be right
-        ├── SchemaError         a column that the source cannot give, or that the sink cannot write
+        ├── OptionError         an option that is unknown, missing, or has a wrong value
+        ├── SchemaError         a column that the source does not have, or that the sink cannot write
         ├── OffsetFormatError   a checkpointed offset that this version cannot read
-        ├── DataLossError       messages that were to be read are gone: retention, a deleted queue, a missing file
+        ├── DataLossError       wanted messages are gone: retention, a deleted queue, a missing file
         └── TailLostError       a queue ends before what was read from it, or holds other messages there
 """
 
@@ -26,13 +26,13 @@ __all__ = [
 
 
 class ConnectorError(CommitLogError):
-    """The base of the connector's errors; itself where Spark does not give a task or a commit what it needs."""
+    """Base of the connector's errors; raised itself if Spark does not give a task or a commit its ids or messages."""
 
 
 class OptionError(ConnectorError, ValueError):
-    """An option of a read or a write is unknown, missing, or has a value that cannot be right; or so a write's mode.
+    """An option of a read or a write is unknown, missing, or has a wrong value; or a write has a wrong mode.
 
-    ``option`` is its name, ``value`` the text that was given, None where there is none.
+    ``option`` is its name, ``value`` the text that was given, None without one.
     """
 
     def __init__(self, message: str, *, option: str, value: str | None = None) -> None:
@@ -42,7 +42,7 @@ class OptionError(ConnectorError, ValueError):
 
 
 class SchemaError(ConnectorError, ValueError):
-    """The schema of a read asks for what the source does not have, or a frame has columns that cannot be written.
+    """The schema of a read names columns that the source does not have, or a frame has columns that cannot be written.
 
     ``column`` is the one in question; None when it is about all of them.
     """
@@ -57,10 +57,10 @@ class OffsetFormatError(ConnectorError):
 
 
 class DataLossError(ConnectorError):
-    """Messages that were to be read are no longer in the store.
+    """Wanted messages are no longer in the store.
 
     ``wanted`` and ``available`` are half-open ranges of queue offsets; ``available`` is None when the queue is gone.
-    When a file between others is missing, it is what is left of ``wanted`` behind the hole, and the error's cause
+    If a file between others is missing, it is the part of ``wanted`` after the hole, and the error's cause
     (``FileMissing``) has the path.
     """
 
@@ -81,9 +81,9 @@ class DataLossError(ConnectorError):
 
 
 class TailLostError(ConnectorError):
-    """The store lost the end of a queue: it ends before what was already read, or has grown again with other messages.
+    """The store lost the end of a queue: it ends before messages that were read, or has other messages there now.
 
-    ``position`` is the next offset that was to be read, ``available`` what the queue holds now, half-open.
+    ``position`` is the next offset to read, ``available`` the range that the queue holds now, half-open.
     """
 
     def __init__(self, message: str, *, topic: str, queue_id: int, position: int, available: tuple[int, int]) -> None:

@@ -1,7 +1,7 @@
-"""``CommitLogLagListener``: logs how far behind each queue a query is.
+"""``CommitLogLagListener``: logs the lag of a query in each queue.
 
-Spark does not pass the metrics of Python sources on, but every progress event carries the offsets: where the query
-is, and where the queues end.
+Spark does not pass on the metrics of Python sources, but every progress event has the offsets: the position of the
+query, and the ends of the queues.
 
     from pyspark_commitlog.listener import CommitLogLagListener
     spark.streams.addListener(CommitLogLagListener())
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitLogLagListener", "lag_by_queue"]
 
-# One line says where the lag is, unless it is everywhere.
+# One line names the queues with a lag, unless there are more.
 _MOST_QUEUES_NAMED = 16
 
 
 def lag_by_queue(end_offset: str | None, latest_offset: str | None) -> dict[QueueKey, int] | None:
     """Messages not yet read, by topic and queue id, from the offsets of one source of a progress event.
 
-    None when they are not this source's. Of a queue of which nothing was read yet, or whose head has expired under the
-    query, the messages that are still there count.
+    None if they are not this source's. In a queue that was not read yet, or whose unread head has expired, the messages
+    that still exist count.
     """
     try:
         latest = StreamOffset.from_json(json.loads(latest_offset or "null"))
@@ -52,10 +52,10 @@ def lag_by_queue(end_offset: str | None, latest_offset: str | None) -> dict[Queu
 
 
 class CommitLogLagListener(StreamingQueryListener):
-    """Logs how far each query that reads this source is behind.
+    """Logs the lag of each query that reads this source.
 
-    One line at INFO has the total and the 16 queues that are furthest behind. When there are more of them, each queue
-    that is behind follows at DEBUG.
+    One line at INFO has the total and the 16 queues with the largest lag. If more queues have a lag, each of them
+    follows at DEBUG.
 
     Subclass it and override ``on_lag`` to send the numbers elsewhere.
     """
@@ -64,7 +64,7 @@ class CommitLogLagListener(StreamingQueryListener):
         self._logger = logger or logging.getLogger(__name__)
 
     def on_lag(self, query: str, batch_id: int, lag: Mapping[QueueKey, int]) -> None:
-        """Called once a progress event and source; ``query`` is the query's name, or its id when it has none."""
+        """Called once per progress event and source; ``query`` is the query's name, or its id if it has none."""
         behind = {key: count for key, count in lag.items() if count}
         worst = sorted(behind.items(), key=lambda item: -item[1])
         self._logger.info(

@@ -1,7 +1,7 @@
-"""Lost messages: which part of a wanted range a queue no longer has, where to continue, and ``failOnDataLoss``.
+"""Lost messages: the part of a wanted range that a queue no longer has, where to continue, and ``failOnDataLoss``.
 
 ``find_losses`` decides, from the range, the queue's bounds and the fences that do not match; it does no I/O.
-``report_losses`` raises or logs a warning, after which the caller continues with what is left.
+``report_losses`` raises or logs a warning, after which the caller continues with the rest.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 
-_GO_ON = "To go on with what is left, set the option failOnDataLoss to false."
+_GO_ON = "To continue with the remaining messages, set the option failOnDataLoss to false."
 _RESTORE = (
-    "Restore the store that this checkpoint belongs to; or start a query with a new checkpoint; or, to go on with "
-    "what is there, set the option failOnDataLoss to false."
+    "Restore the store that this checkpoint belongs to; or start a query with a new checkpoint; or, to continue with "
+    "the existing messages, set the option failOnDataLoss to false."
 )
 
 
 class Loss(Enum):
-    """What happened to messages of a wanted range."""
+    """The kinds of loss of messages of a wanted range."""
 
     QUEUE = auto()
     """The queue, or its whole topic, existed when it was last read and does not exist any more."""
@@ -50,10 +50,10 @@ class Loss(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """A wanted range and what a queue still has of it. All ranges are half-open.
+    """A wanted range and the part of it that a queue still has. All ranges are half-open.
 
-    ``left`` is what can be read, empty where nothing is left; it begins where a stream is to continue. ``replaced`` is
-    the position before which another message was found.
+    ``left`` is the range that can be read, possibly empty; it begins where a stream continues. ``replaced`` is the
+    position before which another message was found.
     """
 
     wanted: tuple[int, int]
@@ -64,9 +64,9 @@ class Losses:
 
 
 def find_losses(wanted: tuple[int, int], available: tuple[int, int] | None, replaced: int | None = None) -> Losses:
-    """Compare a range with the bounds of its queue, ``available``; None where the queue does not exist.
+    """Compare a range with the bounds of its queue, ``available``; None if the queue does not exist.
 
-    ``replaced`` comes from ``replaced_position``. It does not count where the tail is lost as well, which explains it.
+    ``replaced`` comes from ``replaced_position``. It does not count if the tail is lost as well, which explains it.
     """
     start, stop = wanted
     if available is None:
@@ -85,7 +85,7 @@ def find_losses(wanted: tuple[int, int], available: tuple[int, int] | None, repl
 
 
 def queue_bounds(reader: StoreReader, topic: str, queue_id: int) -> tuple[int, int] | None:
-    """What a queue holds now, as a half-open range of offsets; None where the queue does not exist."""
+    """The half-open range of offsets that a queue holds now; None if the queue does not exist."""
     try:
         info = reader.queue_info(topic, queue_id)
     except (QueueNotFound, TopicNotFound):
@@ -100,9 +100,9 @@ def replaced_position(
     available: tuple[int, int] | None,
     recorded: Iterable[tuple[int, Fence | None]],
 ) -> int | None:
-    """The first of the ``recorded`` positions before which stands another message than its fence says.
+    """The first of the ``recorded`` positions whose fence does not match the message before it.
 
-    Where retention has taken the message before a position, nothing can be compared, and nothing is wrong.
+    If retention has removed the message before a position, nothing can be compared, and nothing is wrong.
     """
     for position, fence in recorded:
         if fence is None or available is None or not available[0] < position <= available[1]:
@@ -151,8 +151,8 @@ def _what_happened(kind: Loss, losses: Losses) -> str:
 
 def _what_follows(kind: Loss, losses: Losses) -> str:
     if kind is Loss.QUEUE:
-        return "Going on without it; should it come back, it is read from its start."
-    return f"Going on at offset {losses.left[1] if kind is Loss.TAIL else losses.left[0]}."
+        return "Continuing without it; should it come back, it is read from its start."
+    return f"Continuing at offset {losses.left[1] if kind is Loss.TAIL else losses.left[0]}."
 
 
 def _error(kind: Loss, text: str, topic: str, queue_id: int, losses: Losses) -> DataLossError | TailLostError:
@@ -176,18 +176,18 @@ def file_missing(missing: FileMissing, wanted: tuple[int, int], *, fail: bool) -
     )
     if fail:
         raise DataLossError(
-            f"{text} Restore the file. {_GO_ON} Reading then goes on at offset {resume}.",
+            f"{text} Restore the file. {_GO_ON} Reading then continues at offset {resume}.",
             topic=missing.topic,
             queue_id=missing.queue_id,
             wanted=wanted,
             available=(resume, stop),
         ) from missing
-    _logger.warning("%s Going on at offset %d.", text, resume)
+    _logger.warning("%s Continuing at offset %d.", text, resume)
     return resume
 
 
 def out_of_range(error: OffsetOutOfRange, *, fail: bool) -> None:
-    """Report what planning met again and again. Returns as well when ``error`` is not about lost messages."""
+    """Report an error that planning met at every attempt. Also returns if ``error`` is not about lost messages."""
     wanted = (error.start, max(error.start, error.stop))
     losses = find_losses(wanted, (error.min_offset, error.max_offset))
     report_losses(error.topic, error.queue_id, losses, fail=fail, cause=error)

@@ -53,9 +53,9 @@ def test_without_fail_every_loss_is_a_warning_that_says_where_reading_continues(
         report_losses("orders", 2, find_losses((3, 9), (5, 7)), fail=False)
     tail, head = (record.getMessage() for record in caplog.records)
     assert "planned up to offset 9, but the queue now ends at 7" in tail
-    assert tail.endswith("Going on at offset 7.")
+    assert tail.endswith("Continuing at offset 7.")
     assert "wanted offsets [3, 9), available are [5, 7)" in head
-    assert head.endswith("Going on at offset 5.")
+    assert head.endswith("Continuing at offset 5.")
 
 
 def test_with_fail_the_error_has_the_ranges() -> None:

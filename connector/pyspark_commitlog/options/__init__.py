@@ -1,3 +1,3 @@
-"""What the user asked for."""
+"""Options of the source and the sink: parsing, defaults and checks."""
 
 __all__: list[str] = []

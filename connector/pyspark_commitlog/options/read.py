@@ -1,4 +1,4 @@
-"""All options of the source: names, defaults, and which of them fit together. docs/source.md explains each."""
+"""Options of the source: names, defaults, and valid combinations. docs/source.md explains each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """The options of one query. Sizes are bytes; ``starting`` and ``ending`` are None when the user did not say."""
+    """The options of one query. Sizes are bytes; ``starting`` and ``ending`` are None if the user did not set them."""
 
     path: str
     subscription: Subscription
@@ -37,16 +37,16 @@ class SourceOptions:
 
     @property
     def start_rule(self) -> OffsetRule:
-        """Where a query without a checkpoint starts. Only the two ``parse_*_options`` know the default."""
+        """Start of a query without a checkpoint. Only the two ``parse_*_options`` know the default."""
         return self.starting or OffsetRule(default=EARLIEST)
 
     @property
     def end_rule(self) -> OffsetRule:
-        """Where a batch ends."""
+        """End of a batch."""
         return self.ending or OffsetRule(default=LATEST)
 
 
-# Option, as documented -> field, and how its text is read.
+# Option, as documented -> field, and the parser of its text.
 _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "path": ("path", values.parse_path),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", values.parse_positive),
@@ -66,15 +66,15 @@ _STRATEGIES: dict[str, Callable[[str, str], Subscription]] = {
 _POSITIONS = ("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp")
 OPTION_NAMES: tuple[str, ...] = (*_PLAIN, *_STRATEGIES, *_POSITIONS)
 
-# Spark's own, which it may hand to a source along with the user's.
+# Spark's own options, which it may give to a source along with the user's.
 _SPARKS = frozenset({"checkpointlocation", "__paths__"})
-# What CREATE TABLE adds to the options when it asks for the columns.
+# Options that CREATE TABLE adds when it asks for the columns.
 _OF_A_CATALOG = frozenset({"location", "provider"})
 _CANONICAL = {name.lower(): name for name in OPTION_NAMES}
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """What can be said of the options before it is known whether a batch or a stream is read. ``OptionError``."""
+    """Parse and check the options, as far as is possible for batches and streams alike. ``OptionError``."""
     given = _canonical(options)
     fields: dict[str, Any] = {
         field: parse(name, given[name]) for name, (field, parse) in _PLAIN.items() if name in given
@@ -87,7 +87,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         )
     fields["path"] = os.path.abspath(fields["path"])
     # Queues that JSON leaves out: reading starts at their first message and ends at their last, so that nothing is
-    # skipped because nobody thought of it. Queues that appear later are treated the same.
+    # skipped by oversight. Queues that appear later are treated the same.
     starting = _position(given, "starting", EARLIEST)
     ending = _position(given, "ending", LATEST)
     parsed = SourceOptions(subscription=_strategy(given), starting=starting, ending=ending, **fields)
@@ -100,9 +100,13 @@ def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
     parsed = parse_options(options)
     given = _canonical(options)
     if parsed.starting is not None and LATEST in (parsed.starting.default, *parsed.starting.named.values()):
-        values.refuse("startingOffsets", given["startingOffsets"], "no latest (-1) in a batch: it would read nothing")
+        values.refuse(
+            "startingOffsets", given["startingOffsets"], "another start than latest (-1): a batch would read nothing"
+        )
     if parsed.ending is not None and EARLIEST in (parsed.ending.default, *parsed.ending.named.values()):
-        values.refuse("endingOffsets", given["endingOffsets"], "no earliest (-2) in a batch: it would read nothing")
+        values.refuse(
+            "endingOffsets", given["endingOffsets"], "another end than earliest (-2): a batch would read nothing"
+        )
     for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
         if name in given:
             _logger.warning("Option %s has no effect on a batch read, which reads everything at once.", name)
@@ -116,7 +120,7 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
     for name in ("endingOffsets", "endingTimestamp"):
         if name in given:
             raise OptionError(
-                f"Option {name} is for batch reads: a stream has no end. To read what is there and stop, use "
+                f"Option {name} is for batch reads: a stream has no end. To read all existing messages and stop, use "
                 f".trigger(availableNow=True).",
                 option=name,
                 value=given[name],
@@ -128,7 +132,7 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
-    """The options under their documented names. Spark hands the keys over in lower case; unknown ones are refused."""
+    """The options under their documented names. Spark gives the keys in lower case; unknown ones are refused."""
     given: dict[str, str] = {}
     if {key.lower() for key in options} >= _OF_A_CATALOG:
         raise OptionError(f"A table of a catalog cannot be read. {values.CATALOG_TABLES}", option="location")
@@ -189,5 +193,5 @@ def _check_named_queues(parsed: SourceOptions, given: Mapping[str, str]) -> None
             values.refuse(
                 "startingOffsets",
                 given["startingOffsets"],
-                f"no start behind the end; queue {queue_id} of {topic!r} would go from {first} to {stop}",
+                f"no start after the end; queue {queue_id} of {topic!r} would go from {first} to {stop}",
             )

@@ -1,4 +1,4 @@
-"""Which queues a query reads: the options ``subscribe``, ``subscribePattern`` and ``assign``."""
+"""Subscription: the queues that a query reads, by the options ``subscribe``, ``subscribePattern`` and ``assign``."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ QueueKey: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Subscription:
-    """Exactly one of the three is set.
+    """The topics or queues that a query reads. Exactly one of the three fields is set.
 
-    System topics (SCHEDULE_TOPIC_XXXX, rmq_sys_*, ...) are never matched by a pattern: what the broker keeps there for
-    itself is read only by those who name it. Nor are topics that cannot be read (compaction topics, batch consume
-    queues): a pattern passes over them with a warning, naming one is an error.
+    System topics (SCHEDULE_TOPIC_XXXX, rmq_sys_*, ...) are never matched by a pattern: the broker's own messages are
+    read only by a query that names the topic. Nor are topics that cannot be read (compaction topics, batch consume
+    queues): a pattern skips them with a warning, naming one is an error.
     """
 
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     queues: Mapping[str, tuple[int, ...]] | None = None
-    # The topics that were passed over so far: each is told of once, not at every trigger.
+    # The topics that were skipped so far: each is reported once, not at every trigger.
     _told_of: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def covers(self, topic: str, queue_id: int) -> bool:
@@ -47,7 +47,7 @@ class Subscription:
         return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None and not is_system_topic(topic)
 
     def find_topics(self, reader: StoreReader) -> list[str]:
-        """The subscription's topics, whether or not the store has those that were named."""
+        """The subscription's topics, also named ones that the store does not have."""
         if self.topics is not None:
             return list(self.topics)
         if self.queues is not None:
@@ -55,9 +55,9 @@ class Subscription:
         return [topic for topic in reader.topics() if self._matches(topic)]
 
     def find_queues(self, reader: StoreReader) -> Iterator[QueueKey]:
-        """The queues that are there now, by topic and queue id. What does not exist (yet) is left out.
+        """The queues that exist now, by topic and queue id. Topics and queues that do not exist (yet) are left out.
 
-        ``UnsupportedStore`` for a topic that is named and kept in a way that cannot be read.
+        ``UnsupportedStore`` for a named topic in a format that cannot be read.
         """
         for topic in sorted(self.find_topics(reader)):
             try:
@@ -77,10 +77,10 @@ class Subscription:
     def _tell_of(self, topic: str, error: UnsupportedStore) -> None:
         if topic not in self._told_of:
             self._told_of.add(topic)
-            _logger.warning("%s It matches subscribePattern and is left out.", error)
+            _logger.warning("%s It matches subscribePattern and is skipped.", error)
 
     def bounds(self, reader: StoreReader) -> dict[QueueKey, QueueInfo]:
-        """The bounds of the queues that are there now."""
+        """The bounds of the queues that exist now."""
         try:
             return {(info.topic, info.queue_id): info for info in reader.queue_infos(lambda: self.find_queues(reader))}
         except (QueueNotFound, TopicNotFound):

@@ -1,4 +1,4 @@
-"""Parsers of option values: from the text of one option to its value, or an ``OptionError`` with what was expected."""
+"""Parsers of option values: from the text of an option to its value, or an ``OptionError`` with the expected value."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ __all__ = [
 LATEST = -1
 EARLIEST = -2
 
-# What is said where somebody may have made such a table.
+# Advice in errors that a table made by CREATE TABLE may cause.
 CATALOG_TABLES = (
-    "Spark hands a Python data source none of the options of a table that CREATE TABLE made. Use CREATE TEMPORARY VIEW "
+    "Spark gives a Python data source none of the options of a table that CREATE TABLE made. Use CREATE TEMPORARY VIEW "
     "name USING commitlog OPTIONS (path '...', ...) instead."
 )
 
@@ -50,7 +50,7 @@ _BYTE_UNITS = {"": 1, "b": 1} | {
 
 @dataclass(frozen=True, kw_only=True)
 class OffsetRule:
-    """Where reading starts or ends: ``default`` (EARLIEST or LATEST), but for the queues named, or by store time."""
+    """Start or end of reading: ``default`` (EARLIEST or LATEST), except for named queues, or by store time."""
 
     default: int
     named: Mapping[QueueKey, int] = field(default_factory=dict)
@@ -58,23 +58,23 @@ class OffsetRule:
 
 
 def did_you_mean(name: str, known: Mapping[str, str]) -> str:
-    """`` Did you mean ...?`` with the known name nearest to ``name``, or nothing when none is near.
+    """`` Did you mean ...?`` with the known name nearest to ``name``, or nothing if none is near.
 
-    ``known`` are the names in lower case and as they are written.
+    ``known`` maps the names in lower case to their documented spelling.
     """
     near = nearest_name(name, known.values())
     return f" Did you mean {near}?" if near else ""
 
 
 def option_text(option: str, value: object) -> str:
-    """The text of an option, also where Python code gives a number or a boolean. ``OptionError`` for None."""
+    """The text of an option, also if Python code gives a number or a boolean. ``OptionError`` for None."""
     if value is None:
         raise OptionError(f"Option {option} is None; expected a value. For its default, leave it out.", option=option)
     return str(value)
 
 
 def refuse(option: str, value: str, expected: str) -> NoReturn:
-    """Raise the ``OptionError`` that every bad value gets."""
+    """Raise the ``OptionError`` for a bad value."""
     raise OptionError(f"Option {option} is {value!r}; expected {expected}.", option=option, value=value)
 
 

@@ -1,4 +1,4 @@
-"""All options of the sink: names, defaults and units, and how their texts are read. docs/sink.md explains each."""
+"""Options of the sink: names, defaults, units and parsers. docs/sink.md explains each."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ class SinkOptions:
     message_index_enable: bool
     max_hash_slot_num: int
     max_index_num: int
-    # Where a streaming query keeps its checkpoint, and its name, as far as Spark tells.
+    # A streaming query's checkpoint location and name, as far as Spark reports them.
     checkpoint_location: str | None
     query_name: str | None
 
     @property
     def batch(self) -> BatchId | None:
-        """What ``txnAppId`` and ``txnVersion`` name; None without them."""
+        """The batch that ``txnAppId`` and ``txnVersion`` name; None without them."""
         if self.txn_app_id is None or self.txn_version is None:
             return None
         return BatchId(self.txn_app_id, self.txn_version)
 
     @property
     def compression(self) -> BodyCompression | None:
-        """What is done to large bodies."""
+        """The compression of large bodies."""
         return BodyCompression(self.body_compression, self.compress_over) if self.body_compression else None
 
     @property
     def store_config(self) -> MessageStoreConfig:
-        """What the store is opened with. ``InvalidValue``."""
+        """The configuration of the store. ``InvalidValue``."""
         return MessageStoreConfig(
             flush_disk_type=self.flush_disk_type,
             default_topic_queue_nums=self.queues,
@@ -79,7 +79,7 @@ def _parse_topic(option: str, value: str) -> str:
         raise OptionError(f"Option {option} cannot be a topic: {error}", option=option, value=value) from error
     if value in NO_PRODUCERS_TOPICS:
         raise OptionError(
-            f"Option {option} is {value!r}, a topic that RocketMQ writes itself and takes from no producer. Give "
+            f"Option {option} is {value!r}, a topic that RocketMQ writes itself and accepts from no producer. Give "
             "another one; messages that are to be delivered later have a column delayLevel.",
             option=option,
             value=value,
@@ -135,7 +135,7 @@ def _parse_over(option: str, value: str) -> int:
 
 
 class WriteOption(NamedTuple):
-    """One option as users know it. ``default`` is a text as a user would give it; None for none."""
+    """One option as users know it. ``default`` is a text as a user would give it, or None."""
 
     name: str
     field: str
@@ -150,11 +150,11 @@ def _store_setting(name: str, field: str, parse: Callable[[str, str], Any], unit
     return WriteOption(name, field, parse, str(getattr(MessageStoreConfig(), field)).lower(), unit, meaning)
 
 
-# The default of every option stands here and nowhere else; the table in docs/sink.md is made of this.
+# The only place of every option's default; a test compares the table in docs/sink.md with this.
 WRITE_OPTIONS: tuple[WriteOption, ...] = (
-    WriteOption("path", "path", values.parse_path, None, "", "the store's directory; made when it is not there"),
+    WriteOption("path", "path", values.parse_path, None, "", "the store's directory; created if it does not exist"),
     WriteOption("topic", "topic", _parse_topic, None, "", "the topic of rows without one"),
-    WriteOption("queues", "queues", _parse_queues, "4", "queues", "how many queues a topic gets that is not there yet"),
+    WriteOption("queues", "queues", _parse_queues, "4", "queues", "number of queues of a new topic"),
     WriteOption(
         "flush", "flush_disk_type", _parse_choice(_FLUSHES), "sync", "", "sync: committed means on the device; async"
     ),
@@ -199,7 +199,7 @@ _STORE_SETTINGS = (
 
 _BY_LOWER_NAME = {option.name.lower(): option for option in WRITE_OPTIONS}
 _SPELLING = {lower: option.name for lower, option in _BY_LOWER_NAME.items()}
-# Spark's own, which it hands over along with the user's.
+# Spark's own options, which it gives along with the user's.
 _SPARKS = frozenset({"checkpointlocation", "queryname", "__paths__"})
 
 
@@ -209,8 +209,8 @@ def parse_batch_write_options(options: Mapping[str, str]) -> SinkOptions:
     if (parsed.txn_app_id is None) != (parsed.txn_version is None):
         given, missing = ("txnAppId", "txnVersion") if parsed.txn_version is None else ("txnVersion", "txnAppId")
         raise OptionError(
-            f"Option {given} is there without {missing}. Only both together say which write this is, so that it is "
-            "in the store once however often it is repeated.",
+            f"Option {given} is given without {missing}. Only both together identify a write, so that it is stored "
+            "exactly once however often it is repeated.",
             option=missing,
         )
     return parsed
@@ -256,7 +256,7 @@ def _parse(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _refuse_settings(error: InvalidValue, given: Mapping[str, str]) -> NoReturn:
-    """What the store says of its settings, in the words of the options that they were given by."""
+    """Raise the store's error about its settings with the names of the options that set them."""
     texts = {
         option.name: str(given.get(option.name, option.default))
         for option in WRITE_OPTIONS

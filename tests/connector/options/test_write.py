@@ -102,7 +102,7 @@ def test_what_spark_says_of_the_query_is_kept() -> None:
     ("name", "value", "expected"),
     [
         ("topic", "no topic", "letters"),
-        ("topic", "SELF_TEST_TOPIC", "takes from no producer"),
+        ("topic", "SELF_TEST_TOPIC", "accepts from no producer"),
         ("topic", "SCHEDULE_TOPIC_XXXX", "delayLevel"),
         ("queues", "0", "at least 1"),
         ("queues", "70000", "65536"),
@@ -171,7 +171,7 @@ def test_options_of_the_source_are_not_options_of_the_sink() -> None:
 @pytest.mark.parametrize(("given", "missing"), [("txnAppId", "txnVersion"), ("txnVersion", "txnAppId")])
 def test_half_a_transaction_is_refused(given: str, missing: str) -> None:
     said = refused(parse_batch_write_options, **{given: "1"})
-    assert f"{given} is there without {missing}" in said
+    assert f"{given} is given without {missing}" in said
 
 
 @pytest.mark.parametrize("name", ["txnAppId", "txnVersion"])

@@ -166,10 +166,10 @@ def test_store_to_store(spark: SparkSession, tmp_path: Path, golden_533: Path) -
         ("'x' as bodi", {}, "Unknown column 'bodi'. Did you mean body?"),
         ("'x' as tags", {}, "There is no column body (or value)"),
         ("'x' as body, 1L as bornTimestamp", {}, "as timestamp_millis(bornTimestamp) makes of milliseconds"),
-        ("'x' as body", {"topic": "SCHEDULE_TOPIC_XXXX"}, "takes from no producer"),
+        ("'x' as body", {"topic": "SCHEDULE_TOPIC_XXXX"}, "accepts from no producer"),
         ("'x' as body", {"topic": None}, "The rows have no topic"),
         ("'x' as body", {"topics": "a"}, "Unknown option 'topics'. Did you mean topic?"),
-        ("'x' as body", {"txnVersion": "1"}, "txnVersion is there without txnAppId"),
+        ("'x' as body", {"txnVersion": "1"}, "txnVersion is given without txnAppId"),
     ],
 )
 def test_what_cannot_be_fails_before_the_first_row(

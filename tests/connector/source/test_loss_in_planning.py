@@ -84,7 +84,7 @@ def test_a_batch_names_the_missing_file_and_the_hole(store: StoreBuilder) -> Non
     text = str(caught.value)
     assert "of the wanted offsets [0, 100), [40, 60) cannot be read" in text
     assert str(path) in text
-    assert "goes on at offset 60" in text
+    assert "continues at offset 60" in text
     assert "retention" not in text
     assert (caught.value.wanted, caught.value.available) == ((0, 100), (60, 100))
     assert isinstance(caught.value.__cause__, FileMissing)
@@ -94,7 +94,7 @@ def test_or_continues_around_it(store: StoreBuilder, caplog: pytest.LogCaptureFi
     remove_queue_file(store, 2)
     assert rows(batch(store)) == [*range(40), *range(60, 100)]
     assert caplog.text.count("[40, 60) cannot be read") == 1
-    assert "Going on at offset 60" in caplog.text
+    assert "Continuing at offset 60" in caplog.text
 
 
 @pytest.mark.parametrize("max_bytes", ["1500", "9k", "1g"])

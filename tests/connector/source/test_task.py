@@ -82,7 +82,7 @@ def test_retention_before_the_task_began(store: StoreBuilder, caplog: pytest.Log
     assert caught.value.__cause__ is not None
     with caplog.at_level(logging.WARNING):
         assert offsets(list(task(store, fail=False).read(partition()))) == [*range(28, 100), 0, 1, 2]
-    assert "Going on at offset 28" in caplog.text
+    assert "Continuing at offset 28" in caplog.text
 
 
 @pytest.mark.parametrize("fail", [True, False])
