@@ -1,4 +1,4 @@
-"""Makes Spark's Python workers run the driver's interpreter.
+"""PYSPARK_PYTHON: makes Spark's Python workers run the driver's interpreter.
 
 Spark starts its workers, and the process in which it looks for Python data sources, as ``python3`` from PATH unless
 the environment variable PYSPARK_PYTHON says otherwise. A program started as ``.venv/bin/python program.py`` without
@@ -16,14 +16,14 @@ import warnings
 
 __all__ = ["use_this_python_in_workers"]
 
-# PYSPARK_DRIVER_PYTHON is not looked at: workers do not read it.
+# PYSPARK_DRIVER_PYTHON is ignored: workers do not read it.
 _CHOSEN_BY_USER = "PYSPARK_PYTHON"
 # Set when Spark itself launched this process (spark-submit, or a worker): the choice of Python was made before.
 _LAUNCHED_BY_SPARK = ("PYSPARK_GATEWAY_PORT", "PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_DIR")
 
 
 def use_this_python_in_workers() -> None:
-    """Set PYSPARK_PYTHON to this interpreter where Spark would run another one; warn when it is too late for that."""
+    """Set PYSPARK_PYTHON to this interpreter if Spark would run another one; warn if it is too late for that."""
     if any(os.environ.get(name) for name in (_CHOSEN_BY_USER, *_LAUNCHED_BY_SPARK)) or not sys.executable:
         return
     running = _python_of_running_spark()
@@ -47,7 +47,7 @@ def _is_this_python(command: str) -> bool:
 
 
 def _python_of_running_spark() -> str | None:
-    """The command with which the active ``SparkContext`` starts its workers; None when there is none."""
+    """The command with which the active ``SparkContext`` starts its workers; None without a context."""
     context_module = sys.modules.get("pyspark.core.context")
     context = getattr(getattr(context_module, "SparkContext", None), "_active_spark_context", None)
     command = getattr(context, "pythonExec", None)
@@ -55,7 +55,7 @@ def _python_of_running_spark() -> str | None:
 
 
 def _warn_if_it_lacks_this_package(command: str) -> None:
-    """Another interpreter may well have the package too, so it is asked before anyone is alarmed."""
+    """Another interpreter may have the package too, so it is asked before the warning."""
     if _is_this_python(command):
         return
     look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('pyspark_commitlog') is None)"

@@ -30,7 +30,7 @@ from commitlog.services.transaction import Transaction
 
 __all__ = ["MessageStore", "checked_seconds"]
 
-# Locks wait at most so long on every platform: 46 days.
+# The longest wait for a lock on every platform: 46 days.
 _LONGEST_WAIT_S = 4_000_000.0
 
 
@@ -129,7 +129,7 @@ class MessageStore:
         return RunningFlags.NOT_READABLE not in self._owned.state.flags
 
     def set_readable(self, readable: bool) -> None:
-        """Give readers, or refuse them. Readers that are open, and those of other processes, read on."""
+        """Give readers, or refuse them. Open readers, and those of other processes, continue."""
         with self._enter():
             self._owned.state.set_flag(RunningFlags.NOT_READABLE, on=not readable)
         self._owned.waiters.wake_all()
@@ -256,7 +256,7 @@ class MessageStore:
         return StoreReader.open(self.path)
 
     def stats(self) -> StoreStats:
-        """How many messages were put, how large, how fast; and how many bytes dispatch has still to do."""
+        """Statistics of puts, and the bytes that are not dispatched yet."""
         with self._enter():
             return self._owned.stats.snapshot(self._owned.reput.behind)
 

@@ -1,6 +1,6 @@
-"""The columns that messages are written from: the frame's Spark types checked, its names brought into the store's.
+"""Columns of the sink: checks the frame's Spark types, and maps its column names to the store's.
 
-This is the check of ``commitlog.columnar.input`` in Spark's words, made on the driver before the first row.
+This is the check of ``commitlog.columnar.input`` in Spark's terms, done on the driver before the first row.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _is_integer(kind: DataType) -> bool:
 
 
 class _Kind(NamedTuple):
-    """A column's types: a test, and their names."""
+    """The types that a column may have: a test, and their names."""
 
     takes: Callable[[DataType], bool]
     names: str
@@ -78,7 +78,7 @@ _ALIASES = {"value": "body", "key": "keys"}
 _SPELLING = {name.lower(): name for name in (*SINK_COLUMNS, *_ALIASES)}
 # Columns of Kafka's sink and source that a message has under another name.
 _KAFKAS = {"headers": "properties", "partition": "queueId", "timestamp": "bornTimestamp"}
-# What the source gives and the sink cannot take: the store or its host decides these.
+# Columns that the source gives and the sink cannot write: the store or its host decides these.
 _READ_ONLY = {name.lower(): name for name in ALL_COLUMNS if name.lower() not in _SPELLING}
 
 
@@ -88,7 +88,7 @@ def _is_text_or_null(kind: DataType) -> bool:
 
 @dataclass(frozen=True)
 class SinkColumns:
-    """``names``: what each column of the frame is called in the store, in the frame's order."""
+    """The columns of a frame. ``names`` are their names in the store, in the frame's order."""
 
     names: tuple[str, ...]
 
@@ -99,12 +99,12 @@ class SinkColumns:
 
 
 def _says_nothing(kind: pa.DataType) -> bool:
-    """Whether it is the type of ``map()`` or ``map('a', null)``: no properties, or only such as are left out."""
+    """Whether it is the type of ``map()`` or ``map('a', null)``: no properties, or only ones that are left out."""
     return bool(pa.types.is_map(kind)) and (pa.types.is_null(kind.key_type) or pa.types.is_null(kind.item_type))
 
 
 def check_sink_schema(schema: StructType, *, topic: str | None) -> SinkColumns:
-    """Every column known, of its type, and there once; ``topic`` is the option's. ``SchemaError`` for all else.
+    """Check that each column is known, has its type, and occurs once; ``topic`` is the option's. ``SchemaError``.
 
     Names are compared without regard to case, as Spark's SQL does.
     """
@@ -114,9 +114,9 @@ def check_sink_schema(schema: StructType, *, topic: str | None) -> SinkColumns:
         name = _known_column(field.name)
         if name in found:
             both = f"columns {found[name]} and {field.name}"
-            raise SchemaError(f"The {both} both say what a message's {name} is; keep one of them.", column=name)
+            raise SchemaError(f"The {both} both give a message's {name}; keep one of them.", column=name)
         kind = _KINDS[name]
-        # A column of nothing but nulls says nothing, as if it were not there.
+        # A column of nothing but nulls counts as missing.
         if not kind.takes(field.dataType) and (name == "body" or not isinstance(field.dataType, NullType)):
             found_type = field.dataType.simpleString().upper()
             raise SchemaError(
@@ -125,7 +125,7 @@ def check_sink_schema(schema: StructType, *, topic: str | None) -> SinkColumns:
         found[name] = field.name
     if "body" not in found:
         raise SchemaError(
-            "There is no column body (or value), which holds what the messages say: BINARY or STRING.", column="body"
+            "The column body (or value) is missing; it holds the messages' contents: BINARY or STRING.", column="body"
         )
     if "topic" not in found and topic is None:
         raise SchemaError(
@@ -135,9 +135,9 @@ def check_sink_schema(schema: StructType, *, topic: str | None) -> SinkColumns:
 
 
 def _how_to_cast(name: str, field: StructField) -> str:
-    """How to make a text of bytes, as Kafka's keys are, and a time of what times are often kept in.
+    """How to cast bytes, such as Kafka's keys, to text, and the usual types of times to a timestamp.
 
-    A cast of a number to a time would take it for seconds.
+    A cast of a number to a timestamp would take it for seconds.
     """
     if _KINDS[name].takes(StringType()) and isinstance(field.dataType, BinaryType):
         return f", as cast({field.name} as string) makes of UTF-8 bytes"
@@ -156,7 +156,7 @@ def _known_column(name: str) -> str:
         kafkas = _KAFKAS.get(name.lower())
         hint = did_you_mean(name, _SPELLING)
         if kafkas is not None:
-            hint = f" What Kafka calls so is {kafkas} here, {_KINDS[kafkas].names}."
+            hint = f" Kafka's column of that name is {kafkas} here, {_KINDS[kafkas].names}."
         raise SchemaError(
             f"Unknown column {name!r}.{hint} The columns of a message are: {', '.join(_SPELLING.values())}.",
             column=name,
@@ -165,7 +165,7 @@ def _known_column(name: str) -> str:
 
 
 def _refuse_read_only(schema: StructType) -> None:
-    """Frames that were read from a store have such columns, so they are told of together, with the way out."""
+    """Frames that were read from a store have such columns, so all are reported together, with the remedy."""
     names = [field.name for field in schema.fields if field.name.lower() in _READ_ONLY]
     if names:
         listed = ", ".join(names)

@@ -1,6 +1,4 @@
-"""The driver's half of a write: makes the store and looks at it before the tasks begin, then commits or removes what
-they staged.
-"""
+"""The driver's part of a write: prepares the store before the tasks begin, then commits or removes the staged files."""
 
 from __future__ import annotations
 
@@ -26,9 +24,9 @@ _logger = logging.getLogger(__name__)
 
 
 def plan_write(options: SinkOptions, columns: SinkColumns) -> StageTask:
-    """Make the store if there is none yet, and look at it once for all tasks, so that all choose the same queues.
+    """Create the store if it does not exist. Read its topics once for all tasks, so that all choose the same queues.
 
-    ``StoreOpenError`` for what is no store, ``CorruptConfig``, ``StoreIOError``.
+    ``StoreOpenError`` if the path is not a store, ``CorruptConfig``, ``StoreIOError``.
     """
     prepare_store(options)
     only_topic = None if "topic" in columns.names else options.topic
@@ -41,28 +39,28 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> StageTask:
 
 
 def prepare_store(options: SinkOptions) -> None:
-    """Make the store if there is none yet, so that tasks can stage in it. ``StoreOpenError`` for what is no store.
+    """Create the store if it does not exist, so that tasks can stage in it. ``StoreOpenError`` if it is not a store.
 
-    An executor that does not find it then knows that it does not see the driver's files.
+    An executor that does not find it then reports that it does not see the driver's files.
     """
     try:
         StoreReader.open(options.path).close()
     except (StoreNotFound, NotAStore):
         _open(options).close()  # which refuses a directory that holds something else
-        # It is what was asked for, or a path mistyped, or a disk that is not mounted.
-        _logger.warning("There was no store in %s, so a new one was made.", options.path)
+        # This is intended, or the path is mistyped, or a disk is not mounted.
+        _logger.warning("The store %s did not exist; a new one was created.", options.path)
 
 
 def staged_rows(messages: Iterable[WriterCommitMessage | None]) -> list[StagedRows]:
-    """The messages of tasks that ended, in the order of the partitions."""
+    """The messages of the tasks that succeeded, in the order of the partitions."""
     found = [message for message in messages if isinstance(message, StagedRows)]
     return sorted(found, key=lambda message: message.partition)
 
 
 def commit_staged(options: SinkOptions, batch: BatchId, messages: Sequence[StagedRows]) -> CommittedBatch | None:
-    """Bring the staged rows into the store, all of them or none; None when there are none.
+    """Bring the staged rows into the store, all of them or none. None without rows.
 
-    The store is owned for just as long as that takes. The errors are those of ``MessageStore.open`` and
+    The store is owned only during that. The errors are those of ``MessageStore.open`` and
     ``MessageStore.commit_batch``.
     """
     files = [message.staged for message in messages if message.staged is not None]
@@ -70,14 +68,14 @@ def commit_staged(options: SinkOptions, batch: BatchId, messages: Sequence[Stage
         return None
     with _open(options) as store:
         committed = store.commit_batch(batch, files)
-        # Closing does this too, but says nothing of a queue that cannot be written: readers would not get the batch.
+        # Closing does this too, but ignores a queue that cannot be written: readers would not get the batch.
         store.dispatch()
         return committed
 
 
 def _open(options: SinkOptions) -> MessageStore:
-    # Tasks import this module with the writers that are pickled to them, and never open a store: they do without a
-    # third of the package, and of the time that importing it takes.
+    # Tasks import this module with the pickled writers, and never open a store: so they import only two thirds of the
+    # package.
     from commitlog import MessageStore
 
     try:
@@ -91,8 +89,8 @@ def _open(options: SinkOptions) -> MessageStore:
 
 
 def remove_staged(store_path: str, messages: Iterable[StagedRows]) -> None:
-    """Remove the files of these tasks. Never raises for what is not there.
+    """Remove the files of these tasks. Missing files are skipped.
 
-    A batch may have been committed although its commit raised, so nothing but the files is touched.
+    A batch may have been committed although its commit raised, so only the files are touched.
     """
     remove_files(store_path, [message.staged for message in messages if message.staged is not None])

@@ -1,7 +1,7 @@
-"""What tells a batch that is replayed from another batch of the same number: its plan in the query's checkpoint.
+"""Fingerprint of a micro-batch: a hash of its plan in the checkpoint; differs if the number is used for other rows.
 
 Spark writes ``<checkpoint>/offsets/<batch id>`` before it runs a batch, and runs the batch again from that very file
-after a crash. A batch that was planned anew, from a checkpoint that was put back, has a file with other bytes.
+after a crash. A batch that was planned again, from a restored checkpoint, has a file with other bytes.
 
 Source: Spark ``sql/core/.../streaming/runtime/ResolveWriteToStream.scala`` (where the checkpoint is),
 ``.../streaming/checkpointing/OffsetSeqLog.scala``.
@@ -24,19 +24,19 @@ __all__ = ["checkpoint_fingerprint"]
 _logger = logging.getLogger(__name__)
 
 _DIGEST_SIZE = 16
-# Queries that were told already that their checkpoint cannot be read.
+# Queries for which the warning about an unreadable checkpoint was logged.
 _warned: set[str] = set()
 
 
 def checkpoint_fingerprint(options: SinkOptions, checkpoint_root: str | None, query_id: str, batch_id: int) -> str:
-    """A hash of the batch's plan, in hex; empty, with a warning, where this process cannot read the checkpoint.
+    """A hash of the batch's plan, in hex; empty, with a warning, if this process cannot read the checkpoint.
 
     ``checkpoint_root`` is the session's ``spark.sql.streaming.checkpointLocation``.
     """
     location = options.checkpoint_location
     if location is None and checkpoint_root is not None:
         if options.query_name is None:
-            # Spark makes a new checkpoint at every start of a query without a name: no batch can be planned twice.
+            # Spark creates a new checkpoint at every start of a query without a name: no batch can be planned twice.
             return ""
         location = os.path.join(checkpoint_root, options.query_name)
     for path in _local_paths(location):
@@ -51,7 +51,7 @@ def checkpoint_fingerprint(options: SinkOptions, checkpoint_root: str | None, qu
         _logger.warning(
             "The checkpoint of query %s, %s, cannot be read as files of this machine. Its batches are still written "
             "once each; but if the checkpoint is ever replaced by an older copy of itself, batches that hold other "
-            "rows than before cannot be told from those that are repeated, and are left out.",
+            "rows than before cannot be distinguished from repeated ones, and are skipped.",
             query_id,
             location,
         )
@@ -59,8 +59,8 @@ def checkpoint_fingerprint(options: SinkOptions, checkpoint_root: str | None, qu
 
 
 def _local_paths(location: str | None) -> list[Path]:
-    """Where a checkpoint may lie. Spark takes a URI's path as it is written, whether it has escapes or not; ``..`` it
-    takes back from the text, where the system goes through directories, which may not be there or lead elsewhere.
+    """The possible local paths of a checkpoint. Spark takes a URI's path literally, whether it has escapes or not; it
+    resolves ``..`` in the text, where the system goes through directories, which may not exist or may lead elsewhere.
     """
     if location is None:
         return []
@@ -74,12 +74,12 @@ def _local_paths(location: str | None) -> list[Path]:
 
 
 def _normalized(*paths: str) -> list[Path]:
-    """Each as Hadoop's ``Path`` has it, and then as it is."""
+    """Each path as Hadoop's ``Path`` normalizes it, and then as it is."""
     return [Path(form) for form in dict.fromkeys(form for one in paths for form in (os.path.normpath(one), one))]
 
 
 def _query_of(checkpoint: Path) -> str | None:
-    """The id of the query that a checkpoint belongs to; None where there is no checkpoint."""
+    """The id of the query that a checkpoint belongs to; None if the directory is not a checkpoint."""
     try:
         metadata = json.loads((checkpoint / "metadata").read_bytes())
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""What a task of a write does in the executor: stage its rows, for the driver to commit or not.
+"""StageTask: a task of a write, which stages its rows in the executor; the driver commits or removes them.
 
-Attempts that are repeated, and twins that run at the same time, do no harm: each has a file of its own.
+Repeated and concurrent attempts of a task do no harm: each has a file of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["StageTask", "StagedRows"]
 
 @dataclass(frozen=True, kw_only=True)
 class StagedRows(WriterCommitMessage):
-    """What a task tells the committer: its file, None when it had no rows.
+    """The message of a task to the committer: its file, None without rows.
 
     ``checkpoint_root`` is the session's setting, for queries that have no checkpoint location of their own.
     """
@@ -47,9 +47,9 @@ class StageTask:
     def stage(
         self, batches: Iterable[pa.RecordBatch], batch: BatchId, partition: int, attempt: int
     ) -> StagedFile | None:
-        """Stage the rows of one partition; the file, None without rows.
+        """Stage the rows of one partition. Returns the file, None without rows.
 
-        ``PutRefused``, ``StoreNotFound``, ``StagingFailed``. Whatever is raised, the file is gone.
+        ``PutRefused``, ``StoreNotFound``, ``StagingFailed``. After any error the file is removed.
         """
         stager = BatchStager(
             self.options.path,
@@ -71,8 +71,8 @@ class StageTask:
             if error.errno != errno.ENOENT:
                 raise
             raise StoreNotFound(
-                f"There is no store at {self.options.path} on this executor ({socket.gethostname()}), though the "
-                "driver has one there. Driver and executors must see the same directory: mount it on all of them. "
+                f"The store {self.options.path} does not exist on this executor ({socket.gethostname()}), though the "
+                "driver has it. Driver and executors must see the same directory: mount it on all of them. "
                 "Nothing was written.",
                 path=self.options.path,
             ) from error

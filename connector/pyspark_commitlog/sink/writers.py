@@ -1,8 +1,8 @@
-"""``CommitLogBatchWriter``, ``CommitLogStreamWriter``: the sink as Spark calls it.
+"""``CommitLogBatchWriter``, ``CommitLogStreamWriter``: the sink's writers, as Spark calls them.
 
-Spark has the data source make a writer in a process that plans the write, pickles it to the executors, and commits in
-another process: of a batch write with the same writer, of a micro-batch with one made there. So a writer only holds
-what ``plan_write`` found; making one touches no file.
+Spark lets the data source make a writer in a process that plans the write, pickles it to the executors, and commits in
+another process: a batch write with the same writer, a micro-batch with one made there. So a writer only holds the
+result of ``plan_write``; making one touches no file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHECKPOINT_ROOT = "spark.sql.streaming.checkpointLocation"
 
 
 def refuse_overwrite(overwrite: bool, *, streaming: bool) -> None:
-    """``OptionError`` for all but appending; Spark itself refuses the modes that it does not hand over."""
+    """``OptionError`` for all but appending; Spark itself refuses the other modes."""
     if overwrite and streaming:
         raise OptionError(
             'outputMode("complete") writes the whole result again in every batch; a log is only appended to. Use '
@@ -48,7 +48,7 @@ def refuse_overwrite(overwrite: bool, *, streaming: bool) -> None:
     if overwrite:
         raise OptionError(
             'mode("overwrite") is not for a log, which is only appended to. Use mode("append"); to begin a new store, '
-            "give a path where none is.",
+            "give a path that does not exist.",
             option="mode",
             value="overwrite",
         )
@@ -67,7 +67,7 @@ class CommitLogBatchWriter(DataSourceArrowWriter):
     def __init__(self, task: StageTask) -> None:
         self._options = task.options
         self._task = task
-        # A write without a name has one of its own while it is staged, so that others keep off its files.
+        # A write without an id gets a unique one for staging, so that other writes do not touch its files.
         self._staged_as = task.options.batch or BatchId(UNNAMED_WRITE_PREFIX + uuid.uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -85,7 +85,7 @@ class CommitLogBatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         remove_staged(self._options.path, staged_rows(messages))
-        if self._options.batch is None:  # a name that nobody else has: what failed tasks left goes too
+        if self._options.batch is None:  # the id is unique: files of failed tasks are removed too
             remove_batch(self._options.path, self._staged_as)
 
 
@@ -102,7 +102,7 @@ class CommitLogStreamWriter(DataSourceStreamArrowWriter):
         query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query_id is None or batch_id is None:
             raise ConnectorError(
-                f"Spark did not tell this task the id of its query and batch ({_QUERY_ID}, {_BATCH_ID}), without which "
+                f"Spark did not give this task the id of its query and batch ({_QUERY_ID}, {_BATCH_ID}), without which "
                 "a batch cannot be written exactly once. Write from foreachBatch, with txnAppId and txnVersion."
             )
         batch = BatchId(query_id, int(batch_id))
@@ -116,7 +116,7 @@ class CommitLogStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if None in messages:
-            # Of trigger(continuous=...), which calls no writer of Python's and yet commits: the rows would be lost.
+            # By trigger(continuous=...), which does not call Python writers and still commits: the rows would be lost.
             raise ConnectorError(
                 f"Batch {batchId} is to be committed without what its tasks wrote: Spark does not ask a Python sink to "
                 "write under trigger(continuous=...). Use trigger(processingTime=...) or trigger(availableNow=True). "

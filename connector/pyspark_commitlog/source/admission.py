@@ -1,8 +1,8 @@
 """Admission: how much of each queue goes into the next batch, by ``maxOffsetsPerTrigger`` and ``maxBytesPerTrigger``.
 
-Planning keeps no memory between triggers, and yet no queue may be starved. What makes up for memory is age: where not
-every queue can have its turn, those whose next message is oldest (lies first in the CommitLog) go first. A message
-that had to wait is older than all that come after it, so its turn comes.
+Planning keeps no memory between triggers, and yet no queue may be starved. Age replaces memory: if not every queue can
+have its turn, those whose next message is oldest (first in the CommitLog) go first. A message that had to wait is older
+than all later ones, so its turn comes.
 
 A consume queue holds the size of every message, so limits and cuts by bytes are exact without touching the CommitLog.
 """
@@ -34,11 +34,11 @@ def message_sizes(units: npt.NDArray[Any]) -> Sizes:
 
 
 class SizeWalker:
-    """Goes forward through one queue's messages and says how many of them fit a budget.
+    """Walks forward through a queue's messages and finds how many of them fit a budget.
 
-    The pieces it reads grow with what is taken, so asking for little costs little. Where a file of the queue is missing
-    it ends, as if the queue did: what comes after the hole is for the next batch. What else the reader raises passes
-    through: ``OffsetOutOfRange`` when retention has just taken the queue's start.
+    The pieces it reads grow with the messages taken, so a small budget costs little. At a missing file of the queue it
+    ends, as if the queue did: messages after the hole are for the next batch. Other errors of the reader are not
+    caught: ``OffsetOutOfRange`` when retention has just removed the queue's start.
     """
 
     def __init__(self, reader: StoreReader, topic: str, queue_id: int, start: int, stop: int) -> None:
@@ -54,7 +54,7 @@ class SizeWalker:
         self.position = start
 
     def take(self, budget: int) -> int:
-        """Take messages while their sizes add up to at most ``budget``; the bytes taken. ``position`` moves along."""
+        """Take messages while their sizes add up to at most ``budget``; ``position`` moves along. Returns their bytes."""
         taken = 0
         while self._load():
             before = int(self._totals[self._used - 1]) if self._used else 0
@@ -101,11 +101,11 @@ class SizeWalker:
 
 
 def admit_rows(waiting: Sequence[int], heads: Sequence[int], limit: int) -> list[int]:
-    """How many messages of each queue to read, ``limit`` in total or all there are.
+    """How many messages of each queue to read, ``limit`` in total or all.
 
     ``waiting`` is the number of messages of each queue, ``heads`` the physical offset of its next one. A queue gets at
-    least one message if the limit reaches that far, and beyond that its share in proportion to what waits in it;
-    what rounding leaves over, and a limit smaller than the number of queues, goes to the oldest first.
+    least one message if the limit suffices, and beyond that a share in proportion to its waiting messages; the rest
+    from rounding, and a limit smaller than the number of queues, goes to the oldest first.
     """
     if sum(waiting) <= limit:
         return list(waiting)
@@ -118,7 +118,7 @@ def admit_rows(waiting: Sequence[int], heads: Sequence[int], limit: int) -> list
     for i in oldest_first if left else ():
         admitted[i] += left * (waiting[i] - 1) // more
     left = limit - sum(admitted)
-    # Rounding leaves less than one message a queue, and there is a queue with more for each of them: one round does.
+    # Rounding leaves less than one message per queue, and for each a queue with more messages: one round is enough.
     for i in oldest_first:
         if left and admitted[i] < waiting[i]:
             admitted[i] += 1
@@ -129,8 +129,8 @@ def admit_rows(waiting: Sequence[int], heads: Sequence[int], limit: int) -> list
 def admit_bytes(walkers: Sequence[SizeWalker], waiting: Sequence[int], heads: Sequence[int], limit: int) -> None:
     """Move each walker as far as the next batch goes, at most ``limit`` bytes in total.
 
-    First one message of each queue, oldest first, as far as they fit; then the rest in proportion to what waits;
-    then what is left of the limit, oldest first. The oldest message of all is always admitted: if it alone is larger
+    First one message of each queue, oldest first, as far as they fit; then the others in proportion to the waiting
+    bytes; then the rest of the limit, oldest first. The oldest message of all is always admitted: if it alone is larger
     than the limit it goes alone, since it would block its queue for ever otherwise.
     """
     left = limit

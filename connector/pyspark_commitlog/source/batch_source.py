@@ -32,7 +32,7 @@ class CommitLogBatchReader(DataSourceReader):
         self._task = ReadTask.of(options, projection)
 
     def partitions(self) -> list[InputPartition]:
-        """One range of offsets per queue, cut by bytes. Named topics and queues must exist."""
+        """The ranges of offsets of all queues, cut by bytes. Named topics and queues must exist."""
         options = self._options
         with StoreReader.open(options.path) as reader:
             options.subscription.require_all(reader)

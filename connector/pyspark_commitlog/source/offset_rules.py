@@ -1,4 +1,4 @@
-"""Resolves ``startingOffsets``, ``endingOffsets`` and timestamps to queue offsets."""
+"""Offset rules: resolves ``startingOffsets``, ``endingOffsets`` and timestamps to queue offsets."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def resolve_rule(
 ) -> dict[QueueKey, int]:
     """The offset of each queue that ``rule`` means, given the queues' bounds as they are now.
 
-    ``option`` names the rule in messages. ``OptionError`` for a queue that is named and not there, or an offset behind
+    ``option`` names the rule in messages. ``OptionError`` for a named queue that does not exist, or an offset after
     its end; ``DataLossError`` for an offset before its start (with failOnDataLoss=false both are moved to the nearest
-    offset there is, with a warning).
+    existing offset, with a warning).
     """
     bounds = {(info.topic, info.queue_id): info for info in queues}
     for topic, queue_id in rule.named:
@@ -41,11 +41,11 @@ def resolve_rule(
 
 
 def _offset_by_time(reader: StoreReader, info: QueueInfo, timestamp_ms: int, *, fail: bool) -> int:
-    """The first message stored at or after the time; with files missing, the first of those that are there."""
+    """The first message stored at or after the time; if files are missing, the first one that exists."""
     try:
         return reader.offset_by_time(info.topic, info.queue_id, timestamp_ms)
     except (MessageNotFound, OffsetOutOfRange):
-        pass  # bisection met a hole, or retention is at work: look which
+        pass  # bisection met a hole, or retention is at work: find out which
     low, high = info.min_offset, info.max_offset
     while low < high:
         middle = (low + high) // 2
@@ -58,7 +58,7 @@ def _offset_by_time(reader: StoreReader, info: QueueInfo, timestamp_ms: int, *, 
 
 
 def _first_stored(reader: StoreReader, info: QueueInfo, start: int, stop: int, *, fail: bool) -> tuple[int, int] | None:
-    """Offset and store time of the first message in ``[start, stop)`` that no missing file has taken along."""
+    """Offset and store time of the first message in ``[start, stop)`` that is not in a missing file."""
     at = start
     while at < stop:
         try:

@@ -1,4 +1,4 @@
-"""Cuts what a batch reads into partitions of even size, so that one hot queue still uses every core."""
+"""Partitions: cuts the ranges of a batch into parts of even size, so that one hot queue still uses every core."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["QueueRange", "RangePartition", "plan_partitions"]
 _MOST_UNSHARED_QUEUES = 32
 # When at least this part of a stretch of the log is read, several queues are read side by side.
 _DENSE = 0.5
-# A queue is measured in blocks, and only the blocks that are cut are looked at again. This many units are 80 KiB.
+# A queue is measured in blocks, and only the blocks that are cut are read again. This many units are 80 KiB.
 _BLOCK_UNITS = 4096
 _BLOCKS_A_READ = 64
 
@@ -36,7 +36,7 @@ class QueueRange(NamedTuple):
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """What one task reads: one range after the other, or ``side_by_side`` in even steps. Nothing but values: Spark
+    """The ranges of one task, read one after the other, or ``side_by_side`` in even steps. Only values: Spark
     pickles it."""
 
     ranges: tuple[QueueRange, ...]
@@ -71,15 +71,15 @@ def plan_partitions(
 ) -> list[RangePartition]:
     """Partitions of at most ``max_bytes`` (one larger message goes alone), and about ``min_partitions`` or more.
 
-    Cuts are exact: they come from the sizes and places in the consume queues. Where a file of a queue is missing,
-    ``DataLossError``, or a warning and the range without what stood there. Raises what ``StoreReader.units`` raises.
+    Cuts are exact: they come from the sizes and physical offsets in the consume queues. For a missing file of a queue,
+    ``DataLossError``, or a warning and the range without its messages. Raises the errors of ``StoreReader.units``.
     """
     measured = [one for wanted in ranges for one in _measure_around_holes(reader, wanted, fail=fail_on_data_loss)]
     total = sum(one.total for one in measured)
     target = max_bytes
     if min_partitions is not None:
         target = max(1, min(max_bytes, -(-total // min_partitions)))
-    # What is left on both sides of a hole must not be read side by side: a queue's messages come in their order.
+    # The parts on both sides of a hole must not be read side by side: a queue's messages come in their order.
     whole_queues = len({one.range[:2] for one in measured}) == len(measured)
     if 1 < len(measured) <= _MOST_UNSHARED_QUEUES and total > target and whole_queues:
         log_start = min(one.log_start for one in measured)
@@ -95,10 +95,10 @@ def plan_partitions(
 def _cut_log(
     reader: StoreReader, measured: Sequence[_Measured], log_start: int, log_stop: int, target: int
 ) -> list[RangePartition]:
-    """Partitions that are stretches of the log, each with what all the queues have there.
+    """Partitions that are stretches of the log, each with the messages of all queues there.
 
-    Queues lie interleaved in the log. A task that reads them side by side goes over its stretch once, where one task a
-    queue would have every task go over all of it.
+    Queues are interleaved in the log. A task that reads them side by side reads its stretch once; with one task per
+    queue, every task would read all of it.
     """
     begins = {one.range: one.range.start for one in measured}
     partitions = []
@@ -118,10 +118,10 @@ def _cut_log(
 def _stretch(
     reader: StoreReader, begins: Mapping[QueueRange, int], start: int, wanted: int
 ) -> tuple[int, dict[QueueRange, int]]:
-    """Where a stretch of the log ends that begins at ``start``, and where in each queue that is.
+    """The end of a stretch of the log that begins at ``start``, and its offset in each queue.
 
-    It ends at ``wanted``, or before the message that lies across that place: then it holds no more bytes than it is
-    long. Only a message that fills the whole stretch is taken with it, alone.
+    It ends at ``wanted``, or before the message across that position: then it holds no more bytes than it is long. Only
+    a message that fills the whole stretch is included, alone.
     """
     stop = wanted
     stops: dict[QueueRange, int] = {}
@@ -178,7 +178,7 @@ def _measure(reader: StoreReader, wanted: QueueRange) -> _Measured:
 
 
 def _cut(reader: StoreReader, one: _Measured, target: int) -> list[tuple[QueueRange, int]]:
-    """Pieces of at most ``target`` bytes and of about the same size, each with its bytes."""
+    """Pieces of at most ``target`` bytes and of about the same size, each with its number of bytes."""
     topic, queue_id, at, stop = one.range
     done = 0
     pieces: list[tuple[QueueRange, int]] = []
@@ -197,7 +197,7 @@ def _cut(reader: StoreReader, one: _Measured, target: int) -> list[tuple[QueueRa
 
 
 def _offset_within(reader: StoreReader, one: _Measured, budget: int) -> tuple[int, int]:
-    """The furthest offset that the first ``budget`` bytes reach, and the bytes before it."""
+    """The last offset that the first ``budget`` bytes reach, and the bytes before it."""
     block = int(np.searchsorted(one.totals, budget, side="right"))
     before = int(one.totals[block - 1]) if block else 0
     first = int(one.ends[block - 1]) if block else one.range.start

@@ -1,4 +1,4 @@
-"""Retries planning while the owner of the store changes files between two looks at them."""
+"""Replanning: retries planning while the owner of the store changes files between two looks at them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyspark_commitlog import loss
 
 __all__ = ["STORE_CHANGED", "retry_while_store_changes"]
 
-# What planning meets when a file or a queue is removed between the look at the bounds and their use.
+# Errors of planning when a file or a queue is removed between the look at the bounds and their use.
 STORE_CHANGED: tuple[type[CommitLogError], ...] = (
     FileChanged,
     MessageNotFound,
@@ -32,10 +32,10 @@ _T = TypeVar("_T")
 
 
 def retry_while_store_changes(plan: Callable[[], _T], *, fail: bool) -> _T:
-    """What ``plan`` gives, called again while the store changes under it; each time it must look at the bounds again.
+    """The result of ``plan``, called again while the store changes; each time it must look at the bounds again.
 
-    Should offsets be gone every time, that is a loss: ``DataLossError`` or ``TailLostError`` with ``fail``, else a
-    warning and a last attempt, whose error passes.
+    If offsets are gone every time, that is a loss: ``DataLossError`` or ``TailLostError`` with ``fail``, else a warning
+    and a last attempt, whose error is raised.
     """
     out_of_range: OffsetOutOfRange | None = None
     for _ in range(_ATTEMPTS):

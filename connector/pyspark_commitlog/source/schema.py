@@ -1,6 +1,6 @@
-"""The columns as Spark types, and the check of a schema that the user gave.
+"""Schema of the source: the columns as Spark types, and the check of a user's schema.
 
-Spark offers a source no column pruning; naming fewer columns in ``.schema(...)`` is how to read fewer.
+Spark has no column pruning for Python sources; to read fewer columns, name fewer in ``.schema(...)``.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _BY_LOWER_NAME = {name.lower(): name for name in ALL_COLUMNS}
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """What to read (``columns``, the store's names) and what to hand over (``schema``, as the user declared it)."""
+    """The columns to read (``columns``, the store's names), and the schema to give Spark, as the user declared it."""
 
     columns: tuple[str, ...]
     schema: StructType
 
     def arrow_schema(self) -> pa.Schema:
-        """What Spark compares the first record batch of a task with."""
+        """The Arrow schema that Spark compares with a task's first record batch."""
         fields = zip(self.columns, self.schema.fields, strict=True)
         return pa.schema([pa.field(field.name, column_type(name), field.nullable) for name, field in fields])
 
 
 def default_schema(options: SourceOptions) -> StructType:
-    """The columns of a query whose user named none."""
+    """The columns of a query without a user's schema."""
     names = [
         name
         for name in ALL_COLUMNS
@@ -73,7 +73,7 @@ def default_schema(options: SourceOptions) -> StructType:
 
 
 def check_schema(schema: StructType) -> Projection:
-    """Any subset of the columns in any order, each with its own type. ``SchemaError`` for all else.
+    """Check a schema: any subset of the columns in any order, each with its own type. ``SchemaError`` for all else.
 
     Names are compared without regard to case, as Spark's SQL does; the user's spelling is kept.
     """

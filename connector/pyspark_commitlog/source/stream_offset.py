@@ -8,14 +8,14 @@
      "from":    {"orders": {"0": 5}},                  where the batch that ends here began (see below)
      "initial": true}                                  only in what initialOffset gives
 
-``fence`` is there for every queue from which a message was read. Should the store lose its tail and grow again, other
-messages take the same queue offsets, and nothing but the fence can tell.
+``fence`` exists for every queue from which a message was read. If the store loses its tail and grows again, other
+messages get the same queue offsets, and only the fence shows it.
 
 ``from`` makes a batch repeatable where the offset before it does not say where the queue began. Spark writes the end
-of a batch to the checkpoint before it runs it, but never the start of the first batch: it calls ``initialOffset`` anew
-after a crash, and even twice within one run, and by then ``latest`` is elsewhere. The same holds for a queue that was
-new in a batch, and for one whose position moved because messages were lost. So the end of the batch carries those
-starts along. Spark compares offsets as JSON text: the same value must always become the same text.
+of a batch to the checkpoint before it runs it, but never the start of the first batch: it calls ``initialOffset``
+again after a crash, and even twice within one run, and by then ``latest`` is another offset. The same holds for a queue
+that was new in a batch, and for one whose position moved because messages were lost. So the end of the batch contains
+those starts. Spark compares offsets as JSON text: the same value must always become the same text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _V = TypeVar("_V")
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOffset:
-    """One offset of a stream; see the module for what its parts mean. Not to be changed once made."""
+    """One offset of a stream, immutable; the module's docstring explains its parts."""
 
     offsets: Mapping[QueueKey, int]
     fences: Mapping[QueueKey, Fence] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class StreamOffset:
     initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """What Spark is to write as JSON. Keys are sorted, so equal offsets give equal text."""
+        """The value that Spark writes as JSON. Keys are sorted, so equal offsets give equal text."""
         value: dict[str, Any] = {
             "version": OFFSET_VERSION,
             "offsets": _nested(self.offsets),
@@ -60,7 +60,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, value: object) -> StreamOffset:
-        """``OffsetFormatError`` when it is not an offset that this version wrote."""
+        """Parse an offset. ``OffsetFormatError`` if this version did not write it."""
         if not isinstance(value, dict):
             raise _malformed("a JSON object", value)
         version = value.get("version")
@@ -101,7 +101,7 @@ def _flat(part: str, nested: object, convert: Callable[[object], _V | None]) -> 
             raise _malformed(f"an object of queue ids under {part} for topic {topic!r}", queues)
         for queue_text, raw in queues.items():
             converted = convert(raw)
-            # Spark makes every key a string; a number is taken too, for those who build offsets in Python.
+            # Spark makes every key a string; a number is accepted too, for offsets built in Python.
             if converted is None or re.fullmatch(r"[0-9]{1,10}", str(queue_text)) is None:
                 raise _malformed(f"good values under {part} for topic {topic!r}", {queue_text: raw})
             flat[str(topic), int(queue_text)] = converted

@@ -1,7 +1,7 @@
-"""``StreamPlanner``: plans the batches of a stream, the end offset of each and its partitions.
+"""``StreamPlanner``: plans the batches of a stream: the end offset of each, and its partitions.
 
-Nothing that matters is remembered between calls, since the process may be killed between any two: what a batch needs
-is in the offsets themselves. What is remembered only saves looking twice.
+No necessary state is kept between calls, since the process may be killed between any two: everything that a batch needs
+is in the offsets themselves. The state that is kept only saves repeated looks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StreamPlanner:
         # As the last ``latest_offset`` saw them; None before the first.
         self._bounds: dict[QueueKey, QueueInfo] | None = None
         self._checked_idle = False
-        # The last offset given to Spark and the last one parsed, as JSON and as value: Spark hands them in again.
+        # The last offset given to Spark and the last one parsed, as JSON and as value: Spark passes them back.
         self._given: tuple[dict[str, Any], StreamOffset] | None = None
         self._parsed: tuple[dict[str, Any], StreamOffset] | None = None
 
@@ -48,9 +48,9 @@ class StreamPlanner:
         self._reader.close()
 
     def initial_offset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint starts: ``startingOffsets`` or ``startingTimestamp``.
+        """Start of a query without a checkpoint: ``startingOffsets`` or ``startingTimestamp``.
 
-        Topics that are not there yet are waited for.
+        Topics that do not exist yet are read as soon as they do.
         """
         options = self._options
 
@@ -68,11 +68,11 @@ class StreamPlanner:
         return retry_while_store_changes(plan, fail=options.fail_on_data_loss)
 
     def prepare_for_available_now(self) -> None:
-        """From now on, nothing that is written later is read."""
+        """Limit the run to messages written until now."""
         self._targets = {key: info.max_offset for key, info in self._look().items()}
 
     def latest_offset(self, start_json: dict[str, Any], *, limited: bool) -> dict[str, Any]:
-        """The end of the next batch; ``start_json`` itself when there is nothing to read.
+        """The end of the next batch; ``start_json`` itself if there is nothing to read.
 
         ``limited`` says whether the options' limits count. ``DataLossError``, ``TailLostError``, ``OffsetFormatError``.
         """
@@ -80,10 +80,10 @@ class StreamPlanner:
         return retry_while_store_changes(lambda: self._latest_offset(start_json, limited), fail=fail)
 
     def report_latest_offset(self) -> dict[str, Any] | None:
-        """The ends of all queues as the last ``latest_offset`` saw them; not one look at the disk more.
+        """The ends of all queues as the last ``latest_offset`` saw them, without another look at the disk.
 
-        ``from`` is where the queues begin that have an expired head. None before the first ``latest_offset``: after a
-        restart, Spark first runs the batch again that was not committed.
+        ``from`` has the starts of queues with an expired head. None before the first ``latest_offset``: after a
+        restart, Spark first repeats the batch that was not committed.
         """
         if self._bounds is None:
             return None
@@ -145,9 +145,9 @@ class StreamPlanner:
         return {key: walker.position for key, walker in zip(keys, walkers, strict=True)}
 
     def _next_places(self, backlog: Mapping[QueueKey, tuple[int, int]], positions: Positions) -> dict[QueueKey, int]:
-        """Where the next message of each queue lies in the CommitLog: its age.
+        """The physical offset of each queue's next message: its age.
 
-        A queue of which a file is missing there is moved behind it, and left out when nothing waits behind.
+        A queue whose file is missing there is moved to the offset after that file, and left out if no message follows.
         """
         places: dict[QueueKey, int] = {}
         for key in sorted(backlog):
@@ -163,7 +163,7 @@ class StreamPlanner:
         return places
 
     def partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> list[RangePartition]:
-        """What the batch between two offsets reads. The same two give the same messages, also in another process."""
+        """The partitions of the batch between two offsets. The same two give the same messages, in any process."""
         if start_json == end_json:
             return []
         start, end = self._parse(start_json), self._parse(end_json)
@@ -172,7 +172,7 @@ class StreamPlanner:
             for key, stop in sorted(end.offsets.items())
             if (begin := end.batch_starts.get(key, start.offsets.get(key, stop))) < stop
         ]
-        # An end that this process has just planned was checked then; one out of the checkpoint was not.
+        # An end that this process has just planned was checked then; one from the checkpoint was not.
         just_planned = self._given is not None and self._given[0] == end_json
 
         def plan(*, check: bool) -> list[RangePartition]:
@@ -189,11 +189,11 @@ class StreamPlanner:
             try:
                 return plan(check=False)
             except STORE_CHANGED:
-                pass  # the store changed in between: look again, and say what is missing
+                pass  # the store changed in between: look again, and report the loss
         return retry_while_store_changes(lambda: plan(check=True), fail=self._options.fail_on_data_loss)
 
     def _check(self, wanted: Sequence[QueueRange], start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
-        """The ranges as far as the store still has them, and the same messages in them; else as failOnDataLoss says."""
+        """The ranges that the store still has, with the same messages; a loss is handled as failOnDataLoss says."""
         left: list[QueueRange] = []
         for one in wanted:
             key = (one.topic, one.queue_id)
@@ -207,7 +207,7 @@ class StreamPlanner:
         return left
 
     def _look(self) -> dict[QueueKey, QueueInfo]:
-        """The bounds of all subscribed queues that are there now."""
+        """The bounds of all subscribed queues that exist now."""
         return self._options.subscription.bounds(self._reader)
 
     def _within_targets(self, bounds: dict[QueueKey, QueueInfo], start: StreamOffset) -> dict[QueueKey, QueueInfo]:

@@ -15,10 +15,10 @@ __all__ = ["Positions", "find_positions"]
 
 @dataclass(frozen=True, kw_only=True)
 class Positions:
-    """``next`` is the offset each queue is to be read from; ``moved`` are those where the checkpoint says otherwise.
+    """Positions of the queues. ``next``: the next offset to read; ``moved``: those that differ from the checkpoint.
 
     A queue that has moved was new, or has lost messages. ``kept`` are positions of queues that exist but are not
-    subscribed (any more): they are carried along, so that subscribing again continues where the query had left off.
+    subscribed (any more): they are kept, so that subscribing again continues at the query's last position.
     """
 
     next: dict[QueueKey, int] = field(default_factory=dict)
@@ -35,9 +35,9 @@ def find_positions(
     check_idle: bool,
     fail: bool,
 ) -> Positions:
-    """Check every position of ``start`` against ``bounds`` (of the subscribed queues that are there), add new queues.
+    """Check every position of ``start`` against ``bounds`` (of the subscribed queues that exist), and add new queues.
 
-    The fence of a queue is compared whenever messages will be read after it, so a replaced tail is never read over.
+    The fence of a queue is compared whenever messages will be read after it, so a replaced tail never stays unnoticed.
     ``check_idle`` compares those of idle queues as well. ``DataLossError`` or ``TailLostError`` with ``fail``.
     """
     found = Positions()
@@ -60,7 +60,7 @@ def find_positions(
             found.moved.add(key)
     for key in bounds.keys() - start.offsets.keys():
         info = bounds[key]
-        # An empty queue is not worth a batch. It is as new when its first message comes.
+        # An empty queue needs no batch. It is still new when its first message comes.
         if info.min_offset < info.max_offset:
             found.next[key] = info.min_offset
             found.moved.add(key)

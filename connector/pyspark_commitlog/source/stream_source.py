@@ -26,7 +26,7 @@ __all__ = ["CommitLogStreamReader"]
 
 
 class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark makes one in a long-lived process on the driver, which plans every batch of one run of the query, and
+    """The streaming read. Spark makes one in a long-lived process on the driver, which plans every batch of a run, and
     another one that it only pickles to the executors for ``read``. So the store is opened on first use."""
 
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
@@ -38,7 +38,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._open().initial_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark has no limit that is made of two, so it is told of one; ``latestOffset`` heeds both."""
+        """Spark cannot express a limit by rows and bytes, so one of them is reported; ``latestOffset`` obeys both."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:

@@ -1,4 +1,4 @@
-"""``ReadTask``: what runs in a Spark task of a read. Gives the messages of a partition as record batches."""
+"""``ReadTask``: reads the messages of a partition in a Spark task, as record batches."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadTask"]
 
-# Read in any case, as the last column, and not handed over: it says how far a range has been read.
+# Always read, as the last column, and not given to Spark: it shows how far a range has been read.
 _PLACE = "queueOffset"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadTask:
-    """All that a task needs to know; pickled to the executors.
+    """The settings of a read task; pickled to the executors.
 
     The same partition gives the same rows in the same order on every attempt, as long as the store still has them.
     """
@@ -73,27 +73,27 @@ class ReadTask:
                 return
             except FileMissing as missing:
                 after = loss.file_missing(missing, (at, stop), fail=self.fail_on_data_loss)
-                if at < missing.start < stop:  # the reader noticed the hole before it came there
+                if at < missing.start < stop:  # the reader noticed the hole before it reached it
                     yield from self._read_range(reader, QueueRange(topic, queue_id, at, missing.start))
                 at = after
             except (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound) as error:
                 at, stop = self._after_loss(reader, QueueRange(topic, queue_id, at, stop), error)
 
     def _after_loss(self, reader: StoreReader, wanted: QueueRange, error: Exception) -> tuple[int, int]:
-        """What is left after ``error``, if the query may continue; ``error`` itself when it is not about a loss."""
+        """The range left after ``error``, if the query may continue. Raises ``error`` itself if it is not a loss."""
         topic, queue_id, at, stop = wanted
         losses = loss.find_losses((at, stop), loss.queue_bounds(reader, topic, queue_id))
         if not losses.kinds:
-            raise error  # the queue still says that it has them all: not retention, but a file that was cut or damaged
+            raise error  # the queue still has all of them: not retention, but a file that was cut or damaged
         loss.report_losses(topic, queue_id, losses, fail=self.fail_on_data_loss, cause=error)
         return losses.left
 
 
 def _in_step(ranges: Sequence[QueueRange], batches: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """The batches of several ranges, always of the one of which the smallest part has been read.
+    """The batches of several ranges; the next one always comes from the range that is read the least so far.
 
-    The ranges cover the same stretch of the log, so all of them move over it together, and what one has brought into
-    memory serves the others.
+    The ranges cover the same stretch of the log, so all of them move over it together, and pages that one has brought
+    into memory serve the others.
     """
     read = [0] * len(ranges)
     left = set(range(len(ranges)))

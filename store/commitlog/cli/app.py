@@ -249,7 +249,7 @@ def produce(
 def repair(
     path: StorePath,
     cut_at: Annotated[
-        int | None, typer.Option(min=0, metavar="OFFSET", help="End the log there; keep what is cut off in 'repair'.")
+        int | None, typer.Option(min=0, metavar="OFFSET", help="End the log there; keep the rest in 'repair'.")
     ] = None,
     lock_timeout: LockTimeout = 0.0,
     as_json: AsJson = False,

@@ -170,7 +170,7 @@ def _is_waiting(stream: IO[bytes]) -> bool:
 
 
 def _parse(line: bytes, line_format: LineFormat, defaults: Defaults) -> dict[str, Any] | None:
-    """The message of a line; None for a line without one. ``ValueError`` says what is wrong, without a full stop."""
+    """The message of a line; None for a line without one. ``ValueError`` names the fault, without a full stop."""
     if line_format is LineFormat.LINES:
         row: dict[str, Any] = {"body": line.removesuffix(b"\r")}
     elif not line.strip():

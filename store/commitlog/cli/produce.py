@@ -66,7 +66,7 @@ class _Interrupt:
 def _interrupts() -> Iterator[_Interrupt]:
     interrupt = _Interrupt()
     if threading.current_thread() is not threading.main_thread():
-        yield interrupt  # elsewhere Python takes no signal handlers
+        yield interrupt  # other threads cannot set signal handlers
         return
     before = signal.signal(signal.SIGINT, interrupt)
     try:

@@ -45,7 +45,7 @@ def print_repair(report: RepairReport, *, as_json: bool) -> None:
     console.print(Text(printable_text(str(report.damage))))
     console.print(Text(f"Besides the damage, a cut removes {messages} that begin there or after it and are whole:"))
     _print_lost(report)
-    console.print(Text("Restore the file if there is a copy of it. To end the log there instead (a copy is kept):"))
+    console.print(Text("Restore the file if a copy of it exists. To end the log there instead (a copy is kept):"))
     console.print(Text(f"  commitlog repair {shlex.quote(report.path)} --cut-at {report.damage.cut_at}"))
 
 

@@ -88,8 +88,8 @@ def _camel(name: str) -> str:
 def summarize(reader: StoreReader, *, with_sizes: bool) -> StoreSummary:
     """Look at the bounds of every queue. Read errors are listed in ``problems``; the rest is still shown.
 
-    ``with_sizes`` reads every unit of every queue, 20 bytes a message; without it, the time does not depend on how
-    many messages there are.
+    ``with_sizes`` reads every unit of every queue, 20 bytes a message; without it, the time does not depend on the
+    number of messages.
     """
     problems: list[str] = []
     queues: list[QueueSummary] = []

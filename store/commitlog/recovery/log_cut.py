@@ -151,7 +151,7 @@ def _keep(directory: OwnerDirectory, files: list[MappedFileWriter], at: int) -> 
     except OSError as error:
         _remove(made)
         if error.errno in NO_SPACE:
-            advice = "What is cut off is kept there, so it needs as much space. Nothing was cut."
+            advice = "A copy of the cut part is kept there, so it needs as much space. Nothing was cut."
             raise DiskFull("write", path=made, cause=error, advice=advice) from error
         raise StoreIOError("write", path=made, cause=error, advice="Nothing was cut.") from error
     return target

@@ -37,7 +37,7 @@ from commitlog.recovery.parts import StoreParts
 
 __all__ = ["Progress", "Recovered", "RecoveryPolicy", "recover"]
 
-# Called with the bytes of the log that were scanned, and how many there are at most.
+# Called with the bytes of the log that were scanned, and the largest possible number of them.
 Progress = Callable[[int, int], None]
 
 # A cleanly closed store, also a broker's, is scanned from its third file from the end, as RocketMQ does.
@@ -67,7 +67,7 @@ class RecoveryPolicy:
 
 
 class _Sound(NamedTuple):
-    """Records that are consistent, also with their queues, and what is wrong with the record after them."""
+    """Records that are consistent, also with their queues, and the fault of the record after them."""
 
     scan: RecordScan
     requests: DispatchRequests

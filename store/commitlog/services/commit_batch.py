@@ -139,7 +139,7 @@ class CommitBatchService:
             ledger.add(committed)
         except BaseException as error:
             if head.made:
-                # An interrupt, say: the ledger lacks the batch, and would let it be written once more.
+                # The ledger lacks the batch, and would let it be written again.
                 self._state.fence(error)
             raise
         self._unsaved += 1

@@ -1,7 +1,7 @@
 """Flush services: bring appended bytes to the device.
 
 ====================  =================  ===============================================================
-service               used with          what it does
+service               used with          task
 ====================  =================  ===============================================================
 GroupCommitService    SYNC_FLUSH         one sync for all puts that wait
 FlushRealTimeService  ASYNC_FLUSH        syncs when enough is dirty, or old enough

@@ -161,7 +161,7 @@ class ReputMessageService:
         return min(max(_INTERVAL_SECONDS, (time.thread_time() - started) * _REST), _LONGEST_REST_SECONDS)
 
     def dispatch(self) -> None:
-        """Dispatch everything there is now. ``CorruptRecord`` if the log contradicts itself, ``StoreIOError``."""
+        """Dispatch everything in the log now. ``CorruptRecord`` if the log contradicts itself, ``StoreIOError``."""
         with self._lock:
             limit = self._confirm()
             end = LogEnd()

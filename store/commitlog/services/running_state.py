@@ -53,7 +53,7 @@ class RunningState:
         self._on_fence()
 
     def refuse_failed(self) -> None:
-        """Raise the error that fenced the store, if any; as a ``StoreIOError`` if it is of the kind ``Refused``."""
+        """Raise the error that fenced the store, if any; a ``StoreIOError`` if it does not say what is in the log."""
         failure = self.failure
         if isinstance(failure, OutcomeUnknown | Damaged):
             raise failure.again() from failure
@@ -112,7 +112,7 @@ class RunningState:
         if self.closed:
             self.refusal = "The store is closed."
         elif self.failure is not None:
-            self.refusal = f"The store takes no more messages until it is opened again: {_text_of(self.failure)}"
+            self.refusal = f"The store rejects messages until it is opened again: {_text_of(self.failure)}"
         elif self.flags & RunningFlags.DISK_FULL:
             self.refusal = f"The disk is full; messages are accepted again once there is space. {self._disk_full}"
         elif self.flags & RunningFlags.NOT_WRITEABLE:

@@ -21,7 +21,7 @@ _LOOK_AGAIN_S = 0.005
 
 
 class JobThreadEnded(Exception):
-    """The last job was done before. Nothing was done."""
+    """The last job has begun before. Nothing was done."""
 
 
 class Job(Generic[_T]):
@@ -58,7 +58,7 @@ class JobThread:
         """``calls_ended`` says whether no call is under way that may still give a job: the last one waits for that."""
         self._jobs: queue.SimpleQueue[Job[object]] = queue.SimpleQueue()
         self._calls_ended = calls_ended
-        # A signal handler or a finalizer may come here while its own thread is here.
+        # A signal handler or a finalizer may call this while its own thread holds the lock.
         self._lock = threading.RLock()
         self._last: Job[object] | None = None
         self._ended = False
@@ -72,7 +72,7 @@ class JobThread:
         return self._thread.ident is not None
 
     def run(self, work: Callable[[], _T]) -> _T:
-        """Do ``work`` on the thread; its result, or what it raises. Called within a call. ``JobThreadEnded``.
+        """Do ``work`` on the thread. Returns its result or raises its error. Called within a call. ``JobThreadEnded``.
 
         An exception from a signal handler ends the wait; the work is still done.
         """
@@ -102,7 +102,7 @@ class JobThread:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not self._last:
             job.do()
-            del job  # what it holds ends with it, not with the next one
+            del job  # its objects are freed now, not after the next job
         # Calls that began before the close may give jobs after it, and wait for them.
         while not self._calls_ended():
             with contextlib.suppress(queue.Empty):

@@ -171,7 +171,7 @@ class IndexCheck:
         wanted = _Keys(*(values[:count] for values in keys))
         wrong = (found.places != wanted.places) | (found.hashes != wanted.hashes)
         bad = np.flatnonzero(wrong)
-        # After a file's last entry nothing follows that could have moved up; unless a key is there once more.
+        # After a file's last entry nothing follows that could have moved up, unless a key is there a second time.
         again = found.places[-1] in (wanted.places[-2:-1] if count > 1 else self._last.places)
         in_place = not wrong[-1] or (len(bad) == 1 and count == file.left and not again)
         if len(bad) and not (in_place and len(bad) <= max(_FEW, count // 4)):
@@ -199,7 +199,7 @@ class IndexCheck:
     def _align(self, file: IndexFileCheck, keys: _Keys) -> _Keys | None:
         """Keys and entries are not in step: compare them as sets, message by message.
 
-        RocketMQ's recovery indexes the last message that the index holds once more, in the same file or a new one.
+        RocketMQ's recovery indexes again the last message that the index holds, in the same file or a new one.
         """
         last = int(keys.places[-1])
         window = file.peek(2 * len(keys.places) + _CHUNK)

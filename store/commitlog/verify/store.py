@@ -34,7 +34,7 @@ from commitlog.verify.queues import QueueCheck
 
 __all__ = ["Finding", "Progress", "VerificationReport", "verification_report", "verify_store"]
 
-# Called with the bytes of the log that were verified, and how many there are at most.
+# Called with the bytes of the log that were verified, and the largest possible number of them.
 Progress = Callable[[int, int], None]
 
 _FIELDS = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")

@@ -152,7 +152,7 @@ def test_a_version_whose_write_failed_is_written_when_its_row_is_mended(spark: S
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        (["'t' AS tags"], "There is no column body (or value)"),
+        (["'t' AS tags"], "The column body (or value) is missing"),
         (["'x' AS body", "'1' AS queueId"], "Column queueId is STRING; expected INT"),
         (["'x' AS body", "map('a', 1) AS properties"], "Column properties is MAP<STRING,INT>; expected MAP<STRING,"),
     ],

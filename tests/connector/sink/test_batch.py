@@ -164,7 +164,7 @@ def test_store_to_store(spark: SparkSession, tmp_path: Path, golden_533: Path) -
     [
         ("1 as body", {}, "Column body is INT; expected BINARY or STRING."),
         ("'x' as bodi", {}, "Unknown column 'bodi'. Did you mean body?"),
-        ("'x' as tags", {}, "There is no column body (or value)"),
+        ("'x' as tags", {}, "The column body (or value) is missing"),
         ("'x' as body, 1L as bornTimestamp", {}, "as timestamp_millis(bornTimestamp) makes of milliseconds"),
         ("'x' as body", {"topic": "SCHEDULE_TOPIC_XXXX"}, "accepts from no producer"),
         ("'x' as body", {"topic": None}, "The rows have no topic"),

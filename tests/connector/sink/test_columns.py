@@ -126,7 +126,7 @@ def test_bytes_for_a_text_are_refused_with_the_cast_that_helps(column: str) -> N
 )
 def test_kafkas_columns_are_refused_with_their_names_here(kafkas: str, here: str) -> None:
     said = refused(f"value binary; {kafkas} string")
-    assert said.startswith(f"Unknown column '{kafkas}'. What Kafka calls so is {here}")
+    assert said.startswith(f"Unknown column '{kafkas}'. Kafka's column of that name is {here}")
 
 
 def test_an_unknown_column_gets_the_nearest_known_one() -> None:
@@ -142,8 +142,8 @@ def test_columns_that_only_the_source_has_are_reported_together() -> None:
 
 
 def test_a_column_and_its_alias_are_one_too_many() -> None:
-    assert "columns body and value both say" in refused("body binary; value binary")
-    assert "columns key and KEYS both say" in refused("body binary; key string; KEYS string")
+    assert "columns body and value both give" in refused("body binary; value binary")
+    assert "columns key and KEYS both give" in refused("body binary; key string; KEYS string")
 
 
 def test_no_body_and_no_topic() -> None:
