@@ -368,7 +368,7 @@ class IndexIOError(StoreIOError):
 
 
 class FileCreationFailed(_SystemFailure, Refused):
-    """The operating system failed to make a new file of the store, as without descriptors. Nothing was written."""
+    """The operating system failed to make a new file of the store (no descriptors, no memory). Nothing was written."""
 
 
 class DiskFull(FileCreationFailed):

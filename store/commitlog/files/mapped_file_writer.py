@@ -43,7 +43,7 @@ FENCED = "Whether its bytes are on the device is unknown; the store takes no mor
 
 # The system's errors for a full disk or an exhausted quota.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-# What it says when the process or the machine has no more of what a new file takes.
+# Its errors when the process or the machine has no descriptors or memory left for a new file.
 _NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _ZEROS = bytes(1 << 20)
 # Up to this many bytes a copy is cheaper than a system call.
@@ -101,7 +101,7 @@ class MappedFileWriter(MappedFile):
         identity: disk.FileIdentity | None = None,
         on_opened: Callable[[MappedFileWriter], None] | None = None,
     ) -> None:
-        """``on_opened`` is called when the file was opened because it was used."""
+        """``on_opened`` is called when a use has opened the file."""
         super().__init__(path, base, descriptor, identity)
         self.wrote_position = 0
         self.committed_position = 0

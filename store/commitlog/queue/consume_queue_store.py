@@ -78,7 +78,7 @@ class ConsumeQueueStore:
     def place_from(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of the queue's first message at ``offset`` or after it; None while it has none there."""
         with self._lock:
-            # Asking a queue for its offset makes the store remember it, so only existing queues are asked.
+            # The store remembers each queue whose offset is read, so only existing queues are read.
             if queue_id > self._highest_id(topic):
                 return None
             writer = self._positioned(topic, queue_id)

@@ -82,7 +82,9 @@ FAULTS = {
         f"A topic has at most 127 characters here, '{'t' * 128}' has 128",
         context=f"topic '{'t' * 128}', queue 1",
     ),
-    "negative queueId": Fault("queueId", "-1", "1", "its queueId is -1; 0 to ", context="topic 'orders', queue -1"),
+    "negative queueId": Fault(
+        "queueId", "-1", "1", "its queueId is -1; it must be 0 to ", context="topic 'orders', queue -1"
+    ),
     "reserved property name": Fault(
         "properties",
         "map('a', 'b', 'REAL_TOPIC', 'x')",

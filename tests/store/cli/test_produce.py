@@ -101,7 +101,7 @@ def test_results_for_programs(path: Path) -> None:
         ('{"tags": "x"}', "found neither"),
         ('{"body": "x", "bodyBase64": "eA=="}', "found both"),
         ('{"body": 7}', "body is a string, not 7"),
-        ('{"bodyBase64": "?"}', "no base64"),
+        ('{"bodyBase64": "?"}', "not base64"),
         ('{"body": "x", "queueId": "1"}', 'queueId is an integer, not "1"'),
         ('{"body": "x", "queueId": true}', "queueId is an integer"),
         ('{"body": "x", "flag": 99999999999999999999}', "flag is an integer"),

@@ -26,7 +26,7 @@ def test_a_unit_that_points_outside_the_log(builder: StoreBuilder, value: int) -
 
 def test_a_unit_that_points_back_is_named_by_its_own_place(builder: StoreBuilder) -> None:
     poke(queue_file(builder), 3 * UNIT_SIZE, "q", 0)
-    with StoreReader.open(builder.path) as reader, pytest.raises(CorruptConsumeQueue, match="behind") as raised:
+    with StoreReader.open(builder.path) as reader, pytest.raises(CorruptConsumeQueue, match="offset after") as raised:
         list(reader.read("a", 0, 0))
     assert (raised.value.path, raised.value.offset) == (str(queue_file(builder)), 3 * UNIT_SIZE)
 
