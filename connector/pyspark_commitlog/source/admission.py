@@ -54,7 +54,7 @@ class SizeWalker:
         self.position = start
 
     def take(self, budget: int) -> int:
-        """Take messages while their sizes add up to at most ``budget``; ``position`` moves along. Returns their bytes."""
+        """Take messages while their sizes sum up to at most ``budget``; ``position`` moves along. Returns the sum."""
         taken = 0
         while self._load():
             before = int(self._totals[self._used - 1]) if self._used else 0
