@@ -105,7 +105,7 @@ class CommitLogWriter:
         if self.failure is not None:
             raise PutRefused(
                 PutMessageStatus.SERVICE_NOT_AVAILABLE,
-                f"The store takes no more messages until it is opened again: {self.failure!r}",
+                f"The store rejects messages until it is opened again: {self.failure!r}",
             )
 
     def fence_if_unsettled(self) -> None:
