@@ -146,7 +146,7 @@ def test_a_store_without_messages(spark: SparkSession, tmp_path: Path) -> None:
         (None, {}, ["Exactly one of the options subscribe"]),
         (None, {"subscribe": "orders", "failOnDatLoss": "x"}, ["OptionError", "Did you mean failOnDataLoss?"]),
         (None, {"subscribe": "orders", "minPartitions": "x"}, ["Option minPartitions is 'x'"]),
-        (None, {"subscribe": "orders", "startingOffsets": "latest"}, ["in a batch"]),
+        (None, {"subscribe": "orders", "startingOffsets": "latest"}, ["startingOffsets is 'latest'"]),
         (None, {"subscribe": "nothing"}, ["TopicNotFound", "Topic 'nothing' is not in the store"]),
         (None, {"assign": '{"orders":[9]}'}, ["QueueNotFound", "no queue 9", "it has 0, 1, 2, 3"]),
         ("body string", {"subscribe": "orders"}, ["SchemaError", "Column body is BINARY"]),
