@@ -1,4 +1,4 @@
-"""Where the stores of these tests lie."""
+"""Fixtures of the crash tests: where their stores lie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every file operation of a commit, and of the close behind it, fails once in its turn; and anything is interrupted.
+"""Every file operation of a commit, and of the close after it, fails once in its turn; and anything is interrupted.
 
 After each run the store is opened twice: as the kernel has it, and as a machine leaves it that stops then.
 """
@@ -38,7 +38,7 @@ _SOME = 5
 
 
 class Outcome:
-    """What a run was told."""
+    """What a run observed."""
 
     def __init__(self) -> None:
         self.there: list[tuple[str, int]] = []
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def try_commit(store: MessageStore, app: str, version: int, rows: int, outcome: Outcome) -> None:
-    """Commit, and once more when nothing was written and the store goes on: there is space again."""
+    """Commit, and once more when nothing was written and the store continues: space is available again."""
     for turn in range(2):
         try:
             commit(store, app, version, rows)

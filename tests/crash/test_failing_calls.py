@@ -83,7 +83,7 @@ class Fault:
         """Whether it is one that dispatch waits out: no space for a queue or the index, which the log has anyway."""
         if not self.happened or self._code != errno.ENOSPC or self.operation == "sync":
             return False
-        # An index file that is being made is made again; what a failed write left in one, nobody knows.
+        # An index file that is being made is made again; what a failed write left in one is unknown.
         return "/consumequeue/" in self.path or ("/index" in self.path and self.half_made)
 
     @property
@@ -99,7 +99,7 @@ class Fault:
 
 
 class Outcome:
-    """What a run was told: the puts that were acknowledged, the failures and errors in order."""
+    """What a run observed: the puts that were acknowledged, the failures and errors in order."""
 
     def __init__(self) -> None:
         self.acknowledged: list[tuple[int, bytes]] = []
@@ -146,7 +146,7 @@ def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outc
         store.dispatch()  # there is space again
     body = b"the last one"
     outcome.put(store.put_message(Message(topic="topic-0", body=body, keys=["last"])), [body])
-    # What stands in the lock file is for nobody, and a file that is half made is removed at the next chance.
+    # The lock file's content is never read, and a file that is half made is removed at the next chance.
     spared = fault.ahead or fault.half_made or fault.path.endswith("lock") or fault.waits
     must_fail = fault.happened and not spared
     _try(store.close, outcome)
@@ -175,7 +175,7 @@ def _try(call: Callable[[], None], outcome: Outcome) -> None:
 
 
 def left_by_an_owner(path: Path, config: MessageStoreConfig) -> None:
-    """A store in which an owner was interrupted: its end is torn, and a file stands behind it."""
+    """A store in which an owner was interrupted: its end is torn, and a file follows it."""
     with MessageStore.open(path, config) as store:
         for number in range(12):
             store.put_message(Message(topic="topic-0", body=b"old" * 200, keys=[f"old-{number}"])).raise_for_status()

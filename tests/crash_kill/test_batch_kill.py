@@ -1,4 +1,4 @@
-"""``kill -9`` of processes that commit batches: each batch is there once, and no reader ever sees a part of one."""
+"""``kill -9`` of processes that commit batches: each batch is stored exactly once, and no reader sees a part of one."""
 
 from __future__ import annotations
 
@@ -140,5 +140,5 @@ def test_killed_writers_leave_each_batch_once_and_readers_see_whole_ones(tmp_pat
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(100, 104))
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_a_thousand_killed_writers_of_batches(tmp_path: Path, flush: str, seed: int) -> None:
+def test_a_thousand_killed_writers_leave_each_batch_exactly_once(tmp_path: Path, flush: str, seed: int) -> None:
     run(tmp_path, flush, 130, seed)
