@@ -1,4 +1,4 @@
-"""A streaming query from an ``Input`` to a store, through the sink that fails as it is told."""
+"""A streaming query from an ``Input`` to a store, through the sink with planned failures."""
 
 from __future__ import annotations
 

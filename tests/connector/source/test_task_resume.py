@@ -1,4 +1,4 @@
-"""Where a task goes on after an error: behind the last message it gave, whatever fillers lie between."""
+"""A task resumes after an error: after the last message it gave, whatever fillers lie between."""
 
 from __future__ import annotations
 
