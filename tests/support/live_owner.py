@@ -24,7 +24,7 @@ def live_body(number: int) -> bytes:
 
 
 def main(store: str, seed: int, keep: int) -> None:
-    """Append messages in portions of random size until told to stop."""
+    """Append messages in portions of random size until the store has a file ``stop``."""
     chance = random.Random(seed)
     builder = StoreBuilder(Path(store), log_file_size=16 << 10, queue_file_units=50)
     number = 0

@@ -1,4 +1,4 @@
-"""Every module says what it is and what is public in it, prints nothing, and its functions fit on a screen."""
+"""Every module has a docstring and lists its public names, prints nothing, and its functions fit on a screen."""
 
 from __future__ import annotations
 

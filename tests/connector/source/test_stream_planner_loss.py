@@ -1,4 +1,4 @@
-"""Planning a stream against a store that loses its head or its tail: an error, or a warning and continuing from there."""
+"""Planning a stream against a store that loses its head or its tail: an error, or a warning."""
 
 from __future__ import annotations
 

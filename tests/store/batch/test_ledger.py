@@ -1,4 +1,4 @@
-"""What the ledger knows of batches that were committed, from its file or from the log, and what it refuses."""
+"""The ledger: committed batches, from its file or from the log, and the batches that it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged files: what they must be to be committed, and who removes which."""
+"""Staged files: the conditions for a commit, and their removal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_staged_files_that_are_gone_or_changed_commit_nothing(tmp_path: Path) ->
     assert topic_bodies(tmp_path) == expected("a")
 
 
-def test_what_was_staged_by_a_program_that_died_is_removed_by_the_next_commit(tmp_path: Path) -> None:
+def test_files_staged_by_a_program_that_died_are_removed_by_the_next_commit(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for version in (1, 2, 3):
             StagedWriter(str(tmp_path), BatchId("loader", version), "orphan")
@@ -93,7 +93,7 @@ def test_nothing_is_removed_through_a_symbolic_link(tmp_path: Path) -> None:
     assert all(path.exists() for path in kept)
 
 
-def test_empty_directories_behind_a_symbolic_link_stay(tmp_path: Path) -> None:
+def test_empty_directories_below_a_symbolic_link_stay(tmp_path: Path) -> None:
     """Invariant 10."""
     outside = tmp_path / "outside"
     (outside / "loader" / "1").mkdir(parents=True)

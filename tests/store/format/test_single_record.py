@@ -194,7 +194,7 @@ def test_a_plain_message_gets_the_record_that_the_general_encoder_makes(
     ],
 )
 @pytest.mark.parametrize("trailing", [True, False])
-def test_usual_messages_are_plain(message: Message, trailing: bool) -> None:
+def test_usual_messages_take_the_plain_encoder(message: Message, trailing: bool) -> None:
     plain = PlainRecords(V4, largest_body=50, trailing_separator=trailing)
     plain.learn_topic("t")
     assert plain.encode(message, 9) == _general(message, 9, trailing=trailing)

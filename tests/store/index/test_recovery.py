@@ -163,7 +163,7 @@ def test_a_file_of_another_size_goes_with_all_after_it(tmp_path: Path, size: int
 @pytest.mark.parametrize(
     "mend", [lambda writer: writer.truncate(1 << 40), IndexWriter.reset], ids=["truncate", "reset"]
 )
-def test_open_refuses_a_damaged_file_and_truncate_or_reset_mends_it(
+def test_open_refuses_a_damaged_file_and_truncate_or_reset_repairs_it(
     tmp_path: Path, mend: Callable[[IndexWriter], object]
 ) -> None:
     writer = new_writer(tmp_path)

@@ -67,7 +67,7 @@ def test_the_messages_of_rocketmqs_own_files_one_by_one_give_its_bytes(tmp_path:
     assert 0 <= int.from_bytes(expected[8:16], "big") - int.from_bytes(data[8:16], "big") < 1000
 
 
-def test_rocketmqs_own_directory_is_gone_on_with_whatever_the_settings_are(tmp_path: Path, golden_533: Path) -> None:
+def test_rocketmqs_own_directory_is_continued_whatever_the_settings_are(tmp_path: Path, golden_533: Path) -> None:
     (tmp_path / "index").mkdir()
     [golden] = (golden_533 / "index").iterdir()
     (tmp_path / "index" / golden.name).write_bytes(golden.read_bytes())
@@ -129,7 +129,7 @@ def test_reopening_continues_where_it_was(tmp_path: Path) -> None:
     assert contents(tmp_path) == put_keys(ROWS)
 
 
-def test_what_a_crash_left_half_made_is_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_files_that_a_crash_left_half_made_are_removed_and_no_others(tmp_path: Path) -> None:
     directory = tmp_path / "index"
     directory.mkdir()
     for name in ("20261121083655495.tmp", "notes.tmp", "notes", "20261121083655496"):
@@ -196,7 +196,7 @@ def test_a_failed_sync_moves_no_position(tmp_path: Path, monkeypatch: pytest.Mon
     assert new_writer(tmp_path).end_physical_offset == ROWS[4][1]
 
 
-def test_on_a_full_disk_nothing_half_made_stays_and_the_same_put_works_later(
+def test_on_a_full_disk_no_half_made_file_stays_and_the_same_put_works_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

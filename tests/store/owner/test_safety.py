@@ -1,4 +1,4 @@
-"""What the owner creates is its own, and it writes nowhere but in its directory (invariant 10)."""
+"""The owner creates private files, and writes only in its directory (invariant 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of absurd sizes and links that lead nowhere are told, in little time."""
+"""Files of absurd sizes and links that lead nowhere are reported, in little time."""
 
 from __future__ import annotations
 
