@@ -214,7 +214,7 @@ def test_a_commit_that_is_interrupted_at_any_line_is_stored_exactly_once(flush: 
 
 
 def check_interrupted_ends(flush: FlushDiskType, step: int, memory: Path) -> None:
-    """Flush and close are interrupted; closing again ends what there is to end."""
+    """Flush and close are interrupted; closing again ends everything that still runs."""
     config = small_config(flush)
     begin(memory / "begin", config)
     for turn in itertools.count(1, step):

@@ -49,7 +49,7 @@ def check_image(store: Path, config: MessageStoreConfig, recording: BatchRecordi
         assert gate_is_open(store), "nothing is hidden any more"
         assert opened.batches() == last_of_each(inside), "the ledger says what the log has"
         again(opened, inside)
-        assert log_records(store) == there, "what is there is not written again"
+        assert log_records(store) == there, "a stored batch is not written again"
         written = first_absent(opened, recording.batches[len(inside) :])
         opened.dispatch()
     after = log_records(store)

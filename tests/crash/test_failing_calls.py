@@ -117,8 +117,8 @@ class Outcome:
 
     def note(self, status: PutMessageStatus, reason: str) -> None:
         self.reasons.append(reason)
-        # Nothing was written when there was no room for a file; the next put may find some. Nor is anything lost while
-        # dispatch waits for room.
+        # Nothing was written when the disk had no space for a file; the next put may find some. Nothing is lost while
+        # dispatch waits for space.
         no_room = status is PutMessageStatus.CREATE_MAPEDFILE_FAILED or "once there is space" in reason
         self.failed |= not no_room
 
@@ -143,7 +143,7 @@ def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outc
             _put_table(store, outcome)
     _try(store.flush, outcome)
     if fault.waits:
-        store.dispatch()  # there is space again
+        store.dispatch()  # space is available again
     body = b"the last one"
     outcome.put(store.put_message(Message(topic="topic-0", body=body, keys=["last"])), [body])
     # The lock file's content is never read, and a file that is half made is removed at the next chance.
@@ -191,7 +191,7 @@ def left_by_an_owner(path: Path, config: MessageStoreConfig) -> None:
 def check_failing(
     begin: str, flush: FlushDiskType, operation: str, code: int, turns: Iterator[int], memory: Path
 ) -> None:
-    """Run once with each of these calls failing, until there are no more."""
+    """Run once with each of these calls failing, until none is left."""
     config = small_config(flush, log_size=8 << 10)
     if begin == "crashed":
         left_by_an_owner(memory / "begin", config)

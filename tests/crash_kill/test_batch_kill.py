@@ -41,7 +41,7 @@ class Writers:
         self.opened = 0
 
     def _line(self, timeout: float = 60) -> str | None:
-        """The next line; None when there is none in time."""
+        """The next line; None when none comes in time."""
         assert self._process.stdout is not None
         until = time.monotonic() + timeout
         while b"\n" not in self._output:
@@ -82,7 +82,7 @@ class Writers:
 
 @contextmanager
 def watched(path: Path) -> Iterator[list[int]]:
-    """Somebody reads beside; afterwards, how many looks it took, and how many different ends it saw."""
+    """A reader runs beside; afterwards, the number of its looks, and of the different ends it saw."""
     seen: list[int] = []
     with subprocess.Popen([*COMMAND, "read", str(path)], stdin=-1, stdout=-1, stderr=-1, cwd=PROJECT) as reader:
         try:

@@ -51,7 +51,7 @@ _HARMLESS = [
 
 
 class RocketMqUnavailable(Exception):
-    """There are no tools to get RocketMQ with, or no network."""
+    """The tools to install RocketMQ are missing, or the network is."""
 
 
 class _CommandFailed(Exception):

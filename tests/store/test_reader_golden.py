@@ -145,7 +145,7 @@ def test_units_hold_physical_offsets_sizes_and_tags_codes(store: Store) -> None:
 
 
 def test_bodies_that_producers_compressed_come_out_as_they_were_sent(golden_533: Path) -> None:
-    """zlib from before there was a choice, zlib, LZ4 and zstd: the columns and single messages agree."""
+    """zlib from before the choice existed, zlib, LZ4 and zstd: the columns and single messages agree."""
     with StoreReader.open(golden_533) as reader:
         found = {}
         for queue_id in reader.queue_ids("packed"):

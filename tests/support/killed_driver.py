@@ -50,7 +50,7 @@ class Drivers:
             try:
                 yield process
             finally:
-                # The JVM is in the driver's group; there is none any more when both have ended by themselves.
+                # The JVM is in the driver's group; the group is gone when both have ended by themselves.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait(WAIT_LIMIT_S)

@@ -60,7 +60,7 @@ def test_the_store_waits_for_nothing_that_an_interrupt_leaves_waiting() -> None:
         for node in ast.walk(module.tree)
         if _waits_unsafely(node)
     ]
-    assert not found, f"made of locks that Ctrl-C may leave behind; use Wakeup, locks and SimpleQueue: {found}"
+    assert not found, f"made of locks that Ctrl-C may leave locked; use Wakeup, locks and SimpleQueue: {found}"
 
 
 def _waits_unsafely(node: ast.AST) -> bool:

@@ -200,7 +200,7 @@ def test_a_stream_stops_at_a_bad_row_and_continues_when_the_query_corrects_it(
 
 
 def test_a_stream_continues_when_its_input_is_corrected(spark: SparkSession, tmp_path: Path) -> None:
-    """Started again as it is, it fails again, and then takes the row that somebody has put right."""
+    """Restarted unchanged, it fails again; then it writes the corrected row."""
     fault, store, checkpoint = FAULTS["null body"], tmp_path / "store", tmp_path / "checkpoint"
     rows = fault.rows(run_into(fault, Files(spark, tmp_path / "input"), tmp_path))
     assert fault.is_told(stopped(rows, store, checkpoint, {}), row=1)

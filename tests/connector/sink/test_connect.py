@@ -68,7 +68,7 @@ def check(store: Path, wanted: list[str]) -> None:
 
 
 def check_last_batch(store: Path, version: int) -> None:
-    """There is one query, and its checkpoint was found."""
+    """One query wrote, and its checkpoint was found."""
     with StoreReader.open(store) as reader:
         (query,) = reader.batches()
     assert (query.batch.version, bool(query.batch.fingerprint)) == (version, True)

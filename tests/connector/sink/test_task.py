@@ -197,7 +197,7 @@ NOT_UTF8 = pa.array([b"\xff"]).view(pa.string())
         ("delayLevel", pa.array([-5], pa.int32()), "delayLevel is -5"),
     ],
 )
-def test_a_row_that_no_store_takes_fails_the_task_and_leaves_no_file(
+def test_a_row_that_no_store_accepts_fails_the_task_and_leaves_no_file(
     store: Path, column: str, bad: pa.Array, said: str
 ) -> None:
     good = {"body": pa.array([b"good"]), column: pa.array([b"good"] if column == "body" else [None], bad.type)}

@@ -142,7 +142,7 @@ def check_output(store: Path, *inputs: Input, expired: bool = False) -> None:
 
 
 def has_whole_batches(rows: Iterable[tuple[str, int]], one: Input) -> bool:
-    """Whether of each batch of the input there is all or nothing."""
+    """Whether each batch of the input is stored whole or not at all."""
     found: dict[int, set[tuple[str, int]]] = {}
     for body, queue in rows:
         name, batch, _ = body.split("-")

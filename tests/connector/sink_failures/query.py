@@ -89,7 +89,7 @@ class Query:
         return path.read_text().splitlines() if path.exists() else []
 
     def make_store(self) -> None:
-        """As planning its first batch does, so that there is something to read before that."""
+        """As planning its first batch does, so that the store can be read before that."""
         options = {name: str(value) for name, value in self.options.items() if name != "plan"}
         prepare_store(parse_stream_write_options(options | {"path": str(self.store)}))
 

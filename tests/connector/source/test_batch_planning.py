@@ -140,7 +140,7 @@ def test_stretches_do_not_overlap(new_store: NewStore) -> None:
         reached = max(store.places[topic, queue_id][stop - 1] for topic, queue_id, _, stop in partition.ranges)
 
 
-def test_what_fits_one_partition_a_queue_is_not_cut(new_store: NewStore) -> None:
+def test_queues_that_fit_one_partition_each_are_not_cut(new_store: NewStore) -> None:
     store = store_of(new_store, [[500] * 10] * 4, in_turns=True)
     assert plan(store, 1 << 30) == [RangePartition((whole,)) for whole in store.whole()]
 

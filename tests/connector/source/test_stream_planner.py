@@ -25,7 +25,7 @@ def test_every_message_is_planned_once_and_then_none(new_store: NewStore) -> Non
     assert not query.plan()
 
 
-def test_what_is_written_later_is_read_next(new_store: NewStore) -> None:
+def test_messages_written_later_are_read_next(new_store: NewStore) -> None:
     query = Query(filled(new_store))
     query.run()
     query.store.append("orders", 1, [200, 200])

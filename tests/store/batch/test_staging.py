@@ -19,7 +19,7 @@ from tests.support.stored_bodies import topic_bodies
 __all__: list[str] = []
 
 
-def test_staged_files_that_are_gone_or_changed_commit_nothing(tmp_path: Path) -> None:
+def test_missing_or_changed_staged_files_commit_nothing(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         batch = BatchId("loader", 1)
         encoded = list(store._owned.bulk.encoded(table("a"), "orders"))
@@ -109,7 +109,7 @@ def test_empty_directories_below_a_symbolic_link_stay(tmp_path: Path) -> None:
 def test_the_first_row_that_the_store_does_not_take_is_reported_whatever_is_wrong_with_it(
     tmp_path: Path, delay_level: int
 ) -> None:
-    """A record that is too long is told with its own topic and queue, also where the schedule's would hold it."""
+    """A record that is too long is reported with its own topic and queue, also where the schedule's would hold it."""
     bodies = [b"", b"x" * 1000, b""]
     rows = pa.table({"body": bodies, "queueId": [0, 2, -1], "delayLevel": [0, delay_level, 0]})
     told = r"row 2 of partition 0 \(topic 'orders', queue 2\): its record takes 1\d\d\d bytes"

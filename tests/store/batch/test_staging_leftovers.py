@@ -163,7 +163,7 @@ def test_an_unreadable_leftover_does_not_keep_the_others(tmp_path: Path, monkeyp
 
     def failing(directory: str, depth: int) -> float:
         if directory.endswith(UNNAMED):
-            raise FileNotFoundError(2, "gone meanwhile", directory)
+            raise FileNotFoundError(2, "removed concurrently", directory)
         return real(directory, depth)
 
     monkeypatch.setattr(staging, "_last_change", failing)

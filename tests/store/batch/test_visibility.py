@@ -225,7 +225,7 @@ def test_a_whole_batch_is_not_hidden_because_the_next_one_has_begun(
     with open_store(tmp_path, mapped_file_size_commit_log=32 << 20) as store:
         seen: list[ENDS] = []
         rows = pa.table({"body": [b"b" * 10_000] * 300, "queueId": pa.array([0, 1, 2] * 100, pa.int32())})
-        with store._owned.reput._lock:  # nothing is dispatched meanwhile
+        with store._owned.reput._lock:  # nothing is dispatched concurrently
             for version in range(4):
                 with store.transaction("loader", version) as batch:
                     batch.put_messages(rows, topic="orders")
@@ -246,7 +246,7 @@ def test_the_gate_moves_on_only_when_it_is_closed(tmp_path: Path) -> None:
     assert gate.state == GateState(1, False, 100, 0)
     gate.move_to(200)
     assert gate.state == GateState(3, False, 200, 0)
-    assert hidden_from(GateState(0, True, 0, 0), gate.state) is None, "the frame at 100 was hidden meanwhile"
+    assert hidden_from(GateState(0, True, 0, 0), gate.state) is None, "the frame at 100 was hidden concurrently"
     gate.release()
 
 
@@ -295,7 +295,7 @@ def test_a_gate_that_cannot_be_written_stops_the_dispatch(
 
 
 def test_queues_that_a_batch_creates_appear_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic's first batch: its queues are made one after the other, and the gate opens behind the last."""
+    """The topic's first batch: its queues are made one after the other, and the gate opens after the last."""
     with open_store(tmp_path) as store:
         half_way, go_on = threading.Event(), threading.Event()
         real = ConsumeQueueStore.append

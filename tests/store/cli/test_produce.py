@@ -155,7 +155,7 @@ def test_a_line_without_a_topic_is_reported(path: Path) -> None:
 def test_a_message_that_no_store_accepts_is_reported_and_none_after_it_is_put(
     path: Path, line: str, words: str
 ) -> None:
-    """Who mends the line can go on from there, and no message is twice in the store, or out of order."""
+    """A corrected input continues from that line, and no message is stored twice or out of order."""
     text = f'{{"body": "a"}}\n{line}\n{{"body": "c"}}\n{line}\n{{"body": "d"}}\n'
     result = produce(text, path, "-t", "t", "--ndjson", "--json")
     assert result.exit_code == 1

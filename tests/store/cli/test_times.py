@@ -42,7 +42,7 @@ def test_times_are_utc_unless_they_say_otherwise(tmp_path: Path) -> None:
         assert [json.loads(line)["body"] for line in done.stdout.splitlines()] == ["1", "2"], (since, zone, done.stderr)
 
 
-def test_what_info_and_cat_print_can_be_typed_as_a_time(tmp_path: Path) -> None:
+def test_times_that_info_and_cat_print_can_be_typed(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"0", b"1", b"2"], step_ms=60_000)
     environment = {**os.environ, "TZ": "Asia/Tokyo"}

@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 
 @pytest.mark.parametrize("behind", [0, 1, 11, 12, 13])
-def test_values_of_every_length_around_the_inline_limit(behind: int) -> None:
+def test_values_of_every_length_around_the_inline_limit_are_gathered(behind: int) -> None:
     """12 bytes fit a view itself; at the end of the data there may be fewer than 12 bytes to fetch."""
     data = np.arange(1, 60, dtype=np.uint8)
     for length in range(20):

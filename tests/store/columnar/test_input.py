@@ -136,7 +136,7 @@ BODIES = [b"a", b"b", b"c"]
         ({"body": BODIES, "bornTimestamp": pa.array([0, 2**62, 1], pa.timestamp("s"))}, "bornTimestamp is out of"),
     ],
 )  # fmt: skip
-def test_a_row_that_no_store_takes_is_left_out_and_named(columns: dict[str, Any], names: str) -> None:
+def test_a_row_that_no_store_accepts_is_left_out_and_named(columns: dict[str, Any], names: str) -> None:
     if isinstance(columns.get("properties"), list):
         columns = {**columns, "properties": pa.array(columns["properties"], MAP)}
     status, reason = row_refused(columns, limits=MessageLimits(max_message_size=10))

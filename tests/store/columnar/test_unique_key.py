@@ -45,7 +45,7 @@ def test_the_last_partition_and_row_fit() -> None:
 @pytest.mark.parametrize(
     ("partition", "first", "count"), [(-1, 0, 1), (2**24, 0, 1), (0, -1, 1), (0, 0, -1), (0, 2**40 - 1, 2)]
 )
-def test_what_does_not_fit_is_refused(partition: int, first: int, count: int) -> None:
+def test_partitions_and_rows_that_do_not_fit_are_refused(partition: int, first: int, count: int) -> None:
     with pytest.raises(InvalidValue):
         unique_keys(b"a", partition, first, count)
 

@@ -85,7 +85,7 @@ def test_a_body_of_an_unknown_compression_type_is_refused(tmp_path: Path, bits: 
 
 
 def test_a_sparse_file_of_terabytes_takes_no_more_than_its_messages(tmp_path: Path) -> None:
-    """Files are allocated ahead; their size says nothing about what there is to read."""
+    """Files are allocated ahead; their size says nothing about their contents."""
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"x"] * 10)
     os.truncate(log_file(builder), 1 << 31)

@@ -18,7 +18,7 @@ __all__: list[str] = []
 # Who owns the store when root runs the tests.
 OTHER_USER = 65534
 
-# What lets root read what it may not by the modes of files is given up: the numbers are those of capset(2).
+# Drop the capabilities that let root read despite the modes of files: the numbers are those of capset(2).
 WITHOUT_CAPABILITIES = """
 import ctypes
 header = (ctypes.c_uint32 * 2)(0x20080522, 0)

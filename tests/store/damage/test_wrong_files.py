@@ -47,7 +47,7 @@ def _a_broken_link(path: Path) -> None:
 def test_something_else_in_the_place_of_a_file_is_named_and_never_waited_for(
     builder: StoreBuilder, which: Callable[[StoreBuilder], Path], put: Callable[[Path], None]
 ) -> None:
-    """Opening a pipe for reading blocks until somebody writes; a device has no end."""
+    """Opening a pipe for reading blocks until a process writes; a device has no end."""
     path = which(builder)
     path.unlink()
     put(path)

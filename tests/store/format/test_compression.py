@@ -50,7 +50,7 @@ def test_body_crc_is_crc32_of_the_stored_bytes_without_its_top_bit(store: str) -
 
 
 @given(st.sampled_from(CompressionType), st.binary(max_size=2000))
-def test_what_is_compressed_unpacks_to_the_same(kind: CompressionType, data: bytes) -> None:
+def test_compressed_bodies_decompress_to_the_same(kind: CompressionType, data: bytes) -> None:
     assert decompress(compress(data, kind), kind, len(data)) == data
 
 

@@ -134,7 +134,7 @@ def test_a_negative_hash_is_refused(tmp_path: Path) -> None:
     file.close()
 
 
-def test_readers_see_entries_only_when_slots_and_entries_are_there(
+def test_readers_see_entries_only_after_slots_and_entries_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[tuple[str, int]] = []

@@ -53,7 +53,7 @@ def test_the_last_message_of_a_full_file_stays_when_indexing_continues_after_it(
         directory.mkdir()
         writer = new_writer(directory)
         put(writer, more)
-        # With a file behind it or without: it is before the offset, and nobody indexes it again.
+        # With a file after it or without: it is before the offset, and is not indexed again.
         assert writer.truncate(100 * (CAPACITY - 1)) == 100 * (CAPACITY - 2)
         put(writer, rows[CAPACITY - 1 :])
         assert contents(directory) == put_keys(rows)

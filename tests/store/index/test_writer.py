@@ -35,7 +35,7 @@ def found(directory: Path, key: str, begin: int = 0, end: int = EVER) -> list[in
 
 
 def assert_complete(directory: Path, rows: Rows = ROWS) -> None:
-    """Every key leads to its messages and, since the hashes differ, to no others; a message may be told twice."""
+    """Every key leads to its messages and, since the hashes differ, to no others; a message may be listed twice."""
     for number in range(30):
         for key in (f"only{number}", f"some{number % 4}", f"often{number % 2}"):
             expected = {row[1] for row in rows if row[0] == index_key_hash(f"t#{key}")}
@@ -156,7 +156,9 @@ def test_rows_that_no_log_gives_are_refused(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_a_file_is_on_the_device_before_the_next_one_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_file_is_on_the_device_before_the_next_one_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps: list[str] = []
     sync, create = disk.sync, disk.create_unnamed_file
 

@@ -53,7 +53,7 @@ def test_a_put_that_does_not_wait_is_acknowledged_before_the_sync_but_seen_only_
         assert bodies(store) == [b"safe"]
         sync_gate.open()
         assert store.wait_for_messages("orders", 0, 1, timeout_s=WAIT_LIMIT_S), (
-            "it is synced without anybody waiting for it"
+            "it is synced though no put waits for it"
         )
         assert rows(store)[1]["properties"] == UNWAITED
 

@@ -75,7 +75,7 @@ def test_the_pool_works_with_the_asynchronous_flush_only() -> None:
         MessageStoreConfig(transient_store_pool_enable=True, flush_disk_type=SYNC)
 
 
-def test_buffers_are_lent_as_often_as_there_are() -> None:
+def test_the_pool_lends_no_more_buffers_than_it_has() -> None:
     pool = TransientStorePool(2)
     first, second = pool.borrow(8192), pool.borrow(8192)
     assert first is not None

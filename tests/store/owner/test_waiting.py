@@ -1,4 +1,4 @@
-"""``wait_for_messages``: a consumer in the owner's process sleeps until there is something to read."""
+"""``wait_for_messages``: a consumer in the owner's process sleeps until messages can be read."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_an_argument_that_is_not_a_path_is_not_opened(
 
 
 @pytest.mark.parametrize("config", [{"flush_disk_type": SYNC}, {}, "SYNC_FLUSH", 0], ids=str)
-def test_what_is_not_a_config_is_not_taken_for_one(tmp_path: Path, config: Any) -> None:
+def test_an_argument_that_is_not_a_config_is_refused(tmp_path: Path, config: Any) -> None:
     with pytest.raises(InvalidValue, match="config is a MessageStoreConfig"):
         MessageStore.open(tmp_path, config)
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 
 class Items:
-    """Numbers, made on any thread; ``open`` while somebody has the generator."""
+    """Numbers, made on any thread; ``open`` while the generator is in use."""
 
     def __init__(self, count: int, failing: int | None = None) -> None:
         self.open = False
