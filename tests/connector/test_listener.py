@@ -1,4 +1,4 @@
-"""Lag out of the offsets of a progress event."""
+"""Lag, computed from the offsets of a progress event."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ END = '{"version": 1, "offsets": {"orders": {"0": 20, "1": 50}}, "fence": {"orde
 LATEST = '{"version": 1, "offsets": {"orders": {"0": 50, "1": 50, "10": 7}}}'
 
 
-def test_lag_is_what_was_not_read_by_queue() -> None:
+def test_lag_counts_the_unread_messages_of_each_queue() -> None:
     assert lag_by_queue(END, LATEST) == {("orders", 0): 30, ("orders", 1): 0, ("orders", 10): 7}
 
 
-def test_before_the_first_batch_all_of_it_is_lag() -> None:
+def test_before_the_first_batch_all_messages_are_lag() -> None:
     assert lag_by_queue(None, LATEST) == {("orders", 0): 50, ("orders", 1): 50, ("orders", 10): 7}
 
 
@@ -27,7 +27,7 @@ def test_other_sources_are_skipped(other: str | None) -> None:
     assert lag_by_queue(END, other) is None
 
 
-def test_a_queue_that_lost_its_tail_is_not_less_than_nothing_behind() -> None:
+def test_the_lag_of_a_queue_that_lost_its_tail_is_not_negative() -> None:
     assert lag_by_queue(END, '{"version": 1, "offsets": {"orders": {"0": 5}}}') == {("orders", 0): 0}
 
 
@@ -37,7 +37,7 @@ def test_the_log_names_the_worst_queues_first(caplog: pytest.LogCaptureFixture) 
     assert caplog.messages == ["Query q, batch 3: 10 messages behind in 2 of 3 queues; audit/2: 9; orders/0: 1"]
 
 
-def test_many_queues_go_to_debug(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_lag_of_many_queues_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="pyspark_commitlog.listener"):
         CommitLogLagListener().on_lag("q", 3, {("wide", queue_id): 1 for queue_id in range(100)})
     assert [record.levelno for record in caplog.records] == [logging.INFO] + [logging.DEBUG] * 100

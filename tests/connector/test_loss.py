@@ -1,4 +1,4 @@
-"""What is lost of a wanted range, where reading continues, and how it is reported."""
+"""Loss: the missing part of a wanted range, where reading continues, and how the loss is reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__: list[str] = []
         ((9, 9), (0, 9), 9, (Loss.REPLACED,), (9, 9)),
     ],
 )
-def test_losses_of_a_range(
+def test_losses_of_a_range_are_found(
     wanted: tuple[int, int],
     available: tuple[int, int] | None,
     replaced: int | None,
@@ -46,7 +46,7 @@ def test_losses_of_a_range(
     assert (losses.kinds, losses.left) == (kinds, left)
 
 
-def test_without_fail_every_loss_is_a_warning_that_says_where_reading_continues(
+def test_without_fail_on_data_loss_every_loss_is_a_warning_that_says_where_reading_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -58,7 +58,7 @@ def test_without_fail_every_loss_is_a_warning_that_says_where_reading_continues(
     assert head.endswith("Continuing at offset 5.")
 
 
-def test_with_fail_the_error_has_the_ranges() -> None:
+def test_with_fail_on_data_loss_the_error_has_the_ranges() -> None:
     with pytest.raises(DataLossError, match="failOnDataLoss") as head:
         report_losses("orders", 2, find_losses((3, 9), (5, 20)), fail=True)
     assert (head.value.wanted, head.value.available) == ((3, 9), (5, 20))
@@ -73,7 +73,7 @@ def test_with_fail_the_error_has_the_ranges() -> None:
     assert (replaced.value.position, replaced.value.available) == (3, (0, 20))
 
 
-def test_a_whole_range_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_range_without_loss_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     report_losses("orders", 2, find_losses((3, 9), (0, 9)), fail=True)
     assert not caplog.records
 

@@ -1,4 +1,4 @@
-"""Spark's workers run the driver's interpreter, unless someone chose another one."""
+"""Spark's workers run the driver's interpreter, unless another one is configured."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def elsewhere(tmp_path: Path) -> str:
     return f"{directory}{os.pathsep}{os.environ['PATH']}"
 
 
-def test_an_environment_that_is_not_activated(elsewhere: str) -> None:
+def test_workers_get_the_interpreter_of_an_environment_that_is_not_activated(elsewhere: str) -> None:
     assert run("import pyspark_commitlog", PATH=elsewhere)[0] == sys.executable
 
 
-def test_an_activated_environment_needs_nothing() -> None:
+def test_an_activated_environment_needs_no_setting() -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     assert run("import pyspark_commitlog", PATH=path)[0] is None
 
@@ -57,12 +57,12 @@ def test_the_users_choice_stands(elsewhere: str) -> None:
     assert run("import pyspark_commitlog", PATH=elsewhere, PYSPARK_PYTHON="/opt/python")[0] == "/opt/python"
 
 
-def test_a_choice_for_the_driver_is_none_for_the_workers(elsewhere: str) -> None:
+def test_a_setting_for_the_driver_does_not_count_for_the_workers(elsewhere: str) -> None:
     """Workers read PYSPARK_PYTHON alone, so those of a notebook would run without this package."""
     assert run("import pyspark_commitlog", PATH=elsewhere, PYSPARK_DRIVER_PYTHON="jupyter")[0] == sys.executable
 
 
-def test_spark_submit_has_chosen_already(elsewhere: str) -> None:
+def test_the_interpreter_chosen_by_spark_submit_is_kept(elsewhere: str) -> None:
     assert run("import pyspark_commitlog", PATH=elsewhere, PYSPARK_GATEWAY_PORT="1")[0] is None
 
 
@@ -71,14 +71,14 @@ ACTIVE = (
 )
 
 
-def test_too_late_is_said(elsewhere: str) -> None:
+def test_importing_after_the_session_was_made_is_warned_about(elsewhere: str) -> None:
     value, said = run(ACTIVE.format("python3") + "import pyspark_commitlog", PATH=elsewhere)
     assert value is None
     assert "Import pyspark_commitlog before making the SparkSession" in said
     assert f"PYSPARK_PYTHON={sys.executable}" in said
 
 
-def test_but_not_when_the_workers_have_the_package_anyway(elsewhere: str) -> None:
+def test_importing_late_is_not_warned_about_if_the_workers_have_the_package(elsewhere: str) -> None:
     assert "Import" not in run(ACTIVE.format(sys.executable) + "import pyspark_commitlog", PATH=elsewhere)[1]
 
 

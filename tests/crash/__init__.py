@@ -1,3 +1,3 @@
-"""Crashes at every point, failing calls, damaged ends: what the writing store makes of them."""
+"""Crashes at every point, failing calls, damaged ends: what the store that writes does with them."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Runs that commit batches on a ``RecordingDisk``, and what of each has to be there after a crash at any point."""
+"""Runs that commit batches on a ``RecordingDisk``, and what of each must be stored after a crash at any point."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def batch_table(app: str, version: int, rows: int) -> pa.Table:
 
 
 def commit(store: MessageStore, app: str, version: int, rows: int, fingerprint: str | None = None) -> CommittedBatch:
-    """Commit a batch of so many rows; by default the fingerprint tells how many."""
+    """Commit a batch of so many rows; by default the fingerprint gives the number."""
     with store.transaction(app, version, f"{rows} rows" if fingerprint is None else fingerprint) as batch:
         if not batch.already_there:
             batch.put_messages(batch_table(app, version, rows))
@@ -167,7 +167,7 @@ def frame_places(there: Iterable[Stored]) -> list[int]:
 def stored_batches(there: Sequence[Stored]) -> list[tuple[str, int]]:
     """Application and version of the batches in a log, in its order: each is whole, and none is there twice.
 
-    They are told by their frame records alone, for batches of which nobody knows whether they were committed.
+    They are recognized by their frame records alone, for batches that may or may not have been committed.
     """
     found: list[tuple[str, int]] = []
     for place, record in enumerate(there):

@@ -1,4 +1,4 @@
-"""Where the stores of these tests lie."""
+"""Fixtures of the crash tests: where their stores lie."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Path]:
-    """A directory in memory where there is one: hundreds of stores are made and synced."""
+    """A directory in memory if the system has one: hundreds of stores are made and synced."""
     shared = Path("/dev/shm")
     if not shared.is_dir():
         yield tmp_path

@@ -77,7 +77,7 @@ class RecordingDisk:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[RecordingDisk]:
-        """Note down what happens meanwhile."""
+        """Record what happens concurrently."""
         with pytest.MonkeyPatch.context() as patch:
             for name in _CHANGES:
                 patch.setattr(disk, name, self._noting(getattr(disk, name), getattr(self, f"_{name}")))
@@ -266,7 +266,7 @@ class CrashImages:
                 self._waiting.setdefault(os.path.dirname(operation.path), []).append(operation)
 
     def write(self, directory: Path, chance: random.Random) -> None:
-        """Write what a crash now may leave into ``directory``, which is made anew."""
+        """Write what a crash now may leave into ``directory``, which is created from scratch."""
         # Seldom everything, seldom nothing: and any share of it between.
         share = chance.choice((0.0, 0.1, 0.5, 0.9, 1.0))
 

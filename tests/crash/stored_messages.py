@@ -1,4 +1,4 @@
-"""What stands in a store: the log byte by byte, and queues and index by a reader, compared with the log."""
+"""The contents of a store: the log byte by byte, and queues and index by a reader, compared with the log."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Stored(NamedTuple):
 
 
 def log_records(store: Path, *, recovered: bool = True) -> list[Stored]:
-    """Every record of the log, up to its end. What stands behind the end is zero (invariant 4).
+    """Every record of the log, up to its end. The bytes after the end are zero (invariant 4).
 
-    Not yet where the store was ``recovered`` by nobody: a process that is killed loses what lies in the transient pool,
+    Not yet if the store was not ``recovered``: a process that is killed loses what lies in the transient pool,
     the head of a batch whose end is in the next file already, say.
     """
     found: list[Stored] = []
@@ -56,7 +56,7 @@ def log_records(store: Path, *, recovered: bool = True) -> list[Stored]:
                     ended = True
                 case other:
                     raise AssertionError(f"at {base + at} stands {other}")
-        assert not ended or not recovered or not any(data[at:]), f"old bytes behind the log's end at {base + at}"
+        assert not ended or not recovered or not any(data[at:]), f"old bytes after the log's end at {base + at}"
     return found
 
 

@@ -43,7 +43,7 @@ def flip(store: Path, physical_offset: int) -> Path:
 
 
 def killed_store(store: Path, *, behind: bool) -> list[Stored]:
-    """A small batch and one of several files, flushed, perhaps with a message behind them; and then a kill."""
+    """A small batch and one of several files, flushed, perhaps with a message after them; and then a kill."""
     opened = MessageStore.open(store, CONFIG_SYNC)
     commit(opened, "app", 1, 5)
     commit(opened, "app", 2, ROWS)
@@ -69,7 +69,7 @@ def queue_offset(record: Stored) -> int:
 # Of the records: the frame record of the first batch and its rows, then the second's.
 @pytest.mark.parametrize("where", [6, 7, 7 + ROWS // 2, 6 + ROWS], ids=["frame record", "first", "middle", "last"])
 @pytest.mark.parametrize("what", [body, magic, queue_offset])
-@pytest.mark.parametrize("behind", [True, False], ids=["with more behind", "at the end"])
+@pytest.mark.parametrize("behind", [True, False], ids=["with more after it", "at the end"])
 def test_a_flushed_batch_that_is_damaged_is_refused(
     where: int, what: Callable[[Stored], int], behind: bool, memory: Path
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_part_of_a_batch_ends_the_log_also_when_its_beginning_was_flushed(
 def test_properties_of_zeros_are_not_taken_for_missing_sectors_in_a_whole_batch(
     value: str, separator: bool, flushed: bool, memory: Path
 ) -> None:
-    """A single message of that kind may be lost by a crash; a batch has a checksum that tells."""
+    """A single message of that kind may be lost by a crash; a batch has a checksum that reveals it."""
     store = memory / "store"
     config = dataclasses.replace(CONFIG_SYNC, properties_trailing_separator=separator)
     rows = pa.table(
@@ -166,7 +166,7 @@ def test_a_ledger_that_is_ahead_of_its_log_is_read_from_scratch(memory: Path) ->
         assert not commit(opened, "app", 2, 5).already_there
 
 
-def test_a_gate_that_spoke_of_more_than_the_log_has_hides_the_next_batch(memory: Path) -> None:
+def test_a_gate_that_names_more_than_the_log_has_hides_the_next_batch(memory: Path) -> None:
     """After a crash that took the log's end, another batch gets the places of one that was shown."""
     store = memory / "store"
     opened = MessageStore.open(store, CONFIG_SYNC)
@@ -187,7 +187,7 @@ def test_a_gate_that_spoke_of_more_than_the_log_has_hides_the_next_batch(memory:
 @pytest.mark.parametrize("kind", ["batch", "message"])
 @pytest.mark.parametrize("over", [1, 2, 3])
 def test_a_record_without_properties_may_end_just_after_a_sector(kind: str, over: int, memory: Path) -> None:
-    """The next sector then holds nothing of it but the length of no properties: two zeros, which nobody has to miss."""
+    """The next sector then holds nothing of it but the length of no properties: two zeros, as in a lost sector."""
     store = memory / "store"
     opened = MessageStore.open(store, CONFIG_SYNC)
 

@@ -1,4 +1,4 @@
-"""Every file operation of a commit, and of the close behind it, fails once in its turn; and anything is interrupted.
+"""Every file operation of a commit, and of the close after it, fails once in its turn; and anything is interrupted.
 
 After each run the store is opened twice: as the kernel has it, and as a machine leaves it that stops then.
 """
@@ -38,7 +38,7 @@ _SOME = 5
 
 
 class Outcome:
-    """What a run was told."""
+    """What a run observed."""
 
     def __init__(self) -> None:
         self.there: list[tuple[str, int]] = []
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def try_commit(store: MessageStore, app: str, version: int, rows: int, outcome: Outcome) -> None:
-    """Commit, and once more when nothing was written and the store goes on: there is space again."""
+    """Commit, and once more when nothing was written and the store continues: space is available again."""
     for turn in range(2):
         try:
             commit(store, app, version, rows)
@@ -214,7 +214,7 @@ def test_a_commit_that_is_interrupted_at_any_line_is_stored_exactly_once(flush: 
 
 
 def check_interrupted_ends(flush: FlushDiskType, step: int, memory: Path) -> None:
-    """Flush and close are interrupted; closing again ends what there is to end."""
+    """Flush and close are interrupted; closing again ends everything that still runs."""
     config = small_config(flush)
     begin(memory / "begin", config)
     for turn in itertools.count(1, step):

@@ -1,4 +1,4 @@
-"""A machine may stop at any moment of a commit: a batch is there wholly or not at all, and the ledger knows which."""
+"""A machine stops at any moment of a commit: the batch is stored whole or not at all, and the ledger knows which."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_image(store: Path, config: MessageStoreConfig, recording: BatchRecordi
         assert gate_is_open(store), "nothing is hidden any more"
         assert opened.batches() == last_of_each(inside), "the ledger says what the log has"
         again(opened, inside)
-        assert log_records(store) == there, "what is there is not written again"
+        assert log_records(store) == there, "a stored batch is not written again"
         written = first_absent(opened, recording.batches[len(inside) :])
         opened.dispatch()
     after = log_records(store)
@@ -126,7 +126,9 @@ def check_crashed_recovery(name: str, seed: str, images: int, recording: BatchRe
 
 
 @pytest.mark.parametrize("name", ["sync-large", "async-kills", "pool-large"])
-def test_a_crash_while_recovering_from_a_crash(name: str, recordings: dict[str, BatchRecording], memory: Path) -> None:
+def test_a_crash_while_recovering_from_a_crash_leaves_whole_batches(
+    name: str, recordings: dict[str, BatchRecording], memory: Path
+) -> None:
     recording = recording_of(name, BATCH_WORKLOADS[name].record, recordings, memory / "run")
     check_crashed_recovery(name, f"{name}/recovery", RECOVERY_IMAGES, recording, memory)
 
@@ -134,7 +136,7 @@ def test_a_crash_while_recovering_from_a_crash(name: str, recordings: dict[str, 
 @pytest.mark.stress
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", BATCH_WORKLOADS)
-def test_a_crash_while_recovering_from_a_crash_many_times(name: str, memory: Path) -> None:
+def test_a_crash_while_recovering_from_a_crash_leaves_whole_batches_many_times(name: str, memory: Path) -> None:
     recording = recording_of(name, BATCH_WORKLOADS[name].record, {}, memory / "run")
     for recovery in range(STRESS_RECOVERIES):
         check_crashed_recovery(name, f"{name}/recovery-{recovery}", STRESS_RECOVERY_IMAGES, recording, memory)

@@ -1,6 +1,6 @@
 """A process may die between any two operations of a commit, and within a long write: the kernel keeps what was written.
 
-Readers stand beside such a store before anybody opens it again. They, and the next owner, find all of a batch or
+Readers read such a store before it is opened again. They, and the next owner, find all of a batch or
 nothing. Each point of a recording is one such death: everything up to there has happened, whatever was synced.
 """
 

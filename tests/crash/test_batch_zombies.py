@@ -1,4 +1,4 @@
-"""Two who commit the same: one writes it, the other is told so; and commits that find no room."""
+"""Two writers commit the same batch: one writes it, the other finds it committed; and commits without disk space."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def commit_elsewhere(path: str, answers: Connection) -> None:
 
 
 def answers_of(path: Path, rivals: int) -> list[Any]:
-    """What so many processes were told that commit at the same time."""
+    """The results of so many processes that commit at the same time."""
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe(duplex=False) for _ in range(rivals)]
     processes = [context.Process(target=commit_elsewhere, args=(str(path), pipe[1])) for pipe in pipes]
@@ -152,7 +152,7 @@ SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 @pytest.mark.parametrize(
     ("flush", "pool"), [(SYNC, False), (ASYNC, False), (ASYNC, True)], ids=["sync", "async", "pool"]
 )
-def test_a_batch_that_finds_no_room_leaves_nothing_and_takes_no_space(
+def test_a_batch_without_disk_space_leaves_nothing_and_takes_no_space(
     pool: bool, flush: FlushDiskType, memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the disk would stay full of the files that were made for it."""
@@ -182,7 +182,7 @@ def test_a_batch_that_finds_no_room_leaves_nothing_and_takes_no_space(
     assert_clean(store)
 
 
-def test_a_ledger_that_finds_no_room_is_written_later(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_without_disk_space_is_written_later(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log has all that it knows."""
     store = memory / "store"
     monkeypatch.setattr(commit_batch, "_SAVE_EVERY", 2)
@@ -206,7 +206,7 @@ def test_a_ledger_that_finds_no_room_is_written_later(memory: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE])
-def test_a_staged_file_that_cannot_be_read_gives_up_the_batch_and_not_the_store(
+def test_an_unreadable_staged_file_fails_the_batch_and_not_the_store(
     code: int, memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = memory / "store"

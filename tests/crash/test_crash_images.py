@@ -100,7 +100,7 @@ def check_crashed_recovery(name: str, seed: str, images: int, recording: Recordi
 
 @pytest.mark.parametrize("recovery", range(RECOVERIES))
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_a_crash_while_recovering_from_a_crash(
+def test_a_crash_while_recovering_from_a_crash_keeps_the_promise(
     name: str, recovery: int, recordings: dict[str, Recording], memory: Path
 ) -> None:
     recording = recording_of(name, WORKLOADS[name].record, recordings, memory / "run")
@@ -110,7 +110,7 @@ def test_a_crash_while_recovering_from_a_crash(
 @pytest.mark.stress
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_a_crash_while_recovering_from_a_crash_many_times(name: str, memory: Path) -> None:
+def test_a_crash_while_recovering_from_a_crash_keeps_the_promise_many_times(name: str, memory: Path) -> None:
     recording = recording_of(name, WORKLOADS[name].record, {}, memory / "run")
     for recovery in range(100, 100 + STRESS_RECOVERIES):
         check_crashed_recovery(name, f"{name}/recovery-{recovery}", STRESS_RECOVERY_IMAGES, recording, memory)
@@ -121,7 +121,7 @@ def test_a_crash_while_recovering_from_a_crash_many_times(name: str, memory: Pat
 def test_nothing_old_comes_back_after_a_record_of_the_size_of_the_one_that_was_cut(
     name: str, seed: int, memory: Path
 ) -> None:
-    """With the old record's bytes still there, the one behind it would follow the new one without a gap."""
+    """With the old record's bytes still there, the one after it would follow the new one without a gap."""
     config = WORKLOADS[name].config
     store = memory / "crashed" / "store"
     with MessageStore.open(store, config) as opened:

@@ -1,4 +1,4 @@
-"""The end of a log that is cut, zeroed or garbled ends the log there; damage before that is never passed over."""
+"""The end of a log that is cut, zeroed or garbled ends the log there; damage before that is never skipped."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_last_file_that_is_cut_within_its_last_record_ends_before_it(flush: Fl
 
 
 def cut_short(store: Path, end: int) -> Path:
-    """Cut the log's file that holds a physical offset there; files behind it are gone."""
+    """Cut the log's file that holds a physical offset there; the files after it are removed."""
     names = sorted((store / "commitlog").iterdir())
     for later in (one for one in names if int(one.name) > end):
         later.unlink()
@@ -157,13 +157,13 @@ def test_a_bad_record_with_flushed_ones_after_it_is_damage_that_opening_refuses(
     else:
         (store / "checkpoint").unlink()
     before = files_below(store / "commitlog")
-    for _ in range(2):  # the first look leaves nothing behind that makes the second one more lenient
+    for _ in range(2):  # the first look leaves nothing that makes the second one more lenient
         with pytest.raises(CorruptRecord, match=f"physical offset {bad.physical_offset}"):
             MessageStore.open(store, small_config(FlushDiskType.SYNC_FLUSH))
     assert files_below(store / "commitlog") == before
 
 
-def test_a_lost_log_is_refused_unless_that_is_accepted(memory: Path) -> None:
+def test_a_lost_log_is_refused_unless_the_loss_is_accepted(memory: Path) -> None:
     store = memory / "store"
     closed_store(store)
     for file in (store / "commitlog").iterdir():
@@ -209,7 +209,7 @@ def _overwrite(file: Path, byte: bytes) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_a_crash_did_to_queues_and_index_is_built_again_from_the_log(damage: str, memory: Path) -> None:
+def test_queues_and_index_that_a_crash_damaged_are_built_again_from_the_log(damage: str, memory: Path) -> None:
     store = memory / "store"
     records = killed_store(store, FlushDiskType.ASYNC_FLUSH, count=60)
     units = files_below(store / "consumequeue")
@@ -226,7 +226,7 @@ def test_what_a_crash_did_to_queues_and_index_is_built_again_from_the_log(damage
 @pytest.mark.parametrize(
     "missing", ["consumequeue", "index", "consumequeue/topic-1", "consumequeue/topic-0/0"], ids=lambda name: name
 )
-def test_directories_that_are_gone_from_a_closed_store_are_built_again(missing: str, memory: Path) -> None:
+def test_missing_directories_of_a_closed_store_are_built_again(missing: str, memory: Path) -> None:
     store = memory / "store"
     records = closed_store(store)
     units = files_below(store / "consumequeue")

@@ -83,7 +83,7 @@ class Fault:
         """Whether it is one that dispatch waits out: no space for a queue or the index, which the log has anyway."""
         if not self.happened or self._code != errno.ENOSPC or self.operation == "sync":
             return False
-        # An index file that is being made is made again; what a failed write left in one, nobody knows.
+        # An index file that is being made is made again; what a failed write left in one is unknown.
         return "/consumequeue/" in self.path or ("/index" in self.path and self.half_made)
 
     @property
@@ -99,7 +99,7 @@ class Fault:
 
 
 class Outcome:
-    """What a run was told: the puts that were acknowledged, the failures and errors in order."""
+    """What a run observed: the puts that were acknowledged, the failures and errors in order."""
 
     def __init__(self) -> None:
         self.acknowledged: list[tuple[int, bytes]] = []
@@ -117,8 +117,8 @@ class Outcome:
 
     def note(self, status: PutMessageStatus, reason: str) -> None:
         self.reasons.append(reason)
-        # Nothing was written when there was no room for a file; the next put may find some. Nor is anything lost while
-        # dispatch waits for room.
+        # Nothing was written when the disk had no space for a file; the next put may find some. Nothing is lost while
+        # dispatch waits for space.
         no_room = status is PutMessageStatus.CREATE_MAPEDFILE_FAILED or "once there is space" in reason
         self.failed |= not no_room
 
@@ -143,10 +143,10 @@ def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outc
             _put_table(store, outcome)
     _try(store.flush, outcome)
     if fault.waits:
-        store.dispatch()  # there is space again
+        store.dispatch()  # space is available again
     body = b"the last one"
     outcome.put(store.put_message(Message(topic="topic-0", body=body, keys=["last"])), [body])
-    # What stands in the lock file is for nobody, and a file that is half made is removed at the next chance.
+    # The lock file's content is never read, and a file that is half made is removed at the next chance.
     spared = fault.ahead or fault.half_made or fault.path.endswith("lock") or fault.waits
     must_fail = fault.happened and not spared
     _try(store.close, outcome)
@@ -175,7 +175,7 @@ def _try(call: Callable[[], None], outcome: Outcome) -> None:
 
 
 def left_by_an_owner(path: Path, config: MessageStoreConfig) -> None:
-    """A store in which an owner was interrupted: its end is torn, and a file stands behind it."""
+    """A store in which an owner was interrupted: its end is torn, and a file follows it."""
     with MessageStore.open(path, config) as store:
         for number in range(12):
             store.put_message(Message(topic="topic-0", body=b"old" * 200, keys=[f"old-{number}"])).raise_for_status()
@@ -191,7 +191,7 @@ def left_by_an_owner(path: Path, config: MessageStoreConfig) -> None:
 def check_failing(
     begin: str, flush: FlushDiskType, operation: str, code: int, turns: Iterator[int], memory: Path
 ) -> None:
-    """Run once with each of these calls failing, until there are no more."""
+    """Run once with each of these calls failing, until none is left."""
     config = small_config(flush, log_size=8 << 10)
     if begin == "crashed":
         left_by_an_owner(memory / "begin", config)

@@ -119,7 +119,7 @@ def test_a_log_with_light_queues_is_recovered_as_rocketmq_does(name: str, tmp_pa
 
 
 @pytest.mark.parametrize("lost", [0, 1, 30, 100, 200])
-def test_a_light_queue_that_is_there_keeps_every_place(lost: int, tmp_path: Path) -> None:
+def test_an_existing_light_queue_keeps_every_place(lost: int, tmp_path: Path) -> None:
     """Recovery begins in the middle of the log; where the units before stand is not to be had from the messages."""
     config = MessageStoreConfig(message_index_enable=False)
     log: list[Named] = [[(ONE, 10 + number * 2)] for number in range(200)]
@@ -132,7 +132,7 @@ def test_a_light_queue_that_is_there_keeps_every_place(lost: int, tmp_path: Path
     for file, data in before.items():
         keep = min(max(end * UNIT_SIZE - int(file.name), 0), len(data))
         file.write_bytes(data[:keep] + bytes(len(data) - keep))
-    # The last forty messages, and their file, are scanned again. With more units lost, queues are built anew.
+    # The last forty messages, and their file, are scanned again. With more units lost, queues are built from scratch.
     safe = builder.now_ms + (3_000 - 40)
     (tmp_path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(safe, safe, safe)))
     (tmp_path / "abort").touch()
@@ -179,7 +179,7 @@ def writers(path: Path) -> ConsumeQueueStore:
 
 
 @pytest.mark.parametrize("turn", [0, 1], ids=["fillers", "units"])
-def test_a_light_queue_that_starts_late_continues_once_there_is_space(
+def test_a_light_queue_that_starts_late_continues_once_space_is_available(
     turn: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = disk.write_at, itertools.count()

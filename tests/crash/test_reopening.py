@@ -1,4 +1,4 @@
-"""What opening finds missing, or knows to be unsafe, although nothing in the log says so."""
+"""Recovery of parts that are missing or unsafe although the log does not show it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def files_of(directory: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("which", [0, 2, -1])
-def test_a_queue_file_that_is_gone_from_a_closed_store_is_built_again(which: int, memory: Path) -> None:
+def test_a_missing_queue_file_of_a_closed_store_is_built_again(which: int, memory: Path) -> None:
     """Otherwise queue offsets would be handed out twice."""
     store = memory / "store"
     with MessageStore.open(store, CONFIG) as opened:
@@ -86,7 +86,7 @@ def test_a_queue_file_that_is_gone_from_a_closed_store_is_built_again(which: int
         "index",
     ],
 )
-def test_what_is_gone_from_before_the_scan_of_a_crashed_store_is_built_again(missing: str, memory: Path) -> None:
+def test_parts_missing_from_before_the_scan_of_a_crashed_store_are_built_again(missing: str, memory: Path) -> None:
     store = memory / "store"
     crashed_store(store)
     records = log_records(store)
@@ -111,7 +111,7 @@ def test_a_crashed_store_that_lacks_nothing_is_scanned_near_its_end_only(memory:
 
 
 @pytest.mark.parametrize("entries", range(9, 21))
-def test_wherever_index_files_end_no_entry_is_lost_between_them_and_the_scan(entries: int, memory: Path) -> None:
+def test_no_index_entry_is_lost_between_the_index_files_and_the_scan(entries: int, memory: Path) -> None:
     """Some of them are full with the last message before the scan's start: that one is not indexed again."""
     store = memory / "store"
     crashed_store(store, dataclasses.replace(CONFIG, max_index_num=entries + 1))
@@ -122,7 +122,7 @@ def test_wherever_index_files_end_no_entry_is_lost_between_them_and_the_scan(ent
     assert_clean(store)
 
 
-def test_an_index_that_is_gone_is_missed_by_the_times_of_rocketmqs_checkpoint_too(memory: Path) -> None:
+def test_a_missing_index_is_detected_by_the_times_of_rocketmqs_checkpoint_too(memory: Path) -> None:
     store = memory / "store"
     crashed_store(store)
     checkpoint = store / "checkpoint"
@@ -148,7 +148,7 @@ def losing(recorder: RecordingDisk, part: str) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue"])
-def test_what_a_failed_sync_has_lost_is_written_again_before_it_counts_as_safe(part: str, memory: Path) -> None:
+def test_bytes_that_a_failed_sync_lost_are_written_again_before_they_count_as_safe(part: str, memory: Path) -> None:
     """The kernel shows it, and takes it for clean: the next sync would say that all is well."""
     root = memory / "run"
     root.mkdir()
@@ -223,7 +223,7 @@ def test_a_record_in_the_place_of_one_that_was_cut_off_is_indexed(memory: Path) 
         assert not list(reader.query("topic", "key-7"))
 
 
-def test_the_checkpoint_is_synced_when_it_says_something_new_and_only_then(memory: Path) -> None:
+def test_the_checkpoint_is_synced_only_when_it_changed(memory: Path) -> None:
     root = memory / "run"
     root.mkdir()
     recorder = RecordingDisk(root)
@@ -256,7 +256,7 @@ def units_from(first: int, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArr
 
 
 @pytest.mark.parametrize("turn", [0, 1], ids=["fillers", "units"])
-def test_a_queue_that_begins_with_fillers_continues_once_there_is_space(
+def test_a_queue_that_begins_with_fillers_continues_once_space_is_available(
     turn: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "consumequeue" / "topic" / "0"
@@ -329,10 +329,8 @@ def test_queue_files_are_counted_as_they_come_and_go(tmp_path: Path) -> None:
     assert queues_below(tmp_path).count_files() == 3
 
 
-def test_the_sign_of_a_crash_is_there_at_every_moment_of_the_recovery(
-    memory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Recovery writes ``abort`` anew; a crash in between must not look like a clean close."""
+def test_the_abort_file_exists_at_every_moment_of_the_recovery(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery writes ``abort`` again; a crash in between must not look like a clean close."""
     crashed_store(memory / "crashed")
     shutil.rmtree(memory / "crashed" / "index")
     store = memory / "store"
@@ -355,7 +353,7 @@ def test_the_sign_of_a_crash_is_there_at_every_moment_of_the_recovery(
     assert all(seen)
 
 
-def test_a_store_that_was_not_closed_is_recovered_though_nothing_but_its_checkpoint_says_so(memory: Path) -> None:
+def test_a_store_that_was_not_closed_is_recovered_though_only_its_checkpoint_says_so(memory: Path) -> None:
     """Of what was not flushed a crash may leave anything; after a clean close it would be damage."""
     store = memory / "store"
     never = 3_600_000

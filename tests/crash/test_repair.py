@@ -1,4 +1,4 @@
-"""A log that is damaged before its end is cut where its owner decides so, and what is cut off is kept."""
+"""Repair: a log that is damaged before its end is cut where its owner decides, and the part cut off is kept."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_store_that_opens_needs_no_repair(memory: Path) -> None:
     assert log_records(store) == records
 
 
-def test_repair_makes_no_store_and_takes_none_from_its_owner(memory: Path) -> None:
+def test_repair_creates_no_store_and_takes_none_from_its_owner(memory: Path) -> None:
     with pytest.raises(StoreNotFound):
         repair_store(memory / "nowhere")
     assert not (memory / "nowhere").exists()
@@ -163,7 +163,7 @@ def test_repair_makes_no_store_and_takes_none_from_its_owner(memory: Path) -> No
         repair_store(memory / "store", config=CONFIG)
 
 
-def test_without_space_for_what_is_cut_off_nothing_is_cut(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_disk_space_for_the_part_cut_off_nothing_is_cut(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = memory / "store"
     _, bad = damaged_store(store)
     log = files_below(store / "commitlog")

@@ -1,4 +1,4 @@
-"""Runs of a store on a ``RecordingDisk``, and what of each has to be there after a crash at any point."""
+"""Runs of a store on a ``RecordingDisk``, and what of each must be stored after a crash at any point."""
 
 from __future__ import annotations
 

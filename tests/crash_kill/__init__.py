@@ -1,3 +1,3 @@
-"""Processes that write to a store and are killed: nothing they were promised may be lost."""
+"""Processes that write to a store and are killed: nothing that was acknowledged to them may be lost."""
 
 __all__: list[str] = []

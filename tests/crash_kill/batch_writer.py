@@ -69,7 +69,7 @@ def write(flush: str, version: int, path: str) -> None:
         table = pa.table(
             {"body": bodies, "queueId": pa.array([row % QUEUES for row in range(len(bodies))], pa.int32())}
         )
-        # Also when it is there already: what is put then is passed over.
+        # Also when the batch is committed already: its rows are skipped then.
         with store.transaction(APP, version, f"{len(bodies)} rows") as batch:
             batch.put_messages(table, topic=TOPIC)
         print(version, flush=True)

@@ -1,4 +1,4 @@
-"""``kill -9`` of processes that commit batches: each batch is there once, and no reader ever sees a part of one."""
+"""``kill -9`` of processes that commit batches: each batch is stored exactly once, and no reader sees a part of one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Writers:
         self.opened = 0
 
     def _line(self, timeout: float = 60) -> str | None:
-        """The next line; None when there is none in time."""
+        """The next line; None when none comes in time."""
         assert self._process.stdout is not None
         until = time.monotonic() + timeout
         while b"\n" not in self._output:
@@ -82,7 +82,7 @@ class Writers:
 
 @contextmanager
 def watched(path: Path) -> Iterator[list[int]]:
-    """Somebody reads beside; afterwards, how many looks it took, and how many different ends it saw."""
+    """A reader runs beside; afterwards, the number of its looks, and of the different ends it saw."""
     seen: list[int] = []
     with subprocess.Popen([*COMMAND, "read", str(path)], stdin=-1, stdout=-1, stderr=-1, cwd=PROJECT) as reader:
         try:
@@ -140,5 +140,5 @@ def test_killed_writers_leave_each_batch_once_and_readers_see_whole_ones(tmp_pat
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(100, 104))
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_a_thousand_killed_writers_of_batches(tmp_path: Path, flush: str, seed: int) -> None:
+def test_a_thousand_killed_writers_leave_each_batch_exactly_once(tmp_path: Path, flush: str, seed: int) -> None:
     run(tmp_path, flush, 130, seed)

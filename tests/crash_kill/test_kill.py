@@ -100,7 +100,7 @@ def _check(path: Path, acknowledged: list[Acknowledged], *, whole: bool) -> None
             for round_, number in order:
                 numbers.setdefault(round_, []).append(number)
             assert all(ordered == sorted(ordered) for ordered in numbers.values())
-            assert list(numbers) == sorted(numbers), "rounds one behind the other"
+            assert list(numbers) == sorted(numbers), "rounds one after the other"
             places[queue_id] = len(order)
         assert set(found) <= set(range(QUEUES))
         if whole:
@@ -152,5 +152,5 @@ def test_writers_killed_while_they_open_the_store_leave_it_whole(tmp_path: Path)
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_a_thousand_killed_writers(tmp_path: Path, flush: str, seed: int) -> None:
+def test_a_thousand_killed_writers_lose_nothing_that_was_acknowledged(tmp_path: Path, flush: str, seed: int) -> None:
     _run(tmp_path, flush, 60, seed=100 + seed)

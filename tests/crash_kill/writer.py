@@ -1,6 +1,6 @@
 """The process that is killed: ``python -m tests.crash_kill.writer SYNC_FLUSH|ASYNC_FLUSH STORE ROUND``.
 
-It opens the store (with what recovery that takes), says ``open``, and puts messages in every way there is until it is
+It opens the store (with what recovery that takes), says ``open``, and puts messages in every way until it is
 killed, one acknowledgement a line: queue, queue offset, number of messages, body of the first, and its message id.
 Every body names the round and counts up, so that their order in a queue is known. Files hold a few dozen messages.
 """

@@ -78,7 +78,7 @@ def test_quick_start_for_writing(tmp_path: Path) -> None:
 
 
 def test_quick_starts_for_spark(spark_programs: SparkPrograms, golden_533: Path, tmp_path: Path) -> None:
-    """Reading and writing in one process: the second one goes on with the frame of the first, as a reader would."""
+    """Reading and writing in one process: the second one uses the frame of the first."""
     blocks = python_blocks()
     reading, writing = blocks["Quick start: Spark"], blocks["Quick start: writing from Spark"]
     forever, until_done = "query.awaitTermination()", "query.processAllAvailable()\nquery.stop()\n"

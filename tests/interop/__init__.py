@@ -1,1 +1,1 @@
-"""RocketMQ itself and this package at work on the same store directories. Needs Maven, a JDK, and once the network."""
+"""RocketMQ itself and this package use the same store directories. Needs Maven, a JDK, and once the network."""

@@ -1,4 +1,4 @@
-"""What was acknowledged to those who put, and what a store must hold because of it."""
+"""Messages that were acknowledged to their writers, and what a store must hold because of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WITHOUT_UNIT = (4, 12)
 
 @dataclass(frozen=True, kw_only=True)
 class Acknowledged:
-    """A message of which its writer was told that it is stored. ``fields`` are those known of it, by answers' names.
+    """A message that was acknowledged to its writer. ``fields`` are those known of it, by answers' names.
 
     Prepared messages and those that were rolled back are in the log, but in no queue.
     """

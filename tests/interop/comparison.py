@@ -77,7 +77,7 @@ def assert_reads_alike(
     """``StoreReader`` reads at ``path`` what RocketMQ answered of this store.
 
     ``index_recovered_by_rocketmq``: the answers are those of a RocketMQ that recovered a copy after a crash. It drops
-    its newest index file then and indexes anew only what it scans, so that its queries find a part.
+    its newest index file then and indexes again only what it scans, so that its queries find a part.
     """
     with StoreReader.open(path) as reader:
         _assert_same_end(answers, reader.physical_bounds(), path)
@@ -104,8 +104,8 @@ def _assert_same_end(answers: Answers, ours: tuple[int, int], path: Path) -> Non
     assert start == answers.start
     if end == answers.end:
         return
-    # Recovering, RocketMQ ends the log before a blank filler behind which nothing follows, where this package ends it
-    # behind the filler: the same messages, and the next record goes to the next file either way.
+    # Recovering, RocketMQ ends the log before a blank filler that nothing follows, and this package ends it
+    # after the filler: the same messages, and the next record goes to the next file either way.
     files = sorted((path / "commitlog").iterdir())
     size = files[0].stat().st_size
     assert end % size == 0
@@ -145,7 +145,7 @@ def _as_answer(message: MessageExt) -> dict[str, Any]:
 
 
 def _assert_same_queues(answers: Answers, reader: StoreReader) -> None:
-    """Queues that hold nothing may be there or not: whoever asks RocketMQ for a queue makes it."""
+    """Empty queues may exist or not: RocketMQ makes a queue when it is asked for it."""
     theirs = [(q["topic"], q["queueId"], q["minOffset"], q["maxOffset"]) for q in answers.queues if q["maxOffset"]]
     queues = [queue for topic in reader.topics() for queue in reader.queues(topic)]
     ours = [(q.topic, q.queue_id, q.min_offset, q.max_offset) for q in queues if q.max_offset]

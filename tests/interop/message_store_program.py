@@ -134,7 +134,7 @@ def _place(given: Json) -> Json:
 
 
 def main() -> None:
-    """Do as told until the store is closed, or stdin ends."""
+    """Run the commands until the store is closed, or stdin ends."""
     opened: MessageStore | None = None
     for line in sys.stdin:
         command: Any = json.loads(line)

@@ -38,20 +38,20 @@ _PROPERTIES = [
 _HARMLESS = [
     re.compile(text)
     for text in (
-        r"^RocketMQLog:WARN",  # 4.x, before it is told where to log
-        r"META-INF/service/org\.apache\.rocketmq\.store\.ha\.HAService\] found",  # nobody named another one
+        r"^RocketMQLog:WARN",  # 4.x, before its logging is configured
+        r"META-INF/service/org\.apache\.rocketmq\.store\.ha\.HAService\] found",  # no other one is configured
         r"Load default HA Service",
         r"The commitlog files are deleted, and delete the consume queue files",  # a store that is new
         r"Offset not matched\. Request offset: (\d+), firstOffset: \d+, lastOffset: \1,",  # waiting for a file
         r"maxPhyOffsetOfConsumeQueue\((\d+)\) >= processOffset\(\1\)",  # the queues end where the log does
-        r"found a illegal magic code 0x0",  # the zeros behind the log's end
+        r"found a illegal magic code 0x0",  # the zeros after the log's end
         r"Unknown boundary type",  # said of many times that 5.x is asked for, and answers
     )
 ]
 
 
 class RocketMqUnavailable(Exception):
-    """There are no tools to get RocketMQ with, or no network."""
+    """The tools to install RocketMQ are missing, or the network is."""
 
 
 class _CommandFailed(Exception):
@@ -95,7 +95,9 @@ def install(version: str, cache: Path) -> RocketMq:
     """Get the jars, unless ``cache`` has them, and compile the program. ``RocketMqUnavailable``."""
     for tool in ("mvn", "javac", "java"):
         if shutil.which(tool) is None:
-            raise RocketMqUnavailable(f"RocketMQ is got with Maven and driven by a Java program; there is no {tool}.")
+            raise RocketMqUnavailable(
+                f"RocketMQ is installed with Maven and driven by a Java program; {tool} is missing."
+            )
     jars = cache / f"rocketmq-{version}"
     if not jars.exists():
         _download(version, jars)

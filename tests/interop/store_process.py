@@ -1,4 +1,4 @@
-"""A store in a process of its own, RocketMQ's or this package's, which can be told what to do, and killed.
+"""A store in a process of its own, RocketMQ's or this package's, driven by commands, and killed.
 
 Both programs take a command a line on stdin and answer each with a line on stdout, in JSON: ``java/RocketMqStore.java``
 says which there are.
@@ -26,12 +26,12 @@ __all__ = ["Json", "StoreProcess", "StoreProcessFailed"]
 Json = dict[str, Any]
 
 REPLY_TIMEOUT_SECONDS = 120
-# So many puts are under way at a time: whoever kills the process leaves it in the middle of some.
+# So many puts are under way at a time: a kill interrupts some of them.
 PUTS_UNDER_WAY = 16
 
 
 class StoreProcessFailed(Exception):
-    """The process could not do as it was told, or ended on its own."""
+    """The process failed at a command, or ended on its own."""
 
 
 class StoreProcess:

@@ -29,7 +29,7 @@ def test_a_killed_writers_store_is_recovered_alike(
 
 
 @pytest.mark.parametrize("directory", ["commitlog", "consumequeue", "index"])
-def test_a_file_that_is_half_made_stops_neither(rocketmq: RocketMq, tmp_path: Path, directory: str) -> None:
+def test_a_half_made_file_stops_neither_program(rocketmq: RocketMq, tmp_path: Path, directory: str) -> None:
     """RocketMQ takes the name of whatever stands in commitlog/ or in a queue's directory for an offset."""
     path = tmp_path / "store"
     ended = run_program("-m", killed_making_a_file.__name__, path, directory, timeout=60)

@@ -30,7 +30,7 @@ SMALL = {
         pytest.param({"transient_store_pool_enable": True}, id="pool"),
     ],
 )
-def test_what_message_store_wrote_is_read_by_rocketmq(
+def test_rocketmq_reads_what_message_store_wrote(
     rocketmq: RocketMq, open_message_store: OpenMessageStore, tmp_path: Path, flush: dict[str, object]
 ) -> None:
     """Single messages, batches, tables and transactions, over many files of every kind."""

@@ -1,4 +1,4 @@
-"""Both programs at one store at the same time: one owner, and readers who do not disturb it."""
+"""Both programs at one store at the same time: one owner, and readers that do not disturb it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ TURNS = 12
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_both_see_all_that_was_acknowledged_after_every_turn(
+def test_both_programs_see_every_acknowledged_message_after_every_turn(
     rocketmq: RocketMq, open_message_store: OpenMessageStore, tmp_path: Path, seed: int
 ) -> None:
     turns = Turns(tmp_path / "store", rocketmq, open_message_store, seed)

@@ -1,4 +1,4 @@
-"""A store and a model of it, driven through the same random history: they must agree whenever anybody looks.
+"""A store and a model of it, driven through the same random history: they must agree at every look.
 
 The model is what a store is for its users: for each queue a list of messages, each with its keys and where it lies. A
 crash is that of a process: the directory is copied while the store is open, ``abort`` and all, and the copy is opened.

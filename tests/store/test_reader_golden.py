@@ -1,4 +1,4 @@
-"""Both golden stores, read in every way there is, against all that RocketMQ itself answered about them."""
+"""Both golden stores, read in every way, compared with all answers of RocketMQ itself about them."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_every_field_of_every_message_by_its_place_and_by_its_id(store: Store) -
         assert reader.message_by_id(answer["msgId"].lower()) == by_place
 
 
-def test_units_hold_the_places_sizes_and_tags_codes(store: Store) -> None:
+def test_units_hold_physical_offsets_sizes_and_tags_codes(store: Store) -> None:
     reader, answers = store
     for queue, messages in _by_queue(answers):
         found = [u for units in reader.units(queue["topic"], queue["queueId"], 0, queue["max"], chunk=7) for u in units]
@@ -145,7 +145,7 @@ def test_units_hold_the_places_sizes_and_tags_codes(store: Store) -> None:
 
 
 def test_bodies_that_producers_compressed_come_out_as_they_were_sent(golden_533: Path) -> None:
-    """zlib from before there was a choice, zlib, LZ4 and zstd: the columns and single messages agree."""
+    """zlib from before the choice existed, zlib, LZ4 and zstd: the columns and single messages agree."""
     with StoreReader.open(golden_533) as reader:
         found = {}
         for queue_id in reader.queue_ids("packed"):
@@ -264,7 +264,7 @@ def test_prepared_and_rolled_back_messages_are_in_the_log_but_in_no_queue(golden
     assert set(kinds) == {4, 12}, "prepared and rollback"
 
 
-def test_checkpoint_and_abort_tell_how_the_owner_ended(golden_533: Path, golden_498: Path) -> None:
+def test_checkpoint_and_abort_file_show_how_the_owner_ended(golden_533: Path, golden_498: Path) -> None:
     with StoreReader.open(golden_533) as clean, StoreReader.open(golden_498) as killed:
         assert (clean.aborted, killed.aborted) == (False, True)
         checkpoint = clean.checkpoint()
@@ -274,7 +274,7 @@ def test_checkpoint_and_abort_tell_how_the_owner_ended(golden_533: Path, golden_
         assert abs(checkpoint.physic_msg_timestamp - newest) < 2_000
 
 
-def test_index_file_says_what_it_covers(store: Store) -> None:
+def test_an_index_file_reports_the_range_it_covers(store: Store) -> None:
     reader, answers = store
     (file,) = reader.index_files()
     _, end = reader.physical_bounds()

@@ -1,4 +1,4 @@
-"""What a reader holds, what becomes of it when it is closed, and how it travels."""
+"""Lifetime of a reader: the files it holds, closing, pickling, and lookups that it remembers."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_pickled_reader_opens_the_store_by_itself(store: Path) -> None:
             assert copy.message_at(0).body == b"body 0"
 
 
-def test_a_whole_queue_that_expired_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_queue_is_searched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = StoreBuilder(tmp_path / "store", log_file_size=4096)
     builder.append("quiet", 0, [b"x" * 100] * 10)
     builder.append("busy", 0, [b"x" * 100] * 100)
@@ -156,6 +156,6 @@ def test_a_limit_below_one_is_refused_whether_or_not_there_are_hits(store: Path)
         reader.query("orders", "no-such-key", limit=0)
 
 
-def test_offsets_beyond_the_end_name_what_there_is(store: Path) -> None:
+def test_offsets_beyond_the_end_are_refused_with_the_available_ones(store: Path) -> None:
     with StoreReader.open(store) as reader, pytest.raises(OffsetOutOfRange, match=r"available are \[0, 20\)"):
         reader.read("orders", 0, 5, 21)

@@ -29,7 +29,7 @@ class Drivers:
     """A context manager; on leaving, what is left of all its drivers is killed.
 
     Python's workers have a process group of their own and may outlive driver and JVM, some of them because the test
-    wants it: so they are told by a mark in their environment, and killed last.
+    wants it: so they are found by a mark in their environment, and killed last.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Drivers:
             try:
                 yield process
             finally:
-                # The JVM is in the driver's group; there is none any more when both have ended by themselves.
+                # The JVM is in the driver's group; the group is gone when both have ended by themselves.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait(WAIT_LIMIT_S)
@@ -70,11 +70,11 @@ class Drivers:
             time.sleep(0.01)
 
     def processes(self) -> list[int]:
-        """The processes of these drivers that live, as far as the system tells."""
+        """The processes of these drivers that live, as far as the system reports."""
         wanted = f"{_MARK}={self._mark}".encode()
         found = []
         for environment in _PROCESSES.glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):  # gone meanwhile, or somebody else's
+            with contextlib.suppress(OSError):  # it ended concurrently, or belongs to another user
                 if wanted in environment.read_bytes().split(b"\0"):
                     found.append(int(environment.parent.name))
         return found

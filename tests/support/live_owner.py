@@ -2,7 +2,7 @@
 
 Its files are of 16 KiB and of 50 units, so that they come, and go when more than ``KEEP`` log files are there, by the
 dozen. Message *n* of the log has the body ``live_body(n)`` and lies in queue *n* modulo ``LIVE_QUEUES``, so each
-queue's messages are known. It ends when there is a file ``stop`` in the store, and prints how many there are.
+queue's messages are known. It ends when the store has a file ``stop``, and prints their number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def live_body(number: int) -> bytes:
 
 
 def main(store: str, seed: int, keep: int) -> None:
-    """Append messages in portions of random size until told to stop."""
+    """Append messages in portions of random size until the store has a file ``stop``."""
     chance = random.Random(seed)
     builder = StoreBuilder(Path(store), log_file_size=16 << 10, queue_file_units=50)
     number = 0

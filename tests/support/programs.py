@@ -12,7 +12,7 @@ from tests.support.local_spark import PROJECT
 
 __all__ = ["OWN_MOUNTS", "child_environment", "may_mount", "python_path", "run_program"]
 
-# What a command begins with that mounts file systems nobody else is to see.
+# The prefix of a command that mounts file systems which no other process sees.
 OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 
 

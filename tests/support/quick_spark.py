@@ -4,7 +4,7 @@ python -m tests.support.quick_spark    prepares the Python that runs it, which `
 
 Two things are kept where that Python is installed, and a Spark is there in half the time: an archive of the classes
 that a JVM loads, and a Spark home like that of the package pyspark, but for its zip, out of which every Python worker
-imports, and so compiles, PySpark anew; without it they import the installed package. Nothing depends on either: where
+imports, and so compiles, PySpark again; without it they import the installed package. Nothing depends on either: where
 they are not, or were made with another Java or Spark, all is loaded as ever. Benchmarks run without any of this.
 """
 
@@ -26,7 +26,7 @@ _ARCHIVE = Path(sys.prefix, "spark.jsa")
 # Read by the java launcher itself, so by whatever starts one.
 JAVA_OPTIONS = "JDK_JAVA_OPTIONS"
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# An archive that does not fit is passed over; what Java says of that would be among a program's output.
+# An archive that does not fit is skipped; what Java says of that would be among a program's output.
 _SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
@@ -57,12 +57,12 @@ def prepare() -> None:
         with tempfile.TemporaryDirectory() as directory:
             _use_spark(Path(directory))
     except Exception:
-        shutil.rmtree(_HOME)  # nobody is to start what does not start here
+        shutil.rmtree(_HOME)  # a Spark that does not start here must not be used later
         raise
     if unfinished.exists():
         unfinished.rename(_ARCHIVE)
     else:
-        sys.stderr.write("Java made no archive of classes; every Spark of the tests loads them anew\n")
+        sys.stderr.write("Java made no archive of classes; every Spark of the tests loads them again\n")
 
 
 def _use_spark(directory: Path) -> None:

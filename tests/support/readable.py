@@ -9,7 +9,7 @@ __all__ = ["readable"]
 
 
 def readable(stream: IO[Any] | None, timeout: float) -> bool:
-    """Whether there is something to read, or the end, within so many seconds. Any descriptor will do: ``select`` takes
+    """Whether input, or its end, arrives within so many seconds. Any descriptor will do: ``select`` takes
     none above 1,023, which a long run of tests may reach."""
     assert stream is not None
     with selectors.PollSelector() as selector:

@@ -1,6 +1,6 @@
 """Writes store directories of any shape for tests and benchmarks, through the package's own encoders.
 
-It is no store: no lock, no flush, no recovery. That what it writes is what RocketMQ writes is shown by the golden
+It is not a store: no lock, no flush, no recovery. That it writes what RocketMQ writes is shown by the golden
 tests of the encoders, which encode real records again and compare bytes.
 """
 
@@ -166,7 +166,7 @@ class StoreBuilder:
             path.unlink()
 
     def truncate(self, physical_offset: int) -> None:
-        """What recovery after a crash does: the log ends there, and every queue before its first message behind."""
+        """Cut as recovery after a crash does: the log ends there, each queue before its first message after that."""
         self._truncate_log(physical_offset)
         for topic, queue_id in list(self.next_offsets):
             self._truncate_queue(topic, queue_id, physical_offset)

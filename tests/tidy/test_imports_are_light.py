@@ -1,4 +1,4 @@
-"""What an import may bring with it. Each case runs in a fresh interpreter, since this one has imported everything."""
+"""Imports are light: which modules each loads, in a fresh interpreter, since this one has imported everything."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def _file_access(module: Module) -> list[tuple[int, str]]:
         if name.split(".")[0] in FILE_MODULES or _reaches_the_disk(name)
     ]
     for node in ast.walk(module.tree):
-        # /dev/null is no file of a store.
+        # /dev/null is not a file of a store.
         if isinstance(node, ast.Call) and not (node.args and ast.unparse(node.args[0]) == "os.devnull"):
             called = ast.unparse(node.func)
             base, _, method = called.rpartition(".")

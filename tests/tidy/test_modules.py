@@ -1,4 +1,4 @@
-"""Every module says what it is and what is public in it, prints nothing, and its functions fit on a screen."""
+"""Every module has a docstring and lists its public names, prints nothing, and its functions fit on a screen."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_store_waits_for_nothing_that_an_interrupt_leaves_waiting() -> None:
         for node in ast.walk(module.tree)
         if _waits_unsafely(node)
     ]
-    assert not found, f"made of locks that Ctrl-C may leave behind; use Wakeup, locks and SimpleQueue: {found}"
+    assert not found, f"made of locks that Ctrl-C may leave locked; use Wakeup, locks and SimpleQueue: {found}"
 
 
 def _waits_unsafely(node: ast.AST) -> bool:

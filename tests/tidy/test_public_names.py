@@ -1,4 +1,4 @@
-"""What ``import commitlog`` offers: every public name is listed, and listed names exist."""
+"""Public names of ``commitlog``: every public name is listed, and listed names exist."""
 
 from __future__ import annotations
 

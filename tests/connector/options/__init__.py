@@ -1,3 +1,3 @@
-"""Options of the source and the sink: what is accepted, and what is refused with which words."""
+"""Options of the source and the sink: accepted values, and the errors for all others."""
 
 __all__: list[str] = []

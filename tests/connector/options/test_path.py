@@ -29,11 +29,11 @@ def test_a_uri_is_decoded(given: str, path: str) -> None:
     assert path_of(given) == path
 
 
-def test_a_path_is_taken_as_it_is() -> None:
+def test_a_path_is_taken_literally() -> None:
     assert path_of("/data/my%20store") == "/data/my%20store"
 
 
 @pytest.mark.parametrize("given", ["file://host/data", "file://localhost", "file:///data/%00", "hdfs://localhost/data"])
-def test_what_no_local_directory_can_be_is_refused(given: str) -> None:
+def test_a_path_that_cannot_be_a_local_directory_is_refused(given: str) -> None:
     with pytest.raises(OptionError, match="Option path"):
         path_of(given)

@@ -1,4 +1,4 @@
-"""What each option takes, and that what it does not take is refused with a sentence that helps."""
+"""Options of a read: accepted values, and a helpful error for each other value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def error_of(parse: Any, options: dict[str, str]) -> OptionError | None:
     return None
 
 
-def test_the_least_one_can_say() -> None:
+def test_the_required_options_are_enough() -> None:
     options = parse_options(GOOD)
     assert options.path == "/store"
     assert options.subscription == Subscription(topics=("orders",))
@@ -140,12 +140,12 @@ def test_a_bad_subscription_is_refused(option: str, value: str, part: str) -> No
     assert part in message
 
 
-def test_exactly_one_subscription() -> None:
+def test_exactly_one_subscription_is_required() -> None:
     assert "found none" in refused(parse_options, {"path": "/store"})
     assert "found subscribe and assign" in refused(parse_options, GOOD | {"assign": '{"orders":[0]}'})
 
 
-def test_a_path_is_required_and_there_is_one() -> None:
+def test_exactly_one_path_is_required() -> None:
     assert "path is missing" in refused(parse_options, {"subscribe": "orders"})
     assert "one store directory" in refused(parse_options, {"subscribe": "orders", "paths": '["/a","/b"]'})
 
@@ -159,7 +159,7 @@ def test_a_colon_in_a_relative_path_is_not_a_scheme() -> None:
     assert parse_path("path", "./a:b") == "./a:b"
 
 
-def test_the_subscriptions() -> None:
+def test_a_subscription_covers_the_topics_and_queues_it_names() -> None:
     assert parse_options({"path": "/s", "subscribe": "a, b,,a"}).subscription.topics == ("a", "b")
     assigned = parse_options({"path": "/s", "assign": '{"a":[1,0,1]}'}).subscription
     assert assigned.covers("a", 1)
@@ -177,7 +177,7 @@ def test_a_pattern_matches_whole_names_and_no_system_topic() -> None:
     assert named.covers("SCHEDULE_TOPIC_XXXX", 0)
 
 
-def test_offsets_in_kafkas_syntax() -> None:
+def test_offsets_are_parsed_in_kafkas_syntax() -> None:
     rule = parse_options(GOOD | {"startingOffsets": '{"orders":{"0":23,"1":-2,"2":-1}}'}).starting
     assert rule is not None
     assert dict(rule.named) == {("orders", 0): 23, ("orders", 1): EARLIEST, ("orders", 2): LATEST}
@@ -218,7 +218,7 @@ def test_offsets_and_times_exclude_each_other() -> None:
     assert "exclude each other" in refused(parse_options, options)
 
 
-def test_limits_of_a_trigger_do_nothing_in_a_batch_and_say_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_limits_of_a_trigger_are_ignored_in_a_batch_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     parse_batch_options(GOOD | {"maxOffsetsPerTrigger": "5"})
     assert "maxOffsetsPerTrigger has no effect" in caplog.text
 
@@ -238,6 +238,6 @@ def test_any_text_is_taken_or_refused_by_name(options: dict[str, str]) -> None:
         assert error is None or pickle.loads(pickle.dumps(error)).option in OPTION_NAMES
 
 
-def test_options_travel_to_other_processes() -> None:
+def test_options_can_be_pickled() -> None:
     options = parse_stream_options({"path": "/s", "assign": '{"a":[0]}', "startingOffsets": '{"a":{"0":5}}'})
     assert pickle.loads(pickle.dumps(options)) == options

@@ -73,7 +73,7 @@ def test_the_table_of_the_source_is_its_list_of_options() -> None:
     assert parse_batch_options(required | ending).end_rule == parse_batch_options(required).end_rule
 
 
-def test_the_defaults_that_batches_and_streams_do_not_share() -> None:
+def test_the_tables_name_the_defaults_that_batches_and_streams_do_not_share() -> None:
     (row,) = [row for row in rows_of("source.md", "## Options") if row[0] == "`startingOffsets`"]
     assert row[2] == "batch `earliest`, stream `latest`"
     given = {"path": "/store", "subscribe": "orders"}

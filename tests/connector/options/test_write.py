@@ -1,4 +1,4 @@
-"""What each option of a write takes, and what is said of the rest."""
+"""Options of a write: accepted values, and the errors for all others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refused(parse: Any, **options: str) -> str:
     return str(caught.value)
 
 
-def test_the_least_one_can_say() -> None:
+def test_the_required_options_are_enough() -> None:
     options = parse_batch_write_options(GOOD)
     assert options.path == "/store"
     assert options.topic is None
@@ -88,11 +88,11 @@ def test_options_are_case_insensitive_and_reach_the_store() -> None:
     )
 
 
-def test_a_relative_path_is_the_drivers() -> None:
+def test_a_relative_path_is_resolved_by_the_driver() -> None:
     assert parse_batch_write_options({"path": "store"}).path == os.path.abspath("store")
 
 
-def test_what_spark_says_of_the_query_is_kept() -> None:
+def test_sparks_own_options_of_the_query_are_kept() -> None:
     options = parse_stream_write_options(GOOD | {"checkpointlocation": "/c", "queryname": "q"})
     assert (options.checkpoint_location, options.query_name) == ("/c", "q")
     assert pickle.loads(pickle.dumps(options)) == options
@@ -148,13 +148,13 @@ def test_none_is_refused_and_not_taken_for_a_text(name: str) -> None:
     assert (caught.value.option, caught.value.value) == (name, None)
 
 
-def test_a_missing_path() -> None:
+def test_a_missing_path_is_refused() -> None:
     for sparks in ({}, {"checkpointLocation": "/c"}):
         with pytest.raises(OptionError, match=r"path is missing.*CREATE TEMPORARY VIEW"):
             parse_stream_write_options(sparks)
     with pytest.raises(OptionError, match="path is missing") as caught:
         parse_batch_write_options({"topic": "orders"})
-    assert "VIEW" not in str(caught.value), "whoever gives options has no table of a catalog"
+    assert "VIEW" not in str(caught.value), "a caller that gives options has no table of a catalog"
 
 
 @pytest.mark.parametrize(

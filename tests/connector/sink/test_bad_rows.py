@@ -1,4 +1,4 @@
-"""A row that no store takes, through a real Spark: the write fails and says which row, and nothing of it is there."""
+"""A row that no store takes, through a real Spark: the write fails, names the row, and stores nothing."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ FAULTS = {
         "map('a', 'b')",
         "it has the property 'REAL_TOPIC', which only",
     ),
-    "property that is no text": Fault(
+    "property that is not a text": Fault(
         "properties", f"map('a', {NOT_UTF8})", "map('a', 'ü')", "the value of its property 'a' is not UTF-8 text"
     ),
-    "topic that is no text": Fault("topic", NOT_UTF8, "'orders'", NO_TOPIC, context=r"topic 'a\udcff', queue 1"),
+    "topic that is not a text": Fault("topic", NOT_UTF8, "'orders'", NO_TOPIC, context=r"topic 'a\udcff', queue 1"),
     "tags that are no text": Fault("tags", NOT_UTF8, "'ü'", "its column tags is not UTF-8 text"),
 }
 
@@ -123,7 +123,7 @@ def stopped(frame: DataFrame, store: Path, checkpoint: Path, options: Mapping[st
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_bad_row_fails_a_batch_write_and_nothing_of_it_is_there(
+def test_a_bad_row_fails_a_batch_write_and_nothing_of_it_is_stored(
     spark: SparkSession, store: Path, fault: Fault
 ) -> None:
     before = contents(store)
@@ -140,7 +140,7 @@ def test_a_body_that_is_not_utf8_is_written(spark: SparkSession, store: Path) ->
     assert (message.body, message.tags) == (b"a\xff", "ü")
 
 
-def test_a_version_whose_write_failed_is_written_when_its_row_is_mended(spark: SparkSession, store: Path) -> None:
+def test_a_version_whose_write_failed_is_written_when_its_row_is_corrected(spark: SparkSession, store: Path) -> None:
     fault, version = FAULTS["null body"], {"txnAppId": "loader", "txnVersion": 1}
     numbers = spark.range(0, 4, 1, 2)
     before = contents(store)
@@ -160,7 +160,7 @@ def test_a_version_whose_write_failed_is_written_when_its_row_is_mended(spark: S
     ],
     ids=["no body", "queueId of texts", "properties of numbers"],
 )
-def test_wrong_columns_fail_a_batch_write_into_a_store_that_is_there(
+def test_wrong_columns_fail_a_batch_write_into_an_existing_store(
     spark: SparkSession, store: Path, columns: list[str], said: str
 ) -> None:
     before = contents(store)
@@ -188,7 +188,7 @@ def run_into(fault: Fault, files: Files, directory: Path) -> DataFrame:
 
 
 @pytest.mark.parametrize("name", ["topic of illegal characters", "tags that are no text"])
-def test_a_stream_stops_at_a_bad_row_and_continues_when_the_query_mends_it(
+def test_a_stream_stops_at_a_bad_row_and_continues_when_the_query_corrects_it(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     fault = FAULTS[name]
@@ -199,8 +199,8 @@ def test_a_stream_stops_at_a_bad_row_and_continues_when_the_query_mends_it(
     assert_clean(tmp_path / "store")
 
 
-def test_a_stream_continues_when_its_input_is_mended(spark: SparkSession, tmp_path: Path) -> None:
-    """Started again as it is, it fails again, and then takes the row that somebody has put right."""
+def test_a_stream_continues_when_its_input_is_corrected(spark: SparkSession, tmp_path: Path) -> None:
+    """Restarted unchanged, it fails again; then it writes the corrected row."""
     fault, store, checkpoint = FAULTS["null body"], tmp_path / "store", tmp_path / "checkpoint"
     rows = fault.rows(run_into(fault, Files(spark, tmp_path / "input"), tmp_path))
     assert fault.is_told(stopped(rows, store, checkpoint, {}), row=1)

@@ -59,7 +59,7 @@ def test_every_column_is_written_and_read_back(spark: SparkSession, tmp_path: Pa
     assert_clean(store)
 
 
-def test_aliases_texts_and_other_integers(spark: SparkSession, tmp_path: Path) -> None:
+def test_aliases_texts_and_other_integers_are_written(spark: SparkSession, tmp_path: Path) -> None:
     frame = rows_of(spark, [("text", "k", 1, 1)], "VALUE string, Key string, queueid bigint, flag smallint")
     append(frame, tmp_path / "store")
     (message,) = messages(tmp_path / "store")
@@ -121,7 +121,7 @@ def test_a_listed_topic_keeps_its_number_of_queues(spark: SparkSession, tmp_path
 
 
 @pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
-def test_compressed_bodies(spark: SparkSession, tmp_path: Path, compression: str) -> None:
+def test_compressed_bodies_are_read_back(spark: SparkSession, tmp_path: Path, compression: str) -> None:
     frame = rows_of(spark, [("x" * 10_000,), ("y" * 10,)], "body string")
     append(frame, tmp_path, bodyCompression=compression, compressOver=100)
     assert body_texts(tmp_path) == ["x" * 10_000, "y" * 10]
@@ -131,7 +131,7 @@ def test_compressed_bodies(spark: SparkSession, tmp_path: Path, compression: str
     assert sorted(len(row.body) for row in rows) == [10, 10_000]
 
 
-def test_large_bodies_and_a_batch_over_many_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_large_bodies_and_a_batch_over_many_files_are_read_back(spark: SparkSession, tmp_path: Path) -> None:
     sizes = [3_000_000, 1, 2_000_000, 4 << 20]
     append(
         rows_of(spark, [(bytearray(b"z" * size),) for size in sizes], "body binary", 2),
@@ -143,7 +143,7 @@ def test_large_bodies_and_a_batch_over_many_files(spark: SparkSession, tmp_path:
     assert_clean(tmp_path)
 
 
-def test_nothing_to_write_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_frame_without_rows_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     append(spark.range(10).where("id < 0").selectExpr("cast(id as string) body"), tmp_path)
     append(spark.createDataFrame([], "body string"), tmp_path)
     assert body_texts(tmp_path) == []
@@ -151,7 +151,7 @@ def test_nothing_to_write_writes_nothing(spark: SparkSession, tmp_path: Path) ->
     assert body_texts(tmp_path) == ["7"]
 
 
-def test_store_to_store(spark: SparkSession, tmp_path: Path, golden_533: Path) -> None:
+def test_a_batch_copies_a_store_to_a_store(spark: SparkSession, tmp_path: Path, golden_533: Path) -> None:
     source = read(spark, golden_533, subscribe="orders,clicks").drop("queueOffset", "storeTimestamp")
     append(source, tmp_path)
     copied = read(spark, tmp_path, subscribe="orders,clicks").drop("queueOffset", "storeTimestamp")
@@ -172,7 +172,7 @@ def test_store_to_store(spark: SparkSession, tmp_path: Path, golden_533: Path) -
         ("'x' as body", {"txnVersion": "1"}, "txnVersion is given without txnAppId"),
     ],
 )
-def test_what_cannot_be_fails_before_the_first_row(
+def test_an_impossible_write_fails_before_the_first_row(
     spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, str | None], said: str
 ) -> None:
     assert said in error_of(lambda: append(spark.sql(f"select {columns}"), tmp_path / "store", **options))
@@ -193,7 +193,7 @@ def test_modes_other_than_append_are_refused(spark: SparkSession, tmp_path: Path
     assert not (tmp_path / "store").exists()
 
 
-def test_a_bad_row_fails_the_write_and_none_of_its_rows_is_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_bad_row_fails_the_write_and_none_of_its_rows_is_stored(spark: SparkSession, tmp_path: Path) -> None:
     rows = [(f"m{i}", "good" if i != 57 else "b\x01d") for i in range(100)]
     said = error_of(lambda: append(rows_of(spark, rows, "body string, tags string", 2), tmp_path))
     assert "row 7 of partition 1 (topic 'orders'" in said
@@ -201,7 +201,7 @@ def test_a_bad_row_fails_the_write_and_none_of_its_rows_is_there(spark: SparkSes
     assert not staged_files(tmp_path)
 
 
-def test_a_store_in_use_is_waited_for_and_its_owner_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_write_waits_for_a_store_in_use_and_names_its_owner(spark: SparkSession, tmp_path: Path) -> None:
     import os
 
     frame = rows_of(spark, [("x",)], "body string")

@@ -1,4 +1,4 @@
-"""Which columns messages can be written from, and what is said of the others."""
+"""Columns of the sink: which are accepted, and the errors for the others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def refused(ddl: str, topic: str | None = "orders") -> str:
     return str(caught.value)
 
 
-def test_the_columns_are_the_stores() -> None:
+def test_the_columns_of_the_sink_are_the_stores() -> None:
     assert SINK_COLUMNS == MESSAGE_COLUMNS
 
 
@@ -73,7 +73,7 @@ def test_the_columns_are_the_stores() -> None:
         ),
     ],
 )
-def test_what_can_be_written(ddl: str, names: tuple[str, ...]) -> None:
+def test_these_schemas_can_be_written(ddl: str, names: tuple[str, ...]) -> None:
     assert check_sink_schema(struct(ddl), topic="orders").names == names
 
 
@@ -103,7 +103,7 @@ def test_a_wrong_type_is_named_with_what_was_expected(ddl: str, column: str, fou
         ("string", "cast(BORNTIMESTAMP as timestamp)"),
     ],
 )
-def test_a_time_of_another_type_is_refused_with_what_makes_a_timestamp_of_it(kind: str, told: str) -> None:
+def test_a_time_of_another_type_is_refused_with_the_cast_to_a_timestamp(kind: str, told: str) -> None:
     """A plain cast of a number would take milliseconds for seconds."""
     said = refused(f"body binary; BORNTIMESTAMP {kind}")
     assert "expected TIMESTAMP, as " in said
@@ -141,18 +141,18 @@ def test_columns_that_only_the_source_has_are_reported_together() -> None:
     assert '.drop("queueOffset", "storeTimestamp")' in said
 
 
-def test_a_column_and_its_alias_are_one_too_many() -> None:
+def test_a_column_beside_its_alias_is_refused() -> None:
     assert "columns body and value both give" in refused("body binary; value binary")
     assert "columns key and KEYS both give" in refused("body binary; key string; KEYS string")
 
 
-def test_no_body_and_no_topic() -> None:
+def test_a_missing_body_or_topic_is_refused() -> None:
     assert "column body (or value) is missing" in refused("tags string")
     assert "no topic" in refused("body binary", topic=None)
     assert check_sink_schema(struct("body binary; topic string"), topic=None).names == ("body", "topic")
 
 
-def test_batches_get_the_stores_names() -> None:
+def test_batches_get_the_stores_column_names() -> None:
     columns = check_sink_schema(struct("Value binary; key string"), topic="orders")
     batch = pa.record_batch({"Value": [b"x"], "key": ["k"]})
     assert columns.rename(batch).to_pydict() == {"body": [b"x"], "keys": ["k"]}

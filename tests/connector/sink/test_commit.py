@@ -1,4 +1,4 @@
-"""What the driver does with staged files, without a Spark."""
+"""The driver commits or removes staged files; without a Spark."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_empty_batch_does_not_open_the_store(options: SinkOptions) -> None:
         assert commit_staged(options, BATCH, []) is None
 
 
-def test_a_store_that_is_owned_by_another_is_waited_for(tmp_path: Path) -> None:
+def test_a_commit_waits_for_the_owner_of_the_store(tmp_path: Path) -> None:
     options = options_of(tmp_path / "store", lockTimeout="0.05")
     prepare_store(options)
     told = stage(options, 0, "a")
@@ -91,7 +91,7 @@ def test_a_store_that_is_owned_by_another_is_waited_for(tmp_path: Path) -> None:
     assert commit_staged(options, BATCH, [told]) is not None
 
 
-def test_a_file_that_is_not_seen_here_fails_the_batch(options: SinkOptions) -> None:
+def test_a_file_that_the_driver_does_not_see_fails_the_batch(options: SinkOptions) -> None:
     told = [stage(options, 0, "a"), stage(options, 1, "b")]
     remove_staged(options.path, told[1:])
     with pytest.raises(StagingLost, match="does not share this directory"):
@@ -118,14 +118,14 @@ def test_abort_after_the_commit_point_changes_nothing(options: SinkOptions) -> N
     assert body_texts(Path(options.path)) == ["a"]
 
 
-def test_what_an_earlier_attempt_left_is_removed_by_the_next_commit(options: SinkOptions) -> None:
+def test_files_of_an_earlier_attempt_are_removed_by_the_next_commit(options: SinkOptions) -> None:
     writer = StagedWriter(options.path, BATCH, "0-0")  # as a killed task leaves it
     commit_staged(options, BATCH, [stage(options, 0, "a")])
     assert not staged_files(Path(options.path))
     writer.discard()
 
 
-def test_a_directory_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+def test_a_directory_with_foreign_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").touch()
     with pytest.raises(NotAStore):
         prepare_store(options_of(tmp_path))
@@ -139,7 +139,7 @@ def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
     assert (tmp_path / "commitlog").is_dir()
 
 
-def test_an_unnamed_write_whose_driver_died_goes_by_its_age(options: SinkOptions) -> None:
+def test_an_unnamed_write_whose_driver_died_is_removed_by_its_age(options: SinkOptions) -> None:
     write = CommitLogBatchWriter(plan_write(options, SinkColumns(("body",))))
     stage(options, 0, "a", batch=write._staged_as)
     soon = time.time() + LEFT_OVER_AFTER_SECONDS

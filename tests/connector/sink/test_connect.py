@@ -68,13 +68,13 @@ def check(store: Path, wanted: list[str]) -> None:
 
 
 def check_last_batch(store: Path, version: int) -> None:
-    """There is one query, and its checkpoint was found."""
+    """One query wrote, and its checkpoint was found."""
     with StoreReader.open(store) as reader:
         (query,) = reader.batches()
     assert (query.batch.version, bool(query.batch.fingerprint)) == (version, True)
 
 
-def test_batches_streams_and_for_each_batch_through_connect(tmp_path: Path) -> None:
+def test_batches_streams_and_for_each_batch_work_through_connect(tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     for name in "abc":
         (tmp_path / "input" / f"{name}.txt").write_text(f"{name}1\n{name}2\n")
@@ -87,7 +87,7 @@ def test_batches_streams_and_for_each_batch_through_connect(tmp_path: Path) -> N
 
 @pytest.mark.stress
 def test_a_flow_of_a_pipeline_writes_each_row_once(tmp_path: Path) -> None:
-    """Run twice: the second run goes on where the first one ended."""
+    """Run twice: the second run continues where the first one ended."""
     source, store = tmp_path / "input", tmp_path / "store"
     source.mkdir()
     (tmp_path / "transformations").mkdir()

@@ -1,4 +1,4 @@
-"""When the sink touches files: planning a write does, making, pickling and unpickling its writers does not."""
+"""Construction in the sink: planning a write touches files; making, pickling and unpickling its writers does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding a query's checkpoint, and telling one plan of a batch from another."""
+"""Fingerprint of a batch: finds the query's checkpoint, and distinguishes the plans of a batch."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_an_escaped_uri_is_tried_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["{}", "file://{}"])
-def test_a_way_back_in_a_path_is_taken_from_the_text_as_spark_does(tmp_path: Path, form: str) -> None:
+def test_dots_in_a_path_are_resolved_in_the_text_as_spark_does(tmp_path: Path, form: str) -> None:
     """The system would go into the directory first, which is not there."""
     checkpoint(tmp_path / "c")
     location = form.format(f"{tmp_path}/notthere/../c")
     assert checkpoint_fingerprint(options(checkpointlocation=location), None, QUERY, 4)
 
 
-def test_the_sessions_root_and_the_querys_name(tmp_path: Path) -> None:
+def test_the_sessions_root_and_the_querys_name_give_the_checkpoint(tmp_path: Path) -> None:
     checkpoint(tmp_path / "my query")
     assert checkpoint_fingerprint(options(queryname="my query"), str(tmp_path), QUERY, 4)
     assert checkpoint_fingerprint(options(queryname="my query"), tmp_path.as_uri(), QUERY, 4)

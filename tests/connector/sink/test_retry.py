@@ -1,4 +1,4 @@
-"""Tasks that fail midway and are tried again: each row once, and nothing left staged."""
+"""Tasks that fail midway and are tried again: each row is stored exactly once, and nothing is left staged."""
 
 from __future__ import annotations
 

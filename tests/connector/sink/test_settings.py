@@ -1,4 +1,4 @@
-"""What the options of a write make of the store, through a real Spark: each as docs/sink.md has it."""
+"""Options of a write that set up the store, through a real Spark: each does what docs/sink.md says."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_topic_is_listed_with_its_queues_as_rocketmq_lists_it(spark: SparkSess
     assert queues == {"clicks": (2, 2), "orders": (2, 2), "late": (6, 6)}, "one that is there keeps its own"
 
 
-def test_without_an_index_keys_find_nothing_until_somebody_writes_with_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_an_index_keys_find_nothing_until_a_write_with_an_index(spark: SparkSession, tmp_path: Path) -> None:
     schema = "body string, keys string"
     append(rows_of(spark, [("first", "k")], schema), tmp_path, messageIndexEnable="false")
     (first,) = messages(tmp_path)
@@ -110,7 +110,7 @@ def test_a_body_above_the_default_limit_needs_the_option(spark: SparkSession, tm
     assert len(row.body) == large
 
 
-def test_bodies_of_more_than_compress_over_bytes_are_packed(spark: SparkSession, tmp_path: Path) -> None:
+def test_bodies_of_more_than_compress_over_bytes_are_compressed(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql("select repeat('x', 4096 + id) body, int(id) queueId from range(0, 2, 1, 1)")
     append(frame, tmp_path, bodyCompression="zstd")
     append(frame, tmp_path, bodyCompression="zlib", compressOver=0)
@@ -161,7 +161,7 @@ def test_another_process_that_owns_the_store_is_named_after_the_lock_timeout(
     assert not staged_files(tmp_path)
 
 
-def test_an_owner_that_goes_within_the_lock_timeout_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_write_waits_for_an_owner_that_ends_within_the_lock_timeout(spark: SparkSession, tmp_path: Path) -> None:
     store = tmp_path / "store"
     make_store(store)
     files = Files(spark, tmp_path / "input")

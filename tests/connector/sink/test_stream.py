@@ -108,7 +108,7 @@ def test_empty_batches_write_nothing(files: Files, tmp_path: Path) -> None:
     assert len(messages(tmp_path / "store", "rmq_sys_commitlog_batch")) == 2
 
 
-def test_the_checkpoint_may_be_the_sessions(spark: SparkSession, files: Files, tmp_path: Path) -> None:
+def test_the_checkpoint_may_be_under_the_sessions_root(spark: SparkSession, files: Files, tmp_path: Path) -> None:
     name = "spark.sql.streaming.checkpointLocation"
     files.add("a")
     spark.conf.set(name, str(tmp_path / "root"))
@@ -121,7 +121,7 @@ def test_the_checkpoint_may_be_the_sessions(spark: SparkSession, files: Files, t
     assert entry["fingerprint"]
 
 
-def test_from_store_to_store(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_copies_a_store_to_a_store(spark: SparkSession, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     append(rows_of(spark, [(f"m{i}", i % 4) for i in range(50)], "body string, queueId int", 2), first)
     source = stream(spark, first, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="20")
@@ -131,7 +131,7 @@ def test_from_store_to_store(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
-def test_for_each_batch_with_a_version(files: Files, tmp_path: Path) -> None:
+def test_for_each_batch_with_a_version_writes_each_batch_once(files: Files, tmp_path: Path) -> None:
     store, checkpoint = tmp_path / "store", tmp_path / "checkpoint"
 
     def write(frame: DataFrame, batch_id: int) -> None:
@@ -158,7 +158,7 @@ def test_for_each_batch_with_a_version(files: Files, tmp_path: Path) -> None:
         ("append", {"flsh": "sync"}, "Did you mean flush?"),
     ],
 )
-def test_what_cannot_be_fails_before_the_first_row(
+def test_an_impossible_write_fails_before_the_first_row(
     files: Files, tmp_path: Path, mode: str, options: dict[str, str], said: str
 ) -> None:
     from pyspark.errors import StreamingQueryException

@@ -1,4 +1,4 @@
-"""What a task stages, without a Spark: records, queues and unique keys that are the same in every attempt."""
+"""Staging in a task, without a Spark: records, queues and unique keys that are the same in every attempt."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_same_rows_get_the_same_queues_and_unique_keys_in_every_attempt(stor
     assert [properties(record)["UNIQ_KEY"] for record in pieces] == keys
 
 
-def test_unique_keys_tell_batches_and_partitions_apart(store: Path) -> None:
+def test_unique_keys_differ_between_batches_and_partitions(store: Path) -> None:
     rows, one = batch_of(body=[b"x"]), task(store, ("body",))
     found = []
     for batch, partition in ((BatchId("a", 1), 0), (BatchId("a", 2), 0), (BatchId("a", 1), 1), (BatchId("a1", 1), 0)):
@@ -110,7 +110,7 @@ def test_a_sharding_key_goes_to_one_queue(store: Path) -> None:
     assert queues[3] == (5 + 0) % 16  # the first row that goes in turn
 
 
-def test_known_topics_keep_their_queues_and_what_each_is_taken_for_is_reported(store: Path) -> None:
+def test_known_topics_keep_their_queues_and_the_use_of_each_is_reported(store: Path) -> None:
     rows = batch_of(
         body=[b"x"] * 5,
         topic=["old", "new", "old", "far", None],
@@ -146,7 +146,7 @@ def test_a_delayed_row_counts_for_the_topic_that_it_is_for(store: Path) -> None:
     assert staged.topics == (TopicUse("orders", spread_over=4, named_queues=7, is_new=True),)
 
 
-def test_no_rows_no_file(store: Path) -> None:
+def test_without_rows_no_file_is_staged(store: Path) -> None:
     one = task(store, ("body",))
     assert one.stage([], BATCH, 0, 0) is None
     assert one.stage([batch_of(body=pa.array([], pa.binary()))], BATCH, 0, 0) is None
@@ -197,7 +197,7 @@ NOT_UTF8 = pa.array([b"\xff"]).view(pa.string())
         ("delayLevel", pa.array([-5], pa.int32()), "delayLevel is -5"),
     ],
 )
-def test_a_row_that_no_store_takes_fails_the_task_and_leaves_no_file(
+def test_a_row_that_no_store_accepts_fails_the_task_and_leaves_no_file(
     store: Path, column: str, bad: pa.Array, said: str
 ) -> None:
     good = {"body": pa.array([b"good"]), column: pa.array([b"good"] if column == "body" else [None], bad.type)}
@@ -224,7 +224,7 @@ def test_a_row_for_a_topic_that_brokers_take_from_no_producer_fails_the_task(
     with pytest.raises(PutRefused) as caught:
         task(store, ("body", "topic", "delayLevel")).stage([rows], BATCH, 2, 0)
     assert f"row 1 of partition 2 (topic {topic!r}, no queue given)" in str(caught.value), (
-        "the first of two bad rows is told"
+        "the first of two bad rows is reported"
     )
     assert f"RocketMQ writes {topic} itself and takes it from no producer" in str(caught.value)
     assert ("a delayLevel" in str(caught.value)) == (topic == "SCHEDULE_TOPIC_XXXX")
@@ -241,13 +241,13 @@ def test_a_row_for_a_topic_that_brokers_take_from_no_producer_fails_the_task(
     ],
     ids=["delivered", "delayed", "value", "other"],
 )
-def test_what_a_timer_has_delivered_and_what_none_would_is_taken(store: Path, properties: Any) -> None:
+def test_delivered_and_undeliverable_timer_messages_are_accepted(store: Path, properties: Any) -> None:
     rows = batch_of(body=[b"a"], properties=pa.array([properties], KIND))
     (record,) = stage(task(store, ("body", "properties")), [rows])
     assert dict(properties).items() <= decode_properties(record.properties).items()
 
 
-def test_a_map_of_nothing_but_nulls_says_nothing(store: Path) -> None:
+def test_a_map_of_nothing_but_nulls_gives_no_properties(store: Path) -> None:
     """What SQL's ``map('a', null)`` comes as."""
     nothing = pa.array([[("a", None)], [], None], pa.map_(pa.string(), pa.null()))
     found = stage(task(store, ("body", "properties")), [batch_of(body=[b"a", b"b", b"c"], properties=nothing)])
@@ -261,7 +261,7 @@ def test_an_executor_that_does_not_see_the_store_says_so(store: Path, tmp_path: 
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_source_of_rows_that_fails_leaves_no_file(store: Path) -> None:
+def test_rows_that_raise_leave_no_file(store: Path) -> None:
     def rows() -> Any:
         yield batch_of(body=[b"x"])
         raise RuntimeError("the input fails")

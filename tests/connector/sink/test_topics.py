@@ -1,4 +1,4 @@
-"""What a commit makes of the list of topics, without a Spark: checked under the store's lock, before the rows."""
+"""The list of topics in a commit, without a Spark: checked under the store's lock, before the rows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def listed(store: Path) -> dict[str, tuple[int, int]]:
 
 
 def test_rows_that_were_spread_over_more_queues_than_the_topic_has_are_not_written(tmp_path: Path) -> None:
-    """Two writers create one topic. One sharding key must not lie in two queues, nor rows where nobody looks."""
+    """Two writers create one topic. A sharding key must not lie in two queues, nor rows in queues without consumers."""
     many, few = Write(tmp_path, "many", queues="8"), Write(tmp_path, "few", queues="2")
     late = [many.stage(body=["a"] * 8), many.stage(body=["b"] * 8)]
     few.run(body=["c"] * 8)
@@ -77,7 +77,7 @@ def test_rows_that_were_spread_over_more_queues_than_the_topic_has_are_not_writt
     assert_clean(tmp_path)
 
 
-def test_fewer_queues_than_the_topic_has_do(tmp_path: Path) -> None:
+def test_rows_spread_over_fewer_queues_than_the_topic_has_are_written(tmp_path: Path) -> None:
     many, few = Write(tmp_path, "many", queues="8"), Write(tmp_path, "few", queues="2")
     late = few.stage(body=["a"] * 8)
     many.run(body=["b"] * 8)
@@ -93,7 +93,7 @@ def test_rows_that_name_their_queues_are_not_spread_over_any_number(tmp_path: Pa
     assert listed(tmp_path) == {"orders": (2, 8)}, "spread over as many as before, and all of them are read"
 
 
-def test_a_queue_beyond_those_of_a_listed_topic_is_one_that_consumers_look_at(tmp_path: Path) -> None:
+def test_a_queue_beyond_those_of_a_listed_topic_is_added_to_the_list(tmp_path: Path) -> None:
     Write(tmp_path, "app", 1, queues="2").run(body=["a"])
     path = tmp_path / "config/topics.json"
     root = json.loads(path.read_text())
@@ -138,7 +138,7 @@ def test_a_commit_that_writes_nothing_lists_nothing(tmp_path: Path) -> None:
 def test_a_commit_that_dies_before_its_rows_leaves_a_listed_topic_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages in a topic that is not listed would be spread anew by the next writer; the other way does no harm."""
+    """Messages in a topic that is not listed would be spread again by the next writer; the other way does no harm."""
     write = Write(tmp_path, "app", 1, queues="3")
     staged = write.stage(body=["a"] * 3)
     real = disk.write_at
@@ -158,7 +158,7 @@ def test_a_commit_that_dies_before_its_rows_leaves_a_listed_topic_and_no_more(
     assert {message.queue_id for message in messages(tmp_path)} == {0, 1, 2}
 
 
-def test_topics_that_others_list_concurrently_stay(tmp_path: Path) -> None:
+def test_topics_that_other_writers_list_concurrently_stay(tmp_path: Path) -> None:
     write = Write(tmp_path, "app", 1)
     staged = write.stage(body=["a"])
     with MessageStore.open(tmp_path) as store:

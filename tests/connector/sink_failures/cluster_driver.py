@@ -2,7 +2,7 @@
 
     python -m tests.connector.sink_failures.cluster_driver BASE batch|stream
 
-``BASE/store`` is written, while a thread and a second query read it. ``BASE/killed`` tells how many staged files the
+``BASE/store`` is written, while a thread and a second query read it. ``BASE/killed`` holds how many staged files the
 partition had when its executor was killed. It prints ``fine`` at the end, or fails.
 """
 

@@ -33,7 +33,7 @@ def unread_query(spark: SparkSession, tmp_path: Path, source: Input) -> Query:
 
 @pytest.fixture
 def reading(unread_query: Query, tmp_path: Path) -> Iterator[ReadingQuery]:
-    """A second query, which reads the output from before the first batch to behind the test's end."""
+    """A second query, which reads the output from before the first batch to after the test's end."""
     unread_query.make_store()
     with ReadingQuery(unread_query.spark, tmp_path, unread_query.store, unread_query.source) as reader:
         yield reader

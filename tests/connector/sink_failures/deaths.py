@@ -1,7 +1,7 @@
 """Commits of a query that die at chosen file operations, and an account of which of them did.
 
-A commit has another number of operations each time: more when the log goes on in its next file, and fewer behind a
-crash that came when the batch was there. So how many there are is learnt from commits that are let through, and a
+A commit has another number of operations each time: more when the log continues in its next file, and fewer after a
+crash that came when the batch was stored. So how many there are is learnt from commits that are let through, and a
 commit that comes to its end though it was to die has to have had fewer than that.
 """
 
@@ -38,7 +38,7 @@ class Deaths:
         self._query.run_well()
         return self._query.operations[-count:]
 
-    def sizes_behind_a_crash(self, turn: int, count: int) -> list[int]:
+    def sizes_after_a_crash(self, turn: int, count: int) -> list[int]:
         """How many operations each of so many commits has, when the one before was cut off at its ``turn``-th."""
         sizes = []
         for _ in range(count):
@@ -63,28 +63,28 @@ class Deaths:
         assert query.exits == [*before, turn]
         return True
 
-    def go_through(self, clean: Sequence[int], behind: Sequence[int], turn: int) -> int:
-        """Each batch dies at a point of ``clean``, and again, behind that crash, at one of ``behind``.
+    def go_through(self, clean: Sequence[int], after: Sequence[int], turn: int) -> int:
+        """Each batch dies at a point of ``clean``, and again, after that crash, at one of ``after``.
 
         When there are no more of ``clean``, it is at ``turn`` that the crash comes. How many of the points were one of
-        a commit and so deadly: the others lie behind the end of several.
+        a commit and so deadly: the others lie after the end of several.
         """
-        left, left_behind = _Points(clean), _Points(behind)
-        while left or left_behind:
+        left, left_after = _Points(clean), _Points(after)
+        while left or left_after:
             self._query.source.add()
             if left:
                 crashed = left.try_next(self.die)
             else:
                 crashed = self.die(turn)
                 assert crashed
-            if crashed and left_behind:
-                # Behind a late crash there is little to do, so that says nothing of the point.
-                left_behind.try_next(self.die, for_good=not left)
-        return left.deaths + left_behind.deaths
+            if crashed and left_after:
+                # After a late crash there is little to do, so that says nothing of the point.
+                left_after.try_next(self.die, for_good=not left)
+        return left.deaths + left_after.deaths
 
 
 class _Points:
-    """Those that are yet to be tried. One that came to nothing comes again, behind the others, a few times."""
+    """Those that are yet to be tried. One at which no commit died is tried again, after the others, a few times."""
 
     def __init__(self, points: Sequence[int]) -> None:
         self.deaths = 0

@@ -1,7 +1,7 @@
 """The sink with failures built in: the format ``commitlog_failing``, which takes one option more, ``plan``.
 
-That is a file which ``Failure.plan`` writes. The commit that finds it removes it, so that what it says happens once, in
-the process in which Spark commits. What was called is told in a file beside it: see ``told``.
+``plan`` is a file that ``Failure.plan`` writes. The commit that finds it removes it, so that the failure happens once,
+in the process in which Spark commits. The calls are recorded in a file beside it: see ``told``.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ _TAKES_A_DESCRIPTOR = ("allocate", "write_at", "sync", "truncate", "give_name")
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """What goes wrong in the commit of batch ``batch``, or in whichever comes first when that is -1.
+    """A failure in the commit of batch ``batch``, or in the first commit when that is -1.
 
-    It happens at the ``turn``-th file operation, of those that ``operation`` and ``path`` (a part of it) tell:
+    It happens at the ``turn``-th file operation, of those that match ``operation`` and ``path`` (a part of it):
 
-    - ``exit``: the process is gone; ``half``: so too, but within the write, where it is one.
+    - ``exit``: the process dies; ``half``: it dies within the operation, if that is a write.
     - ``error``: the operation fails with ``code``.
-    - ``pause``: the commit waits until there is a file with the suffix ``go`` beside the plan.
-    - ``zombie``: so too, and the driver's JVM is killed meanwhile.
-    - ``behind``: JVM and process are killed when all is done.
+    - ``pause``: the commit waits for a file with the suffix ``go`` beside the plan.
+    - ``zombie``: the same, and the driver's JVM is killed concurrently.
+    - ``after``: JVM and process are killed when all is done.
     - ``lose``: what was staged is gone when the commit begins.
 
     ``odd_aborts``: every abort comes several times, and with messages that mean nothing.
@@ -75,7 +75,7 @@ class Failure:
 
 
 def told(plan: Path) -> list[dict[str, Any]]:
-    """What was called, in order: commits with the number of their operations (when they returned), and aborts."""
+    """The calls, in order: commits with the number of their operations (when they returned), and aborts."""
     path = plan.with_suffix(".told")
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -119,14 +119,14 @@ class _FailingWriter(CommitLogStreamWriter):
                 staged = getattr(message, "staged", None)
                 if staged is not None:
                     os.unlink(os.path.join(self._options.path, staged.path))
-        if failure.kind in ("zombie", "behind"):
+        if failure.kind in ("zombie", "after"):
             # The daemon hangs up on its children when its JVM is gone.
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         operations = _Operations(failure, self._plan)
         self._tell(begun=batchId, messages=len(messages))
         with operations.watched():
             super().commit(messages, batchId)
-        if failure.kind == "behind":
+        if failure.kind == "after":
             operations.kill_driver()
             os._exit(17)
         self._tell(commit=batchId, operations=operations.count)

@@ -1,4 +1,4 @@
-"""Rows that tell where they belong, and what an output of them may look like: at its end, and at any moment before.
+"""Rows that name their place, and the valid outputs of them: at the end, and at any moment before.
 
 Batch *n* of an input has rows for all of its queues, another number of them each time. So what is in a store says
 whether rows are missing, there twice, or out of order, and the ends of its queues say whether batches are whole.
@@ -142,7 +142,7 @@ def check_output(store: Path, *inputs: Input, expired: bool = False) -> None:
 
 
 def has_whole_batches(rows: Iterable[tuple[str, int]], one: Input) -> bool:
-    """Whether of each batch of the input there is all or nothing."""
+    """Whether each batch of the input is stored whole or not at all."""
     found: dict[int, set[tuple[str, int]]] = {}
     for body, queue in rows:
         name, batch, _ = body.split("-")
@@ -154,7 +154,7 @@ def has_whole_batches(rows: Iterable[tuple[str, int]], one: Input) -> bool:
 class Watcher:
     """A reader that looks at the ends of all queues again and again, from before the first batch to after the last.
 
-    ``queues`` are those to look at where there is no input that says which.
+    ``queues`` are those to look at without an input that names them.
     """
 
     def __init__(self, store: Path, *inputs: Input, queues: Iterable[int] = ()) -> None:
@@ -200,7 +200,7 @@ class Watcher:
             self._error = error
 
     def _check(self) -> None:
-        """Each input's queues only ever ended behind a whole batch, and never went back."""
+        """Each input's queues always ended after a whole batch, and never went back."""
         for one in self._inputs:
             places = [self._queues.index((TOPIC, queue)) for queue in one.queues]
             whole = {one.ends(one.order[:count]): count for count in range(len(one.order) + 1)}

@@ -1,4 +1,4 @@
-"""A streaming query from an ``Input`` to a store, through the sink that fails as it is told."""
+"""A streaming query from an ``Input`` to a store, through the sink with planned failures."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Query:
         return path.read_text().splitlines() if path.exists() else []
 
     def make_store(self) -> None:
-        """As planning its first batch does, so that there is something to read before that."""
+        """As planning its first batch does, so that the store can be read before that."""
         options = {name: str(value) for name, value in self.options.items() if name != "plan"}
         prepare_store(parse_stream_write_options(options | {"path": str(self.store)}))
 

@@ -1,4 +1,4 @@
-"""A second streaming query, which reads the output all the time and keeps what each of its micro-batches saw."""
+"""A second streaming query, which reads the output all the time and keeps the rows of each of its micro-batches."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A cluster of two workers, at addresses of their own, where Spark speculates; a stream in which it has reason to.
+"""A cluster of two workers, at addresses of their own, where Spark speculates; a stream with a slow task.
 
     python -m tests.connector.sink_failures.speculation_driver BASE
 
-``BASE/store`` is written, while a thread and a second query read it. ``BASE/twin`` tells what lay in the staging area
+``BASE/store`` is written, while a thread and a second query read it. ``BASE/twin`` lists what lay in the staging area
 when the copy of the slow task had staged all but its last rows. It prints ``fine`` at the end, or fails.
 """
 
@@ -35,7 +35,7 @@ MASTER, WORKERS = "127.0.0.1", ("127.0.0.2", "127.0.0.3")
 # One for each queue.
 FILES = 4
 ROWS = 2_400
-# The slow task has the rows 1, 5, 9 and so on: it waits in the middle, and its copy tells at the end.
+# The slow task has the rows 1, 5, 9 and so on: it waits in the middle, and its copy reports at the end.
 WAITS_AT = ROWS // 2 + 1
 TELLS_AT = ROWS - FILES + 1
 PADDING = "." * 2_000

@@ -1,4 +1,4 @@
-"""A disk that is full, or fails, within a commit: the query fails, nothing is half there, and it goes on afterwards."""
+"""A disk that is full, or fails, within a commit: the query fails, stores no part of a batch, and continues later."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def says_what_failed(error: str, path: str, code: int) -> bool:
     """An error of the store's own, with the path: no naked ``OSError``, and nothing that it led to later."""
     names = ("DiskFull", "StoreIOError") if code == ENOSPC else ("StoreIOError",)
     named = any(f"commitlog.errors.{name}: Cannot " in error for name in names)
-    # A new file has no name yet, but a directory; one that is written whole is told by the name it is to have; and who
-    # cannot lock a store hears of the store.
+    # A new file has no name yet, but a directory; one that is written whole is reported by its final name; and a lock
+    # that fails is reported by the path of the store.
     told_of = path.partition("/#")[0].removesuffix(".tmp").removesuffix("/lock")
     return named and f" {told_of}" in error and "as the test wants" in error
 
@@ -72,14 +72,14 @@ def fail_each(query: Query, failures: list[tuple[str, str, int]], turns: int) ->
     return failed
 
 
-def test_a_full_or_failing_disk_in_a_commit(query: Query) -> None:
+def test_a_full_or_failing_disk_in_a_commit_fails_the_query_and_leaves_no_part(query: Query) -> None:
     query.source.extra_rows = 60
     assert fail_each(query, FAILURES, 1) == len(FAILURES)
 
 
 @pytest.mark.stress
 @pytest.mark.timeout(3600)
-def test_each_operation_of_a_commit_on_a_full_or_failing_disk(query: Query) -> None:
+def test_each_operation_of_a_commit_on_a_full_or_failing_disk_leaves_no_part(query: Query) -> None:
     query.source.extra_rows = 60
     assert fail_each(query, STRESS_FAILURES, 2) > len(STRESS_FAILURES) // 2
 
@@ -87,7 +87,7 @@ def test_each_operation_of_a_commit_on_a_full_or_failing_disk(query: Query) -> N
 @pytest.mark.spark
 @pytest.mark.stress
 @pytest.mark.timeout(400)
-def test_a_real_file_system_that_fills_up(tmp_path: Path) -> None:
+def test_a_query_continues_after_a_real_file_system_was_full(tmp_path: Path) -> None:
     mount = tmp_path / "mount"
     mount.mkdir()
     if not may_mount(mount):

@@ -1,4 +1,4 @@
-"""A driver that dies around a commit, and checkpoints that say something else than the store: each row once."""
+"""A driver that dies around a commit, and checkpoints that contradict the store: each row once."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def die_at_points(query: Query, step: int, kind: str, dry_runs: int) -> int:
     with Watcher(query.store, query.source):
         clean = deaths.sizes_on_a_clean_store(dry_runs)
         middle = min(clean) // 2
-        behind = deaths.sizes_behind_a_crash(middle, max(1, dry_runs // 3))
-        count = deaths.go_through(points(clean, step), points(behind, step), middle)
+        after = deaths.sizes_after_a_crash(middle, max(1, dry_runs // 3))
+        count = deaths.go_through(points(clean, step), points(after, step), middle)
         query.run_well()
     check_output(query.store, query.source)
     return count
@@ -91,15 +91,15 @@ def test_a_first_commit_that_dies_at_any_operation_is_stored_exactly_once(spark:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", ["exit", "half"])
 def test_a_commit_that_dies_at_each_operation_is_stored_exactly_once(query: Query, tmp_path: Path, kind: str) -> None:
-    """``half``: within the write, where it is one. The log goes on in its next file in every batch."""
+    """``half``: within the write, where it is one. The log continues in its next file in every batch."""
     query.source.extra_rows = 100
     deaths = die_at_points(query, 1, kind, 12)
     deaths += die_at_points_of_the_first_commit(query.spark, tmp_path, 1, kind, 100)
     assert deaths >= STRESS_DEATHS
 
 
-def test_newest_commits_of_the_checkpoint_are_lost(query: Query) -> None:
-    """As a driver leaves it that dies behind the sink's commit; and once more behind the next batch."""
+def test_newest_commits_lost_from_the_checkpoint_are_not_written_twice(query: Query) -> None:
+    """The checkpoint of a driver that dies after the sink's commit; and once more after the next batch."""
     query.source.add(2)
     with Watcher(query.store, query.source):
         query.run_well()
@@ -112,7 +112,7 @@ def test_newest_commits_of_the_checkpoint_are_lost(query: Query) -> None:
     check_output(query.store, query.source)
 
 
-def test_an_older_checkpoint_with_the_same_plan_is_taken_for_what_it_is(query: Query, tmp_path: Path) -> None:
+def test_an_older_checkpoint_with_the_same_plan_repeats_no_row(query: Query, tmp_path: Path) -> None:
     """It was copied while batch 1 was being committed, so batch 1 is planned in it, and it alone is repeated."""
     source = query.source
     source.add(2)
@@ -151,7 +151,7 @@ def test_an_older_checkpoint_that_plans_again_is_refused_until_the_ledger_is_res
         command = [str(Path(sys.executable).with_name("commitlog")), "txn", "reset", str(query.store), query_id]
         assert "whose last batch was 1" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
         query.run_well()
-        source.order = [0, 1, 1]  # whoever resets the ledger wants the batch again
+        source.order = [0, 1, 1]  # the batch is wanted again after a reset of the ledger
     check_output(query.store, source)
 
 
@@ -195,7 +195,7 @@ def test_a_commit_that_raises_after_its_commit_point_is_aborted_and_stored_exact
 
 
 def test_aborts_of_any_kind_do_no_harm(query: Query) -> None:
-    """Twice, with None messages, with none at all, and for a batch that nobody knows."""
+    """Twice, with None messages, with none at all, and for an unknown batch."""
     source = query.source
     source.add(2)
     query.fail("error", batch=1, operation="write_at", path="/commitlog/", code=errno.EIO, odd_aborts=True)
@@ -207,7 +207,7 @@ def test_aborts_of_any_kind_do_no_harm(query: Query) -> None:
     check_output(query.store, source)
 
 
-def test_batches_and_partitions_without_rows(query: Query) -> None:
+def test_batches_and_partitions_without_rows_write_nothing(query: Query) -> None:
     source = query.source
     source.add(5)
     query.change = lambda frame: frame.where("body like 'm-1-%' or (body like 'm-3-%' and queueId < 2)")
@@ -221,8 +221,8 @@ def test_batches_and_partitions_without_rows(query: Query) -> None:
         assert reader.queue_info("rmq_sys_commitlog_batch", 0).max_offset == 2
 
 
-def test_batches_without_partitions(query: Query) -> None:
-    """The plan is known to be empty, so there is no task at all."""
+def test_batches_without_partitions_write_nothing(query: Query) -> None:
+    """The plan is known to be empty, so Spark runs no task."""
     query.source.lets_through = lambda body, _: not body.startswith("m-1-")
     query.source.add()
     with Watcher(query.store, query.source):

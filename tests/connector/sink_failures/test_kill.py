@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-# ``moment``: at any. ``before``: the JVM dies as a commit begins, and the commit goes on when the next driver has done
-# the same batch. ``inside``: the JVM dies within a commit, which goes on while the next driver waits for the store.
-# ``behind``: driver and commit die when the sink has committed and the checkpoint has not.
+# ``moment``: at any. ``before``: the JVM dies as a commit begins, which continues when the next driver has done the
+# same batch. ``inside``: the JVM dies within a commit, which continues while the next driver waits for the store.
+# ``after``: driver and commit die when the sink has committed and the checkpoint has not.
 KINDS = ("before",)
-STRESS_KINDS = ("moment", "before", "moment", "inside", "moment", "behind") * 6
+STRESS_KINDS = ("moment", "before", "moment", "inside", "moment", "after") * 6
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -74,7 +74,7 @@ class Campaign:
         assert process.poll() is None, "the driver failed"
 
     def let_go_on(self, before: str, begun: int, done: int) -> None:
-        """The commit that lives on goes on when another driver is in a commit too, or has done the same batch."""
+        """The surviving commit continues when another driver is in a commit too, or has done the same batch."""
         paused, go = self.query.plan.with_suffix(".paused"), self.query.plan.with_suffix(".go")
         if before not in ("before", "inside"):
             return
@@ -95,8 +95,8 @@ class Campaign:
                 self.query.source.add()
                 time.sleep(self.chance.uniform(0, 0.3))
             return
-        if kind == "behind":
-            self.query.fail("behind")
+        if kind == "after":
+            self.query.fail("after")
         else:
             self.query.fail("zombie", turn=1 if kind == "before" else self.chance.randrange(8, 50))
         self.query.source.add()

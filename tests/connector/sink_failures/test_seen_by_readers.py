@@ -1,4 +1,4 @@
-"""What readers see of a batch while it comes to be there."""
+"""Visibility of a batch for readers while it is being committed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def commit(store: Path, version: int, queues: list[int]) -> None:
 
 
 def commit_behind_the_listing(reader: StoreReader, store: Path) -> None:
-    """Let a batch that has queues of its own be committed right behind the next listing of queues."""
+    """Let a batch that has queues of its own be committed right after the next listing of queues."""
     listing = reader._catalog.queue_ids
 
     def list_and_commit(topic: str) -> list[int]:
@@ -71,8 +71,8 @@ def test_a_batch_with_new_queues_is_seen_by_the_source_at_once(tmp_path: Path) -
         check(list(options.subscription.bounds(reader).values()))
 
 
-def test_a_query_does_not_end_well_when_readers_do_not_get_its_batch(spark: SparkSession, tmp_path: Path) -> None:
-    """Its batch is on the device; but it lies behind a closed gate until somebody opens the store again."""
+def test_a_query_fails_when_readers_do_not_get_its_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """Its batch is on the device; but the gate hides it until the store is opened again."""
     register(spark)
     query = Query(spark, tmp_path, Input(tmp_path / "input"))
     query.source.add()

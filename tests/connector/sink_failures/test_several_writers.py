@@ -1,4 +1,4 @@
-"""Several who write to one store, and a query that reads it all the time: each row once, no part of a batch seen."""
+"""Several writers of one store, and a query that reads it all the time: each row once, no part of a batch seen."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def fill_the_log(query: Query, busy: Input) -> list[Path]:
 
 
 def refuse_another_plan(query: Query, older: Path) -> None:
-    """With an older copy of its checkpoint, the query plans its last batch anew; it gets its own one back then."""
+    """With an older copy of its checkpoint, the query plans its last batch again; then its own copy is restored."""
     kept = query.checkpoint.with_name("kept")
     query.checkpoint.rename(kept)
     shutil.copytree(older, query.checkpoint)
@@ -127,7 +127,7 @@ def refuse_another_plan(query: Query, older: Path) -> None:
 def test_an_idle_query_whose_frames_retention_has_taken_continues(
     query: Query, reading: ReadingQuery, tmp_path: Path
 ) -> None:
-    """The ledger alone knows its last batch then: the same one again is passed over, another one is refused."""
+    """Only the ledger knows its last batch then: the same one again is skipped, another one is refused."""
     source, older = query.source, tmp_path / "older"
     busy = Input(tmp_path / "busy", "b", (4, 5, 6, 7))
     busy.extra_rows = 100

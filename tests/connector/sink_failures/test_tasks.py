@@ -29,8 +29,8 @@ def test_twins_that_both_finish_write_each_row_once(query: Query) -> None:
     check_output(query.store, query.source)
 
 
-def test_what_a_late_twin_leaves_is_removed_by_the_next_commit(query: Query) -> None:
-    """It ends when its batch has long been committed, and Spark tells nobody of it."""
+def test_files_of_a_late_twin_are_removed_by_the_next_commit(query: Query) -> None:
+    """It ends long after its batch was committed, and Spark does not report it."""
     query.source.add()
     query.fail("pause", batch=0)
     with Watcher(query.store, query.source):

@@ -37,7 +37,7 @@ class Query:
         return json.loads(json.dumps(self.planner.initial_offset()))  # type: ignore[no-any-return]
 
     def plan(self, *, limited: bool = True) -> bool:
-        """Write the next batch to the log; False when there is none. Batch 0 is run even if empty."""
+        """Write the next batch to the log; False without one. Batch 0 is run even if empty."""
         start = self.start()
         end = self.planner.latest_offset(start, limited=limited)
         if self.committed and json.dumps(end) == json.dumps(start):

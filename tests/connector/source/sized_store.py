@@ -1,4 +1,4 @@
-"""Real stores whose messages have sizes a test chooses, with a record of its own of what lies where.
+"""Real stores whose messages have sizes a test chooses, and an independent record of where each message lies.
 
 A record takes 91 bytes, its topic, its properties and its body, so a size is reached by choosing the body.
 """
@@ -114,7 +114,7 @@ class SizedStore:
         self.builder.delete_log_files(gone)
 
     def truncate(self, topic: str, queue_id: int, maximum: int) -> None:
-        """A crash: that message is lost, and all that was written behind it to any queue."""
+        """A crash: that message is lost, and all that was written after it to any queue."""
         place = self.places[topic, queue_id][maximum]
         self.builder.truncate(place)
         for key, places in self.places.items():

@@ -95,7 +95,7 @@ def test_a_limit_as_large_as_the_backlog_lets_all_of_it_through(new_store: NewSt
 
 
 @given(SIZES, st.integers(1, 20_000))
-def test_nothing_more_would_have_fitted(new_store: NewStore, sizes: list[list[int]], limit: int) -> None:
+def test_no_further_message_would_have_fitted(new_store: NewStore, sizes: list[list[int]], limit: int) -> None:
     store = store_of(new_store, sizes)
     stops = admit(store, [0] * len(sizes), limit)
     used = sum(sum(sizes[i][:stop]) for i, stop in enumerate(stops))

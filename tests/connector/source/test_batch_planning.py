@@ -52,7 +52,7 @@ def assert_within(store: SizedStore, partitions: Sequence[RangePartition], max_b
 
 
 @given(QUEUES, st.integers(1, 50_000), st.none() | st.integers(1, 9), st.integers(1, 40), st.booleans())
-def test_every_message_once_in_order_and_no_partition_too_large(
+def test_partitions_hold_every_message_once_in_order_and_none_is_too_large(
     new_store: NewStore,
     sizes: list[list[int]],
     max_bytes: int,
@@ -93,7 +93,7 @@ def test_many_small_queues_share_partitions_evenly(new_store: NewStore) -> None:
     assert max(sizes) < 1.1 * min(sizes)
 
 
-def test_many_queues_with_much_data_still_keep_to_the_size(new_store: NewStore) -> None:
+def test_partitions_of_many_large_queues_keep_to_the_size(new_store: NewStore) -> None:
     store = store_of(new_store, [[1000] * 20 for _ in range(100)])
     partitions = plan(store, 30_000)
     assert_within(store, partitions, 30_000)
@@ -105,7 +105,7 @@ def test_an_empty_plan_has_no_partitions(new_store: NewStore) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [1000, 300])
-def test_partitions_travel_to_tasks(new_store: NewStore, max_bytes: int) -> None:
+def test_partitions_can_be_pickled(new_store: NewStore, max_bytes: int) -> None:
     for partition in plan(store_of(new_store, [[200], [200]]), max_bytes):
         assert pickle.loads(pickle.dumps(partition)) == partition
 
@@ -140,7 +140,7 @@ def test_stretches_do_not_overlap(new_store: NewStore) -> None:
         reached = max(store.places[topic, queue_id][stop - 1] for topic, queue_id, _, stop in partition.ranges)
 
 
-def test_what_fits_one_partition_a_queue_is_not_cut(new_store: NewStore) -> None:
+def test_queues_that_fit_one_partition_each_are_not_cut(new_store: NewStore) -> None:
     store = store_of(new_store, [[500] * 10] * 4, in_turns=True)
     assert plan(store, 1 << 30) == [RangePartition((whole,)) for whole in store.whole()]
 

@@ -90,7 +90,7 @@ def test_a_batch_names_the_missing_file_and_the_hole(store: StoreBuilder) -> Non
     assert isinstance(caught.value.__cause__, FileMissing)
 
 
-def test_or_continues_around_it(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_warns_and_continues_around_the_hole(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
     remove_queue_file(store, 2)
     assert rows(batch(store)) == [*range(40), *range(60, 100)]
     assert caplog.text.count("[40, 60) cannot be read") == 1
@@ -106,7 +106,7 @@ def test_holes_are_cut_out_whatever_the_partitions(store: StoreBuilder, max_byte
     assert rows(batch(store, maxBytesPerPartition=max_bytes)) == expected
 
 
-def test_two_holes(store: StoreBuilder) -> None:
+def test_two_holes_are_cut_out(store: StoreBuilder) -> None:
     remove_queue_file(store, 3)
     remove_queue_file(store, 1)
     assert rows(batch(store)) == [*range(20), *range(40, 60), *range(80, 100)]
@@ -119,7 +119,7 @@ def test_a_range_that_lies_within_the_hole_is_empty(store: StoreBuilder) -> None
 
 
 def test_a_queue_with_a_hole_is_never_read_side_by_side_with_itself(new_store: NewStore) -> None:
-    """The parts before and behind the hole would come in turns, and the queue's messages out of order."""
+    """The parts before and after the hole would come in turns, and the queue's messages out of order."""
     sized = new_store(queue_file_units=20)
     sized.append_queues("orders", [[300] * 100, [300] * 100], in_turns=True)
     whole = plan_partitions(sized.reader, sized.whole(), max_bytes=20_000, min_partitions=None)
@@ -133,7 +133,7 @@ def test_a_queue_with_a_hole_is_never_read_side_by_side_with_itself(new_store: N
 
 
 @pytest.mark.parametrize("limit", [{}, {"maxOffsetsPerTrigger": "7"}, {"maxBytesPerTrigger": "9k"}])
-def test_a_stream_continues_around_it_and_ends(store: StoreBuilder, limit: dict[str, str]) -> None:
+def test_a_stream_continues_around_the_hole_and_ends(store: StoreBuilder, limit: dict[str, str]) -> None:
     remove_queue_file(store, 2)
     batches = stream_offsets(store, **limit)
     assert [offset for one in batches for offset in one] == [*range(40), *range(60, 100)]
@@ -141,7 +141,7 @@ def test_a_stream_continues_around_it_and_ends(store: StoreBuilder, limit: dict[
 
 
 @pytest.mark.parametrize("limit", [{}, {"maxOffsetsPerTrigger": "7"}, {"maxBytesPerTrigger": "9k"}])
-def test_or_fails_by_name(store: StoreBuilder, limit: dict[str, str]) -> None:
+def test_a_stream_that_meets_a_hole_fails_with_its_offsets(store: StoreBuilder, limit: dict[str, str]) -> None:
     remove_queue_file(store, 2)
     with pytest.raises(DataLossError, match=r"\[4[0-9], [0-9]+\) cannot be read"):
         stream_offsets(store, failOnDataLoss="true", **limit)
@@ -150,7 +150,7 @@ def test_or_fails_by_name(store: StoreBuilder, limit: dict[str, str]) -> None:
 def test_a_stream_whose_wait_ends_in_the_hole_passes_it_once(
     store: StoreBuilder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a limit below the hole's length, there is not one empty batch after the other."""
+    """With a limit below the hole's length, the stream does not make one empty batch after the other."""
     remove_queue_file(store, 2)
     stream_offsets(store, maxOffsetsPerTrigger="3")
     assert 1 <= caplog.text.count("cannot be read") <= 2
@@ -159,7 +159,7 @@ def test_a_stream_whose_wait_ends_in_the_hole_passes_it_once(
 # A file of the log that is missing
 
 
-def test_a_missing_log_file_is_for_the_task(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_log_file_is_left_to_the_task(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
     path = remove_log_file(store, 3)
     assert rows(batch(store)) == [*range(42), *range(56, 100)]
     assert f"[42, 56) cannot be read, since {path} is missing" in caplog.text
@@ -207,12 +207,12 @@ def retention_before(
 def test_a_batch_looks_again_when_retention_comes_in_between(
     store: StoreBuilder, monkeypatch: pytest.MonkeyPatch, fail: str
 ) -> None:
-    """What is earliest is decided when Spark plans: messages that expire meanwhile were not promised to anyone."""
+    """The earliest offset is decided when Spark plans: messages that expire concurrently are not lost."""
     retention_before(monkeypatch, "units", lambda: store.delete_log_files(1), 2)
     assert rows(batch(store, failOnDataLoss=fail)) == list(range(28, 100))
 
 
-def test_or_when_it_comes_in_between_finding_an_offset_by_time(
+def test_a_batch_looks_again_when_retention_comes_while_it_finds_an_offset_by_time(
     store: StoreBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retention_before(monkeypatch, "store_timestamp", lambda: store.delete_log_files(5), 1)
@@ -225,7 +225,7 @@ def test_retention_that_is_always_faster_is_lost_data(store: StoreBuilder, monke
         batch(store, failOnDataLoss="true").partitions()
 
 
-def test_or_a_warning_and_on(
+def test_retention_that_is_always_faster_may_be_a_warning(
     store: StoreBuilder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     retention_before(monkeypatch, "units", lambda: store.delete_log_files(1), 3)
@@ -259,7 +259,7 @@ def with_batch_topic(store: StoreBuilder) -> StoreBuilder:
 
 
 @pytest.mark.parametrize("kind", ["with_compaction_topic", "with_batch_topic"])
-def test_a_pattern_passes_over_topics_that_cannot_be_read(
+def test_a_pattern_skips_topics_that_cannot_be_read(
     request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     store: StoreBuilder = request.getfixturevalue(kind)
@@ -275,7 +275,9 @@ def test_a_pattern_passes_over_topics_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("named", [{"subscribe": "orders,orders_state"}, {"assign": '{"orders_state":[0]}'}])
-def test_but_naming_one_is_refused(with_compaction_topic: StoreBuilder, named: dict[str, str]) -> None:
+def test_naming_a_topic_that_cannot_be_read_is_refused(
+    with_compaction_topic: StoreBuilder, named: dict[str, str]
+) -> None:
     given = {"path": str(with_compaction_topic.path)} | named
     planner = StreamPlanner.open(parse_stream_options(given))
     with pytest.raises(UnsupportedStore, match="orders_state"):

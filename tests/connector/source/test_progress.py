@@ -1,4 +1,4 @@
-"""What a stream reports of the queues' ends, and the lag that follows from it."""
+"""Progress of a stream: the queues' ends that it reports, and the lag computed from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def expired(new_store: NewStore) -> SizedStore:
     return store
 
 
-def test_before_the_first_look_there_is_nothing_to_report(new_store: NewStore) -> None:
+def test_before_the_first_look_nothing_is_reported(new_store: NewStore) -> None:
     """Spark asks after it has run the batch of a checkpoint again: "0 of 0 queues" would be wrong."""
     planner = planner_of(expired(new_store))
     assert planner.report_latest_offset() is None
@@ -44,7 +44,7 @@ def test_expired_messages_of_a_queue_that_was_not_read_yet_count_as_no_lag(new_s
     assert lag_by_queue(read, report) == {("orders", 0): 3, ("orders", 1): 6}
 
 
-def test_nor_are_those_that_expired_unread(new_store: NewStore) -> None:
+def test_messages_that_expired_unread_count_as_no_lag(new_store: NewStore) -> None:
     planner = planner_of(expired(new_store))
     planner.latest_offset(planner.initial_offset(), limited=True)
     read = '{"version": 1, "offsets": {"orders": {"0": 2, "1": 4}}}'

@@ -1,4 +1,4 @@
-"""Which schemas the source can give, and what it says of the others."""
+"""Schemas of the source: which are accepted, and the errors for the others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_column_has_the_spark_type_of_its_arrow_type() -> None:
     assert check_schema(schema).arrow_schema().equals(to_arrow_schema(schema, timezone="UTC"))
 
 
-def test_default_columns_and_the_two_includes() -> None:
+def test_the_schema_is_the_default_columns_and_those_of_the_two_includes() -> None:
     assert default_schema(parse_options(GOOD)).names == list(DEFAULT_COLUMNS)
     with_properties = default_schema(parse_options(GOOD | {"includeProperties": "true"}))
     assert with_properties.names == [*DEFAULT_COLUMNS, "properties"]
@@ -39,7 +39,7 @@ def test_default_columns_and_the_two_includes() -> None:
     assert all(field.nullable for field in both)
 
 
-def test_any_subset_in_any_order() -> None:
+def test_any_subset_of_columns_is_accepted_in_any_order() -> None:
     projection = check_schema(struct(StructField("flag", IntegerType()), StructField("body", BinaryType())))
     assert projection.columns == ("flag", "body")
 
@@ -60,7 +60,7 @@ def test_an_unknown_column_is_refused_with_the_nearest() -> None:
         check_schema(struct(StructField("queue_id", IntegerType())))
 
 
-def test_not_null_where_it_holds() -> None:
+def test_not_null_is_accepted_where_it_holds() -> None:
     declared = check_schema(struct(StructField("body", BinaryType(), nullable=False)))
     assert declared.arrow_schema() == pa.schema([pa.field("body", pa.binary(), nullable=False)])
     with pytest.raises(SchemaError, match=r"Column tags is NULL .* without NOT NULL"):

@@ -1,4 +1,4 @@
-"""Batch reads through a real Spark: RocketMQ's own answers, and the sentences people see when something is wrong."""
+"""Batch reads through a real Spark: RocketMQ's own answers, and the error texts that users see."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def error_of(action: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize("version", ["533", "498"])
-def test_every_field_of_every_message_is_what_rocketmq_says(
+def test_every_field_of_every_message_equals_rocketmqs(
     spark: SparkSession, request: pytest.FixtureRequest, version: str
 ) -> None:
     store: Path = request.getfixturevalue(f"golden_{version}")
@@ -44,14 +44,16 @@ def test_every_field_of_every_message_is_what_rocketmq_says(
     assert_df_equality(frame.sort(*ORDER), expected_frame(spark, expected["message"], ALL_COLUMNS))
 
 
-def test_the_default_columns(spark: SparkSession, golden_533: Path, expected_533: Expected) -> None:
+def test_a_read_without_schema_gives_the_default_columns(
+    spark: SparkSession, golden_533: Path, expected_533: Expected
+) -> None:
     frame = read(spark, golden_533, subscribe="orders")
     messages = [message for message in expected_533["message"] if message["topic"] == "orders"]
     assert frame.columns == list(DEFAULT_COLUMNS)
     assert_df_equality(frame.sort(*ORDER), expected_frame(spark, messages, DEFAULT_COLUMNS))
 
 
-def test_the_two_includes(spark: SparkSession, golden_533: Path) -> None:
+def test_the_two_include_options_give_all_columns(spark: SparkSession, golden_533: Path) -> None:
     frame = read(spark, golden_533, subscribe="orders", includeProperties="true", includeMetadata="true")
     assert frame.columns == list(ALL_COLUMNS)
     assert frame.count() > 0
@@ -67,7 +69,7 @@ def test_the_two_includes(spark: SparkSession, golden_533: Path) -> None:
         list(reversed(ALL_COLUMNS)),
     ],
 )
-def test_any_columns_in_any_order(
+def test_any_columns_are_read_in_any_order(
     spark: SparkSession, golden_533: Path, expected_533: Expected, columns: list[str]
 ) -> None:
     rows = read(spark, golden_533, struct(columns), subscribe=topics_of(expected_533), minPartitions="1").collect()
@@ -75,14 +77,14 @@ def test_any_columns_in_any_order(
     assert [tuple(row) for row in rows] == expected
 
 
-def test_a_schema_in_another_case_and_with_not_null(spark: SparkSession, golden_533: Path) -> None:
+def test_a_schema_in_another_case_and_with_not_null_is_accepted(spark: SparkSession, golden_533: Path) -> None:
     frame = read(spark, golden_533, "QUEUEID int NOT NULL, Body binary NOT NULL, tags string", subscribe="orders")
     assert frame.columns == ["QUEUEID", "Body", "tags"]
     assert not frame.schema["Body"].nullable
     assert frame.where("queueId = 0").count() == 60
 
 
-def test_a_range_of_offsets(spark: SparkSession, golden_533: Path) -> None:
+def test_a_range_of_offsets_is_read(spark: SparkSession, golden_533: Path) -> None:
     frame = read(
         spark,
         golden_533,
@@ -94,7 +96,7 @@ def test_a_range_of_offsets(spark: SparkSession, golden_533: Path) -> None:
     assert sorted(map(tuple, frame.collect())) == [(0, 57), (0, 58), (0, 59), (1, 0), (1, 1)]
 
 
-def test_a_range_of_times(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_range_of_times_is_read(spark: SparkSession, tmp_path: Path) -> None:
     store = StoreBuilder(tmp_path / "store", now_ms=1_000_000)
     store.append("orders", [0, 1], [b"x"] * 100, step_ms=10)
     frame = read(
@@ -135,7 +137,7 @@ def test_many_small_queues_are_not_many_tasks(spark: SparkSession, tmp_path: Pat
     assert frame.count() == 400
 
 
-def test_a_store_without_messages(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_topic_of_a_store_without_messages_is_not_found(spark: SparkSession, tmp_path: Path) -> None:
     store = StoreBuilder(tmp_path / "store")
     assert "Topic 'orders' is not in the store" in error_of(read(spark, store.path, subscribe="orders").collect)
 
@@ -154,7 +156,7 @@ def test_a_store_without_messages(spark: SparkSession, tmp_path: Path) -> None:
         ("keys string NOT NULL", {"subscribe": "orders"}, ["SchemaError", "without NOT NULL"]),
     ],
 )
-def test_what_cannot_be_read_is_refused_in_one_sentence(
+def test_an_impossible_read_is_refused_in_one_sentence(
     spark: SparkSession, golden_533: Path, schema: str | None, options: dict[str, str], parts: list[str]
 ) -> None:
     message = error_of(lambda: read(spark, golden_533, schema, **options).collect())
@@ -162,13 +164,13 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(
         assert part in message
 
 
-def test_no_store_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_path_without_a_store_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     assert "StoreNotFound" in error_of(read(spark, tmp_path / "none", subscribe="orders").collect)
     (tmp_path / "file").write_text("x")
     assert "NotAStore" in error_of(read(spark, tmp_path / "file", subscribe="orders").collect)
 
 
-def test_offsets_that_retention_took(spark: SparkSession, tmp_path: Path) -> None:
+def test_offsets_that_retention_deleted_are_lost_data(spark: SparkSession, tmp_path: Path) -> None:
     store = StoreBuilder(tmp_path / "store", log_file_size=16 << 10)
     store.append("orders", 0, [b"x" * 1000] * 60)
     store.delete_log_files(2)

@@ -28,13 +28,13 @@ def drivers() -> Iterator[Drivers]:
         yield drivers
 
 
-def test_killed_at_any_moment_every_message_is_read_once(tmp_path: Path, drivers: Drivers) -> None:
+def test_a_query_killed_at_any_moment_reads_every_message_once(tmp_path: Path, drivers: Drivers) -> None:
     """The driver dies between any two of: offset written, batch run, output renamed, commit written."""
     kill_again_and_again(tmp_path, drivers, kills=1)
 
 
 @pytest.mark.stress
-def test_killed_many_times_every_message_is_read_once(tmp_path: Path, drivers: Drivers) -> None:
+def test_a_query_killed_many_times_reads_every_message_once(tmp_path: Path, drivers: Drivers) -> None:
     kill_again_and_again(tmp_path, drivers, kills=8)
 
 

@@ -56,7 +56,7 @@ def failure_of(action: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def test_a_real_store_through_a_stream_with_limits(
+def test_a_stream_with_limits_reads_every_message_of_a_real_store(
     spark: SparkSession, golden_533: Path, expected_533: dict[str, list[dict[str, Any]]], batches: Batches
 ) -> None:
     messages = [one for one in expected_533["message"] if one["topic"] != "SCHEDULE_TOPIC_XXXX"]
@@ -103,7 +103,7 @@ def test_trigger_once_reads_everything_whatever_the_limits(
 def test_a_first_batch_that_failed_is_run_again_as_it_was(
     spark: SparkSession, store: StoreBuilder, batches: Batches
 ) -> None:
-    """Spark keeps the end of batch 0 and asks anew where the query starts; by then the answer is another one."""
+    """Spark keeps the end of batch 0 and asks again where the query starts; by then the answer is another one."""
     batches.fail_on = 0
     with pytest.raises(Exception, match="the sink fails"):
         batches.run(stream(spark, store.path, PLACE, **FROM_START, maxOffsetsPerTrigger="30"))
@@ -156,7 +156,7 @@ def test_available_now_ends_though_more_keeps_coming(
 
 @pytest.mark.parametrize("fail", [True, False])
 @pytest.mark.parametrize("planned", [True, False])
-def test_retention_under_a_running_query(
+def test_retention_ahead_of_a_running_query_is_lost_data(
     spark: SparkSession, store: StoreBuilder, batches: Batches, planned: bool, fail: bool
 ) -> None:
     """More is written, and deleted before the query has read it: after that batch was planned, or before."""
@@ -190,7 +190,7 @@ def test_retention_under_a_running_query(
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_a_store_restored_from_an_older_copy_that_grew_again(
+def test_a_store_restored_from_an_older_copy_that_grew_again_is_lost_data(
     spark: SparkSession, tmp_path: Path, batches: Batches, fail: bool
 ) -> None:
     path = tmp_path / "store"
@@ -225,7 +225,7 @@ def test_a_store_restored_from_an_older_copy_that_grew_again(
 # -- progress ----------------------------------------------------------------------------------------------------------
 
 
-def test_progress_and_the_listener_know_how_far_behind_the_query_is(
+def test_progress_and_the_listener_report_the_lag_of_the_query(
     spark: SparkSession, store: StoreBuilder, batches: Batches
 ) -> None:
     from pyspark_commitlog.listener import CommitLogLagListener
@@ -271,7 +271,7 @@ def test_the_checkpoint_holds_the_documented_offset(spark: SparkSession, store: 
         ({"subscribe": "orders", "startingOffsets": '{"orders":{"9":0}}'}, "names queue 9 of topic 'orders'"),
     ],
 )
-def test_a_stream_that_cannot_be_is_refused(
+def test_an_impossible_stream_is_refused(
     spark: SparkSession, store: StoreBuilder, batches: Batches, options: dict[str, str], part: str
 ) -> None:
     from pyspark.errors import PySparkException

@@ -1,4 +1,4 @@
-"""The offset in the checkpoint: the same value is the same text, and what is not ours is refused."""
+"""The offset in the checkpoint: the same value is the same text, and foreign offsets are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OFFSETS = st.builds(
 )
 
 
-def test_the_documented_shape() -> None:
+def test_an_offset_has_the_documented_shape() -> None:
     offset = StreamOffset(
         offsets={("orders", 10): 7, ("orders", 2): 23}, fences={("orders", 2): Fence(81920, 305419896)}
     )
@@ -55,12 +55,12 @@ def test_equal_offsets_are_equal_text(offset: StreamOffset, random: Any) -> None
     assert json.dumps(shuffled.to_json()) == json.dumps(offset.to_json())
 
 
-def test_keys_may_be_numbers() -> None:
+def test_queue_ids_of_an_offset_may_be_numbers() -> None:
     parsed = StreamOffset.from_json({"version": 1, "offsets": {"orders": {0: 23}}})
     assert parsed.offsets == {("orders", 0): 23}
 
 
-def test_a_newer_version_says_so() -> None:
+def test_a_newer_version_is_refused_by_its_number() -> None:
     with pytest.raises(OffsetFormatError, match=r"version 2.*written by a newer one"):
         StreamOffset.from_json({"version": 2, "offsets": {}, "what": "ever"})
 
@@ -90,7 +90,7 @@ def test_a_newer_version_says_so() -> None:
         {"orders": {"0": 5}},
     ],
 )
-def test_what_is_not_an_offset_of_ours_is_refused(value: object) -> None:
+def test_a_foreign_offset_is_refused(value: object) -> None:
     with pytest.raises(OffsetFormatError, match="expected"):
         StreamOffset.from_json(value)
 

@@ -18,14 +18,14 @@ from tests.connector.source.sized_store import NewStore
 __all__: list[str] = []
 
 
-def test_everything_once_and_then_nothing_more(new_store: NewStore) -> None:
+def test_every_message_is_planned_once_and_then_none(new_store: NewStore) -> None:
     query = Query(filled(new_store))
     query.run()
     assert query.rows == all_rows(query.store)
     assert not query.plan()
 
 
-def test_what_is_written_later_is_read_next(new_store: NewStore) -> None:
+def test_messages_written_later_are_read_next(new_store: NewStore) -> None:
     query = Query(filled(new_store))
     query.run()
     query.store.append("orders", 1, [200, 200])
@@ -43,7 +43,7 @@ def test_latest_starts_at_the_end_and_new_queues_at_their_start(new_store: NewSt
     assert query.rows == [("orders", 0, 10), ("orders", 2, 0)]
 
 
-def test_a_topic_that_is_not_there_yet_is_waited_for(new_store: NewStore) -> None:
+def test_a_stream_waits_for_a_topic_that_does_not_exist_yet(new_store: NewStore) -> None:
     query = Query(new_store(), subscribe="orders")
     query.run()
     query.store.append("orders", 0, [200])
@@ -51,7 +51,7 @@ def test_a_topic_that_is_not_there_yet_is_waited_for(new_store: NewStore) -> Non
     assert query.rows == [("orders", 0, 0)]
 
 
-def test_an_assigned_queue_that_is_not_there_yet_is_waited_for(new_store: NewStore) -> None:
+def test_a_stream_waits_for_an_assigned_queue_that_does_not_exist_yet(new_store: NewStore) -> None:
     store = filled(new_store, 1)
     query = Query(store, assign='{"orders":[0,5]}', startingOffsets="earliest")
     query.run()
@@ -71,14 +71,14 @@ def test_a_pattern_picks_up_topics_as_they_come(new_store: NewStore) -> None:
     assert query.rows == [("orders", 0, 0), ("orders", 1, 0), ("orders_eu", 0, 0)]
 
 
-def test_starting_offsets_by_queue(new_store: NewStore) -> None:
+def test_starting_offsets_may_be_given_by_queue(new_store: NewStore) -> None:
     query = Query(filled(new_store), subscribe="orders", startingOffsets='{"orders":{"0":8}}')
     query.run()
     assert query.rows == [("orders", 0, 8), ("orders", 0, 9), *[("orders", 1, offset) for offset in range(10)]]
 
 
 @pytest.mark.parametrize("named", ['{"orders":{"7":0}}', '{"orders":{"0":11}}'])
-def test_starting_offsets_that_are_not_there_are_refused(new_store: NewStore, named: str) -> None:
+def test_starting_offsets_that_do_not_exist_are_refused(new_store: NewStore, named: str) -> None:
     with pytest.raises(OptionError, match="startingOffsets"):
         Query(filled(new_store), subscribe="orders", startingOffsets=named).plan()
 
@@ -179,7 +179,7 @@ def test_trigger_once_reads_all_whatever_the_limits(new_store: NewStore) -> None
     assert query.rows == all_rows(query.store)
 
 
-def test_available_now_reads_what_was_there_when_it_began_and_ends(new_store: NewStore) -> None:
+def test_available_now_reads_the_messages_stored_when_it_began_and_ends(new_store: NewStore) -> None:
     store = filled(new_store)
     query = Query(store, **FROM_START, maxOffsetsPerTrigger="7")
     query.planner.prepare_for_available_now()

@@ -1,4 +1,4 @@
-"""Planning a stream against a store that loses its head or its tail: an error, or a warning and on from there."""
+"""Planning a stream against a store that loses its head or its tail: an error, or a warning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def test_retention_ahead_of_the_query_is_lost_data(new_store: NewStore) -> None:
     assert "failOnDataLoss" in str(caught.value)
 
 
-def test_or_a_warning_and_on_from_the_earliest_left(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_warns_and_continues_at_the_earliest_message_left(
+    new_store: NewStore, caplog: pytest.LogCaptureFixture
+) -> None:
     query = Query(filled(new_store), **FROM_START, failOnDataLoss="false")
     query.run()
     query.store.append("orders", 0, [200] * 10)
@@ -37,7 +39,7 @@ def test_or_a_warning_and_on_from_the_earliest_left(new_store: NewStore, caplog:
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_retention_between_planning_and_running(new_store: NewStore, fail: str) -> None:
+def test_retention_between_planning_and_running_is_lost_data(new_store: NewStore, fail: str) -> None:
     query = Query(filled(new_store), **FROM_START, failOnDataLoss=fail)
     assert query.plan()
     query.store.expire("orders", 0, 5)
@@ -48,7 +50,7 @@ def test_retention_between_planning_and_running(new_store: NewStore, fail: str) 
         assert next(row for row in query.read() if row[:2] == ("orders", 0)) == ("orders", 0, 5)
 
 
-def test_a_queue_that_is_gone_is_lost_data(new_store: NewStore) -> None:
+def test_a_removed_queue_of_a_stream_is_lost_data(new_store: NewStore) -> None:
     query = Query(filled(new_store))
     query.run()
     query.store.delete_queue("audit", 1)
@@ -62,7 +64,7 @@ def test_a_queue_that_is_gone_is_lost_data(new_store: NewStore) -> None:
     assert query.rows[-1] == ("audit", 1, 0)
 
 
-def test_a_tail_that_is_gone_is_noticed(new_store: NewStore) -> None:
+def test_a_lost_tail_is_noticed(new_store: NewStore) -> None:
     query = Query(filled(new_store))
     query.run()
     query.store.truncate("audit", 1, 7)
@@ -70,7 +72,7 @@ def test_a_tail_that_is_gone_is_noticed(new_store: NewStore) -> None:
         query.plan()
 
 
-def test_or_a_warning_and_on_from_the_end_there_is(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_warns_and_continues_at_the_new_end(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
     query = Query(filled(new_store), **FROM_START, failOnDataLoss="false")
     query.run()
     query.store.truncate("audit", 1, 7)
@@ -94,7 +96,7 @@ def test_a_tail_that_was_replaced_is_noticed_though_the_queue_is_longer_than_bef
         query.plan()
 
 
-def test_or_a_warning_once(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replaced_tail_is_warned_about_once(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
     query = Query(filled(new_store), **FROM_START, failOnDataLoss="false")
     query.run()
     query.store.truncate("audit", 1, 7)
@@ -120,7 +122,7 @@ def test_a_replaced_tail_of_the_same_length_is_noticed_at_the_restart(new_store:
 
 
 def test_a_replaced_tail_of_the_same_length_is_not_read_over(new_store: NewStore) -> None:
-    """A running query does not look into idle queues on every trigger, but before it reads anything behind."""
+    """A running query does not look into idle queues on every trigger, but does before it reads newer messages."""
     query = Query(filled(new_store))
     query.run()
     query.store.truncate("audit", 1, 7)
@@ -146,7 +148,7 @@ def test_a_batch_planned_before_a_crash_is_not_run_on_another_tail(new_store: Ne
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_a_batch_planned_before_a_crash_whose_end_is_gone(new_store: NewStore, fail: str) -> None:
+def test_a_batch_planned_before_a_crash_whose_end_is_missing_is_lost_data(new_store: NewStore, fail: str) -> None:
     query = Query(filled(new_store), **FROM_START, failOnDataLoss=fail)
     assert query.plan()
     query.store.truncate("audit", 1, 5)
@@ -170,5 +172,5 @@ def test_retention_that_has_taken_the_fence_is_not_a_loss(new_store: NewStore) -
 
 def test_warnings_reach_the_packages_logger(new_store: NewStore, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pyspark_commitlog"):
-        test_or_a_warning_and_on_from_the_earliest_left(new_store, caplog)
+        test_a_stream_warns_and_continues_at_the_earliest_message_left(new_store, caplog)
     assert all(record.name.startswith("pyspark_commitlog.") for record in caplog.records)

@@ -1,4 +1,4 @@
-"""What a task reads, also when the store changes under it."""
+"""Reading in a task, also when the store changes concurrently."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def offsets(batches: list[pa.RecordBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.column(0).to_pylist()]
 
 
-def test_all_ranges_in_order(store: StoreBuilder) -> None:
+def test_ranges_are_read_in_their_order(store: StoreBuilder) -> None:
     batches = list(task(store).read(partition(90)))
     assert offsets(batches) == [*range(90, 100), 0, 1, 2]
     assert batches[0].column(1)[0].as_py().startswith(b"0090")
@@ -71,11 +71,11 @@ def test_every_batch_has_the_declared_schema(store: StoreBuilder) -> None:
 
 
 @pytest.mark.parametrize("empty", [InputPartition(None), RangePartition(())])
-def test_sparks_own_empty_partition_gives_nothing(store: StoreBuilder, empty: InputPartition) -> None:
+def test_an_empty_partition_of_spark_gives_no_rows(store: StoreBuilder, empty: InputPartition) -> None:
     assert list(task(store).read(empty)) == []
 
 
-def test_retention_before_the_task_began(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_before_the_task_began_is_lost_data(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
     store.delete_log_files(2)
     with pytest.raises(DataLossError, match=r"wanted offsets \[0, 100\), available are \[28, 100\)") as caught:
         list(task(store).read(partition()))
@@ -86,7 +86,7 @@ def test_retention_before_the_task_began(store: StoreBuilder, caplog: pytest.Log
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_retention_overtaking_the_task(store: StoreBuilder, fail: bool) -> None:
+def test_retention_overtaking_the_task_is_lost_data(store: StoreBuilder, fail: bool) -> None:
     batches = task(store, fail=fail).read(partition())
     read = [next(batches)]
     store.delete_log_files(5)
@@ -104,13 +104,13 @@ def test_retention_overtaking_the_task(store: StoreBuilder, fail: bool) -> None:
     assert set(range(70, 100)) <= set(found)
 
 
-def test_a_tail_that_was_lost_after_planning(store: StoreBuilder) -> None:
+def test_a_tail_that_was_lost_after_planning_is_reported(store: StoreBuilder) -> None:
     with pytest.raises(TailLostError, match="planned up to offset 120"):
         list(task(store).read(partition(90, 120)))
     assert offsets(list(task(store, fail=False).read(partition(90, 120)))) == [*range(90, 100), 0, 1, 2]
 
 
-def test_a_missing_file_in_the_middle(store: StoreBuilder) -> None:
+def test_a_missing_file_in_the_middle_is_lost_data(store: StoreBuilder) -> None:
     sorted((store.path / "commitlog").iterdir())[3].unlink()
     with pytest.raises(DataLossError) as caught:
         list(task(store).read(partition()))
@@ -120,7 +120,7 @@ def test_a_missing_file_in_the_middle(store: StoreBuilder) -> None:
     assert len(found) == 100 - 14 + 3
 
 
-def test_a_queue_that_is_gone(store: StoreBuilder) -> None:
+def test_a_removed_queue_is_lost_data(store: StoreBuilder) -> None:
     for path in (store.path / "consumequeue" / "orders" / "0").iterdir():
         path.unlink()
     (store.path / "consumequeue" / "orders" / "0").rmdir()
@@ -181,7 +181,7 @@ def test_side_by_side_each_queue_is_complete_and_in_order(new_store: NewStore, c
     assert by_queue(side_by_side(store).read(all_queues(store))) == everything(store)
 
 
-def test_queues_are_read_together_not_one_after_the_other(new_store: NewStore) -> None:
+def test_queues_of_a_stretch_are_read_side_by_side(new_store: NewStore) -> None:
     """None gets ahead of another by more than the batch it gave last, so the log is gone over once."""
     counts = [400, 100, 300]
     store = interleaved(new_store, counts)

@@ -1,4 +1,4 @@
-"""Where a task goes on after an error: behind the last message it gave, whatever fillers lie between."""
+"""A task resumes after an error: after the last message it gave, whatever fillers lie between."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_after_retention_after_fillers_no_row_comes_twice(store: StoreBuilder) -
     ]
 
 
-def test_what_lies_before_a_hole_is_read_though_the_hole_is_noticed_early(store: StoreBuilder) -> None:
+def test_messages_before_a_hole_are_read_though_the_hole_is_noticed_early(store: StoreBuilder) -> None:
     """A unit that points into the hole, out of order, is met while the messages before it are still to be read."""
     queue = store.path / "consumequeue" / "orders" / "0" / f"{0:020}"
     units = np.fromfile(queue, UNIT_FILE_DTYPE)

@@ -1,4 +1,4 @@
-"""Batches of rows for three queues, committed, and the bodies that have to be there afterwards."""
+"""Batches of rows for three queues, committed, and the bodies that must be stored afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage and commit a batch that has more bytes than there is memory.
+"""Stage and commit a batch that has more bytes than the memory.
 
     python -m tests.store.batch.stage_in_little_memory DIR
 

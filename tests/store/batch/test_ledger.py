@@ -1,4 +1,4 @@
-"""What the ledger knows of batches that were committed, from its file or from the log, and what it refuses."""
+"""The ledger: committed batches, from its file or from the log, and the batches that it refuses."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_forgotten_application_begins_from_scratch(tmp_path: Path) -> None:
     assert topic_bodies(tmp_path) == expected("loader9", "loader1")
 
 
-def test_the_ledger_is_built_from_the_log_when_its_file_is_gone(tmp_path: Path) -> None:
+def test_the_ledger_is_built_from_the_log_when_its_file_is_missing(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for app, version in (("a", 1), ("b", 4), ("a", 2)):
             commit(store, version, app=app)
@@ -89,7 +89,7 @@ def test_the_ledger_is_built_from_the_log_when_its_file_is_gone(tmp_path: Path) 
         assert reader.batches() == known
 
 
-def test_the_ledger_remembers_applications_whose_frames_are_gone(tmp_path: Path) -> None:
+def test_the_ledger_remembers_applications_whose_frames_were_deleted(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         commit(store, 3, app="idle", fingerprint="f")
         for version in range(20):
@@ -104,7 +104,7 @@ def test_the_ledger_remembers_applications_whose_frames_are_gone(tmp_path: Path)
         assert commit(store, 4, app="idle")
 
 
-def test_a_ledger_that_is_ahead_of_its_log_does_not_hide_what_is_missing(tmp_path: Path) -> None:
+def test_a_ledger_that_is_ahead_of_its_log_hides_no_missing_batch(tmp_path: Path) -> None:
     """The log was restored from a copy, its config directory was not."""
     with open_store(tmp_path) as store:
         commit(store, 1)

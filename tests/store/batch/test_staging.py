@@ -1,4 +1,4 @@
-"""Staged files: what they must be to be committed, and who removes which."""
+"""Staged files: the conditions for a commit, and their removal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.stored_bodies import topic_bodies
 __all__: list[str] = []
 
 
-def test_staged_files_that_are_gone_or_changed_commit_nothing(tmp_path: Path) -> None:
+def test_missing_or_changed_staged_files_commit_nothing(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         batch = BatchId("loader", 1)
         encoded = list(store._owned.bulk.encoded(table("a"), "orders"))
@@ -53,7 +53,7 @@ def test_staged_files_that_are_gone_or_changed_commit_nothing(tmp_path: Path) ->
     assert topic_bodies(tmp_path) == expected("a")
 
 
-def test_what_was_staged_by_a_program_that_died_is_removed_by_the_next_commit(tmp_path: Path) -> None:
+def test_files_staged_by_a_program_that_died_are_removed_by_the_next_commit(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for version in (1, 2, 3):
             StagedWriter(str(tmp_path), BatchId("loader", version), "orphan")
@@ -93,7 +93,7 @@ def test_nothing_is_removed_through_a_symbolic_link(tmp_path: Path) -> None:
     assert all(path.exists() for path in kept)
 
 
-def test_empty_directories_behind_a_symbolic_link_stay(tmp_path: Path) -> None:
+def test_empty_directories_below_a_symbolic_link_stay(tmp_path: Path) -> None:
     """Invariant 10."""
     outside = tmp_path / "outside"
     (outside / "loader" / "1").mkdir(parents=True)
@@ -109,7 +109,7 @@ def test_empty_directories_behind_a_symbolic_link_stay(tmp_path: Path) -> None:
 def test_the_first_row_that_the_store_does_not_take_is_reported_whatever_is_wrong_with_it(
     tmp_path: Path, delay_level: int
 ) -> None:
-    """A record that is too long is told with its own topic and queue, also where the schedule's would hold it."""
+    """A record that is too long is reported with its own topic and queue, also where the schedule's would hold it."""
     bodies = [b"", b"x" * 1000, b""]
     rows = pa.table({"body": bodies, "queueId": [0, 2, -1], "delayLevel": [0, delay_level, 0]})
     told = r"row 2 of partition 0 \(topic 'orders', queue 2\): its record takes 1\d\d\d bytes"

@@ -1,4 +1,4 @@
-"""What is left in the staging area by drivers that died and were not started again goes by its age."""
+"""Leftovers in the staging area of drivers that died and were not restarted are removed by their age."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def left(store: Path) -> list[str]:
     return sorted(path.name for path in (store / "staging").iterdir())
 
 
-def test_what_is_old_goes_and_what_is_not_stays(tmp_path: Path) -> None:
+def test_old_leftovers_are_removed_and_young_ones_stay(tmp_path: Path) -> None:
     stage(tmp_path)
     stage(tmp_path, OTHER, age=NOW - LEFT_OVER_AFTER_SECONDS + 1)
     remove_leftovers(str(tmp_path), now=NOW)
@@ -61,7 +61,7 @@ def test_one_thing_that_was_written_lately_keeps_all_of_a_write(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("app", ["loader", "0a1b2c3d-0000-4000-8000-000000000000", "a name that is hashed"])
-def test_all_versions_of_an_application_go_together(tmp_path: Path, app: str) -> None:
+def test_all_versions_of_an_application_are_removed_together(tmp_path: Path, app: str) -> None:
     """A query whose checkpoint is gone commits nothing any more; of one that is at work, nothing goes."""
     stage(tmp_path, app, version=3)
     stage(tmp_path, app, version=40)
@@ -71,7 +71,7 @@ def test_all_versions_of_an_application_go_together(tmp_path: Path, app: str) ->
     assert (left(tmp_path), late.exists(), new.exists()) == ([OTHER], True, True)
 
 
-def test_what_nobody_staged_stays(tmp_path: Path) -> None:
+def test_foreign_files_in_the_staging_area_stay(tmp_path: Path) -> None:
     """Neither files of another hand nor directories that are no versions."""
     file = stage(tmp_path, "loader")
     (file.parent.parent / "notes").mkdir()
@@ -82,7 +82,7 @@ def test_what_nobody_staged_stays(tmp_path: Path) -> None:
     assert (left(tmp_path), file.exists()) == (["README", "loader"], False)
 
 
-def test_an_empty_directory_of_an_old_write_goes(tmp_path: Path) -> None:
+def test_an_empty_directory_of_an_old_write_is_removed(tmp_path: Path) -> None:
     file = stage(tmp_path)
     file.unlink()
     file.parent.rmdir()
@@ -138,7 +138,7 @@ def test_a_write_that_was_taken_for_dead_commits_nothing(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("call", ["list_names", "modified_at", "unlink", "remove_directory"])
 @pytest.mark.parametrize("failure", [OSError(5, "injected"), StoreAccessDenied("injected", path="x")])
-def test_what_cannot_be_removed_does_not_keep_a_store_from_opening(
+def test_a_leftover_that_cannot_be_removed_does_not_keep_a_store_from_opening(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, failure: Exception
 ) -> None:
     open_store(tmp_path).close()
@@ -156,14 +156,14 @@ def test_what_cannot_be_removed_does_not_keep_a_store_from_opening(
     assert left(tmp_path) == [UNNAMED]
 
 
-def test_one_write_that_cannot_be_looked_at_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_leftover_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage(tmp_path)
     stage(tmp_path, OTHER)
     real = staging._last_change
 
     def failing(directory: str, depth: int) -> float:
         if directory.endswith(UNNAMED):
-            raise FileNotFoundError(2, "gone meanwhile", directory)
+            raise FileNotFoundError(2, "removed concurrently", directory)
         return real(directory, depth)
 
     monkeypatch.setattr(staging, "_last_change", failing)
@@ -171,7 +171,7 @@ def test_one_write_that_cannot_be_looked_at_leaves_the_others(tmp_path: Path, mo
     assert left(tmp_path) == [UNNAMED]
 
 
-def test_directories_that_continue_for_ever_keep_nobody_from_opening(tmp_path: Path) -> None:
+def test_endlessly_nested_directories_do_not_keep_a_store_from_opening(tmp_path: Path) -> None:
     open_store(tmp_path).close()
     at = os.open(tmp_path, os.O_RDONLY)
     for name in ("staging", UNNAMED, "0", *["d"] * 1500):

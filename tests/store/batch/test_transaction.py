@@ -1,4 +1,4 @@
-"""Transactions of Python programs: all or nothing, once, and what is said when it cannot be."""
+"""Transactions of Python programs: all or nothing, exactly once, and the errors otherwise."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_result_says_where_the_batch_is(tmp_path: Path) -> None:
     assert topic_bodies(tmp_path) == expected("a", "b")
 
 
-def test_an_exception_gives_everything_up(tmp_path: Path) -> None:
+def test_an_exception_rolls_the_transaction_back(tmp_path: Path) -> None:
     def fail(store: MessageStore) -> None:
         with store.transaction("loader", 1) as batch:
             batch.put_messages(table("lost"), topic="orders")
@@ -88,7 +88,7 @@ def test_an_exception_gives_everything_up(tmp_path: Path) -> None:
         ({"body": [b"a"], "topic": [BATCH_TOPIC]}, "records its batches"),
     ],
 )
-def test_a_row_that_no_store_takes_gives_up_the_batch(tmp_path: Path, rows: dict[str, object], reason: str) -> None:
+def test_a_row_that_no_store_accepts_rolls_the_batch_back(tmp_path: Path, rows: dict[str, object], reason: str) -> None:
     def put(store: MessageStore) -> None:
         with store.transaction("loader", 1) as batch:
             batch.put_messages(table("good"), topic="orders")
@@ -183,12 +183,12 @@ def test_a_put_that_comes_while_the_block_ends_is_in_the_batch_or_refused(tmp_pa
         *[("a", True, ""), (None, 1, ""), (5, 1, ""), (b"a", 1, ""), ("a", 1, None), ("", 1, "")],
     ],
 )
-def test_what_can_be_no_batch_is_refused(tmp_path: Path, app: Any, version: int, fingerprint: Any) -> None:
+def test_an_impossible_batch_is_refused(tmp_path: Path, app: Any, version: int, fingerprint: Any) -> None:
     with open_store(tmp_path) as store, pytest.raises(InvalidValue):
         store.transaction(app, version, fingerprint)
 
 
-def test_a_closed_store_and_an_ended_transaction_take_nothing(tmp_path: Path) -> None:
+def test_a_closed_store_and_an_ended_transaction_reject_puts(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     with store.transaction("loader", 1) as batch:
         batch.put_messages(table("a"), topic="orders")
@@ -204,7 +204,7 @@ def test_a_closed_store_and_an_ended_transaction_take_nothing(tmp_path: Path) ->
     assert topic_bodies(tmp_path) == expected("a")
 
 
-def test_a_record_longer_than_a_file_gives_up_the_batch(tmp_path: Path) -> None:
+def test_a_record_longer_than_a_file_rolls_the_batch_back(tmp_path: Path) -> None:
     def put(store: MessageStore) -> None:
         with store.transaction("loader", 1) as batch:
             batch.put_messages(pa.table({"body": [b"a", b"b" * 17_000]}), topic="orders")
@@ -216,7 +216,7 @@ def test_a_record_longer_than_a_file_gives_up_the_batch(tmp_path: Path) -> None:
     assert topic_bodies(tmp_path) == expected("loader1")
 
 
-def test_hosts_of_ipv6_do(tmp_path: Path) -> None:
+def test_a_store_with_an_ipv6_host_commits_batches(tmp_path: Path) -> None:
     with open_store(tmp_path, broker_ip="::1") as store:
         assert commit(store, 1)
         assert not commit(store, 1)
@@ -242,7 +242,7 @@ def test_a_transaction_of_which_a_put_failed_is_not_committed(tmp_path: Path) ->
     assert topic_bodies(tmp_path) == expected("loader1")
 
 
-def test_a_transaction_that_is_given_up_leaves_what_others_staged(tmp_path: Path) -> None:
+def test_a_transaction_that_is_rolled_back_leaves_the_staged_files_of_others(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         mine = store.transaction("loader", 1)
         mine.put_messages(table("mine"), topic="orders")

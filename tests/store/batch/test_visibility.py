@@ -70,7 +70,7 @@ def test_single_messages_after_a_batch_come_with_it(tmp_path: Path, looks: list[
         assert seen in ({0: 10, 1: 10, 2: 10}, {0: 20, 1: 20, 2: 20}, {0: 21, 1: 20, 2: 20})
 
 
-def test_a_query_by_key_leaves_out_what_is_hidden(tmp_path: Path) -> None:
+def test_a_query_by_key_leaves_out_hidden_messages(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store, queue_id=0, keys=["k"], body=b"before")
         behind = put_ok(store, queue_id=1, keys=["k"], body=b"behind").physical_offset
@@ -84,7 +84,7 @@ def test_a_query_by_key_leaves_out_what_is_hidden(tmp_path: Path) -> None:
         gate.release()
 
 
-def test_waiters_are_not_woken_for_what_is_hidden(tmp_path: Path) -> None:
+def test_waiters_are_not_woken_for_hidden_messages(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store, queue_id=0)
         store.dispatch()
@@ -144,18 +144,18 @@ def test_a_gate_that_is_not_a_gate_hides_nothing(tmp_path: Path) -> None:
             assert not commit(store, 0)
 
 
-def test_what_two_looks_at_the_gate_tell() -> None:
+def test_two_looks_at_the_gate_give_the_hidden_range() -> None:
     open_before, closed = GateState(4, True, 100, 200), GateState(5, False, 300, 200)
     open_again, closed_again = GateState(6, True, 300, 400), GateState(7, False, 500, 400)
     assert hidden_from(open_before, open_before) == NOTHING_HIDDEN
     assert hidden_from(open_before, closed) == 300
     assert hidden_from(open_before, open_again) == 300
-    assert hidden_from(open_before, closed_again) is None, "of the first of two frames nobody knows the start any more"
+    assert hidden_from(open_before, closed_again) is None, "the start of the first of two frames is unknown by now"
     for after in (closed, open_again, closed_again):
         assert hidden_from(closed, after) == 300
 
 
-def test_batches_that_are_dispatched_while_queues_are_asked_are_left_out_and_keep_nobody_waiting(
+def test_batches_dispatched_during_a_look_are_left_out_and_delay_no_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many there are: what had begun before the first look is shown, what came later is not."""
@@ -225,7 +225,7 @@ def test_a_whole_batch_is_not_hidden_because_the_next_one_has_begun(
     with open_store(tmp_path, mapped_file_size_commit_log=32 << 20) as store:
         seen: list[ENDS] = []
         rows = pa.table({"body": [b"b" * 10_000] * 300, "queueId": pa.array([0, 1, 2] * 100, pa.int32())})
-        with store._owned.reput._lock:  # nothing is dispatched meanwhile
+        with store._owned.reput._lock:  # nothing is dispatched concurrently
             for version in range(4):
                 with store.transaction("loader", version) as batch:
                     batch.put_messages(rows, topic="orders")
@@ -246,7 +246,7 @@ def test_the_gate_moves_on_only_when_it_is_closed(tmp_path: Path) -> None:
     assert gate.state == GateState(1, False, 100, 0)
     gate.move_to(200)
     assert gate.state == GateState(3, False, 200, 0)
-    assert hidden_from(GateState(0, True, 0, 0), gate.state) is None, "the frame at 100 was hidden meanwhile"
+    assert hidden_from(GateState(0, True, 0, 0), gate.state) is None, "the frame at 100 was hidden concurrently"
     gate.release()
 
 
@@ -294,8 +294,8 @@ def test_a_gate_that_cannot_be_written_stops_the_dispatch(
         assert ends(tmp_path) == {0: 10, 1: 10, 2: 10}
 
 
-def test_queues_that_a_batch_brings_into_being_come_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic's first batch: its queues are made one after the other, and the gate opens behind the last."""
+def test_queues_that_a_batch_creates_appear_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic's first batch: its queues are made one after the other, and the gate opens after the last."""
     with open_store(tmp_path) as store:
         half_way, go_on = threading.Event(), threading.Event()
         real = ConsumeQueueStore.append

@@ -1,4 +1,4 @@
-"""The command run in this process and as the installed script, and what RocketMQ says of the golden store."""
+"""The command run in this process and as the installed script, and RocketMQ's answers about the golden store."""
 
 from __future__ import annotations
 

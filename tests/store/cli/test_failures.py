@@ -1,4 +1,4 @@
-"""What ends a command: exit codes, and one sentence on stderr."""
+"""Failures of a command: exit codes, and one sentence on stderr."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__: list[str] = []
     ],
     ids=lambda value: " ".join(value[:1] + value[2:]) if isinstance(value, list) else None,
 )
-def test_what_is_not_there_is_reported_in_one_sentence_on_stderr_with_code_1(
+def test_missing_stores_topics_and_messages_are_reported_in_one_sentence_on_stderr_with_code_1(
     golden_533: Path, arguments: list[str], words: str
 ) -> None:
     done = ended(*(argument.format(store=golden_533) for argument in arguments))
@@ -82,7 +82,7 @@ def test_wrong_usage_has_code_2_and_is_explained_on_stderr(arguments: list[str])
     assert "Usage: commitlog" in done.stderr
 
 
-def test_a_reader_that_leaves_early_is_not_a_failure(golden_533: Path) -> None:
+def test_a_closed_pipe_is_not_a_failure(golden_533: Path) -> None:
     """``commitlog cat ... | head -1``: no traceback, no error code."""
     for options in ("", "--json"):
         command = f"{SCRIPT} cat {golden_533} orders {options} | head -1; echo ${{PIPESTATUS[0]}}"

@@ -12,7 +12,7 @@ from tests.store.cli.commands import ended, script
 __all__: list[str] = []
 
 
-def test_help_is_there_for_every_command_and_for_none() -> None:
+def test_help_exists_for_every_command_and_without_a_command() -> None:
     for arguments in (
         ["--help"],
         *([name, "--help"] for name in ("info", "cat", "tail", "get", "query", "verify", "repair", "produce")),
@@ -37,7 +37,7 @@ def test_shell_completion_knows_the_commands() -> None:
     assert {"info", "cat", "tail", "get", "query", "verify", "repair", "produce"} <= set(done.stdout.split())
 
 
-def test_colours_only_for_a_terminal(golden_533: Path) -> None:
+def test_colours_are_printed_only_to_a_terminal(golden_533: Path) -> None:
     assert "\x1b[" not in script("info", golden_533).stdout
     coloured = script("info", golden_533, env={**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color"})
     assert "\x1b[" in coloured.stdout

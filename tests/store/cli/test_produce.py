@@ -1,4 +1,4 @@
-"""``commitlog produce``: lines become messages, and whatever stops it says what was put before."""
+"""``commitlog produce``: lines become messages, and each failure reports what was put before."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_lines_are_bodies(path: Path) -> None:
     assert verify_store(path) == []
 
 
-def test_a_json_object_says_everything(path: Path) -> None:
+def test_a_json_object_gives_every_field(path: Path) -> None:
     rows = [
         {"body": "b", "topic": "orders", "tags": "paid", "keys": ["k1", "k2"], "queueId": 2, "properties": {"p": "v"}},
         {"bodyBase64": base64.b64encode(b"\xff\0").decode(), "keys": "k3", "flag": 7, "shardingKey": "s"},
@@ -78,7 +78,7 @@ def test_a_json_object_says_everything(path: Path) -> None:
     assert third["properties"]["REAL_TOPIC"] == "other"
 
 
-def test_results_for_programs(path: Path) -> None:
+def test_results_are_printed_as_json_for_programs(path: Path) -> None:
     result = produce("a\nb\nc\n", path, "-t", "t", "--json", "--queue-id", 1, "--async", "--batch-size", 2)
     assert result.exit_code == 0
     found = [json.loads(line) for line in result.stdout.splitlines()]
@@ -113,7 +113,7 @@ def test_results_for_programs(path: Path) -> None:
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-def test_a_bad_line_stops_after_what_was_put(path: Path, line: str, words: str) -> None:
+def test_a_bad_line_stops_after_the_lines_before_it_were_put(path: Path, line: str, words: str) -> None:
     result = produce(f'{{"body": "good"}}\n\n{line}\n{{"body": "never"}}\n', path, "-t", "t", "--ndjson")
     assert result.exit_code == 1
     said = result.stderr.splitlines()
@@ -152,10 +152,10 @@ def test_a_line_without_a_topic_is_reported(path: Path) -> None:
     ],
     ids=["queue", "topic", "property", "too long for a file"],
 )
-def test_a_message_that_no_store_takes_is_reported_and_nothing_behind_it_is_put(
+def test_a_message_that_no_store_accepts_is_reported_and_none_after_it_is_put(
     path: Path, line: str, words: str
 ) -> None:
-    """Who mends the line can go on from there, and no message is twice in the store, or out of order."""
+    """A corrected input continues from that line, and no message is stored twice or out of order."""
     text = f'{{"body": "a"}}\n{line}\n{{"body": "c"}}\n{line}\n{{"body": "d"}}\n'
     result = produce(text, path, "-t", "t", "--ndjson", "--json")
     assert result.exit_code == 1
@@ -178,7 +178,7 @@ def test_a_message_that_fits_only_with_its_own_queue_is_put_in_its_turn(path: Pa
     assert (result.exit_code, result.stdout.count("PUT_OK")) == (0, 3), result.output
 
 
-def test_results_that_nobody_reads_stop_it_and_are_reported(path: Path) -> None:
+def test_results_that_cannot_be_printed_stop_the_command_and_are_reported(path: Path) -> None:
     command = f"seq 1 20000 | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t t --json --async | head -1"
     done = subprocess.run(
         ["bash", "-c", f"{command}; echo ${{PIPESTATUS[1]}}"],
@@ -248,7 +248,7 @@ def test_wrong_usage_has_code_2(path: Path, arguments: list[str]) -> None:
     assert "produce [OPTIONS] {PATH}" in result.stderr
 
 
-def test_a_store_is_made_only_when_asked_for(tmp_path: Path) -> None:
+def test_a_store_is_created_only_on_request(tmp_path: Path) -> None:
     for where in (tmp_path / "new", tmp_path):
         done = script("produce", where, "-t", "t", input="x\n")
         assert done.returncode == 1
@@ -266,7 +266,7 @@ def test_a_store_with_an_owner_is_refused_in_one_sentence(path: Path) -> None:
         assert store.put_message(Message(topic="t", body=b"x")).ok
 
 
-def test_messages_go_when_they_come_and_an_interrupt_closes_the_store(path: Path) -> None:
+def test_messages_are_put_as_they_come_and_an_interrupt_closes_the_store(path: Path) -> None:
     """A pipe that stays open must not hold messages back until a batch is full."""
     command = [SCRIPT, "produce", *SMALL_INDEX, str(path), "-t", "t", "--json"]
     process = subprocess.Popen(
@@ -290,7 +290,7 @@ def test_messages_go_when_they_come_and_an_interrupt_closes_the_store(path: Path
     assert [row["body"] for row in messages(path, "t")] == ["first", "second"]
 
 
-def test_what_another_command_prints_can_be_piped_in(path: Path) -> None:
+def test_the_output_of_another_command_can_be_piped_in(path: Path) -> None:
     command = f"seq 1 5000 | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t numbers --queue-id 0 --async"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "")

@@ -1,4 +1,4 @@
-"""``commitlog repair`` for people: it says what is wrong, what a cut would cost, and the command to paste."""
+"""``commitlog repair`` for people: the damage, the messages that a cut would take, and the command to paste."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def test_the_command_it_prints_repairs_the_store(tmp_path: Path) -> None:
     assert script("repair", store).stdout.splitlines() == [f"{store} opens: nothing to repair"]
 
 
-def test_a_place_that_is_not_damaged_is_not_cut(tmp_path: Path) -> None:
+def test_an_undamaged_place_is_not_cut(tmp_path: Path) -> None:
     _, bad = damaged_store(tmp_path / "store")
     done = script("repair", tmp_path / "store", "--cut-at", "0")
     assert (done.returncode, done.stdout) == (1, "")
     assert f"is to be cut at physical offset {bad.physical_offset}, not at 0; nothing was cut" in done.stderr
 
 
-def test_without_a_store_none_is_made(tmp_path: Path) -> None:
+def test_repair_without_a_store_creates_none(tmp_path: Path) -> None:
     done = script("repair", tmp_path / "nowhere")
     assert done.returncode == 1
     assert "nowhere" in done.stderr

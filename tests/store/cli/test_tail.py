@@ -31,7 +31,7 @@ def test_tail_prints_the_newest_over_all_queues(golden_533: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 49, 50, 51, 1999, 2000, 2001])
-def test_tail_over_queues_that_grew_unevenly(tmp_path: Path, count: int) -> None:
+def test_tail_prints_the_newest_over_queues_that_grew_unevenly(tmp_path: Path, count: int) -> None:
     builder = StoreBuilder(tmp_path / "store", queue_file_units=100)
     builder.pad_queue("t", 2, 33)
     places = [builder.append("t", [0, 1, 2], [b"x"] * 99), builder.append("t", 3, [b"x"] * 1000)]
@@ -54,7 +54,7 @@ def test_tail_reads_only_what_it_prints(tmp_path: Path) -> None:
             tracemalloc.stop()
 
 
-def test_tail_tells_of_a_damaged_unit_among_the_newest(tmp_path: Path) -> None:
+def test_tail_reports_a_damaged_unit_among_the_newest(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", [0, 1], [b"x"] * 40)
     with (builder.path / "consumequeue" / "t" / "1" / f"{0:020d}").open("r+b") as file:
@@ -84,7 +84,7 @@ def test_tail_follows_what_another_process_appends_until_it_is_interrupted(tmp_p
     assert (process.returncode, out, err) == (130, "", "")
 
 
-def test_tail_ends_when_its_reader_has_gone(tmp_path: Path) -> None:
+def test_tail_ends_when_its_pipe_is_closed(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"old"])
     command = [SCRIPT, "tail", "-f", str(builder.path), "t"]

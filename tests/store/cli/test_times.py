@@ -1,4 +1,4 @@
-"""Times on the command line: which are meant, and how they are printed."""
+"""Times on the command line: how they are parsed and printed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 
 @pytest.mark.parametrize("as_iso", [False, True])
-def test_cat_between_two_times(golden_533: Path, as_iso: bool) -> None:
+def test_cat_prints_the_messages_between_two_times(golden_533: Path, as_iso: bool) -> None:
     times = sorted(m["storeTimestamp"] for m in EXPECTED["message"] if m["topic"] == "orders")
     begin, end = times[60], times[200]
     since, until = (iso(begin), iso(end)) if as_iso else (begin, end)
@@ -42,7 +42,7 @@ def test_times_are_utc_unless_they_say_otherwise(tmp_path: Path) -> None:
         assert [json.loads(line)["body"] for line in done.stdout.splitlines()] == ["1", "2"], (since, zone, done.stderr)
 
 
-def test_what_info_and_cat_print_can_be_typed_as_a_time(tmp_path: Path) -> None:
+def test_times_that_info_and_cat_print_can_be_typed(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"0", b"1", b"2"], step_ms=60_000)
     environment = {**os.environ, "TZ": "Asia/Tokyo"}
@@ -61,7 +61,7 @@ def test_the_help_of_every_time_says_which_zone(command: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01", "²", "12:00", "1e9", "-5"])
-def test_what_is_not_a_time_is_wrong_usage(golden_533: Path, text: str) -> None:
+def test_an_argument_that_is_not_a_time_is_wrong_usage(golden_533: Path, text: str) -> None:
     done = script("cat", golden_533, "orders", f"--since={text}")
     assert (done.returncode, done.stdout) == (2, "")
     assert "is not a time" in " ".join(done.stderr.split())

@@ -1,4 +1,4 @@
-"""``commitlog txn``: what was committed, for people and for programs, and how the store is made to forget it."""
+"""``commitlog txn``: committed batches, for people and for programs, and resetting an application."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_json_has_an_object_a_line(path: Path) -> None:
     ]
 
 
-def test_where_nothing_was_committed_nothing_is_listed(tmp_path: Path, golden_533: Path) -> None:
+def test_without_committed_batches_nothing_is_listed(tmp_path: Path, golden_533: Path) -> None:
     open_store(tmp_path / "empty").close()
     for path in (tmp_path / "empty", golden_533):
         assert cells(path) == [HEADINGS]
@@ -175,7 +175,7 @@ def test_the_id_of_a_streaming_query_is_reset_as_any_application(path: Path) -> 
 
 
 @pytest.mark.parametrize("query", ["day loader", "night", "NIGHT LOADER", ""])
-def test_an_unknown_query_ends_with_code_1_and_those_that_are_known(
+def test_an_unknown_query_ends_with_code_1_and_the_list_of_known_ones(
     path: Path, refused: Callable[..., str], query: str
 ) -> None:
     before = applications(path)
@@ -185,7 +185,7 @@ def test_an_unknown_query_ends_with_code_1_and_those_that_are_known(
     assert applications(path) == before
 
 
-def test_a_store_that_knows_nobody_says_so(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_a_store_without_applications_says_so(tmp_path: Path, refused: Callable[..., str]) -> None:
     open_store(tmp_path).close()
     known = f"The store of {tmp_path} has no batches of '{QUERY}'; it has: none."
     assert refused("reset", tmp_path, QUERY) == f"commitlog: {known}\n"
@@ -203,7 +203,7 @@ def test_a_store_with_an_owner_is_not_reset_and_the_owner_is_named(
     assert applications(path) == [QUERY, "night loader"]
 
 
-def test_the_owner_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_waits_for_the_owner(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(path)
     # The owner goes as soon as the command waits for it.
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: store.close())
@@ -231,7 +231,7 @@ def test_a_store_whose_messages_have_no_keys_opens_without_a_scan_after_a_reset(
 
 
 @pytest.mark.parametrize("command", [("ls",), ("reset", QUERY)], ids=lambda command: command[0])
-def test_what_is_not_a_store_ends_with_code_1_and_nothing_is_made(
+def test_a_path_that_is_not_a_store_ends_with_code_1_and_nothing_is_created(
     tmp_path: Path, refused: Callable[..., str], command: tuple[str, ...]
 ) -> None:
     (tmp_path / "other").mkdir()

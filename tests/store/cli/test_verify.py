@@ -12,7 +12,7 @@ from tests.support.store_builder import StoreBuilder
 __all__: list[str] = []
 
 
-def test_a_whole_store_is_said_to_be_one(golden_533: Path) -> None:
+def test_a_whole_store_is_reported_as_whole(golden_533: Path) -> None:
     text = run("verify", golden_533)
     assert str(golden_533) in text
     assert "1253 records" in text
@@ -55,7 +55,7 @@ def test_notes_are_not_failures(tmp_path: Path) -> None:
     assert text.rstrip().endswith(": no errors, 1 note")
 
 
-def test_what_is_not_a_store_has_code_2(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_store_ends_with_code_2(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         done = script("verify", path)
         assert (done.returncode, done.stdout) == (2, "")

@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 
 @pytest.mark.parametrize("behind", [0, 1, 11, 12, 13])
-def test_values_of_every_length_around_the_inline_limit(behind: int) -> None:
+def test_values_of_every_length_around_the_inline_limit_are_gathered(behind: int) -> None:
     """12 bytes fit a view itself; at the end of the data there may be fewer than 12 bytes to fetch."""
     data = np.arange(1, 60, dtype=np.uint8)
     for length in range(20):
@@ -44,7 +44,7 @@ def test_gathered_values_are_the_slices(raw: bytes, data: st.DataObject) -> None
     assert found.to_pylist() == [raw[start : start + length] for start, length in values]
 
 
-def test_a_strided_view_narrower_than_nothing_and_wider_than_the_data() -> None:
+def test_a_strided_view_may_be_empty_or_wider_than_the_data() -> None:
     data = np.arange(3, dtype=np.uint8)
     assert len(strided_view(data, 4)) == 0
     assert [item.tobytes() for item in strided_view(data, 2)] == [b"\0\x01", b"\x01\x02"]

@@ -26,7 +26,7 @@ MIXED = [b"short", b"long " * 2000, b"", b"x" * 4096, b"x" * 4097, b"end"]
 
 
 @any_type
-def test_bodies_over_the_size_are_packed_and_come_back(kind: CompressionType) -> None:
+def test_bodies_over_the_size_are_compressed_and_read_back(kind: CompressionType) -> None:
     encoded = encode(pa.table({"body": MIXED}), compression=BodyCompression(kind, 4096))
     records = decoded(encoded)
     packed = [1, 4]
@@ -45,7 +45,9 @@ def test_bodies_over_the_size_are_packed_and_come_back(kind: CompressionType) ->
     st.sampled_from(CompressionType),
     st.integers(0, 3),
 )
-def test_any_mixture_comes_back(bodies: list[bytes | None], over: int, kind: CompressionType, skip: int) -> None:
+def test_any_mixture_of_bodies_is_read_back(
+    bodies: list[bytes | None], over: int, kind: CompressionType, skip: int
+) -> None:
     """Also from a slice, and beside rows that are refused."""
     table = pa.table({"body": pa.array(bodies, pa.binary())}).slice(skip)
     encoded = encode(table, compression=BodyCompression(kind, over))
@@ -56,7 +58,7 @@ def test_any_mixture_comes_back(bodies: list[bytes | None], over: int, kind: Com
     ]
 
 
-def test_a_body_that_only_grows_stays_packed_as_producers_leave_it() -> None:
+def test_a_body_that_grows_by_compression_stays_compressed_as_with_producers() -> None:
     body = random.Random(3).randbytes(5000)
     [record] = decoded(encode(pa.table({"body": [body]}), compression=BodyCompression(CompressionType.ZLIB, 4096)))
     assert len(record.body) > len(body)
@@ -84,13 +86,13 @@ def test_the_other_bits_of_the_flag_stay() -> None:
     assert encoded.host_flags == BORNHOST_V6_FLAG
 
 
-def test_with_nothing_to_pack_the_records_are_the_same() -> None:
+def test_with_nothing_to_compress_the_records_are_the_same() -> None:
     table = pa.table({"body": MIXED, "tags": ["a"] * 6})
     plain, packed = encode(table), encode(table, compression=BodyCompression(CompressionType.ZSTD, 10_000))
     assert packed.records.data.tobytes() == plain.records.data.tobytes()
 
 
-def test_keys_and_packed_bodies_together() -> None:
+def test_keys_and_compressed_bodies_are_stored_together() -> None:
     keys = unique_keys(b"q", 0, 0, 6)
     table = pa.table({"body": MIXED})
     rows = read_rows(encode(table, unique_keys=keys, compression=BodyCompression(CompressionType.LZ4, 4096)))

@@ -203,7 +203,7 @@ def test_light_queues_get_units_too() -> None:
         ("SCHEDULE_TOPIC_XXXX2", "%LMQ%a", "1", {("%LMQ%a", 0): [1]}),
     ],
 )
-def test_light_queues_that_do_not_count(
+def test_invalid_light_queues_get_no_units(
     topic: str, queues: str, offsets: str, expected: dict[tuple[str, int], list[int]]
 ) -> None:
     properties = f"INNER_MULTI_DISPATCH\x01{queues}\x02INNER_MULTI_QUEUE_OFFSET\x01{offsets}\x02"
@@ -218,7 +218,7 @@ def test_prepared_message_gets_no_unit_in_light_queues() -> None:
     assert list(units_by_queue(requests_of(record_of("t", properties, flags=sys_flag.TRANSACTION_PREPARED_TYPE)))) == []
 
 
-def test_nothing_and_no_properties() -> None:
+def test_no_records_and_no_properties_give_no_units_and_no_entries() -> None:
     empty = scan_records(as_array(b""), BASE, check_crc=True)
     requests = dispatch_requests(empty, DELAYS_MS)
     assert (len(requests), list(units_by_queue(requests)), index_entries(empty, requests).rows.tolist()) == (0, [], [])

@@ -251,7 +251,7 @@ def test_a_delayed_message_without_a_queue_is_an_error_of_the_caller() -> None:
 
 
 @pytest.mark.parametrize("options", [{"born_host": (b"123", 1)}, {"store_host": (b"1234", 65536)}])
-def test_hosts_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
+def test_impossible_hosts_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue, match="host is an ip of 4 or 16 bytes"):
         encode(pa.table({"body": ["a"]}), **options)
 

@@ -40,7 +40,7 @@ def test_index_keys_are_hashed_as_if_joined(texts: list[str | None], topics: lis
     assert found.tolist() == expected
 
 
-def test_known_hash_codes() -> None:
+def test_known_texts_get_their_known_hash_codes() -> None:
     found = string_hash_codes(pa.array(["TAG1", "TagA", "abc", "TAG1😀", "", "Aa", "BB"]))
     assert found.tolist() == [2567159, 2598919, 96354, -1826154598, 0, 2112, 2112]
     assert found.dtype == np.dtype(np.int32)
@@ -53,13 +53,13 @@ def test_smallest_hash_code_becomes_zero() -> None:
     assert index_key_hashes(["orders"], np.zeros(1, np.int32), pa.array([key])).tolist() == [0]
 
 
-def test_one_long_text_among_short_ones() -> None:
+def test_one_long_text_among_short_ones_gets_its_hash_code() -> None:
     texts = ["a", "xyz" * 5000, "", "ä" * 3000, "b" * 32767]
     assert string_hash_codes(pa.array(texts)).tolist() == [string_hash_code(text) for text in texts]
     assert string_hash_codes(pa.array(["q" * 32767] * 3)).tolist() == [string_hash_code("q" * 32767)] * 3
 
 
-def test_no_texts_and_no_tags() -> None:
+def test_no_texts_and_no_tags_give_no_hash_codes() -> None:
     nothing = pa.array([], pa.string())
     assert string_hash_codes(nothing).tolist() == tags_codes(nothing).tolist() == []
     assert index_key_hashes([], np.zeros(0, np.int32), nothing).tolist() == []

@@ -1,4 +1,4 @@
-"""Which columns messages may have, and which rows of them are refused."""
+"""Input tables: the columns that messages may have, and the rows that are refused."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def test_columns_that_messages_cannot_be_made_of_are_refused(
 
 
 @pytest.mark.parametrize("rows", [None, "body", [{"body": b"x"}], {"body": [b"x"]}])
-def test_what_is_not_a_table_is_refused(rows: Any) -> None:
+def test_an_input_that_is_not_a_table_is_refused(rows: Any) -> None:
     with pytest.raises(InvalidValue, match=f"pyarrow Table or RecordBatch, not of a {type(rows).__name__}"):
         message_schema(rows, topic="t")
 
 
-def test_every_column_may_be_there_or_be_nothing_but_null() -> None:
+def test_every_column_may_be_given_or_be_all_null() -> None:
     every = pa.schema([(name, pa.null() if name != "body" else TEXT) for name in MESSAGE_COLUMNS])
     message_schema(every.empty_table(), topic="t")
     only_nulls = {name: pa.nulls(2) for name in MESSAGE_COLUMNS if name != "body"}
@@ -136,7 +136,7 @@ BODIES = [b"a", b"b", b"c"]
         ({"body": BODIES, "bornTimestamp": pa.array([0, 2**62, 1], pa.timestamp("s"))}, "bornTimestamp is out of"),
     ],
 )  # fmt: skip
-def test_a_row_that_no_store_takes_is_left_out_and_named(columns: dict[str, Any], names: str) -> None:
+def test_a_row_that_no_store_accepts_is_left_out_and_named(columns: dict[str, Any], names: str) -> None:
     if isinstance(columns.get("properties"), list):
         columns = {**columns, "properties": pa.array(columns["properties"], MAP)}
     status, reason = row_refused(columns, limits=MessageLimits(max_message_size=10))
@@ -145,7 +145,7 @@ def test_a_row_that_no_store_takes_is_left_out_and_named(columns: dict[str, Any]
     assert reason.startswith("Message in row 1 (")
 
 
-def test_a_reason_tells_topic_and_queue() -> None:
+def test_a_reason_names_topic_and_queue() -> None:
     _, reason = row_refused({"body": [b"", None, b""], "topic": ["a", "b", "c"], "queueId": [1, 2, 3]})
     assert reason == "Message in row 1 (topic 'b', queue 2): its body is null."
     _, reason = row_refused({"body": BODIES, "topic": ["a", None, "c"]}, topic=None)
@@ -173,7 +173,7 @@ def test_several_refusals_come_in_the_order_of_their_rows_one_each() -> None:
     assert encoded.topics == ["t"], "the topics of refused rows are none of the records'"
 
 
-def test_what_stands_under_a_null_row_is_not_looked_at() -> None:
+def test_values_under_a_null_row_are_ignored() -> None:
     names, values = pa.array(["REAL_TOPIC", "a"]), pa.array(["x", "1"])
     entries = pa.StructArray.from_arrays(
         [names, values], fields=[pa.field("key", TEXT, nullable=False), pa.field("value", TEXT)]
@@ -231,6 +231,6 @@ def test_a_topic_without_queues_is_refused() -> None:
 
 
 @pytest.mark.parametrize("limits", [{"max_message_size": 0}, {"max_message_size": 2**31}, {"max_delay_level": 0}])
-def test_limits_that_cannot_be_are_refused(limits: dict[str, int]) -> None:
+def test_impossible_limits_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(InvalidValue, match=re.escape(next(iter(limits)))):
         MessageLimits(**limits)

@@ -35,14 +35,14 @@ def test_each_row_has_its_own_value(some: list[bytes], others: list[bytes], cut:
 
 
 @pytest.mark.parametrize("shapes", [1, 2, 60, 64, 65, 300])
-def test_rows_of_many_shapes(shapes: int) -> None:
+def test_rows_of_many_shapes_have_their_own_values(shapes: int) -> None:
     """Beyond some number of shapes, the rows stay together."""
     assert_agrees(
         [b"n%d\x01%d\x02" % (index, index) * (index % shapes) + b"TAGS\x01t%d" % index for index in range(600)]
     )
 
 
-def test_one_odd_row_among_even_ones() -> None:
+def test_one_odd_row_among_even_ones_has_its_own_value() -> None:
     """Totals that happen to agree do not make rows even."""
     even = [b"TAGS\x01t%d\x02KEYS\x01k\x02" % index for index in range(400)]
     assert_agrees([*even, b"KEYS\x01k\x02TAGS\x01t\x02"])

@@ -1,4 +1,4 @@
-"""The scan finds what decoding record by record finds, and stops with the same words."""
+"""The scan finds what decoding record by record finds, and stops with the same error text."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_cut_is_torn() -> None:
 @pytest.mark.parametrize(
     "counts", [(1,), (17,), (300,), (5000,), (20, 1, 400), (1,) * 300, (70, 3) * 9, (64, 63, 65, 8)]
 )
-def test_even_stretches_and_changes_of_size(counts: tuple[int, ...]) -> None:
+def test_even_stretches_and_changes_of_size_are_scanned(counts: tuple[int, ...]) -> None:
     """Every way of the walk, and of going from one to the other, finds every record."""
     records = [plain_record(b"x" * (index % 7)) for index, count in enumerate(counts) for _ in range(count)]
     scan = assert_agrees(stretch(records, BASE) + bytes(20))
@@ -125,7 +125,7 @@ def test_the_first_bad_record_counts_whatever_field_is_bad() -> None:
     assert (len(assert_agrees(bytes(data))), len(assert_agrees(bytes(data), check_crc=False))) == (1, 2)
 
 
-def test_what_stands_after_the_last_record() -> None:
+def test_a_scan_reports_the_bytes_after_the_last_record() -> None:
     data = stretch([plain_record()], BASE)
     assert assert_agrees(data).stop is None
     assert assert_agrees(data + bytes(8)).stop == Unwritten()
@@ -134,7 +134,7 @@ def test_what_stands_after_the_last_record() -> None:
     assert assert_agrees(b"").stop is None
 
 
-def test_record_too_short_for_its_ipv6_hosts() -> None:
+def test_a_scan_stops_at_a_record_too_short_for_its_ipv6_hosts() -> None:
     """The header of IPv6 hosts is 24 bytes longer; a record of the least size has no room for it."""
     data = bytearray(stretch([plain_record(b"x" * 40), record_of("", body=b"")], BASE))
     struct.pack_into(">i", data, plain_record(b"x" * 40).total_size + 36, HOST_FLAGS)
@@ -143,7 +143,7 @@ def test_record_too_short_for_its_ipv6_hosts() -> None:
     assert scan.stop.field == "TOTALSIZE"
 
 
-def test_topics_change_within_the_stretch() -> None:
+def test_topics_may_change_within_the_stretch() -> None:
     records = [record_of(topic) for topic in ("orders", "Orders", "o", "", "orders", "x" * 127)]
     assert len(assert_agrees(stretch(records, BASE))) == 6
 

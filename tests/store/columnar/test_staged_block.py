@@ -1,4 +1,4 @@
-"""Staged blocks: what is written is read again, and what cannot be is refused, checksums or not."""
+"""Staged blocks: written blocks are read back, and impossible ones are refused, with or without a checksum."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_numbers_that_are_not_the_records_own_are_refused() -> None:
 
 
 @pytest.mark.parametrize("at", range(BLOCK_HEAD_SIZE))
-def test_every_byte_of_the_head(at: int) -> None:
+def test_a_damaged_byte_of_the_head_is_refused_wherever_it_is(at: int) -> None:
     encoded = bytearray(whole(staged()))
     encoded[at] ^= 0xFF
     with pytest.raises(InvalidValue):

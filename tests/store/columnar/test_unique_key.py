@@ -1,4 +1,4 @@
-"""UNIQ_KEY of messages that no client gave one: the same rows get the same keys, and the index finds them."""
+"""UNIQ_KEY of messages without one from a client: the same rows get the same keys, and the index finds them."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def test_the_last_partition_and_row_fit() -> None:
 @pytest.mark.parametrize(
     ("partition", "first", "count"), [(-1, 0, 1), (2**24, 0, 1), (0, -1, 1), (0, 0, -1), (0, 2**40 - 1, 2)]
 )
-def test_what_does_not_fit_is_refused(partition: int, first: int, count: int) -> None:
+def test_partitions_and_rows_that_do_not_fit_are_refused(partition: int, first: int, count: int) -> None:
     with pytest.raises(InvalidValue):
         unique_keys(b"a", partition, first, count)
 
 
 def test_the_index_finds_rows_by_their_unique_keys() -> None:
-    """UNIQ_KEY first and KEYS behind it, as RocketMQ enters them."""
+    """UNIQ_KEY first and KEYS after it, as RocketMQ enters them."""
     keys = unique_keys(b"query", 3, 0, 40)
     encoded = encode(pa.table({"body": [b"x"] * 40, "keys": [f"k{n}" for n in range(40)]}), unique_keys=keys)
     texts = [key.decode() for key in keys.to_pylist()]
@@ -92,7 +92,7 @@ def test_a_null_or_empty_key_is_none(last: bool, own: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string())])
-def test_keys_of_every_kind_of_text_and_slices_of_it(kind: pa.DataType) -> None:
+def test_keys_of_every_kind_of_text_and_slices_are_stored(kind: pa.DataType) -> None:
     table = pa.table({"body": [b""] * 2, "properties": pa.array([None, [("UNIQ_KEY", "mine")]], MAP)})
     encoded = encode(table, unique_keys=GIVEN.cast(kind).slice(1, 2))
     assert [row["uniqKey"] for row in read_rows(encoded)] == ["K1", "mine"]

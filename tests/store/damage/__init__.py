@@ -1,3 +1,3 @@
-"""What is no store, stores that are damaged, and what a reader may not: one clear error each, never a wrong body."""
+"""Damaged stores, paths that are not a store, and missing permissions: one clear error each, never a wrong body."""
 
 __all__: list[str] = []

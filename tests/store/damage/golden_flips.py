@@ -92,7 +92,7 @@ class GoldenStore:
                     assert isinstance(found, CommitLogError) or found == whole, (message, within, value)
 
     def flip_queue(self, topic: str, queue_id: int, *, last: int | None = None) -> None:
-        """Every byte of every unit of a queue, or of the ``last`` ones, and of two behind them: all rows of the
+        """Every byte of every unit of a queue, or of the ``last`` ones, and of two after them: all rows of the
         queue, or an error."""
         path = self.path / "consumequeue" / topic / str(queue_id) / f"{0:020d}"
         whole = [message.body for message in self.messages if (message.topic, message.queue_id) == (topic, queue_id)]

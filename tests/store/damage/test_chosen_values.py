@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 @pytest.mark.parametrize("value", [-(2**63), -1, 2**63 - 1, 10**15])
-def test_a_unit_that_points_outside_the_log(builder: StoreBuilder, value: int) -> None:
+def test_a_unit_that_points_outside_the_log_is_reported(builder: StoreBuilder, value: int) -> None:
     poke(queue_file(builder), 3 * UNIT_SIZE, "q", value)
     with StoreReader.open(builder.path) as reader, pytest.raises(CorruptConsumeQueue) as raised:
         list(reader.read("a", 0, 0))
@@ -32,7 +32,7 @@ def test_a_unit_that_points_back_is_named_by_its_own_place(builder: StoreBuilder
 
 
 @pytest.mark.parametrize("value", [-(2**31), -1, 0, 1, 90, 0x7FFFFFFE])
-def test_a_unit_of_a_size_that_cannot_be(builder: StoreBuilder, value: int) -> None:
+def test_a_unit_of_an_impossible_size_is_reported(builder: StoreBuilder, value: int) -> None:
     poke(queue_file(builder), 3 * UNIT_SIZE + 8, "i", value)
     with StoreReader.open(builder.path) as reader, pytest.raises(CorruptStoreError):
         list(reader.read("a", 0, 0))
@@ -65,7 +65,7 @@ def _chain(builder: StoreBuilder) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("previous", [1, 2, 30, 0x7FFFFFFF, -1, -(2**31)])
-def test_an_index_chain_that_does_not_descend(builder: StoreBuilder, previous: int) -> None:
+def test_an_index_chain_that_does_not_descend_is_reported(builder: StoreBuilder, previous: int) -> None:
     """A cycle would be followed for ever, a wild number would lead out of the file."""
     slot, entry = _chain(builder)
     poke(index_file(builder), slot, "i", 1)
@@ -76,7 +76,7 @@ def test_an_index_chain_that_does_not_descend(builder: StoreBuilder, previous: i
 
 
 @pytest.mark.parametrize("number", [-1, -(2**31), 32, 39, 40, 41, 0x7FFFFFFF])
-def test_an_index_slot_that_points_outside(builder: StoreBuilder, number: int) -> None:
+def test_an_index_slot_that_points_outside_is_reported(builder: StoreBuilder, number: int) -> None:
     slot, _ = _chain(builder)
     poke(index_file(builder), slot, "i", number)
     with StoreReader.open(builder.path) as reader:
@@ -88,7 +88,7 @@ def test_an_index_slot_that_points_outside(builder: StoreBuilder, number: int) -
 
 
 @pytest.mark.parametrize("count", [40, 41, 0x7FFFFFFF, -1, -(2**31)])
-def test_an_index_count_that_the_file_has_no_room_for(builder: StoreBuilder, count: int) -> None:
+def test_an_index_count_larger_than_the_file_is_reported(builder: StoreBuilder, count: int) -> None:
     poke(index_file(builder), 36, "i", count)
     slot, _ = _chain(builder)
     poke(index_file(builder), slot, "i", 40)
@@ -97,7 +97,7 @@ def test_an_index_count_that_the_file_has_no_room_for(builder: StoreBuilder, cou
 
 
 @pytest.mark.parametrize("place", [-1, -(2**63), 10**15, 2**63 - 1])
-def test_an_index_entry_that_points_outside_the_log(builder: StoreBuilder, place: int) -> None:
+def test_an_index_entry_that_points_outside_the_log_is_reported(builder: StoreBuilder, place: int) -> None:
     _, entry = _chain(builder)
     poke(index_file(builder), entry + 4, "q", place)
     with StoreReader.open(builder.path) as reader, pytest.raises(CorruptIndex) as raised:
@@ -105,7 +105,7 @@ def test_an_index_entry_that_points_outside_the_log(builder: StoreBuilder, place
     assert (raised.value.offset, raised.value.found) == (entry, place)
 
 
-def test_an_index_entry_that_points_into_a_record(builder: StoreBuilder) -> None:
+def test_an_index_entry_that_points_into_a_record_is_reported(builder: StoreBuilder) -> None:
     _, entry = _chain(builder)
     poke(index_file(builder), entry + 4, "q", 5)
     with StoreReader.open(builder.path) as reader, pytest.raises(CorruptRecord):
@@ -113,7 +113,7 @@ def test_an_index_entry_that_points_into_a_record(builder: StoreBuilder) -> None
 
 
 @pytest.mark.parametrize("size", [1, 39, 40, 41, 123, 125, 84_039])
-def test_an_index_file_of_a_size_that_cannot_be_is_refused_at_every_look(builder: StoreBuilder, size: int) -> None:
+def test_an_index_file_of_an_impossible_size_is_refused_at_every_look(builder: StoreBuilder, size: int) -> None:
     index_file(builder).write_bytes(bytes(size))
     with StoreReader.open(builder.path) as reader:
         for _ in range(3):

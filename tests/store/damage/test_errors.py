@@ -1,4 +1,4 @@
-"""The errors themselves: what they say, and that it travels."""
+"""The errors themselves: their fields and texts, and that both survive pickling."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _every_error() -> list[CommitLogError]:
 
 
 @pytest.mark.parametrize("error", _every_error(), ids=lambda error: type(error).__name__)
-def test_errors_come_through_pickle_with_all_they_say(error: CommitLogError) -> None:
+def test_errors_keep_all_their_fields_through_pickle(error: CommitLogError) -> None:
     """Spark's workers send them to the driver so."""
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is type(error)

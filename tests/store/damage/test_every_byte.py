@@ -92,7 +92,7 @@ def test_every_byte_of_a_queue_damaged_gives_all_rows_or_an_error(builder: Store
 
 
 def test_every_byte_of_a_queue_whose_head_expired_gives_all_rows_or_an_error(builder: StoreBuilder) -> None:
-    """A damaged unit may lead to where the log has been deleted, and look expired: the one before it tells."""
+    """A damaged unit may point into the deleted part of the log and look expired; the unit before it disproves that."""
     builder.delete_log_files(1)
     path = queue_file(builder)
     data = path.read_bytes()

@@ -30,7 +30,9 @@ __all__: list[str] = []
 
 
 @pytest.mark.parametrize("which", [log_file, queue_file, index_file])
-def test_files_cut_at_every_length(builder: StoreBuilder, which: Callable[[StoreBuilder], Path]) -> None:
+def test_files_cut_at_every_length_give_the_right_rows_or_an_error(
+    builder: StoreBuilder, which: Callable[[StoreBuilder], Path]
+) -> None:
     path = which(builder)
     data = path.read_bytes()
     step = 1 if which is queue_file else 7
@@ -56,7 +58,9 @@ def _hundred_bytes(data: bytes, start: int) -> bytes:
 
 @settings(max_examples=3 * settings().max_examples)
 @given(st.data())
-def test_garbage_over_any_part_of_any_file(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_garbage_over_any_part_of_any_file_gives_the_right_rows_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     """Stretches of garbage, zeros, or another part of the same file, as torn writes and bad disks leave them."""
     template = _template(tmp_path_factory)
     store = tmp_path_factory.mktemp("garbage") / "store"

@@ -74,7 +74,7 @@ def test_every_byte_of_the_units_of_the_shortest_queues(stores: Callable[[str], 
 @pytest.mark.stress
 @BOTH
 def test_every_byte_of_every_last_unit(stores: Callable[[str], GoldenStore], name: str) -> None:
-    """The one that could vanish: nothing stands behind it."""
+    """The one that could vanish: no record follows it."""
     store = stores(name)
     for topic, queue_id in store.ends:
         store.flip_queue(topic, queue_id, last=1)

@@ -73,7 +73,7 @@ def test_a_body_that_unpacks_without_end_is_refused(
 
 
 @pytest.mark.parametrize("bits", [0x400, 0x700])
-def test_a_body_of_an_unknown_compression_type(tmp_path: Path, bits: int) -> None:
+def test_a_body_of_an_unknown_compression_type_is_refused(tmp_path: Path, bits: int) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"what is this"], sys_flag=1 | bits)
     with StoreReader.open(builder.path) as reader:
@@ -85,7 +85,7 @@ def test_a_body_of_an_unknown_compression_type(tmp_path: Path, bits: int) -> Non
 
 
 def test_a_sparse_file_of_terabytes_takes_no_more_than_its_messages(tmp_path: Path) -> None:
-    """Files are allocated ahead; their size says nothing about what there is to read."""
+    """Files are allocated ahead; their size says nothing about their contents."""
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"x"] * 10)
     os.truncate(log_file(builder), 1 << 31)

@@ -13,7 +13,7 @@ from tests.support.store_builder import StoreBuilder
 __all__: list[str] = []
 
 
-def test_no_such_path(tmp_path: Path) -> None:
+def test_a_missing_path_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(StoreNotFound, match="the directory does not exist") as raised:
         StoreReader.open(tmp_path / "nothing")
     assert raised.value.path == str(tmp_path / "nothing")
@@ -46,7 +46,7 @@ def test_a_link_that_leads_to_itself_is_not_a_store(tmp_path: Path) -> None:
         StoreReader.open(tmp_path / "loop")
 
 
-def test_the_store_is_pointed_at_when_it_is_near(tmp_path: Path) -> None:
+def test_a_store_near_the_path_is_suggested(tmp_path: Path) -> None:
     store = StoreBuilder(tmp_path / "store").path
     with pytest.raises(NotAStore, match=f"Did you mean {store}"):
         StoreReader.open(tmp_path)
@@ -56,7 +56,7 @@ def test_the_store_is_pointed_at_when_it_is_near(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index"])
-def test_a_file_where_a_directory_of_the_store_should_be(tmp_path: Path, name: str) -> None:
+def test_a_file_in_place_of_a_directory_of_the_store_is_refused(tmp_path: Path, name: str) -> None:
     store = StoreBuilder(tmp_path / "store").path
     (store / name).rmdir()
     (store / name).write_bytes(b"?")

@@ -1,4 +1,4 @@
-"""What a reader has no permission for is said so, with the path."""
+"""Missing permissions of a reader are reported with the path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__: list[str] = []
 # Who owns the store when root runs the tests.
 OTHER_USER = 65534
 
-# What lets root read what it may not by the modes of files is given up: the numbers are those of capset(2).
+# Drop the capabilities that let root read despite the modes of files: the numbers are those of capset(2).
 WITHOUT_CAPABILITIES = """
 import ctypes
 header = (ctypes.c_uint32 * 2)(0x20080522, 0)
@@ -56,7 +56,7 @@ def open_builder(builder: StoreBuilder) -> Iterator[StoreBuilder]:
     open_all()
 
 
-def test_everybody_reads_what_everybody_may(open_builder: StoreBuilder) -> None:
+def test_every_user_reads_a_store_that_is_readable_for_all(open_builder: StoreBuilder) -> None:
     """A store of another user is opened read-only, without a lock: that is enough."""
     said = run_with_file_modes(
         f"print(sum(b.num_rows for b in StoreReader.open({str(open_builder.path)!r}).read('a', 0, 0)))"
@@ -73,7 +73,7 @@ def test_everybody_reads_what_everybody_may(open_builder: StoreBuilder) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("mode", [0o000, 0o200])
 def test_no_permission_is_reported_with_the_path(open_builder: StoreBuilder, closed: str, mode: int) -> None:
-    """A mode that lets names be listed and nothing behind them be reached refuses directories in another place."""
+    """A mode that lets names be listed but not their files be opened refuses directories in another place."""
     path = open_builder.path / closed
     path.chmod(mode | (0o444 if mode and path.is_dir() else 0))
     said = run_with_file_modes(

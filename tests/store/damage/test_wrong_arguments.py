@@ -13,12 +13,12 @@ __all__: list[str] = []
 
 
 @pytest.mark.parametrize("offset", [-1, -(2**63), 1, 87, 2**63 - 1, 2**64, 10**30])
-def test_no_message_at_such_a_place(builder: StoreBuilder, offset: int) -> None:
+def test_a_place_without_a_message_is_refused(builder: StoreBuilder, offset: int) -> None:
     with StoreReader.open(builder.path) as reader, pytest.raises((MessageNotFound, CorruptRecord)):
         reader.message_at(offset)
 
 
-def test_no_message_in_a_files_blank_end(builder: StoreBuilder) -> None:
+def test_a_place_in_a_files_blank_end_is_refused(builder: StoreBuilder) -> None:
     with StoreReader.open(builder.path) as reader:
         end = max(place + size for *_, place, size in records_of(reader) if place < LOG_FILE_SIZE)
         with pytest.raises(MessageNotFound, match="blank end"):
@@ -26,7 +26,7 @@ def test_no_message_in_a_files_blank_end(builder: StoreBuilder) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "G" * 32, "0" * 31, "0" * 33, "F" * 32, "é" * 32, "0" * 56, "F" * 56])
-def test_ids_that_no_message_has(builder: StoreBuilder, text: str) -> None:
+def test_an_id_that_no_message_has_is_refused(builder: StoreBuilder, text: str) -> None:
     with StoreReader.open(builder.path) as reader, pytest.raises((InvalidValue, MessageNotFound)):
         reader.message_by_id(text)
 

@@ -47,7 +47,7 @@ def _a_broken_link(path: Path) -> None:
 def test_something_else_in_the_place_of_a_file_is_named_and_never_waited_for(
     builder: StoreBuilder, which: Callable[[StoreBuilder], Path], put: Callable[[Path], None]
 ) -> None:
-    """Opening a pipe for reading blocks until somebody writes; a device has no end."""
+    """Opening a pipe for reading blocks until a process writes; a device has no end."""
     path = which(builder)
     path.unlink()
     put(path)
@@ -73,7 +73,7 @@ def test_a_link_to_nowhere_is_a_missing_file(builder: StoreBuilder) -> None:
 
 
 @pytest.mark.parametrize("put", [_a_pipe, _a_directory])
-def test_something_else_in_the_place_of_the_checkpoint(builder: StoreBuilder, put: Callable[[Path], None]) -> None:
+def test_other_things_in_place_of_the_checkpoint_are_named(builder: StoreBuilder, put: Callable[[Path], None]) -> None:
     (builder.path / "checkpoint").unlink()
     put(builder.path / "checkpoint")
     with StoreReader.open(builder.path) as reader:
@@ -83,7 +83,7 @@ def test_something_else_in_the_place_of_the_checkpoint(builder: StoreBuilder, pu
 
 
 @pytest.mark.parametrize("data", [b"", b"x", bytes(4095), bytes(4097), b"\xff" * 4096, b"\x7f" * 4096, bytes(1 << 20)])
-def test_a_checkpoint_that_cannot_be(builder: StoreBuilder, data: bytes) -> None:
+def test_an_impossible_checkpoint_is_named(builder: StoreBuilder, data: bytes) -> None:
     path = builder.path / "checkpoint"
     path.write_bytes(data)
     with StoreReader.open(builder.path) as reader, pytest.raises(CorruptCheckpoint) as raised:
@@ -91,7 +91,7 @@ def test_a_checkpoint_that_cannot_be(builder: StoreBuilder, data: bytes) -> None
     assert raised.value.path == str(path)
 
 
-def test_a_file_where_a_topic_or_a_queue_should_be(builder: StoreBuilder) -> None:
+def test_a_file_in_place_of_a_topic_or_a_queue_is_skipped_or_named(builder: StoreBuilder) -> None:
     queues = builder.path / "consumequeue"
     (queues / "file_topic").write_bytes(b"?")
     (queues / "a" / "7").write_bytes(b"?")
@@ -105,7 +105,7 @@ def test_a_file_where_a_topic_or_a_queue_should_be(builder: StoreBuilder) -> Non
         assert reader.queue_info("a", 0).max_offset == 10
 
 
-def test_a_queue_file_with_a_name_between_two_units(builder: StoreBuilder) -> None:
+def test_a_queue_file_with_a_name_between_two_units_is_named(builder: StoreBuilder) -> None:
     (queue_file(builder).parent / f"{30:020d}").write_bytes(b"")
     with StoreReader.open(builder.path) as reader:
         for _ in range(2):
@@ -114,7 +114,7 @@ def test_a_queue_file_with_a_name_between_two_units(builder: StoreBuilder) -> No
         assert reader.queue_info("a", 1).max_offset == 10
 
 
-def test_what_is_wrong_with_one_queue_does_not_hide_the_others(builder: StoreBuilder) -> None:
+def test_damage_of_one_queue_does_not_hide_the_others(builder: StoreBuilder) -> None:
     (queue_file(builder).parent / f"{30:020d}").write_bytes(b"")
     with StoreReader.open(builder.path) as reader:
         assert reader.topics() == ["a", "b", "packed"]

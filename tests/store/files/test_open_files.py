@@ -70,7 +70,7 @@ def test_of_many_flushed_files_a_few_are_open(files: MappedFileQueueWriter) -> N
     files.close()
 
 
-def test_where_nothing_is_flushed_a_new_file_waits_for_the_device(files: MappedFileQueueWriter) -> None:
+def test_without_flushed_files_a_new_file_waits_for_the_device(files: MappedFileQueueWriter) -> None:
     _fill(files, 20)
     assert _open_count(files) <= _MAX_OPEN
     assert files.flushed_where == 0, "that is for the flush to say"
@@ -105,7 +105,7 @@ def test_a_file_with_bytes_that_are_not_on_the_device_stays_open(files: MappedFi
     files.close()
 
 
-def test_bytes_that_somebody_reads_stay_mapped_when_their_file_is_closed(files: MappedFileQueueWriter) -> None:
+def test_bytes_that_a_reader_holds_stay_mapped_when_their_file_is_closed(files: MappedFileQueueWriter) -> None:
     """Invariant 8."""
     _fill(files, 1)
     files.flush()
@@ -145,7 +145,7 @@ def test_files_are_read_while_others_are_opened_and_closed(files: MappedFileQueu
             file = files.files[turn * 7 % 20]
             try:
                 found = file.read(0, 1) + file.span(5, 6, populate=False).tobytes()
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            except Exception as error:  # noqa: BLE001 - every error is reported
                 found = repr(error).encode()
             if found != _letter(file.base) * 2:
                 wrong.append((file.base, found))
@@ -174,7 +174,7 @@ def test_recovery_reads_more_files_than_may_be_open(files: MappedFileQueueWriter
     again.close()
 
 
-def test_more_than_is_given_back_at_once_goes_through_a_locked_mapping(tmp_path: Path) -> None:
+def test_more_bytes_than_are_given_back_at_once_go_through_a_locked_mapping(tmp_path: Path) -> None:
     """Pages that are locked cannot be given back, and are not to be."""
     path = str(tmp_path / f"{0:020d}")
     make_file(path, 20 << 20)

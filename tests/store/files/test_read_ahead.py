@@ -1,4 +1,4 @@
-"""What a reader of the log requests from the device before it needs it."""
+"""Read-ahead: the bytes that a reader of the log requests from the device in advance."""
 
 from __future__ import annotations
 

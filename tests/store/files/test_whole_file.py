@@ -82,7 +82,7 @@ def test_a_new_file_that_could_not_be_made_leaves_nothing(tmp_path: Path, call: 
 
 @pytest.mark.usefixtures("all_named")
 @pytest.mark.parametrize("call", CALLS)
-def test_nor_does_one_that_has_another_name_first(tmp_path: Path, call: str) -> None:
+def test_a_new_file_with_a_temporary_name_that_could_not_be_made_leaves_nothing(tmp_path: Path, call: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         fail_at(patch, call)
         with pytest.raises(OSError, match="injected"):
@@ -92,14 +92,14 @@ def test_nor_does_one_that_has_another_name_first(tmp_path: Path, call: str) -> 
     assert os.listdir(tmp_path) == ["made"]
 
 
-def test_without_proc_a_file_has_another_name_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_proc_a_new_file_has_a_temporary_name_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_at(monkeypatch, "give_name", error=FileNotFoundError(errno.ENOENT, "no /proc"))
     disk.close(new_file(str(tmp_path / "made"), fill))
     assert (tmp_path / "made").read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["made"]
 
 
-def test_a_file_that_is_there_is_replaced_and_kept_when_that_fails(tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_and_kept_when_that_fails(tmp_path: Path) -> None:
     (tmp_path / "made").write_bytes(b"old")
     with pytest.MonkeyPatch.context() as patch:
         fail_at(patch, "write_at")
@@ -112,7 +112,7 @@ def test_a_file_that_is_there_is_replaced_and_kept_when_that_fails(tmp_path: Pat
 
 @pytest.mark.parametrize("keep_as", ["", "kept"])
 @pytest.mark.parametrize(("call", "turn"), [(call, 0) for call in CALLS[:-1]] + [("rename", 1)])
-def test_a_file_that_could_not_be_replaced_is_still_there(tmp_path: Path, call: str, turn: int, keep_as: str) -> None:
+def test_a_file_that_could_not_be_replaced_still_exists(tmp_path: Path, call: str, turn: int, keep_as: str) -> None:
     (tmp_path / "file").write_bytes(b"old")
     with pytest.MonkeyPatch.context() as patch:
         made = fail_at(patch, call, turn)
@@ -140,7 +140,7 @@ def test_an_interrupt_leaves_no_file_open(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_link_under_the_other_name_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_under_the_temporary_name_is_not_followed(tmp_path: Path) -> None:
     """Invariant 10."""
     outside = tmp_path / "outside"
     outside.write_bytes(b"not ours")

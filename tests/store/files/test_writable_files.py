@@ -1,4 +1,4 @@
-"""CommitLog files in their owner's hands: made whole, appended to, held, deleted, found."""
+"""Writable CommitLog files: created whole, appended to, held, deleted, found."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_new_file_has_its_space(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the cache cannot be emptied here")
 def test_space_that_was_never_written_is_not_read(tmp_path: Path) -> None:
-    """Reading brings pages behind into the kernel's cache, where they look as if they had been written."""
+    """Reading brings the following pages into the kernel's cache, where they look as if they had been written."""
     path = tmp_path / "file"
     make_file(str(path), 64 << 20)
     with path.open("r+b", buffering=0) as file:
@@ -84,7 +84,7 @@ def test_a_file_without_space_for_it_leaves_nothing(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_mapped_stays_readable_after_the_file_is_deleted(file: MappedFileWriter) -> None:
+def test_mapped_bytes_stay_readable_after_the_file_is_deleted(file: MappedFileWriter) -> None:
     """Invariant 8."""
     file.append(b"abc")
     kept = file.span(0, 3, populate=False)
@@ -162,7 +162,7 @@ def test_a_file_is_opened_when_it_is_used_first_and_only_once(tmp_path: Path, mo
         found.read(0, 5)
 
 
-def test_a_file_that_is_gone_when_it_is_used_is_an_error_with_its_name(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error_with_its_name_when_it_is_used(tmp_path: Path) -> None:
     make_file(str(tmp_path / f"{0:020d}"), _SIZE)
     files = MappedFileQueueWriter(str(tmp_path), _SIZE)
     files.load(aborted=False)

@@ -1,4 +1,4 @@
-"""What the codec tests take from the golden stores. Codecs alter no file, so the files are read where they are."""
+"""Files of the golden stores for the codec tests. Codecs alter no file, so the files are read where they are."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_compressed_body_that_is_not_a_stream_is_a_problem_of_that_record() -> N
 @pytest.mark.parametrize("row", [0, 2])
 @pytest.mark.parametrize("hosts", [0, BORNHOST_V6_FLAG])
 def test_body_packed_as_producers_do_is_refused_when_its_record_denies_it(hosts: int, row: int) -> None:
-    """Before RocketMQ 5.0 no type bits stood beside the compressed bit: only the body tells that this was lost."""
+    """Before RocketMQ 5.0 no type bits stood beside the compressed bit: only the body shows that this bit was lost."""
     records = [plain_record(), plain_record(b""), plain_record()]
     records[row] = plain_record(zlib.compress(b"text " * 100, 5), flags=hosts)
     with pytest.raises(RecordProblem, match="application packs its bodies itself, read without verify_crc") as raised:
@@ -137,9 +137,9 @@ def test_body_packed_as_producers_do_is_refused_when_its_record_denies_it(hosts:
         zlib.compress(b"text " * 100, 6),
         zlib.compress(b"text " * 100, 9),
     ],
-    ids=["empty", "one byte", "header", "text", "cut", "bytes behind", "level 6", "level 9"],
+    ids=["empty", "one byte", "header", "text", "cut", "bytes after it", "level 6", "level 9"],
 )
-def test_body_that_producers_do_not_pack_so_is_given_as_it_is(body: bytes) -> None:
+def test_body_that_producers_do_not_compress_so_is_given_as_it_is(body: bytes) -> None:
     """In the middle of a block and at the end of its data."""
     block = Block([plain_record(body), plain_record(body, b"")])
     assert block.batch()["body"].to_pylist() == [body, body]
@@ -175,5 +175,5 @@ def test_damaged_records_give_the_written_bodies_or_a_problem(data: st.DataObjec
     except RecordProblem:
         return
     for row, was in zip(damaged.to_pylist(), whole, strict=True):
-        if row["sysFlag"] == was["sysFlag"]:  # with its type bits lost too, nothing tells that a body is compressed
+        if row["sysFlag"] == was["sysFlag"]:  # with its type bits lost too, nothing shows that a body is compressed
             assert row["body"] == was["body"]

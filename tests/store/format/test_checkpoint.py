@@ -76,7 +76,7 @@ def test_file_of_another_size_is_refused(size: int) -> None:
 
 @pytest.mark.parametrize("value", [-1, -(2**63), MAX_TIMESTAMP_MS + 1, 2**63 - 1])
 @pytest.mark.parametrize("field", TIMES)
-def test_time_that_cannot_be_is_refused(field: str, value: int) -> None:
+def test_impossible_time_is_refused(field: str, value: int) -> None:
     at = [each.name for each in fields(Checkpoint)].index(field) * 8
     data = bytearray(encode_checkpoint(FIRST))
     data[at : at + 8] = value.to_bytes(8, "big", signed=True)

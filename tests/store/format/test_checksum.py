@@ -1,4 +1,4 @@
-"""CRC-32: one number, whoever computes it."""
+"""CRC-32: all implementations compute the same number."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_all_implementations_agree(size: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 5, 64, 1000, 4096])
-def test_a_checksum_continues_where_it_stopped(cut: int) -> None:
+def test_a_checksum_can_be_continued(cut: int) -> None:
     data = random.Random(cut).randbytes(5000)
     assert crc32(data[cut:], crc32(data[:cut])) == zlib.crc32(data)
 
 
-def test_the_check_value_of_the_catalogue() -> None:
+def test_the_checksum_of_the_standard_text_is_the_catalogues() -> None:
     assert crc32(b"123456789") == 0xCBF43926
 
 

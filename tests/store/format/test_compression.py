@@ -50,7 +50,7 @@ def test_body_crc_is_crc32_of_the_stored_bytes_without_its_top_bit(store: str) -
 
 
 @given(st.sampled_from(CompressionType), st.binary(max_size=2000))
-def test_what_is_compressed_unpacks_to_the_same(kind: CompressionType, data: bytes) -> None:
+def test_compressed_bodies_decompress_to_the_same(kind: CompressionType, data: bytes) -> None:
     assert decompress(compress(data, kind), kind, len(data)) == data
 
 
@@ -83,7 +83,7 @@ def test_empty_body_may_be_all_that_is_allowed(kind: CompressionType) -> None:
 
 
 @any_type
-def test_bomb_is_given_up_at_the_limit(kind: CompressionType) -> None:
+def test_decompression_bomb_is_refused_at_the_limit(kind: CompressionType) -> None:
     bomb = compress(bytes(64 * MIB), kind)
     assert len(bomb) < MIB
     with pytest.raises(InvalidValue, match="more than the allowed 1000"):
@@ -140,21 +140,21 @@ def test_frames_after_each_other_are_one_body(kind: CompressionType) -> None:
 
 
 @given(st.binary(max_size=2000))
-def test_what_producers_pack_is_known_by_itself(data: bytes) -> None:
+def test_streams_of_producers_are_recognized_without_the_flag(data: bytes) -> None:
     packed = compress(data, CompressionType.ZLIB)
     assert packed.startswith(PRODUCERS_ZLIB_HEADER)
     assert is_producers_zlib(packed, len(data))
 
 
-def test_zlib_bodies_of_rocketmq_before_5_0_are_known_by_themselves() -> None:
-    """Without type bits nothing else tells once the compressed bit is lost."""
+def test_zlib_bodies_of_rocketmq_before_5_0_are_recognized_without_the_flag() -> None:
+    """Without type bits only the body itself shows it once the compressed bit is lost."""
     old = [m for m in messages(golden.ROCKETMQ_533) if m["topic"] == "packed" and m["sysFlag"] == COMPRESSED_FLAG]
     assert old
     assert all(is_producers_zlib(base64.b64decode(message["body"]), MIB) for message in old)
 
 
 @pytest.mark.parametrize("body", [b"a body that is cut " * 20, LONG[:20_000]], ids=["one piece", "several pieces"])
-def test_producers_stream_cut_anywhere_is_none(body: bytes) -> None:
+def test_producers_stream_cut_anywhere_is_not_recognized(body: bytes) -> None:
     packed = compress(body, CompressionType.ZLIB)
     assert is_producers_zlib(packed, MIB)
     assert not any(is_producers_zlib(packed[:size], MIB) for size in range(len(packed)))
@@ -171,7 +171,7 @@ def test_bytes_after_a_producers_stream_are_noticed() -> None:
         assert not is_producers_zlib(packed + packed, MIB)
 
 
-def test_producers_stream_with_a_wrong_checksum_is_none() -> None:
+def test_producers_stream_with_a_wrong_checksum_is_not_recognized() -> None:
     packed = compress(LONG, CompressionType.ZLIB)
     assert not is_producers_zlib(packed[:-1] + bytes([packed[-1] ^ 1]), MIB)
 
@@ -183,7 +183,7 @@ def test_streams_of_other_levels_are_not_taken_for_producers(level: int) -> None
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"x^", b"x^ is how it starts", b"x^" + bytes(100)])
-def test_what_only_starts_like_a_producers_stream_is_none(data: bytes) -> None:
+def test_bytes_that_only_start_like_a_producers_stream_are_not_recognized(data: bytes) -> None:
     assert not is_producers_zlib(data, MIB)
 
 

@@ -1,4 +1,4 @@
-"""Index files: header, slots and entries lie where RocketMQ puts them, and impossible headers are told."""
+"""Index files: header, slots and entries lie where RocketMQ puts them, and impossible headers are reported."""
 
 from __future__ import annotations
 

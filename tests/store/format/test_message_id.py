@@ -147,6 +147,6 @@ def test_ipv6_host_may_be_written_short() -> None:
         "fe80::1%eth0:10911",
     ],
 )
-def test_what_is_not_a_host_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_host_is_refused(text: str) -> None:
     with pytest.raises(InvalidValue):
         parse_host(text)

@@ -40,7 +40,7 @@ def test_no_bytes_are_not_properties() -> None:
         pytest.param(b"\x02\x02\x02", id="empty-entries"),
     ],
 )
-def test_what_is_not_an_entry_is_skipped(data: bytes) -> None:
+def test_bytes_that_are_not_an_entry_are_skipped(data: bytes) -> None:
     assert decode_properties(data) == {}
     assert decode_properties(b"a\x01b\x02" + data.strip(b"\x02") + b"\x02c\x01d") == {"a": "b", "c": "d"}
 
@@ -98,7 +98,7 @@ def test_decoding_never_fails(data: bytes) -> None:
 
 
 @given(st.dictionaries(TEXT, TEXT), st.booleans())
-def test_what_is_encoded_is_read_back(texts: dict[str, str], trailing_separator: bool) -> None:
+def test_encoded_properties_are_read_back(texts: dict[str, str], trailing_separator: bool) -> None:
     assert decode_properties(encode_properties(texts, trailing_separator)) == texts
 
 

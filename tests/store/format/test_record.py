@@ -92,7 +92,7 @@ def walk(log: Path) -> Iterator[tuple[int, bytes, Record | Filler]]:
         while at < len(data):
             found = decode_record(data[at:], physical_offset=base + at)
             if isinstance(found, Unwritten):
-                assert not any(data[at:]), "nothing stands behind the end"
+                assert not any(data[at:]), "only zeros follow the end"
                 ended, at = True, len(data)  # RocketMQ allocates one file ahead
                 continue
             assert not ended
@@ -190,7 +190,7 @@ def test_header_sizes_follow_the_host_bits_only() -> None:
     assert (HEADER_SIZE, MIN_RECORD_SIZE, HOST_FLAGS) == (88, 91, 48)
 
 
-# -- what is no record -------------------------------------------------------------------------------------------------
+# -- bytes that are not a record ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [8, 9, 100, 262_144, 0x7FFFFFFF])
@@ -332,7 +332,7 @@ def test_no_flipped_bit_of_the_body_goes_unseen() -> None:
 
 
 @given(st.binary(max_size=400), st.integers(0, 2**40), st.sampled_from([MAGIC_V1, MAGIC_V2, BLANK_MAGIC, None]))
-def test_any_bytes_are_something(data: bytes, place: int, magic: int | None) -> None:
+def test_any_bytes_decode_to_one_of_the_outcomes(data: bytes, place: int, magic: int | None) -> None:
     """Decoding never fails: it says what it found."""
     if magic is not None and len(data) >= 8:
         data = struct.pack(">iI", len(data), magic) + data[8:]

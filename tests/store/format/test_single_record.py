@@ -125,7 +125,7 @@ def test_the_late_fields_are_zero_until_they_are_patched() -> None:
         {"born_timestamp": 2**63},
     ],
 )
-def test_what_no_record_can_hold_is_refused(changed: dict[str, object]) -> None:
+def test_a_value_that_no_record_can_hold_is_refused(changed: dict[str, object]) -> None:
     values: dict[str, object] = {
         "topic": b"t", "body": b"", "properties": b"", "queue_id": 0, "flag": 0, "sys_flag": 0, "born_timestamp": 0,
         "born_host": V4, "store_host": V4,
@@ -194,7 +194,7 @@ def test_a_plain_message_gets_the_record_that_the_general_encoder_makes(
     ],
 )
 @pytest.mark.parametrize("trailing", [True, False])
-def test_usual_messages_are_plain(message: Message, trailing: bool) -> None:
+def test_usual_messages_take_the_plain_encoder(message: Message, trailing: bool) -> None:
     plain = PlainRecords(V4, largest_body=50, trailing_separator=trailing)
     plain.learn_topic("t")
     assert plain.encode(message, 9) == _general(message, 9, trailing=trailing)
@@ -203,7 +203,7 @@ def test_usual_messages_are_plain(message: Message, trailing: bool) -> None:
 @pytest.mark.parametrize(
     ("topic", "host"), [("unknown", V4), ("t" * 128, V4), ("orders", V6)], ids=["unknown", "long topic", "ipv6"]
 )
-def test_what_a_plain_record_has_no_room_for_is_not_plain(topic: str, host: tuple[bytes, int]) -> None:
+def test_a_message_with_further_fields_is_not_plain(topic: str, host: tuple[bytes, int]) -> None:
     plain = PlainRecords(host, largest_body=50, trailing_separator=True)
     if topic != "unknown":
         plain.learn_topic(topic)

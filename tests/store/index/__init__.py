@@ -1,3 +1,3 @@
-"""Tests of the codecs: golden bytes from RocketMQ, round trips, and values that do not fit."""
+"""Tests of the index: its files, their writer, recovery, and files of any geometry."""
 
 __all__: list[str] = []

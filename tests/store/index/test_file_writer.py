@@ -106,7 +106,7 @@ def test_any_batches_give_what_put_key_gives(
     file.close()
 
 
-def test_the_last_place_is_taken_and_no_more(tmp_path: Path) -> None:
+def test_entries_are_accepted_up_to_the_last_place(tmp_path: Path) -> None:
     file = new_file(tmp_path, 7, 5)
     assert file.put(*columns(ROWS)) == 4
     assert file.put(*columns(ROWS[4:])) == 0
@@ -134,7 +134,7 @@ def test_a_negative_hash_is_refused(tmp_path: Path) -> None:
     file.close()
 
 
-def test_readers_see_entries_only_when_slots_and_entries_are_there(
+def test_readers_see_entries_only_after_slots_and_entries_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[tuple[str, int]] = []
@@ -156,7 +156,7 @@ def test_readers_see_entries_only_when_slots_and_entries_are_there(
     file.close()
 
 
-def test_what_is_not_counted_yet_hides_nothing_from_a_reader(tmp_path: Path) -> None:
+def test_uncounted_entries_hide_nothing_from_a_reader(tmp_path: Path) -> None:
     """A batch moves the slots of its keys on before the header counts it."""
     row = (index_key_hash("t#a"), 100, T0)
     file = new_file(tmp_path, rows=[row])
@@ -195,7 +195,9 @@ def test_header_and_slots_have_their_space_before_the_first_entry(tmp_path: Path
 
 
 @pytest.mark.parametrize("step", ["write_at", "store_mapped", "sync"])
-def test_after_a_failure_nothing_more_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_after_a_failure_the_file_writer_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     """Slots may be ahead, and a second sync would succeed without the pages that the first one lost."""
 
     def fail(*_: object, **__: object) -> None:
@@ -213,7 +215,7 @@ def test_after_a_failure_nothing_more_is_written(tmp_path: Path, monkeypatch: py
     file.close()
 
 
-def test_what_is_on_the_device_is_not_synced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flushed_bytes_are_not_synced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = new_file(tmp_path, rows=ROWS)
     file.flush()
     synced: list[int] = []
@@ -223,7 +225,7 @@ def test_what_is_on_the_device_is_not_synced_again(tmp_path: Path, monkeypatch: 
     file.close()
 
 
-def test_an_open_file_is_gone_on_with(tmp_path: Path) -> None:
+def test_an_open_file_is_continued(tmp_path: Path) -> None:
     for at in range(1, len(ROWS)):
         new_file(tmp_path, rows=ROWS[:at]).close()
         file = IndexFileWriter.open(str(tmp_path / NAME), {file_size(7, 30): 7})
@@ -242,7 +244,7 @@ def test_an_open_file_is_gone_on_with(tmp_path: Path) -> None:
         pytest.param(40, bytes(28), id="slots that lead nowhere"),
     ],
 )
-def test_a_file_that_cannot_be_right_is_refused(tmp_path: Path, at: int, data: bytes) -> None:
+def test_an_impossible_file_is_refused(tmp_path: Path, at: int, data: bytes) -> None:
     new_file(tmp_path, rows=ROWS).close()
     with (tmp_path / NAME).open("r+b") as raw:
         raw.seek(at)
@@ -306,7 +308,7 @@ def test_truncate_does_not_depend_on_how_much_is_read_at_a_time(
         pytest.param(2, "key_hash", 3, id="an entry of another slot"),
     ],
 )
-def test_truncate_refuses_an_entry_that_cannot_be_right_and_changes_nothing(
+def test_truncate_refuses_an_impossible_entry_and_changes_nothing(
     tmp_path: Path, number: int, field: str, value: int
 ) -> None:
     file = new_file(tmp_path, rows=ROWS)

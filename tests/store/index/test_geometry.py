@@ -1,4 +1,4 @@
-"""How many slots an index file has is told by its content, so no setting has to match those of its broker."""
+"""The slot count of an index file follows from its content, so no setting has to match those of its broker."""
 
 from __future__ import annotations
 
@@ -225,7 +225,9 @@ def test_a_damaged_file_of_the_usual_ratio_is_corrupt_and_no_advice_is_given_to_
     service.close()
 
 
-def test_a_file_whose_slot_count_nothing_tells_names_the_settings_and_is_not_to_be_deleted(tmp_path: Path) -> None:
+def test_a_file_of_unknown_slot_count_is_refused_with_the_settings_and_without_advice_to_delete_it(
+    tmp_path: Path,
+) -> None:
     path = written(tmp_path, 1000, 2000, [(f"k{number}", number) for number in range(100)])
     damaged(path, HEADER_SIZE, bytes(4000))
     service = IndexService(str(tmp_path))
@@ -256,7 +258,9 @@ def big_file(path: Path, slots: int, capacity: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1_000, 500_000])
-def test_a_big_file_of_other_settings_is_understood_in_a_moment_and_only_once(tmp_path: Path, count: int) -> None:
+def test_the_slot_count_of_a_big_file_of_other_settings_is_found_quickly_and_only_once(
+    tmp_path: Path, count: int
+) -> None:
     """Half a million keys in five million slots leave many places that look like an entry of offset 0."""
     path = tmp_path / NAME
     big_file(path, 5_000_000, 20_000_005, count)
@@ -287,7 +291,7 @@ def test_slot_counts_that_fit_a_size_leave_room_for_what_the_header_counts() -> 
     assert not fitting_slot_counts(file_size(30, 99), header)
 
 
-def test_entries_that_cannot_be() -> None:
+def test_impossible_entries_are_distinguished_from_possible_ones() -> None:
     header = IndexHeader(0, 0, 500, 900, 3, 4)
     assert entry_could_be(header, 1, IndexEntry(5, 500, 0, 0))
     assert entry_could_be(header, 1, IndexEntry(5, 500, 1, 0)), (

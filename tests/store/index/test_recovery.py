@@ -53,7 +53,7 @@ def test_the_last_message_of_a_full_file_stays_when_indexing_continues_after_it(
         directory.mkdir()
         writer = new_writer(directory)
         put(writer, more)
-        # With a file behind it or without: it is before the offset, and nobody indexes it again.
+        # With a file after it or without: it is before the offset, and is not indexed again.
         assert writer.truncate(100 * (CAPACITY - 1)) == 100 * (CAPACITY - 2)
         put(writer, rows[CAPACITY - 1 :])
         assert contents(directory) == put_keys(rows)
@@ -163,7 +163,7 @@ def test_a_file_of_another_size_goes_with_all_after_it(tmp_path: Path, size: int
 @pytest.mark.parametrize(
     "mend", [lambda writer: writer.truncate(1 << 40), IndexWriter.reset], ids=["truncate", "reset"]
 )
-def test_open_refuses_a_damaged_file_and_truncate_or_reset_mends_it(
+def test_open_refuses_a_damaged_file_and_truncate_or_reset_repairs_it(
     tmp_path: Path, mend: Callable[[IndexWriter], object]
 ) -> None:
     writer = new_writer(tmp_path)

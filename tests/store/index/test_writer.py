@@ -35,7 +35,7 @@ def found(directory: Path, key: str, begin: int = 0, end: int = EVER) -> list[in
 
 
 def assert_complete(directory: Path, rows: Rows = ROWS) -> None:
-    """Every key leads to its messages and, since the hashes differ, to no others; a message may be told twice."""
+    """Every key leads to its messages and, since the hashes differ, to no others; a message may be listed twice."""
     for number in range(30):
         for key in (f"only{number}", f"some{number % 4}", f"often{number % 2}"):
             expected = {row[1] for row in rows if row[0] == index_key_hash(f"t#{key}")}
@@ -67,7 +67,7 @@ def test_the_messages_of_rocketmqs_own_files_one_by_one_give_its_bytes(tmp_path:
     assert 0 <= int.from_bytes(expected[8:16], "big") - int.from_bytes(data[8:16], "big") < 1000
 
 
-def test_rocketmqs_own_directory_is_gone_on_with_whatever_the_settings_are(tmp_path: Path, golden_533: Path) -> None:
+def test_rocketmqs_own_directory_is_continued_whatever_the_settings_are(tmp_path: Path, golden_533: Path) -> None:
     (tmp_path / "index").mkdir()
     [golden] = (golden_533 / "index").iterdir()
     (tmp_path / "index" / golden.name).write_bytes(golden.read_bytes())
@@ -129,7 +129,7 @@ def test_reopening_continues_where_it_was(tmp_path: Path) -> None:
     assert contents(tmp_path) == put_keys(ROWS)
 
 
-def test_what_a_crash_left_half_made_is_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_files_that_a_crash_left_half_made_are_removed_and_no_others(tmp_path: Path) -> None:
     directory = tmp_path / "index"
     directory.mkdir()
     for name in ("20261121083655495.tmp", "notes.tmp", "notes", "20261121083655496"):
@@ -156,7 +156,9 @@ def test_rows_that_no_log_gives_are_refused(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_a_file_is_on_the_device_before_the_next_one_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_file_is_on_the_device_before_the_next_one_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps: list[str] = []
     sync, create = disk.sync, disk.create_unnamed_file
 
@@ -196,7 +198,7 @@ def test_a_failed_sync_moves_no_position(tmp_path: Path, monkeypatch: pytest.Mon
     assert new_writer(tmp_path).end_physical_offset == ROWS[4][1]
 
 
-def test_on_a_full_disk_nothing_half_made_stays_and_the_same_put_works_later(
+def test_on_a_full_disk_no_half_made_file_stays_and_the_same_put_works_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

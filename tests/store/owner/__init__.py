@@ -1,3 +1,3 @@
-"""The owner of a store: what its puts do, what they answer, and what it leaves behind."""
+"""The owner of a store: its puts, their results, and what it leaves in the store."""
 
 __all__: list[str] = []

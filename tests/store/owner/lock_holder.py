@@ -15,7 +15,7 @@ __all__ = ["main"]
 
 
 def main(kind: str, path: str) -> None:
-    """Hold the store until told to stop."""
+    """Hold the store until stdin ends."""
     if kind == "store":
         with open_store(Path(path)) as store:
             put_ok(store, body=b"theirs")

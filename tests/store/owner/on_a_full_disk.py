@@ -1,4 +1,4 @@
-"""What a store does on a disk that fills up and is freed again: ``python -m tests.store.owner.on_a_full_disk DIR``.
+"""A store on a disk that fills up and is freed again: ``python -m tests.store.owner.on_a_full_disk DIR``.
 
 It runs in a mount namespace of its own, mounts a small file system at DIR, and prints one line, ``fine``, or fails.
 """
@@ -24,7 +24,7 @@ def main(mount: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(mount)], check=True)
     for number, flush in enumerate(FlushDiskType):
         path = mount / f"store{number}"
-        # No watermark: whoever looks now and then would sometimes refuse before the disk does.
+        # No watermark: its service would sometimes refuse a put before the disk does.
         with open_store(path, flush_disk_type=flush, disk_space_warning_level_ratio=1.0) as store:
             _put(store, b"first")
             ballast = _fill(mount)

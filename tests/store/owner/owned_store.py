@@ -1,4 +1,4 @@
-"""Small stores with an owner, what readers see of them, and ways to make the disk slow or bad."""
+"""Small stores with an owner, their contents as readers see them, and ways to make the disk slow or bad."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Gate:
         self.failure = OSError(number, "the disk is gone")
 
     def before(self, call: Callable[..., None]) -> Callable[..., None]:
-        """The call behind this gate; the descriptor is its first argument, or one by name."""
+        """The call that this gate holds; the descriptor is its first argument, or one by name."""
 
         def guarded(*arguments: Any, **named: Any) -> None:
             if commit_log_path(named.get("descriptor", arguments[0])) is not None:
@@ -129,7 +129,7 @@ class Gate:
         self.calls += 1
         if not self._open.is_set():
             self.reached.set()
-            assert self._open.wait(WAIT_LIMIT_S), "nobody opened the gate"
+            assert self._open.wait(WAIT_LIMIT_S), "the gate was not opened"
         if self.failure is not None:
             raise self.failure
 

@@ -35,7 +35,7 @@ def follow(reader: StoreReader, seen: dict[int, int]) -> None:
 
 
 def main(path: str) -> None:
-    """Follow until told to stop, and once more."""
+    """Follow until stdin has input or ends, and once more."""
     seen: dict[int, int] = {}
     with StoreReader.open(path) as reader:
         print("ready", flush=True)

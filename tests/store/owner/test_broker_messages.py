@@ -1,4 +1,4 @@
-"""Messages with what a broker knows of them: transactions, hosts, compressed bodies, copies."""
+"""Messages with the fields that a broker sets: transactions, hosts, compressed bodies, copies."""
 
 from __future__ import annotations
 

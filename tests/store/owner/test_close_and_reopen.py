@@ -41,7 +41,7 @@ def test_a_store_that_was_closed_is_opened_without_a_scan(tmp_path: Path, count:
         assert put_ok(store).queue_offset == count
 
 
-def test_an_exception_in_the_owner_closes_the_store_all_the_same(tmp_path: Path) -> None:
+def test_an_exception_in_the_owner_also_closes_the_store(tmp_path: Path) -> None:
     def fail() -> None:
         with open_store(tmp_path) as store:
             put_ok(store)
@@ -85,7 +85,7 @@ def test_closing_twice_and_from_two_threads_closes_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("use", ["flush", "dispatch"])
-def test_a_closed_store_does_nothing_more(tmp_path: Path, use: str) -> None:
+def test_every_call_on_a_closed_store_is_refused(tmp_path: Path, use: str) -> None:
     store = open_store(tmp_path)
     store.close()
     with open_store(tmp_path) as other:
@@ -94,7 +94,7 @@ def test_a_closed_store_does_nothing_more(tmp_path: Path, use: str) -> None:
         put_ok(other)
 
 
-def test_closing_waits_for_the_put_that_is_under_way(tmp_path: Path, write_gate: Gate) -> None:
+def test_closing_waits_for_the_running_put(tmp_path: Path, write_gate: Gate) -> None:
     """Its bytes must not end up in whatever file is opened next."""
     store = open_store(tmp_path)
     put_ok(store)
@@ -157,7 +157,7 @@ def test_a_failure_while_closing_leaves_the_store_for_recovery(tmp_path: Path, s
         assert bodies(again) == [b"body"]
 
 
-def test_what_cannot_be_opened_leaves_no_lock_behind(tmp_path: Path) -> None:
+def test_a_failed_open_releases_the_lock(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store)
     for file in (tmp_path / "commitlog").iterdir():
@@ -168,7 +168,7 @@ def test_what_cannot_be_opened_leaves_no_lock_behind(tmp_path: Path) -> None:
         assert put_ok(store).queue_offset == 0
 
 
-def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_with_foreign_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").write_bytes(b"")
     with pytest.raises(NotAStore):
         open_store(tmp_path)
@@ -195,7 +195,7 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_settings_that_cannot_be_are_refused_by_name(settings: dict[str, object]) -> None:
+def test_impossible_settings_are_refused_by_name(settings: dict[str, object]) -> None:
     with pytest.raises(InvalidValue, match=next(iter(settings))):
         MessageStoreConfig.from_mapping(settings)
 

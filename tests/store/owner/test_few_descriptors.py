@@ -1,4 +1,4 @@
-"""A store has more files and queues than its process may open, and goes on."""
+"""A store has more files and queues than its process may open, and continues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PROGRAM = "tests.store.owner.with_few_descriptors"
 
 
 @pytest.mark.parametrize("kind", ["async", "sync", "lagging", "pooled", "queues"])
-def test_more_files_than_may_be_open(tmp_path: Path, kind: str) -> None:
+def test_a_store_works_with_more_files_than_may_be_open(tmp_path: Path, kind: str) -> None:
     done = run_program("-m", _PROGRAM, tmp_path / "store", kind, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 

@@ -11,7 +11,7 @@ from tests.store.owner.owned_store import open_store, put_ok
 __all__: list[str] = []
 
 
-def test_the_newest_file_that_begins_at_or_before_a_time(tmp_path: Path) -> None:
+def test_a_time_leads_to_the_newest_file_that_begins_at_or_before_it(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         clock = 1_000_000.0
 

@@ -35,7 +35,7 @@ def _put(batch: Transaction) -> None:
 
 
 @pytest.mark.parametrize("leave", [_leave_by_an_exception, _commit, _put])
-def test_what_is_staged_stays_its_parents(tmp_path: Path, leave: object) -> None:
+def test_staged_files_stay_with_the_parent_after_a_fork(tmp_path: Path, leave: object) -> None:
     assert callable(leave)
     with open_store(tmp_path) as store:
         with store.transaction("loader", 1) as batch:

@@ -1,4 +1,4 @@
-"""A real file system without space: puts are refused by a status, nothing dies, and it goes on once there is space."""
+"""A real file system without space: puts are refused by a status, and the store continues once space is available."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.waiting import WAIT_LIMIT_S
 __all__: list[str] = []
 
 
-def test_a_full_disk_refuses_puts_until_there_is_space_again(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_puts_until_space_is_available(tmp_path: Path) -> None:
     if not may_mount(tmp_path):
         pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
     done = run_program("-m", "tests.store.owner.on_a_full_disk", tmp_path, timeout=WAIT_LIMIT_S, within=OWN_MOUNTS)

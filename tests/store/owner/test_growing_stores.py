@@ -1,4 +1,4 @@
-"""What opening, committing a batch and closing costs does not grow with the store: counted in calls to the disk."""
+"""The cost of opening, committing a batch and closing does not grow with the store: counted in calls to the disk."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def commit(store: MessageStore, version: int, table: pa.Table) -> None:
 
 @contextmanager
 def counted() -> Iterator[Counter[tuple[str, str]]]:
-    """How often each function of ``disk`` is called meanwhile, in any thread; by name and, for opens, directory."""
+    """How often each function of ``disk`` is called in the block, in any thread; by name and, for opens, directory."""
     calls: Counter[tuple[str, str]] = Counter()
 
     def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,8 +72,8 @@ def one_commit(path: Path, config: MessageStoreConfig, version: int) -> Counter[
     return min(found, key=Counter.total)
 
 
-def test_after_many_batches(tmp_path: Path) -> None:
-    """Where a queue begins and ends is found by bisection; all else is the same behind 10 batches and behind 500."""
+def test_costs_do_not_grow_with_the_number_of_batches(tmp_path: Path) -> None:
+    """Where a queue begins and ends is found by bisection; all else is the same after 10 batches and after 500."""
     config = MessageStoreConfig(
         flush_disk_type=SYNC, mapped_file_size_commit_log=4 << 20, max_hash_slot_num=1000, max_index_num=100_000
     )
@@ -92,7 +92,7 @@ def test_after_many_batches(tmp_path: Path) -> None:
     assert many.total() <= few.total() + _QUEUES * steps * 3 + _SLACK, many - few
 
 
-def test_with_many_log_files(tmp_path: Path) -> None:
+def test_costs_do_not_grow_with_the_number_of_log_files(tmp_path: Path) -> None:
     """Each file of the log costs one look at its size, so that one that was cut short is missed when the store is
     opened. None but those of the log's end are opened: a process may have fewer files open than a store has."""
     config = small(

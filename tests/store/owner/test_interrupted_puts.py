@@ -1,4 +1,4 @@
-"""Puts that are interrupted half way, or find what nobody expects: no acknowledged message is lost to it."""
+"""Puts that are interrupted half way, or meet an unexpected error: no acknowledged message is lost."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_after_an_interrupt_half_way_no_queue_offset_is_given_twice(
         assert (found[0], found[-1]) == (b"before", b"behind")
 
 
-def test_a_store_that_failed_says_so_whatever_it_is_set_to(tmp_path: Path, sync_gate: Gate) -> None:
+def test_a_failed_store_says_so_whatever_its_settings(tmp_path: Path, sync_gate: Gate) -> None:
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         sync_gate.fail()
         assert not store.put_message(Message(topic="orders", body=b"x")).ok
@@ -114,7 +114,7 @@ def test_rows_that_are_in_the_log_keep_their_result_when_the_rest_fails(
         nonlocal calls
         calls += 1
         if calls == 2:
-            raise pa.ArrowInvalid("nobody expects this")
+            raise pa.ArrowInvalid("an unexpected error")
         return encode_messages(*arguments, **named)
 
     monkeypatch.setattr(message_chunks, "_CHUNK_ROWS", 2)
@@ -122,7 +122,7 @@ def test_rows_that_are_in_the_log_keep_their_result_when_the_rest_fails(
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         result = store.put_messages(pa.table({"body": [b"a", b"b", b"c"], "queueId": [0] * 3}), topic="orders")
         assert result.rows["status"].to_pylist() == ["PUT_OK", "PUT_OK", "UNKNOWN_ERROR"]
-        assert "nobody expects this" in result.reason
+        assert "an unexpected error" in result.reason
         assert store.flushed_where() == store.physical_bounds()[1]
         assert put_ok(store).queue_offset == 2
 
@@ -145,7 +145,7 @@ def _changing(store: MessageStore, queue: Path) -> None:
 def test_a_queue_whose_next_offset_is_unknown_rejects_puts(
     tmp_path: Path, damage: Callable[[MessageStore, Path], None]
 ) -> None:
-    """Nothing was written, so the store goes on with its other queues."""
+    """Nothing was written, so the store continues with its other queues."""
     with open_store(tmp_path) as store:
         put_ok(store)
     with open_store(tmp_path) as store:

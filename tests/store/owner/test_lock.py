@@ -1,4 +1,4 @@
-"""One owner at a time: who else holds the store is refused, and told who it is."""
+"""One owner at a time: a second owner is refused with an error that names the first."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_a_second_owner_in_this_process_is_refused(tmp_path: Path) -> None:
                 open_store(tmp_path)
             assert refused.value.holder == os.getpid()
         put_ok(store)
-        assert not _lock_is_free(tmp_path), "the refused attempts have not let go of the lock"
+        assert not _lock_is_free(tmp_path), "the refused attempts have released the lock"
 
 
-def test_another_name_of_the_same_store_is_not_a_way_in(tmp_path: Path) -> None:
+def test_a_second_owner_under_another_name_of_the_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "store")
     with open_store(tmp_path / "store"), pytest.raises(StoreLocked):
         open_store(tmp_path / "link")
@@ -62,7 +62,7 @@ def test_a_second_owner_in_another_process_is_refused_by_its_number(tmp_path: Pa
         assert put_ok(store).queue_offset == 1
 
 
-def test_a_broker_that_holds_byte_0_of_the_lock_keeps_the_store_to_itself(tmp_path: Path) -> None:
+def test_a_broker_that_holds_byte_0_of_the_lock_keeps_other_owners_out(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store)
     before = sorted(path.name for path in tmp_path.iterdir())
@@ -96,7 +96,7 @@ def test_a_killed_owner_holds_nothing(tmp_path: Path) -> None:
             assert bodies(store) == [b"theirs"]
 
 
-def test_who_waits_for_the_owner_gets_the_store_after_it(tmp_path: Path) -> None:
+def test_an_owner_that_waits_gets_the_store_after_the_first(tmp_path: Path) -> None:
     with _holder("store", tmp_path) as process:
         with pytest.raises(StoreLocked, match=r"Waited 0.05 s for it\.$"):
             MessageStore.open(tmp_path, lock_timeout_s=0.05)

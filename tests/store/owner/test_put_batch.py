@@ -60,7 +60,7 @@ def test_a_batch_larger_than_a_file_is_refused_and_takes_no_offset(tmp_path: Pat
         (Message(topic="../orders", body=b""), "topic"),
     ],
 )
-def test_one_message_that_does_not_belong_refuses_the_batch(tmp_path: Path, other: Message, reason: str) -> None:
+def test_one_unsuitable_message_refuses_the_batch(tmp_path: Path, other: Message, reason: str) -> None:
     with open_store(tmp_path, max_message_size=100) as store:
         result = store.put_message_batch([*_messages(2), other, *_messages(1)])
         assert result.status is PutMessageStatus.MESSAGE_ILLEGAL

@@ -33,7 +33,7 @@ def test_every_field_comes_back_as_it_was_put(tmp_path: Path) -> None:
             )
         )
         (row,) = rows(store, queue_id=3)
-        assert put_ok(store).physical_offset == row["storeSize"], "records stand one behind the other"
+        assert put_ok(store).physical_offset == row["storeSize"], "records lie one after the other"
     assert (result.status, result.reason, result.message_num) == (PutMessageStatus.PUT_OK, "", 1)
     assert before <= row["bornTimestamp"].timestamp() * 1000 <= row["storeTimestamp"].timestamp() * 1000 + 1
     assert round(row["storeTimestamp"].timestamp() * 1000) == result.store_timestamp
@@ -80,7 +80,7 @@ def test_ipv6_hosts_of_the_store_are_in_record_and_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"x", bytes(16 << 10)[: (16 << 10) - 91 - 6 - 8]], ids=len)
-def test_bodies_from_nothing_to_a_whole_file(tmp_path: Path, body: bytes) -> None:
+def test_bodies_may_be_empty_or_fill_a_whole_file(tmp_path: Path, body: bytes) -> None:
     """A record may fill its file but for the eight bytes of a blank filler."""
     with open_store(tmp_path) as store:
         for _ in range(3):
@@ -179,7 +179,7 @@ def test_a_reader_beside_the_owner_sees_what_is_dispatched(tmp_path: Path) -> No
             assert batch["body"].to_pylist() == [b"%d" % number]
 
 
-def test_without_an_index_queues_are_all_there_is(tmp_path: Path) -> None:
+def test_without_an_index_only_queues_are_written(tmp_path: Path) -> None:
     with open_store(tmp_path, message_index_enable=False) as store:
         put_ok(store, keys=["k"])
         assert bodies(store) == [b"body"]

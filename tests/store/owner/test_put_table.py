@@ -63,7 +63,7 @@ def test_every_column_comes_back_as_it_was_put(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("value", "key"), ("body", "keys")])
-def test_spark_and_kafka_names_of_the_columns(tmp_path: Path, names: tuple[str, str]) -> None:
+def test_columns_may_have_the_names_of_spark_and_kafka(tmp_path: Path, names: tuple[str, str]) -> None:
     with open_store(tmp_path) as store:
         store.put_messages(pa.table({names[0]: ["text"], names[1]: ["k"], "queueId": [0]}), topic="orders")
         (row,) = rows(store)
@@ -99,7 +99,7 @@ def test_refused_rows_leave_the_others_without_a_gap(tmp_path: Path) -> None:
         assert put_ok(store).queue_offset == 3
 
 
-def test_a_topic_that_cannot_be_refuses_its_rows_only(tmp_path: Path) -> None:
+def test_an_impossible_topic_refuses_only_its_own_rows(tmp_path: Path) -> None:
     """Also where the rows leave the choice of the queue to the store, which asks how many queues the topic has."""
     with open_store(tmp_path) as store:
         result = store.put_messages(pa.table({"body": [b"a", b"b", b"c"], "topic": ["orders", "../../etc", "t" * 300]}))
@@ -184,7 +184,7 @@ def test_a_row_larger_than_a_file_is_refused_and_the_others_are_not(tmp_path: Pa
         assert bodies(store, queue_id=1) == [b"a", b"b"]
 
 
-def test_a_row_larger_than_a_file_after_another_refused_one(tmp_path: Path) -> None:
+def test_a_row_larger_than_a_file_is_refused_after_another_refused_one(tmp_path: Path) -> None:
     """The rows keep their own numbers although two kinds of refusal took some of them away."""
     table = pa.table({"body": [None, b"a", bytes(20_000), None, b"b"], "queueId": [1] * 5})
     with open_store(tmp_path) as store:
@@ -206,7 +206,7 @@ def test_a_row_larger_than_a_file_after_another_refused_one(tmp_path: Path) -> N
         ({"body": [b"a"]}, "../orders", "topic"),
     ],
 )
-def test_columns_that_cannot_be_are_refused_before_the_first_row(
+def test_impossible_columns_are_refused_before_the_first_row(
     tmp_path: Path, columns: dict[str, Any], topic: str | None, reason: str
 ) -> None:
     with open_store(tmp_path) as store:
@@ -216,7 +216,7 @@ def test_columns_that_cannot_be_are_refused_before_the_first_row(
 
 
 @pytest.mark.parametrize("empty", [[], [b"a"]])
-def test_tables_of_no_rows_and_batches_of_one(tmp_path: Path, empty: list[bytes]) -> None:
+def test_record_batches_without_rows_and_of_one_row_are_accepted(tmp_path: Path, empty: list[bytes]) -> None:
     with open_store(tmp_path) as store:
         result = store.put_messages(pa.record_batch({"body": pa.array(empty, pa.binary())}), topic="orders")
         assert (result.ok, result.rows.num_rows) == (True, len(empty))

@@ -49,7 +49,7 @@ print(*asked)
 """
 
 
-def test_nothing_is_looked_for_among_the_modules(tmp_path: Path) -> None:
+def test_the_write_path_imports_no_further_module(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
     )

@@ -1,4 +1,4 @@
-"""What bulk puts and commits hand over to dispatch is what the log says, and dispatch does without it where it must."""
+"""Recent appends: bulk puts and commits hand dispatch what the log holds, and dispatch reads the log without them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def told(requests: DispatchRequests) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_it_is_what_reading_the_records_gives(seed: int) -> None:
+def test_recent_appends_equal_what_reading_the_records_gives(seed: int) -> None:
     rows = messages(700, seed)
     unique = (
         pa.array([f"{row:08x}" if row % 3 else None for row in range(700)], pa.large_string()) if seed % 2 else None
@@ -106,7 +106,7 @@ def test_records_are_given_once_in_order_and_no_further_than_asked() -> None:
     assert over.take(one.start, one.end) is one
     assert over.next_start(one.end, 1 << 40) == two.start
     over.drop_from(two.start + 1)
-    assert over.take(two.start + 1, 1 << 40) is None  # passed over, so let go
+    assert over.take(two.start + 1, 1 << 40) is None  # skipped, so released
     assert over.next_start(0, 7) == 7
     over.add(two)
     over.drop_from(two.start)
@@ -130,7 +130,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("flush", FlushDiskType)
-def test_bulk_puts_among_single_ones_and_over_file_ends(tmp_path: Path, taken: list[int], flush: FlushDiskType) -> None:
+def test_bulk_puts_among_single_ones_and_over_file_ends_are_dispatched(
+    tmp_path: Path, taken: list[int], flush: FlushDiskType
+) -> None:
     config = MessageStoreConfig(mapped_file_size_commit_log=1 << 20, flush_disk_type=flush)
     with MessageStore.open(tmp_path, config) as store:
         for seed, count in enumerate([5000, 3, 2000, LEAST_ROWS, LEAST_ROWS - 1, 40, 9000]):
@@ -143,7 +145,7 @@ def test_bulk_puts_among_single_ones_and_over_file_ends(tmp_path: Path, taken: l
         assert len(reader.query("orders", "k3", limit=100_000)) > 500
 
 
-def test_what_finds_no_room_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appends_that_do_not_fit_are_read_from_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_log_writer, "RecentAppends", lambda: RecentAppends(0))
     with MessageStore.open(tmp_path, SMALL_FILES) as store:
         store.put_messages(messages(5000)).raise_for_status()
@@ -151,7 +153,7 @@ def test_what_finds_no_room_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert_clean(tmp_path)
 
 
-def test_batches(tmp_path: Path, taken: list[int]) -> None:
+def test_batches_are_dispatched_from_recent_appends(tmp_path: Path, taken: list[int]) -> None:
     with MessageStore.open(tmp_path, SMALL_FILES) as store:
         for version in range(3):
             with store.transaction("loader", version) as batch:
@@ -161,7 +163,7 @@ def test_batches(tmp_path: Path, taken: list[int]) -> None:
     assert_clean(tmp_path)
 
 
-def test_many_topics_are_distinguished_in_no_time() -> None:
+def test_many_topics_are_distinguished_quickly() -> None:
     rows = pa.table({"body": [b"x"] * 8000, "topic": [f"topic-{row}" for row in range(8000)]})
     queued = encode(rows, topic=None, queue_ids=np.zeros(8000, np.int32))
     begun = time.process_time()
@@ -171,10 +173,10 @@ def test_many_topics_are_distinguished_in_no_time() -> None:
 
 
 @pytest.mark.parametrize("broken", [(RecentAppends, "drop_from"), (FrameSpace, "discard")])
-def test_who_gives_up_a_batch_and_is_interrupted_leaves_nothing_that_comes_back(
+def test_an_interrupted_rollback_of_a_batch_leaves_nothing_that_comes_back(
     tmp_path: Path, broken: tuple[type, str]
 ) -> None:
-    """The frame's bytes stand behind the log's end: nothing may be appended before they are zeroed."""
+    """The frame's bytes lie after the log's end: nothing may be appended before they are zeroed."""
     with MessageStore.open(tmp_path, SMALL_FILES) as store:
         store.put_messages(messages(2000)).raise_for_status()
         end = store.physical_bounds()[1]
@@ -199,7 +201,7 @@ def test_who_gives_up_a_batch_and_is_interrupted_leaves_nothing_that_comes_back(
     assert_clean(tmp_path)
 
 
-def test_a_batch_that_is_given_up_takes_along_what_it_handed_over(tmp_path: Path, taken: list[int]) -> None:
+def test_a_batch_that_is_rolled_back_takes_back_its_recent_appends(tmp_path: Path, taken: list[int]) -> None:
     with MessageStore.open(tmp_path, SMALL_FILES) as store:
         store.put_messages(messages(2000)).raise_for_status()
         store.dispatch()

@@ -1,4 +1,4 @@
-"""What the owner creates is its own, and it writes nowhere but in its directory (invariant 10)."""
+"""The owner creates private files, and writes only in its directory (invariant 10)."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_files_of_the_store_that_are_links_are_not_written_through(tmp_path: Pat
 
 
 def test_a_link_where_the_next_file_should_be_is_not_followed(tmp_path: Path) -> None:
-    """The put that gets there is refused and takes no offset; no row of a table is said to be there that is not."""
+    """The put that reaches it is refused and takes no offset; no missing row of a table is reported as stored."""
     path, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
     elsewhere.write_bytes(bytes(16 << 10))
     with open_store(path) as store:

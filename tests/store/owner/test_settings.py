@@ -1,4 +1,4 @@
-"""Settings that no store could work with are refused when they are given, by name, value and range."""
+"""Impossible settings are refused when they are given, by name, value and range."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_number_beyond_its_range_is_refused_by_name_value_and_range(name: str,
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_what_would_fail_later_is_refused_at_once(settings: dict[str, object], words: str) -> None:
+def test_settings_that_would_fail_later_are_refused_at_once(settings: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidValue) as refused:
         MessageStoreConfig(**settings)  # type: ignore[arg-type]
     assert words in str(refused.value)

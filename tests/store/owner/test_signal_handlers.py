@@ -233,7 +233,7 @@ def test_a_put_of_another_thread_is_waited_for_when_a_handler_closed(
         assert bodies(again) == [b"body", b"theirs"]
 
 
-def test_what_kept_a_store_from_closing_after_a_put_is_reported_by_the_next_close(
+def test_an_error_of_closing_after_a_put_is_reported_by_the_next_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync_gate: Gate
 ) -> None:
     store = open_store(tmp_path)
@@ -314,8 +314,8 @@ def test_a_refused_put_within_a_put_does_not_let_close_continue(
     assert bodies(tmp_path) == [b"body"]
 
 
-def test_the_log_takes_nothing_behind_its_end(tmp_path: Path) -> None:
-    """Whoever gets past all the store's own checks: without its files it would begin at the front again."""
+def test_the_log_rejects_bytes_after_its_end(tmp_path: Path) -> None:
+    """A write that gets past all the store's own checks: without its files it would begin at the front again."""
     store = open_store(tmp_path)
     put_ok(store)
     encoded = store._putter.encode(Message(topic="orders", body=b"late"))
@@ -354,7 +354,7 @@ def test_nothing_is_written_into_the_log_after_a_handler_closed_it(
 @pytest.mark.parametrize("flush", ["sync", "async"])
 @pytest.mark.parametrize("how", ["return", "exit"])
 def test_a_process_that_a_signal_ends_keeps_what_it_acknowledged(tmp_path: Path, how: str, flush: str) -> None:
-    """The signal comes at a moment that nobody chose."""
+    """The signal comes at an arbitrary moment."""
     for turn in range(2):
         path = tmp_path / str(turn)
         command = [sys.executable, "-m", "tests.store.owner.closed_by_signal", how, flush, str(path)]

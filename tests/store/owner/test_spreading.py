@@ -1,4 +1,4 @@
-"""Over how many queues messages go that name none, where others have named queues of their own."""
+"""Spreading: the number of queues for messages that name none, when others have named queues."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ __all__: list[str] = []
 @pytest.mark.parametrize(
     ("highest", "spread"), [(3, 4), (9, 10), (65_535, 65_536), (65_536, 4), (1_000_000, 4), (2**31 - 1, 4)]
 )
-def test_one_far_queue_does_not_spread_a_topic_over_a_million(tmp_path: Path, highest: int, spread: int) -> None:
-    """Each queue is a directory. No topic has more than 65,536, so a higher id tells nothing of how many there are."""
+def test_a_far_queue_id_does_not_spread_a_topic_over_a_million_queues(
+    tmp_path: Path, highest: int, spread: int
+) -> None:
+    """Each queue is a directory. No topic has more than 65,536, so a higher id says nothing about their number."""
     with open_store(tmp_path) as store:
         put_ok(store, queue_id=highest)
     with open_store(tmp_path) as store:

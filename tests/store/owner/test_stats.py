@@ -51,7 +51,7 @@ def test_a_put_that_is_in_the_log_but_not_confirmed_counts_as_both(tmp_path: Pat
     assert (found.put_message_failed_times, found.put_message_times_total) == (1, 1)
 
 
-def test_what_is_not_dispatched_yet_is_reported_in_bytes(tmp_path: Path, sync_gate: Gate) -> None:
+def test_the_dispatch_lag_is_reported_in_bytes(tmp_path: Path, sync_gate: Gate) -> None:
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         put_ok(store)
         store.dispatch()

@@ -1,4 +1,4 @@
-"""Each status of a put, reached by what it stands for; and that a put which was not taken leaves no trace."""
+"""Each status of a put, reached by its cause; and a rejected put leaves no trace."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _statuses(store: MessageStore) -> set[PutMessageStatus]:
     return {table.status, *(result.status for result in results)}
 
 
-def test_a_store_that_is_set_to_take_nothing_says_so_until_it_is_set_back(tmp_path: Path) -> None:
+def test_a_store_that_is_set_to_reject_puts_says_so_until_it_is_set_back(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.set_writable(False)
         assert (store.writable, store.flags) == (False, RunningFlags.NOT_WRITEABLE)
@@ -45,7 +45,7 @@ def test_a_store_that_is_set_to_take_nothing_says_so_until_it_is_set_back(tmp_pa
         assert put_ok(store).queue_offset == 0
 
 
-def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
+def test_a_closed_store_rejects_puts(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     put_ok(store)
     store.close()
@@ -59,7 +59,7 @@ def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
         assert put_ok(again).queue_offset == 1
 
 
-def test_a_put_is_turned_away_while_another_hangs_in_the_page_cache(tmp_path: Path, write_gate: Gate) -> None:
+def test_a_put_is_rejected_while_another_hangs_in_the_page_cache(tmp_path: Path, write_gate: Gate) -> None:
     with open_store(tmp_path, os_page_cache_busy_time_out=0) as store, ThreadPoolExecutor() as threads:
         write_gate.shut()
         hanging = threads.submit(put_ok, store)
@@ -87,9 +87,7 @@ def test_a_put_that_waits_for_a_slow_device_is_answered_in_time(tmp_path: Path, 
         assert bodies(store) == [b"first", b"second", b"x", b"y"]
 
 
-def test_after_a_failed_sync_the_outcome_is_unknown_and_the_store_takes_nothing_more(
-    tmp_path: Path, sync_gate: Gate
-) -> None:
+def test_after_a_failed_sync_the_outcome_is_unknown_and_the_store_rejects_puts(tmp_path: Path, sync_gate: Gate) -> None:
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         put_ok(store, body=b"safe")
         flushed = store.flushed_where()
@@ -108,7 +106,7 @@ def test_after_a_failed_sync_the_outcome_is_unknown_and_the_store_takes_nothing_
         put_ok(store)
 
 
-def test_after_a_failed_write_the_store_takes_nothing_more(tmp_path: Path, write_gate: Gate) -> None:
+def test_after_a_failed_write_the_store_rejects_puts(tmp_path: Path, write_gate: Gate) -> None:
     with open_store(tmp_path) as store:
         put_ok(store, body=b"safe")
         write_gate.fail()
@@ -162,7 +160,9 @@ def test_a_flush_that_fails_raises_and_fences(tmp_path: Path, sync_gate: Gate) -
         assert _statuses(store) == {PutMessageStatus.SERVICE_NOT_AVAILABLE}
 
 
-def test_a_new_file_that_takes_too_long_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_put_does_not_wait_for_a_new_file_that_takes_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And the put after it finds the file that was being made."""
     allocate, may_go_on = disk.allocate, threading.Event()
 

@@ -114,7 +114,7 @@ def _run(path: Path, seconds: float, **settings: Any) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"flush_disk_type": SYNC}], ids=["async", "sync"])
-def test_writers_and_readers_at_once(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_readers_see_every_message_once_in_order_beside_writers(tmp_path: Path, settings: dict[str, Any]) -> None:
     _run(tmp_path, 2.5, **settings)
 
 
@@ -125,5 +125,7 @@ def test_writers_and_readers_at_once(tmp_path: Path, settings: dict[str, Any]) -
     [{}, {"flush_disk_type": SYNC}, {"transient_store_pool_enable": True, "commit_interval_commit_log": 5}],
     ids=["async", "sync", "pool"],
 )
-def test_writers_and_readers_for_a_minute(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_readers_see_every_message_once_in_order_beside_writers_for_a_minute(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
     _run(tmp_path, 60, **settings)

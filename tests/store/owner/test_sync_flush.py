@@ -1,4 +1,4 @@
-"""When bytes get to the device, and that nothing is seen before (invariants 2, 3 and 7)."""
+"""Flushing: when bytes reach the device, and that readers see nothing before (invariants 2, 3 and 7)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def test_nothing_is_dispatched_before_it_is_on_the_device(tmp_path: Path, sync_g
         assert bodies(store) == [b"safe", b"not yet"]
 
 
-def test_who_does_not_wait_is_acknowledged_before_but_seen_only_after_the_sync(tmp_path: Path, sync_gate: Gate) -> None:
+def test_a_put_that_does_not_wait_is_acknowledged_before_the_sync_but_seen_only_after_it(
+    tmp_path: Path, sync_gate: Gate
+) -> None:
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         put_ok(store, body=b"safe")
         sync_gate.shut()
@@ -51,7 +53,7 @@ def test_who_does_not_wait_is_acknowledged_before_but_seen_only_after_the_sync(t
         assert bodies(store) == [b"safe"]
         sync_gate.open()
         assert store.wait_for_messages("orders", 0, 1, timeout_s=WAIT_LIMIT_S), (
-            "it is synced without anybody waiting for it"
+            "it is synced though no put waits for it"
         )
         assert rows(store)[1]["properties"] == UNWAITED
 
@@ -114,7 +116,7 @@ def test_asynchronous_puts_are_seen_before_they_are_on_the_device(tmp_path: Path
         assert store.flushed_where() == store.physical_bounds()[1]
 
 
-def test_asynchronous_puts_get_to_the_device_by_themselves(tmp_path: Path) -> None:
+def test_asynchronous_puts_reach_the_device_without_a_flush_call(tmp_path: Path) -> None:
     intervals = {"flush_interval_commit_log": 1, "flush_commit_log_least_pages": 0}
     with open_store(tmp_path, **intervals) as store:
         for _ in range(100):

@@ -67,13 +67,13 @@ def test_a_damaged_list_is_named_and_nothing_is_put(tmp_path: Path) -> None:
         assert store.put_messages(TABLE, topic="orders").ok
 
 
-def test_the_list_of_a_real_broker(golden_broker_config: Path) -> None:
+def test_the_list_of_a_real_broker_is_read(golden_broker_config: Path) -> None:
     path = golden_broker_config / "topics.json"
     found = parse_topic_config(path.read_bytes(), str(path))
     assert (found["lab_topic"], found["SCHEDULE_TOPIC_XXXX"], found["lab"]) == (4, 18, 16)
 
 
-def test_names_without_quotes_as_fastjson_writes_them() -> None:
+def test_names_without_quotes_as_fastjson_writes_them_are_read() -> None:
     text = b'{"a":{0:12, -1:"{1:2"},"topicConfigTable":{"t":{"attributes":{1 :2},"writeQueueNums":5},7:{}}}'
     assert parse_topic_config(text, "topics.json") == {"t": 5, "7": 16}
 
@@ -93,7 +93,7 @@ def test_names_without_quotes_as_fastjson_writes_them() -> None:
         b'{"topicConfigTable":{"t":{"writeQueueNums":true}}}',
     ],
 )
-def test_what_no_broker_writes_is_damage(text: bytes) -> None:
+def test_a_list_that_no_broker_writes_is_damage(text: bytes) -> None:
     with pytest.raises(CorruptConfig, match=r"topics\.json"):
         parse_topic_config(text, "topics.json")
 
@@ -163,7 +163,7 @@ def test_a_topic_joins_a_brokers_list_in_the_brokers_own_shape(tmp_path: Path, g
     assert found == {**parse_topic_config(old.encode(), ""), "orders": 6}
 
 
-def test_the_first_topic_makes_the_list(tmp_path: Path) -> None:
+def test_the_first_topic_creates_the_list(tmp_path: Path) -> None:
     config = _listing(tmp_path)
     assert config.queue_count("orders") == 4
     config.create_topic("orders", 9)
@@ -189,7 +189,7 @@ def test_a_listed_topic_is_left_alone(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["topics.json"]
 
 
-def test_what_this_package_does_not_know_stays(tmp_path: Path) -> None:
+def test_unknown_fields_of_the_list_stay(tmp_path: Path) -> None:
     """Unquoted names are quoted; all else is the same JSON."""
     text = (
         '{"new":[1.5,null,{"deep":"\\ud800 é"}],"dataVersion":{"counter":41,"stateVersion":7,"more":true},'
@@ -209,7 +209,7 @@ def test_what_this_package_does_not_know_stays(tmp_path: Path) -> None:
     ("topic", "queue_nums"),
     [("", 4), ("../orders", 4), ("a" * 128, 4), ("orders", 0), ("orders", -1), ("orders", 65_537)],
 )
-def test_a_topic_that_cannot_be_is_refused(tmp_path: Path, topic: str, queue_nums: int) -> None:
+def test_an_impossible_topic_is_refused(tmp_path: Path, topic: str, queue_nums: int) -> None:
     with pytest.raises(InvalidValue):
         _listing(tmp_path).create_topic(topic, queue_nums)
     assert not os.listdir(tmp_path)
@@ -261,7 +261,7 @@ def test_a_directory_that_is_a_link_is_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["topics.json.tmp", "topics.json.bak.tmp", "topics.json.bak"])
-def test_links_under_the_other_names_are_replaced_and_not_followed(tmp_path: Path, name: str) -> None:
+def test_links_under_the_temporary_names_are_replaced_and_not_followed(tmp_path: Path, name: str) -> None:
     """Invariant 10."""
     path = _config(tmp_path, "{}")
     outside = tmp_path / "outside"
@@ -283,7 +283,7 @@ CALLS = ["create_file", "write_at", "sync", "rename", "unlink", "make_directory"
 def test_a_disk_that_fails_leaves_a_whole_list(
     tmp_path: Path, golden_broker_config: Path, call: str, turn: int, code: int, there: bool
 ) -> None:
-    """The old one, unless the failure came behind the rename: then the new one, which may not be on the device."""
+    """The old one, unless the failure came after the rename: then the new one, which may not be on the device."""
     path = _broker_list(tmp_path, golden_broker_config) if there else tmp_path / "config" / "topics.json"
     old = path.read_bytes() if there else None
     if there:
@@ -306,11 +306,11 @@ def test_a_disk_that_fails_leaves_a_whole_list(
         except StoreIOError as error:
             raised = error
     if len(made) > turn:
-        assert raised is not None, "a failure was passed over"
+        assert raised is not None, "a failure was ignored"
         assert (raised.path, raised.errno) == (str(path), code)
         last = path.read_bytes() if path.exists() else None
-        behind = call == "sync_directory" and (there or turn == 1)
-        assert last == old if not behind else parse_topic_config(last or b"", "")["orders"] == 4
+        renamed = call == "sync_directory" and (there or turn == 1)
+        assert last == old if not renamed else parse_topic_config(last or b"", "")["orders"] == 4
         assert config.queue_count("orders") == 4
         if there:
             assert config.queue_count("BenchmarkTest") == 1024
@@ -319,7 +319,7 @@ def test_a_disk_that_fails_leaves_a_whole_list(
     assert set(os.listdir(path.parent)) <= {"topics.json", "topics.json.bak"}
 
 
-def test_wherever_the_machine_stops_the_list_is_the_old_one_or_the_new_one(
+def test_after_a_crash_anywhere_the_list_is_the_old_one_or_the_new_one(
     tmp_path: Path, golden_broker_config: Path
 ) -> None:
     store = tmp_path / "store"

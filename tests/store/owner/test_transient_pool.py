@@ -19,7 +19,7 @@ __all__: list[str] = []
 SLOW = {"transient_store_pool_enable": True, "commit_interval_commit_log": 3_600_000}
 
 
-def test_what_gathered_is_seen_only_when_it_was_committed(tmp_path: Path) -> None:
+def test_gathered_messages_are_seen_only_after_their_commit(tmp_path: Path) -> None:
     with open_store(tmp_path, **SLOW) as store:
         assert put_ok(store, body=b"a").queue_offset == 0
         store.dispatch()
@@ -31,14 +31,14 @@ def test_what_gathered_is_seen_only_when_it_was_committed(tmp_path: Path) -> Non
         assert store.flushed_where() == store.physical_bounds()[1]
 
 
-def test_what_gathered_is_committed_by_itself(tmp_path: Path) -> None:
+def test_gathered_messages_are_committed_without_a_call(tmp_path: Path) -> None:
     with open_store(tmp_path, transient_store_pool_enable=True, commit_interval_commit_log=1) as store:
         put_ok(store)
         assert store.wait_for_messages("orders", 0, 0, timeout_s=WAIT_LIMIT_S)
 
 
 @pytest.mark.parametrize("pool_size", [0, 1, 3])
-def test_messages_over_many_files_with_few_buffers(tmp_path: Path, pool_size: int) -> None:
+def test_few_buffers_serve_messages_over_many_files(tmp_path: Path, pool_size: int) -> None:
     """A file that finds no buffer free is written without one; buffers serve one file after another."""
     wanted = [b"%d " % number * 30 for number in range(900)]
     settings = SLOW | {"commit_interval_commit_log": 1, "transient_store_pool_size": pool_size}
@@ -51,7 +51,7 @@ def test_messages_over_many_files_with_few_buffers(tmp_path: Path, pool_size: in
     assert bodies(tmp_path) == wanted
 
 
-def test_closing_commits_what_gathered(tmp_path: Path) -> None:
+def test_closing_commits_the_gathered_messages(tmp_path: Path) -> None:
     with open_store(tmp_path, **SLOW) as store:
         for number in range(50):
             put_ok(store, body=b"%d" % number)
@@ -75,7 +75,7 @@ def test_the_pool_works_with_the_asynchronous_flush_only() -> None:
         MessageStoreConfig(transient_store_pool_enable=True, flush_disk_type=SYNC)
 
 
-def test_buffers_are_lent_as_often_as_there_are() -> None:
+def test_the_pool_lends_no_more_buffers_than_it_has() -> None:
     pool = TransientStorePool(2)
     first, second = pool.borrow(8192), pool.borrow(8192)
     assert first is not None

@@ -1,4 +1,4 @@
-"""``wait_for_messages``: a consumer in the owner's process sleeps until there is something to read."""
+"""``wait_for_messages``: a consumer in the owner's process sleeps until messages can be read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_waiting_ends_when_the_message_can_be_read(tmp_path: Path) -> None:
             assert reader.queue_info("orders", 1).max_offset == offset + 1
 
 
-def test_what_exists_already_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_wait_for_stored_messages_ends_at_once(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store)
         put_ok(store)
@@ -83,14 +83,14 @@ def test_closing_the_store_ends_every_wait(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_can_be_no_place_in_a_queue_is_not_waited_for(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_a_wait_for_an_impossible_place_in_a_queue_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     arguments: dict[str, Any] = {"topic": "orders", "queue_id": 0, "offset": 0, "timeout_s": 0}
     with open_store(tmp_path) as store, pytest.raises(InvalidValue, match=next(iter(wrong))):
         store.wait_for_messages(**arguments | wrong)
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), 1e300, 10**400, None], ids=["inf", "1e300", "10**400", "None"])
-def test_a_time_beyond_all_bounds_is_waited_for_ever(tmp_path: Path, timeout: float | None) -> None:
+def test_a_wait_with_an_enormous_timeout_never_times_out(tmp_path: Path, timeout: float | None) -> None:
     with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 0, timeout)
         wait_for(lambda: bool(store._owned.waiters))
@@ -98,7 +98,7 @@ def test_a_time_beyond_all_bounds_is_waited_for_ever(tmp_path: Path, timeout: fl
         assert waiting.result(WAIT_LIMIT_S) is True
 
 
-def test_a_waiting_caller_learns_when_the_store_is_not_to_be_read_any_more(tmp_path: Path) -> None:
+def test_a_wait_ends_when_the_store_can_no_longer_be_read(tmp_path: Path) -> None:
     with open_store(tmp_path) as store, ThreadPoolExecutor() as threads:
         put_ok(store)
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 1)
@@ -110,7 +110,7 @@ def test_a_waiting_caller_learns_when_the_store_is_not_to_be_read_any_more(tmp_p
             store.wait_for_messages("orders", 0, 0)
         store.set_readable(True)
         assert store.wait_for_messages("orders", 0, 0, timeout_s=WAIT_LIMIT_S)
-        assert len(store._owned.waiters) == 0, "nobody is remembered who waits no more"
+        assert len(store._owned.waiters) == 0, "ended waits are forgotten"
 
 
 def test_a_store_that_fails_ends_every_wait(tmp_path: Path, sync_gate: Gate) -> None:
@@ -122,12 +122,12 @@ def test_a_store_that_fails_ends_every_wait(tmp_path: Path, sync_gate: Gate) -> 
         assert not store.put_message(Message(topic="orders", body=b"x")).ok
         with pytest.raises(StoreIOError, match="commitlog"):
             waiting.result(WAIT_LIMIT_S)
-        assert store.wait_for_messages("orders", 0, 0), "what is there is still told"
+        assert store.wait_for_messages("orders", 0, 0), "stored messages are still reported"
         with pytest.raises(StoreIOError):
             store.wait_for_messages("orders", 0, 1)
 
 
-def test_waiting_for_queues_that_are_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_waiting_for_missing_queues_leaves_nothing(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for number in range(20):
             assert not store.wait_for_messages(f"topic{number}", number, 0, timeout_s=0)

@@ -71,7 +71,9 @@ def test_a_field_of_the_wrong_type_is_refused_by_its_name(tmp_path: Path, fields
 
 
 @pytest.mark.parametrize("fields", WRONG_BROKER_FIELDS, ids=str)
-def test_so_is_one_of_a_message_of_a_broker(tmp_path: Path, fields: dict[str, Any]) -> None:
+def test_a_field_of_the_wrong_type_in_a_broker_message_is_refused_by_its_name(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
     with open_store(tmp_path) as store:
         with pytest.raises(InvalidValue, match=f"field {next(iter(fields))}"):
             store.put_message(MessageExtBrokerInner(**{"topic": "orders", "body": b"x"} | fields))
@@ -98,13 +100,13 @@ def test_a_number_that_does_not_fit_its_field_is_answered_by_a_status(tmp_path: 
 
 
 @pytest.mark.parametrize("given", [None, {"topic": "orders", "body": b"x"}, "orders"], ids=str)
-def test_what_is_not_a_message_raises(tmp_path: Path, given: Any) -> None:
+def test_an_argument_that_is_not_a_message_raises(tmp_path: Path, given: Any) -> None:
     with open_store(tmp_path) as store, pytest.raises(InvalidValue, match="is a Message"):
         store.put_message(given)
 
 
 @pytest.mark.parametrize("given", [None, 5, Message(topic="orders", body=b""), "orders", [None]], ids=str)
-def test_what_is_not_a_batch_raises(tmp_path: Path, given: Any) -> None:
+def test_an_argument_that_is_not_a_batch_raises(tmp_path: Path, given: Any) -> None:
     with open_store(tmp_path) as store:
         with pytest.raises(InvalidValue, match=r"is a list of messages|is a Message"):
             store.put_message_batch(given)
@@ -123,7 +125,7 @@ def test_an_empty_batch_is_answered_by_a_status(tmp_path: Path) -> None:
 def test_the_body_may_be_any_buffer_and_counts_by_its_bytes(
     tmp_path: Path, body: Any, settings: dict[str, object]
 ) -> None:
-    """A length that counts wider items would make a record behind which nothing is found."""
+    """A length that counts wider items would make a record after which no record is found."""
     stored = memoryview(body).tobytes()
     with open_store(tmp_path, **settings) as store:
         put_ok(store, body=body)
@@ -141,7 +143,7 @@ def test_the_size_of_a_body_is_that_of_its_bytes(tmp_path: Path) -> None:
         assert (result.status, "40 bytes" in result.reason) == (_ILLEGAL, True), result
 
 
-def test_a_record_that_is_not_as_long_as_it_says_is_not_made() -> None:
+def test_a_record_of_another_length_than_it_says_is_not_written() -> None:
     host = (b"\x7f\0\0\1", 10911)
     with pytest.raises(InvalidValue, match="take 132 bytes and count as 102"):
         encode_message(
@@ -157,7 +159,7 @@ def test_a_record_that_is_not_as_long_as_it_says_is_not_made() -> None:
         )
 
 
-def test_keys_may_come_from_anywhere(tmp_path: Path) -> None:
+def test_keys_may_be_any_iterable(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store, keys=(key for key in ["a", "", "b"]))
         assert rows(store)[0]["keys"] == "a b"
@@ -170,7 +172,9 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [b"/tmp", "", None, 5, "with\0nul"], ids=repr)
-def test_what_is_not_a_path_is_not_opened(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_that_is_not_a_path_is_not_opened(
+    path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidValue, match="path is"):
         MessageStore.open(path, small())
@@ -178,7 +182,7 @@ def test_what_is_not_a_path_is_not_opened(path: Any, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("config", [{"flush_disk_type": SYNC}, {}, "SYNC_FLUSH", 0], ids=str)
-def test_what_is_not_a_config_is_not_taken_for_one(tmp_path: Path, config: Any) -> None:
+def test_an_argument_that_is_not_a_config_is_refused(tmp_path: Path, config: Any) -> None:
     with pytest.raises(InvalidValue, match="config is a MessageStoreConfig"):
         MessageStore.open(tmp_path, config)
     assert list(tmp_path.iterdir()) == []

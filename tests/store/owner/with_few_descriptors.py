@@ -1,6 +1,6 @@
-"""What a store does when its process may open few files: ``python -m tests.store.owner.with_few_descriptors DIR KIND``.
+"""A store in a process that may open few files: ``python -m tests.store.owner.with_few_descriptors DIR KIND``.
 
-It lowers its own limit, which nobody can raise again, and prints one line, ``fine``, or fails.
+It lowers its own limit, which cannot be raised again, and prints one line, ``fine``, or fails.
 """
 
 from __future__ import annotations

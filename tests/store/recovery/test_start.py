@@ -81,7 +81,7 @@ def _with(**seen: object) -> Evidence:
         (_GOOD, StartKind.CLEAN, "The last owner closed the store"),
     ],
 )
-def test_each_reason_decides(evidence: Evidence, kind: StartKind, reason: str) -> None:
+def test_each_reason_leads_to_its_decision(evidence: Evidence, kind: StartKind, reason: str) -> None:
     found = decide(evidence, rebuild=False, accept_lost_log=False)
     assert found.kind is kind
     assert reason in found.reason
@@ -116,7 +116,7 @@ def test_a_lost_log_that_is_accepted_begins_an_empty_store() -> None:
     ],
     ids=["no index", "put without an index before", "more files than were counted", "no message yet"],
 )
-def test_what_is_in_order_needs_no_scan(evidence: Evidence) -> None:
+def test_a_store_in_order_needs_no_scan(evidence: Evidence) -> None:
     assert decide(evidence, rebuild=False, accept_lost_log=False).kind is StartKind.CLEAN
 
 
@@ -231,7 +231,7 @@ def test_looking_changes_nothing(change: Callable[[Path], None], looks: int, tmp
     assert _states(store) == before
 
 
-def test_nothing_more_is_looked_at_once_the_matter_is_decided(tmp_path: Path) -> None:
+def test_nothing_is_looked_at_after_the_decision(tmp_path: Path) -> None:
     _closed(tmp_path)
     _damage_index(tmp_path)
     assert not _look(tmp_path, lambda _: False).index_looks_right

@@ -92,7 +92,7 @@ def test_a_full_disk_is_reported_to_the_put_that_needs_the_file(
         patch.setattr(disk, "allocate", fail)
         with pytest.raises(DiskFull):
             files.writable()
-    assert files.writable().base == 0  # there is space again
+    assert files.writable().base == 0  # space is available again
     files.close()
 
 

@@ -11,7 +11,7 @@ from commitlog.services.running_state import RunningFlags, RunningState
 __all__: list[str] = []
 
 
-def test_a_nearly_full_disk_takes_no_messages_until_there_is_space() -> None:
+def test_a_nearly_full_disk_rejects_messages_until_space_is_available() -> None:
     free = 0.5
     state = RunningState("/store", on_fence=lambda: None)
     service = DiskWatermarkService("/store", 0.9, state, free_ratio=lambda _: free)
@@ -27,7 +27,7 @@ def test_a_nearly_full_disk_takes_no_messages_until_there_is_space() -> None:
     assert state.writable
 
 
-def test_dispatch_without_space_says_for_which_file() -> None:
+def test_dispatch_without_disk_space_names_the_file() -> None:
     state = RunningState("/store", on_fence=lambda: None)
     service = DiskWatermarkService("/store", 0.9, state, free_ratio=lambda _: 0.5)
     service.dispatch_full(StoreIOError("write", path="/store/q/0", cause=OSError(errno.ENOSPC, "No space left")))

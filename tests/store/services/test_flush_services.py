@@ -1,4 +1,4 @@
-"""The flush services step by step, with the time passed in: when they sync, and what a sync that fails leaves."""
+"""The flush services step by step, with the time passed in: when they sync, and their state after a failed sync."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_an_asynchronous_flush_waits_for_enough_pages(files: MappedFileQueueWrit
     assert files.flushed_where == 4 * 4096
 
 
-def test_an_asynchronous_flush_takes_what_is_old_enough(files: MappedFileQueueWriter) -> None:
+def test_an_asynchronous_flush_syncs_pages_that_are_old_enough(files: MappedFileQueueWriter) -> None:
     clock = Clock()
     config = MessageStoreConfig(flush_commit_log_thorough_interval=10_000)
     service = FlushRealTimeService(LogFlusher(files), config, clock)
@@ -111,7 +111,7 @@ def test_an_asynchronous_flush_takes_what_is_old_enough(files: MappedFileQueueWr
     assert files.flushed_where == 100
 
 
-def test_beside_synchronous_puts_whatever_is_dirty_is_flushed(files: MappedFileQueueWriter) -> None:
+def test_beside_synchronous_puts_every_dirty_page_is_flushed(files: MappedFileQueueWriter) -> None:
     """Messages that no put waits for (WAIT=false) reach the device too."""
     service = GroupCommitService(LogFlusher(files), Wakeup())
     append(files, 1)

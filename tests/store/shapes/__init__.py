@@ -1,3 +1,3 @@
-"""Stores of every shape that retention, crashes, copies and long lives leave behind."""
+"""Stores of every shape that retention, crashes, copies and long lives leave."""
 
 __all__: list[str] = []

@@ -33,7 +33,7 @@ def made_bodies(count: int, start: int = 0) -> list[bytes]:
 
 
 def read(reader: StoreReader, start: int = 0, stop: int | None = None, **options: Any) -> list[tuple[int, bytes]]:
-    """Queue offsets and bodies, of queue 0 of topic ``t`` unless told."""
+    """Queue offsets and bodies, of queue 0 of topic ``t`` by default."""
     wanted: dict[str, Any] = {
         "topic": "t",
         "queue_id": 0,

@@ -70,7 +70,7 @@ def test_head_files_deleted_between_calls_move_the_min_offset(builder: StoreBuil
             assert bounds(reader) == (first, 90)
 
 
-def test_head_files_deleted_while_a_range_is_read(builder: StoreBuilder) -> None:
+def test_head_files_deleted_while_a_range_is_read_are_reported(builder: StoreBuilder) -> None:
     """What is open can be read on; what is not is named as gone, with what is left."""
     builder.append("t", 0, made_bodies(90))
     with StoreReader.open(builder.path) as reader:
@@ -117,7 +117,7 @@ def kind_directory(builder: StoreBuilder, kind: Callable[[StoreBuilder], list[Pa
 
 
 def test_a_queue_that_lost_its_tail_is_seen_to_end_earlier(builder: StoreBuilder) -> None:
-    """Recovery zeroes units behind the log's new end, in the same files."""
+    """Recovery zeroes units after the log's new end, in the same files."""
     builder.append("t", 0, made_bodies(40))
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (0, 40)
@@ -144,7 +144,7 @@ def test_a_topic_and_a_queue_that_were_deleted_are_not_found_any_more(builder: S
             reader.read("t", 0, 0)
 
 
-def test_a_fence_tells_a_message_from_another_that_took_its_offset(builder: StoreBuilder, other: StoreBuilder) -> None:
+def test_a_fence_distinguishes_a_message_from_another_at_its_offset(builder: StoreBuilder, other: StoreBuilder) -> None:
     builder.append("t", 0, made_bodies(12))
     other.append("t", 0, made_bodies(11))
     other.append("t", 0, [b"another message"])

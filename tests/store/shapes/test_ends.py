@@ -66,7 +66,7 @@ def test_an_empty_log_file_allocated_ahead_changes_nothing(builder: StoreBuilder
 
 
 def test_a_copy_that_was_cut_after_the_last_record_is_whole(builder: StoreBuilder) -> None:
-    """Backups leave out the zeros behind the end."""
+    """Backups leave out the zeros after the end."""
     builder.append("t", 0, made_bodies(33))
     os.truncate(log_files(builder)[-1], builder.position % SMALL_LOG)
     os.truncate(queue_files(builder)[-1], 3 * UNIT_SIZE)
@@ -77,7 +77,7 @@ def test_a_copy_that_was_cut_after_the_last_record_is_whole(builder: StoreBuilde
 
 
 def _cut_the_log(builder: StoreBuilder, physical_offset: int) -> None:
-    """The log as it is when what stands behind that place was never written."""
+    """The log as it is when the bytes after that place were never written."""
     path = log_files(builder)[-1]
     kept = physical_offset - int(path.name)
     path.write_bytes(path.read_bytes()[:kept].ljust(SMALL_LOG, b"\0"))

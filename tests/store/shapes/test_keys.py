@@ -69,8 +69,8 @@ def test_expired_messages_are_not_found_by_key(builder: StoreBuilder) -> None:
         assert [m.physical_offset for m in reader.query("t", "k")] == left
 
 
-def test_after_a_crash_index_entries_of_messages_that_are_not_there_are_skipped(builder: StoreBuilder) -> None:
-    """The index may have been flushed and the end of the log not; with an abort file that is no corruption."""
+def test_after_a_crash_index_entries_of_lost_messages_are_skipped(builder: StoreBuilder) -> None:
+    """The index may have been flushed and the end of the log not; with an abort file that is not corruption."""
     places = _indexed(builder, ["k"] * 12)
     builder.write_abort()
     path = log_files(builder)[-1]

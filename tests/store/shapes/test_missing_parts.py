@@ -1,4 +1,4 @@
-"""Stores whose head is gone, or something in the middle."""
+"""Stores with a missing head, or missing files in the middle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.store_builder import StoreBuilder
 __all__: list[str] = []
 
 
-def test_messages_whose_log_file_is_gone_are_below_the_min_offset(builder: StoreBuilder) -> None:
+def test_messages_of_deleted_log_files_are_below_the_min_offset(builder: StoreBuilder) -> None:
     """Their units are still there: RocketMQ deletes queue files later, and only whole ones."""
     places = builder.append("t", 0, made_bodies(60))
     assert len(log_files(builder)) >= 4
@@ -45,7 +45,7 @@ def test_messages_whose_log_file_is_gone_are_below_the_min_offset(builder: Store
                 reader.message_at(int(places[first - 1]))
 
 
-def test_queue_files_gone_at_the_head(builder: StoreBuilder) -> None:
+def test_missing_queue_files_at_the_head_move_the_min_offset(builder: StoreBuilder) -> None:
     builder.append("t", 0, made_bodies(45))
     queue_files(builder)[0].unlink()
     queue_files(builder)[0].unlink()
@@ -56,7 +56,7 @@ def test_queue_files_gone_at_the_head(builder: StoreBuilder) -> None:
             reader.read("t", 0, 19)
 
 
-def test_every_message_of_a_queue_expired(builder: StoreBuilder) -> None:
+def test_a_queue_whose_messages_all_expired_is_empty(builder: StoreBuilder) -> None:
     builder.append("t", 0, made_bodies(5))
     builder.append("busy", 0, made_bodies(100))
     builder.delete_log_files(2)
@@ -68,7 +68,7 @@ def test_every_message_of_a_queue_expired(builder: StoreBuilder) -> None:
         assert read(reader, 5) == numbered(5, 6)
 
 
-def test_a_store_that_starts_late(tmp_path: Path) -> None:
+def test_a_store_that_starts_late_is_read_from_its_first_file(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "s", log_file_size=SMALL_LOG, queue_file_units=UNITS, log_start=40 * SMALL_LOG)
     builder.start_queue_at("t", 0, 70)
     builder.append("t", 0, made_bodies(30, 70))
@@ -151,7 +151,7 @@ def test_a_queue_file_cut_short_in_the_middle_hides_nothing(builder: StoreBuilde
 
 
 def test_a_hole_in_a_queue_is_not_an_end(builder: StoreBuilder) -> None:
-    """The end is found by bisection, which may hit a unit that damage has zeroed; what stands behind it must not
+    """The end is found by bisection, which may hit a unit that damage has zeroed; the units after it must not
     vanish without a word."""
     builder.append("t", 0, made_bodies(45))
     for unit in range(44):

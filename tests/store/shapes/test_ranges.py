@@ -77,7 +77,7 @@ def test_units_come_at_least_one_at_a_time(builder: StoreBuilder, chunk: int) ->
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (0, 6), (6, 7), (6, None), (-1, -1)])
-def test_offsets_outside_the_queue_are_refused_with_what_is_there(
+def test_offsets_outside_the_queue_are_refused_with_the_available_ones(
     builder: StoreBuilder, start: int, stop: int | None
 ) -> None:
     builder.append("t", 0, made_bodies(5))

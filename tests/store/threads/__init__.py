@@ -1,3 +1,3 @@
-"""Tests of the codecs: golden bytes from RocketMQ, round trips, and values that do not fit."""
+"""Tests of threads: calls, jobs, wake-ups, parallel work and prefetching."""
 
 __all__: list[str] = []

@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 
 class Items:
-    """Numbers, made on any thread; ``open`` while somebody has the generator."""
+    """Numbers, made on any thread; ``open`` while the generator is in use."""
 
     def __init__(self, count: int, failing: int | None = None) -> None:
         self.open = False
@@ -45,7 +45,7 @@ def test_all_items_come_in_order_from_another_thread(count: int) -> None:
 
 
 @pytest.mark.parametrize("failing", [0, 3])
-def test_what_making_an_item_raises_comes_in_its_place(failing: int) -> None:
+def test_an_error_of_making_an_item_is_raised_in_its_place(failing: int) -> None:
     items, found = Items(9, failing), list[int]()
     with pytest.raises(KeyError):
         found.extend(prefetch(items.make()))
@@ -54,7 +54,7 @@ def test_what_making_an_item_raises_comes_in_its_place(failing: int) -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1, 4])
-def test_closed_early_it_is_at_most_one_ahead_and_lets_go_of_the_items(taken: int) -> None:
+def test_closed_early_it_is_at_most_one_ahead_and_releases_the_items(taken: int) -> None:
     items = Items(9)
     ahead = prefetch(items.make())
     assert list(itertools.islice(ahead, taken)) == list(range(taken))

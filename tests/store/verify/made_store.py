@@ -1,4 +1,4 @@
-"""A store that ``MessageStore`` made and closed, and hands that damage it."""
+"""A store that ``MessageStore`` made and closed, and functions that damage it."""
 
 from __future__ import annotations
 

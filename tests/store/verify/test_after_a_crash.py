@@ -1,4 +1,4 @@
-"""What a crash leaves is a note; what no crash explains is an error all the same."""
+"""Traces of a crash are notes; damage that no crash explains is an error all the same."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def _is_mended_by_opening(path: Path) -> None:
     assert verify_store(path) == []
 
 
-def test_units_that_were_not_written(path: Path) -> None:
+def test_unwritten_units_after_a_crash_are_notes(path: Path) -> None:
     file, place = queue_file(path, "audit", 0, 150)
     damage(file, place, bytes(50 * UNIT_SIZE))
     assert "[150, 180)" in only(path, "queue.missing-message", "note").message
     _is_mended_by_opening(path)
 
 
-def test_units_that_did_not_reach_the_device(path: Path) -> None:
+def test_units_that_did_not_reach_the_device_are_notes(path: Path) -> None:
     file, place = queue_file(path, "orders", 0, 100)
     damage(file, place + 7 * UNIT_SIZE, b"\0" * 3 * UNIT_SIZE + b"\x01" * UNIT_SIZE)
     assert {one.severity for one in verify_store(path)} == {"note"}
     _is_mended_by_opening(path)
 
 
-def test_units_that_were_flushed_and_are_damaged(path: Path) -> None:
+def test_flushed_units_that_are_damaged_are_errors(path: Path) -> None:
     file, place = queue_file(path, "orders", 0, 100)
     damage(file, place, b"\x01" * UNIT_SIZE)
     times = 4_000_000_000_000
@@ -73,7 +73,7 @@ def test_units_ahead_of_the_log(path: Path) -> None:
     _is_mended_by_opening(path)
 
 
-def test_a_torn_end(path: Path) -> None:
+def test_a_torn_end_is_a_note(path: Path) -> None:
     newest = files(path, "commitlog")[-1]
     data = newest.read_bytes()
     end = len(data.rstrip(b"\0"))
@@ -82,7 +82,7 @@ def test_a_torn_end(path: Path) -> None:
     _is_mended_by_opening(path)
 
 
-def test_damage_before_what_was_flushed(path: Path) -> None:
+def test_damage_before_the_flushed_position_is_an_error(path: Path) -> None:
     file, at, _ = message_place(path, "orders", 1, 70)
     flip(file, at + 90)
     assert {one.severity for one in verify_store(path)} == {"note"}

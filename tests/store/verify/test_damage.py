@@ -64,13 +64,13 @@ def test_a_record_with_another_queue_offset_breaks_the_row(path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 2**63 - 1])
-def test_a_record_with_a_queue_offset_that_cannot_be(path: Path, offset: int) -> None:
+def test_a_record_with_an_impossible_queue_offset_is_reported(path: Path, offset: int) -> None:
     file, at, _ = message_place(path, "orders", 1, 70)
     damage(file, at + 20, struct.pack(">q", offset))
     assert checks(path) == [("log.record", "error"), ("queue.contiguous", "error")]
 
 
-def test_zeros_in_the_middle_of_the_log(path: Path) -> None:
+def test_zeros_in_the_middle_of_the_log_are_reported(path: Path) -> None:
     file, at, size = message_place(path, "orders", 1, 70)
     damage(file, at, bytes(size))
     found = only(path, "log.record")
@@ -78,7 +78,7 @@ def test_zeros_in_the_middle_of_the_log(path: Path) -> None:
     assert found.offset == at
 
 
-def test_the_last_record_damaged(path: Path) -> None:
+def test_a_damaged_last_record_is_reported(path: Path) -> None:
     with_last = sorted(
         (message_place(path, "orders", queue, _last(path, queue)) for queue in (0, 1, 2)), key=lambda one: one[:2]
     )
@@ -108,7 +108,7 @@ def test_the_log_cut_at_the_end_is_reported_by_units_index_and_checkpoint(path: 
     assert any(one.message.endswith("more like these here.") for one in found)
 
 
-def test_a_filler_of_another_size(path: Path) -> None:
+def test_a_filler_of_another_size_is_reported(path: Path) -> None:
     file = files(path, "commitlog")[1]
     data = file.read_bytes()
     at = data.rindex(bytes.fromhex("cbd43194")) - 4
@@ -117,19 +117,19 @@ def test_a_filler_of_another_size(path: Path) -> None:
     assert (found.path, found.offset) == (str(file), at)
 
 
-def test_bytes_after_the_logs_end(path: Path) -> None:
+def test_bytes_after_the_logs_end_are_reported(path: Path) -> None:
     newest = files(path, "commitlog")[-1]
     damage(newest, CONFIG.mapped_file_size_commit_log - 5, b"x")
     found = only(path, "tail.not-zero")
     assert (found.path, found.offset) == (str(newest), CONFIG.mapped_file_size_commit_log - 5)
 
 
-def test_a_log_file_is_missing(path: Path) -> None:
+def test_a_missing_log_file_is_reported(path: Path) -> None:
     files(path, "commitlog")[1].unlink()
     assert "is missing" in only(path, "files.gap").message
 
 
-def test_a_log_file_was_cut(path: Path) -> None:
+def test_a_log_file_that_was_cut_is_reported(path: Path) -> None:
     file = files(path, "commitlog")[1]
     os.truncate(file, 20_000)
     found = only(path, "files.size")
@@ -137,7 +137,7 @@ def test_a_log_file_was_cut(path: Path) -> None:
     assert "20000" in found.message
 
 
-def test_another_name_among_the_log_files(path: Path) -> None:
+def test_a_foreign_file_among_the_log_files_is_reported(path: Path) -> None:
     (path / "commitlog" / "copy of 0").write_bytes(b"")
     only(path, "files.name", "note")
 
@@ -145,7 +145,7 @@ def test_another_name_among_the_log_files(path: Path) -> None:
 @pytest.mark.parametrize(
     ("at", "data"), [(0, struct.pack(">q", 12_345)), (8, struct.pack(">i", 99)), (12, struct.pack(">q", 42))]
 )
-def test_a_damaged_unit(path: Path, at: int, data: bytes) -> None:
+def test_a_damaged_unit_is_reported(path: Path, at: int, data: bytes) -> None:
     file, place = queue_file(path, "orders", 2, 130)
     damage(file, place + at, data)
     found = only(path, "queue.unit")
@@ -170,7 +170,7 @@ def test_many_damaged_units_do_not_fill_the_memory(path: Path) -> None:
     assert found[-1].message == f"{100 - FINDINGS_PER_FILE} more like these here."
 
 
-def test_a_queue_file_is_missing(path: Path) -> None:
+def test_a_missing_queue_file_is_reported(path: Path) -> None:
     file, _ = queue_file(path, "orders", 0, 100)
     file.unlink()
     found = verify_store(path)
@@ -178,13 +178,13 @@ def test_a_queue_file_is_missing(path: Path) -> None:
     assert any("[100, 200)" in one.message for one in found)
 
 
-def test_a_queue_file_of_another_size(path: Path) -> None:
+def test_a_queue_file_of_another_size_is_reported(path: Path) -> None:
     file, _ = queue_file(path, "orders", 0, 100)
     os.truncate(file, 50 * UNIT_SIZE)
     assert checks(path) == [("queue.missing-message", "error"), ("files.size", "error")]
 
 
-def test_a_queue_is_gone(path: Path) -> None:
+def test_a_missing_queue_is_reported(path: Path) -> None:
     shutil.rmtree(path / "consumequeue" / "audit")
     assert "[0, 180)" in only(path, "queue.missing-message").message
     (path / "config").mkdir(exist_ok=True)
@@ -192,7 +192,7 @@ def test_a_queue_is_gone(path: Path) -> None:
     assert "was deleted" in only(path, "queue.missing-message", "note").message
 
 
-def test_units_after_the_queues_end(path: Path) -> None:
+def test_units_after_the_queues_end_are_reported(path: Path) -> None:
     file, place = queue_file(path, "audit", 0, 179)
     unit = file.read_bytes()[place : place + UNIT_SIZE]
     damage(file, place + 3 * UNIT_SIZE, unit)
@@ -201,14 +201,14 @@ def test_units_after_the_queues_end(path: Path) -> None:
     assert "no such message" in found.message
 
 
-def test_a_queue_of_which_the_log_knows_nothing(path: Path) -> None:
+def test_a_queue_without_messages_in_the_log_is_reported(path: Path) -> None:
     shutil.copytree(path / "consumequeue" / "audit" / "0", path / "consumequeue" / "audit" / "7")
     found = verify_store(path)
     assert {(one.check, one.severity) for one in found} == {("queue.extra-unit", "error")}
     assert {one.queue_id for one in found} == {7, None}
 
 
-def test_a_hole_at_a_queues_head(tmp_path: Path) -> None:
+def test_a_hole_at_a_queues_head_is_reported(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.start_queue_at("t", 0, 7)
     builder.append("t", 0, [b"x"] * 3)
@@ -223,7 +223,7 @@ def test_a_topic_that_was_deleted_and_made_again(tmp_path: Path) -> None:
     assert "begins again" in only(builder.path, "queue.contiguous", "note").message
 
 
-def test_a_chain_that_leads_elsewhere(path: Path) -> None:
+def test_a_chain_that_leads_elsewhere_is_reported(path: Path) -> None:
     file = files(path, "index")[0]
     at = entry_offset(300, CONFIG.max_hash_slot_num) + 16
     damage(file, at, struct.pack(">i", 301))
@@ -231,7 +231,7 @@ def test_a_chain_that_leads_elsewhere(path: Path) -> None:
     assert (found.path, found.offset) == (str(file), at)
 
 
-def test_a_slot_that_leads_elsewhere(path: Path) -> None:
+def test_a_slot_that_leads_elsewhere_is_reported(path: Path) -> None:
     file = files(path, "index")[0]
     at = HEADER_SIZE + 17 * SLOT_SIZE
     damage(file, at, struct.pack(">i", 3))
@@ -240,7 +240,7 @@ def test_a_slot_that_leads_elsewhere(path: Path) -> None:
 
 @pytest.mark.parametrize("number", [2, 200, 399])
 @pytest.mark.parametrize("field", [0, 4, 12], ids=["hash", "place", "seconds"])
-def test_a_damaged_entry(path: Path, number: int, field: int) -> None:
+def test_a_damaged_entry_is_reported(path: Path, number: int, field: int) -> None:
     file = files(path, "index")[0]
     at = entry_offset(number, CONFIG.max_hash_slot_num)
     if number == 399 and field == 4:
@@ -251,7 +251,7 @@ def test_a_damaged_entry(path: Path, number: int, field: int) -> None:
     assert f"ntry {number}" in found.message
 
 
-def test_an_index_that_ends_too_early(path: Path) -> None:
+def test_an_index_that_ends_too_early_is_reported(path: Path) -> None:
     """The header counts three entries less: their keys are not found any more."""
     file = files(path, "index")[-1]
     count = decode_header(file.read_bytes()[:HEADER_SIZE]).index_count
@@ -264,7 +264,7 @@ def test_an_index_that_ends_too_early(path: Path) -> None:
     assert "Expected 3 keys" in missing.message
 
 
-def test_an_index_file_is_missing_in_the_middle(path: Path) -> None:
+def test_a_missing_index_file_in_the_middle_is_reported(path: Path) -> None:
     files(path, "index")[1].unlink()
     found = verify_store(path)
     assert [(one.check, one.severity) for one in found] == [
@@ -276,25 +276,25 @@ def test_an_index_file_is_missing_in_the_middle(path: Path) -> None:
     assert "RocketMQ drops" in only(path, "index.missing-key", "note").message
 
 
-def test_a_header_with_other_counts(path: Path) -> None:
+def test_a_header_with_other_counts_is_reported(path: Path) -> None:
     file = files(path, "index")[0]
     damage(file, 32, struct.pack(">i", 7))
     assert "HASH SLOT COUNT" in only(path, "index.header").message
 
 
-def test_an_index_file_that_cannot_be_read(path: Path) -> None:
+def test_an_unreadable_index_file_is_reported(path: Path) -> None:
     os.truncate(files(path, "index")[0], 21)
     only(path, "index.header")
 
 
-def test_a_checkpoint_ahead_of_the_log(path: Path) -> None:
+def test_a_checkpoint_ahead_of_the_log_is_reported(path: Path) -> None:
     times = 4_000_000_000_000
     (path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(times, times, times)))
     assert "gone from the log's end" in only(path, "checkpoint.ahead").message
 
 
 @pytest.mark.parametrize("data", [b"?", b"\xff" * 4096])
-def test_a_checkpoint_that_is_none(path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_a_checkpoint_is_reported(path: Path, data: bytes) -> None:
     (path / "checkpoint").write_bytes(data)
     only(path, "checkpoint.format")
     (path / "checkpoint").unlink()

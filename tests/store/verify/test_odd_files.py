@@ -1,4 +1,4 @@
-"""Files of absurd sizes and links that lead nowhere are told, in little time."""
+"""Files of absurd sizes and links that lead nowhere are reported, in little time."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_huge_sparse_file_of_index_or_queue_is_reported(path: Path, files: str
 
 
 @pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index"])
-def test_a_link_that_leads_nowhere_is_reported_by_all_who_open_a_store(path: Path, name: str) -> None:
+def test_a_link_that_leads_nowhere_is_reported_by_every_way_to_open_a_store(path: Path, name: str) -> None:
     shutil.move(path / name, path.parent / "moved")
     (path / name).symlink_to(path.parent / "not mounted")
     for use in (MessageStore.open, StoreReader.open, verify_store):

@@ -1,4 +1,4 @@
-"""What RocketMQ's own recovery does to queues and index is no error; what it leaves out is made good by opening."""
+"""What RocketMQ's own recovery does to queues and index is not an error; opening adds the entries it leaves out."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_message_that_recovery_indexes_once_more_is_not_an_error(path: Path,
     assert verify_store(path) == []
 
 
-def test_an_entry_of_no_message_is_still_one(path: Path) -> None:
+def test_an_entry_without_a_message_is_still_an_error(path: Path) -> None:
     write_index(path, range(40), range(36, ALL))
     flip(files(path, "index")[1], entry_offset(2, 100) + 3)  # the hash of a key that stands there again
     assert ("index.entry", "error") in checks(path)

@@ -38,7 +38,7 @@ def test_a_store_that_was_closed_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [golden.ROCKETMQ_533, golden.ROCKETMQ_498])
-def test_what_rocketmq_wrote_is_whole(tmp_path: Path, name: str) -> None:
+def test_a_store_that_rocketmq_wrote_is_whole(tmp_path: Path, name: str) -> None:
     path = golden.copy_golden(name, tmp_path / "store")
     expected = golden.expected(name)
     report = verification_report(path)
@@ -77,7 +77,7 @@ def test_the_keys_of_one_message_may_fill_index_files(tmp_path: Path, before: in
     assert verify_store(tmp_path) == []
 
 
-def test_what_retention_took_is_not_missed(tmp_path: Path) -> None:
+def test_files_that_retention_deleted_are_not_missed(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store")
     for file in files(path, "commitlog")[:2]:
         file.unlink()
@@ -118,7 +118,7 @@ def test_beside_its_owner_a_store_is_whole_and_the_owner_undisturbed(tmp_path: P
     assert verify_store(tmp_path / "store") == []
 
 
-def test_what_an_owner_appends_concurrently_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_appended_concurrently_are_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = StoreBuilder(tmp_path / "store", log_file_size=16 << 10, queue_file_units=50)
     builder.append("t", 0, [b"x" * 300] * 70)
     builder.write_abort()
@@ -139,7 +139,7 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
-def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreNotFound):
         verify_store(tmp_path / "nowhere")
     with pytest.raises(NotAStore):
