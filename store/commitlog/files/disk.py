@@ -11,7 +11,6 @@ that records these calls knows every byte that a crash could lose.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import mmap
 import os
@@ -54,7 +53,6 @@ __all__ = [
     "modified_at",
     "open_file",
     "open_for_writing",
-    "read_ahead",
     "read_at",
     "read_file",
     "read_into",
@@ -141,13 +139,6 @@ def read_into(descriptor: int, buffer: memoryview, offset: int) -> int:
     while done < len(buffer) and (count := os.preadv(descriptor, [buffer[done:]], offset + done)):
         done += count
     return done
-
-
-def read_ahead(descriptor: int, start: int, stop: int) -> None:
-    """Ask the kernel to read ``[start, stop)`` into its memory soon. A refusal does no harm."""
-    if hasattr(os, "posix_fadvise"):
-        with contextlib.suppress(OSError):
-            os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_WILLNEED)
 
 
 def read_file(path: str, limit: int) -> bytes:

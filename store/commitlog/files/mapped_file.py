@@ -24,9 +24,6 @@ __all__ = ["MappedFile"]
 # task that reads several of them side by side comes by again. Pages further back are given back, so that memory stays
 # flat for files of any length.
 _RESIDENT_SIZE = 64 << 20
-# How far to read ahead of a reader, and the smallest piece to request.
-_AHEAD_SIZE = 64 << 20
-_AHEAD_PIECE = 16 << 20
 
 
 class MappedFile:
@@ -43,8 +40,6 @@ class MappedFile:
         self._mapping: mmap.mmap | None = None
         # The stretch of the mapping whose pages may be in this process's memory.
         self._resident = (0, 0)
-        # Up to where the kernel has been asked to read ahead.
-        self._requested = 0
         self._populates = sys.platform == "linux"
         self.identity = disk.identity(descriptor) if identity is None else identity
         self.capacity = self.identity.size
@@ -65,20 +60,6 @@ class MappedFile:
     def read(self, position: int, length: int) -> bytes:
         """``length`` bytes from ``position`` of the file, fewer at its end."""
         return disk.read_at(self._opened(), length, position)
-
-    def read_ahead(self, start: int, stop: int, until: int) -> None:
-        """Have the device read ``[start, stop)`` and some of what follows, up to ``until``, without waiting for it.
-
-        For a reader that continues from ``stop`` to ``until``: the device works while the bytes are decoded. Bytes
-        requested a moment ago, for this queue or for one that is read beside it, are not requested again.
-        """
-        if start + 2 * _AHEAD_SIZE < self._requested:
-            self._requested = start  # another pass: the bytes may be gone from memory again
-        first = max(self._requested, start)
-        last = max(min(stop + _AHEAD_SIZE, until, self.identity.size), stop)
-        if first < stop or last - first >= _AHEAD_PIECE:
-            disk.read_ahead(self._opened(), first, last)
-            self._requested = last
 
     def data_extents(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The stretches of ``[start, stop)`` that are not holes of the file."""

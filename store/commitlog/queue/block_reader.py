@@ -61,13 +61,10 @@ class BlockReader:
         self._shared = queue.topic.startswith(_LIGHT_QUEUE_PREFIX)
         # Bytes of records a block: fewer than the limit where bodies unpack to more than they take in the log.
         self._size = limits.size
-        # Where in the log the last message of the range ends.
-        self._range_end = 0
 
     def batches(self, start: int, stop: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The messages at queue offsets ``[start, stop)`` as batches of the named columns."""
         at = start
-        self._range_end = sum(self._queue.unit(stop - 1) or (0, 0))
         for chunk in self._queue.units(start, stop, chunk=_UNITS_CHUNK):
             messages = np.flatnonzero(chunk["size"] != FILLER_SIZE)
             units = chunk if len(messages) == len(chunk) else chunk[messages]
@@ -116,7 +113,6 @@ class BlockReader:
         if sparse:
             data, positions = self._commit_log.gather(file, physical, sizes)
         else:
-            file.read_ahead(start, stop, self._range_end - file.base)
             data, positions = self._commit_log.span(file, start, stop, populate=dense), physical - file.base - start
         place = QueuePlace(
             topic=self._queue.topic, queue_id=self._queue.queue_id, queue_offsets=offsets, shared=self._shared
