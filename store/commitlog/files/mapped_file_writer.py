@@ -19,7 +19,6 @@ its descriptor and mappings are closed, and opened again when it is read.
 from __future__ import annotations
 
 import contextlib
-import copy
 import errno
 import mmap
 import sys
@@ -325,7 +324,7 @@ class MappedFileWriter(MappedFile):
     def _sync(self) -> None:
         if self._failure is not None:
             # A new object: raising one again would add to its traceback.
-            raise copy.copy(self._failure) from self._failure
+            raise self._failure.again() from self._failure
         writes = self._writes
         try:
             disk.sync(self._opened())

@@ -25,7 +25,7 @@ from commitlog.log.scan import LogEnd, walk
 from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE
 from commitlog.recovery.parts import StoreParts
 
-__all__ = ["Evidence", "Refusal", "Start", "StartKind", "decide", "gather"]
+__all__ = ["Evidence", "RefusalError", "Start", "StartKind", "decide", "gather"]
 
 
 class StartKind(Enum):
@@ -41,7 +41,7 @@ class StartKind(Enum):
     """The store is not opened."""
 
 
-class Refusal(Protocol):
+class RefusalError(Protocol):
     """The error that says why a store is not opened: a class for each reason."""
 
     def __call__(self, message: str, /, *, path: str) -> CommitLogError: ...
@@ -53,7 +53,7 @@ class Start:
 
     kind: StartKind
     reason: str
-    refusal: Refusal | None = None
+    refusal: RefusalError | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class _Row(NamedTuple):
     applies: Callable[[Evidence, _Wishes], bool]
     reason: str
     """A format string with fields of the evidence, ``e``, in braces."""
-    refusal: Refusal | None = None
+    refusal: RefusalError | None = None
 
 
 _ROWS = (

@@ -48,12 +48,15 @@ class _FrameHead:
         self._host = host
         self._born = int(time.time() * 1000)
         self.host_flags = _V6_FLAGS if len(host[0]) == 16 else 0
-        self.size = len(self.record(0, 0, 0))
+        self.size = len(self._encoded(0, 0, 0))
         # Whether all rows are written: from then on the frame may be in the log.
         self.made = False
 
     def record(self, length: int, rows: int, checksum: int, /) -> bytearray:
         self.made = True
+        return self._encoded(length, rows, checksum)
+
+    def _encoded(self, length: int, rows: int, checksum: int) -> bytearray:
         body = encode_frame(BatchFrame(self._batch, length, rows, checksum, self._previous))
         return encode_message(
             BATCH_TOPIC.encode(),

@@ -128,7 +128,7 @@ class ReputMessageService:
         self._on_dispatched = on_dispatched
         self._on_disk_full = on_disk_full
         self._gate = gate
-        self._hand_over = recent_appends
+        self._recent_appends = recent_appends
         # The last frame that was begun.
         self._frame_start = self._frame_end = 0
         self._lock = threading.Lock()
@@ -194,9 +194,9 @@ class ReputMessageService:
     def _blocks(self, limit: int, end: LogEnd) -> Generator[_Block, None, None]:
         """Blocks of recent appends, and between them blocks read from the log."""
         while end.offset < limit:
-            handed = self._hand_over.take(end.offset, limit)
+            handed = self._recent_appends.take(end.offset, limit)
             if handed is None:
-                stop = self._hand_over.next_start(end.offset, limit)
+                stop = self._recent_appends.next_start(end.offset, limit)
                 yield from self._read_blocks(stop, end)
                 if end.offset < stop:
                     return
