@@ -31,18 +31,31 @@ _MS = 1000.0
 _PAGE = 4096
 # How often GroupCommitService looks for messages without a waiting put (WAIT=false).
 _GROUP_COMMIT_INTERVAL_S = 0.01
+# A put syncs by itself while a sync takes at most this share of its timeout.
+_SLOW_SHARE = 0.25
 
 
 class LogFlusher:
     """Syncs the log, one thread at a time, and never again after a sync that failed (invariant 2).
 
-    A failed sync has lost its bytes: the kernel drops the pages, and the next sync would report success.
+    A failed sync has lost its bytes: the kernel drops the pages, and the next sync would report success. In the main
+    thread, an exception of a signal handler may end a sync and hide such a failure: the next sync writes its bytes once
+    more then (``_unsettled``).
+
     ``on_flushed`` is called after each sync: under SYNC_FLUSH, dispatch waits for it.
     """
 
-    def __init__(self, files: MappedFileQueueWriter, on_flushed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        files: MappedFileQueueWriter,
+        on_flushed: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._files = files
         self._on_flushed = on_flushed
+        self._clock = clock
+        self._unsettled = False
+        self._last_sync_s = 0.0
         self._lock = threading.Lock()
         self._failure: StoreIOError | None = None
 
@@ -63,12 +76,22 @@ class LogFlusher:
         """Bring everything that is committed to the device. ``StoreIOError``."""
         with self._lock:
             self.refuse_failed()
+            began = self._clock()
             try:
+                if self._unsettled:
+                    self._files.write_back(self._files.flushed_where, self._files.committed_where)
+                self._unsettled = True
                 self._files.flush()
+                self._unsettled = False
             except StoreIOError as error:
                 self._failure = error
                 raise
+            self._last_sync_s = self._clock() - began
         self._on_flushed()
+
+    def is_free(self, timeout_s: float) -> bool:
+        """Whether no thread syncs, and a sync as long as the last one takes a small share of ``timeout_s``."""
+        return not self._lock.locked() and self._last_sync_s <= timeout_s * _SLOW_SHARE
 
     @property
     def failed(self) -> bool:
@@ -95,7 +118,8 @@ class _Request:
 class GroupCommitService:
     """Syncs the log for all puts that wait, on a thread of its own, woken by ``wakeup``.
 
-    An exception from a signal handler can end the wait of a put, and nothing else.
+    A put that is alone syncs by itself, which spares it two changes of threads. It cannot stop when its time is up, so
+    it does that only while syncs are quick.
     """
 
     def __init__(self, flusher: LogFlusher, wakeup: Wakeup) -> None:
@@ -114,6 +138,8 @@ class GroupCommitService:
 
         ``StoreIOError`` if the sync failed; then no position moved (invariant 2).
         """
+        if self._flusher.flushed_where < end and not self._requests and self._flusher.is_free(timeout_s):
+            self._flusher.flush()
         if self._flusher.flushed_where < end:
             request = _Request(end)
             self._requests.append(request)
@@ -127,23 +153,23 @@ class GroupCommitService:
 
     def run_once(self) -> float:
         """Sync once for all puts that wait by now, and wake them. After a ``StoreIOError`` the service ends."""
-        waiting = self._taken()
         try:
-            if waiting or self._flusher.is_behind:
+            if self._requests or self._flusher.is_behind:
                 self._flusher.flush()
-        except StoreIOError:
-            waiting += self._taken()
-            raise
         finally:
-            for request in waiting:
-                request.done.release()
+            self._wake()
         return 0 if self._requests else _GROUP_COMMIT_INTERVAL_S
 
-    def _taken(self) -> list[_Request]:
-        taken = []
+    def _wake(self) -> None:
+        """Wake the puts whose bytes are on the device; after a failure all of them."""
+        later = []
         while self._requests:
-            taken.append(self._requests.popleft())
-        return taken
+            request = self._requests.popleft()
+            if self._flusher.failed or request.end <= self._flusher.flushed_where:
+                request.done.release()
+            else:
+                later.append(request)
+        self._requests.extend(later)
 
 
 class FlushRealTimeService:

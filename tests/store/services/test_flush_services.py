@@ -154,6 +154,7 @@ def test_a_sync_that_failed_is_never_tried_again(files: MappedFileQueueWriter, m
             group_commit.service.flush_to(100, 30.0)
         with pytest.raises(StoreIOError):
             group_commit.flusher.flush()
+        wait_for(lambda: group_commit.errors)
     assert files.flushed_where == 0
     assert [type(error) for error in group_commit.errors] == [StoreIOError], "the store is fenced by it"
 
@@ -185,12 +186,67 @@ def test_a_put_that_waits_too_long_continues_without_the_sync(
     files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = HeldSyncs(monkeypatch)
-    append(files, 100)
     with GroupCommit(files) as group_commit:
-        assert not group_commit.service.flush_to(100, 0.01)
+        append(files, 100)
+        assert held.began.wait(WAIT_LIMIT_S), "the service syncs what no put waits for"
+        append(files, 100)
+        assert not group_commit.service.flush_to(200, 0.01)
         assert files.flushed_where == 0
         held.release()
-        assert group_commit.service.flush_to(100, 30)
+        assert group_commit.service.flush_to(200, 30)
+
+
+def test_a_put_leaves_slow_syncs_to_the_service(files: MappedFileQueueWriter) -> None:
+    """A put that syncs by itself cannot stop when its time is up."""
+    clock = Clock()
+    flusher = LogFlusher(files, clock=clock)
+    service = GroupCommitService(flusher, Wakeup())
+    append(files, 100)
+    assert service.flush_to(100, 1.0), "a put that is alone syncs by itself"
+    real = files.flush
+
+    def slow() -> None:
+        clock.now += 0.3
+        real()
+
+    files.flush = slow  # type: ignore[method-assign]
+    append(files, 100)
+    assert service.flush_to(200, 1.0), "the first slow sync is not known before"
+    append(files, 100)
+    assert not service.flush_to(300, 0.01), "no thread runs the service"
+    service.run_once()
+    assert files.flushed_where == 300
+
+
+def test_bytes_of_an_interrupted_sync_are_written_once_more(
+    files: MappedFileQueueWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interrupt may hide that the sync failed: the kernel has dropped the pages then (invariant 2)."""
+    flusher = LogFlusher(files)
+    append(files, 100)
+
+    def interrupted(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "sync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            flusher.flush()
+    assert files.flushed_where == 0
+    written: list[int] = []
+    real = disk.write_at
+
+    def write_at(descriptor: int, data: disk.Bytes, offset: int) -> None:
+        written.append(len(data))
+        real(descriptor, data, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "write_at", write_at)
+        flusher.flush()
+    assert (written, files.flushed_where) == ([100], 100)
+    append(files, 100)
+    flusher.flush()
+    assert (sum(written), files.flushed_where) == (100, 200), "once is enough"
 
 
 def test_an_interrupt_of_a_put_that_waits_ends_nothing_but_its_wait(
