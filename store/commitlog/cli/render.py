@@ -24,6 +24,7 @@ __all__ = [
     "print_message",
     "print_summary",
     "printable_text",
+    "say",
     "uncut_console",
 ]
 
@@ -39,6 +40,12 @@ def uncut_console() -> Console:
 def drop_output() -> None:
     """Discard the rest of stdout: at exit, Python would complain of a reader that has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say(what: Exception | str) -> None:
+    """Print one sentence to stderr, after what stdout still holds."""
+    sys.stdout.flush()
+    print(f"commitlog: {what}", file=sys.stderr)
 
 
 def _json_value(value: Any) -> Any:

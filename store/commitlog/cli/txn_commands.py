@@ -1,0 +1,48 @@
+"""Commands about committed batches: ``txn ls`` and ``txn reset``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from commitlog.cli.options import TRANSACTIONS, AsJson, LockTimeout, StorePath
+from commitlog.cli.render import say
+from commitlog.errors import InvalidValue
+from commitlog.reader import StoreReader
+
+__all__ = ["register", "txn_list", "txn_reset"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group ``txn`` and its commands."""
+    txn = typer.Typer(help="Batches that applications and streaming queries have committed.", no_args_is_help=True)
+    txn.command("ls")(txn_list)
+    txn.command("reset")(txn_reset)
+    app.add_typer(txn, name="txn", rich_help_panel=TRANSACTIONS)
+
+
+def txn_list(path: StorePath, as_json: AsJson = False) -> None:
+    """The last batch of every application or streaming query. Takes no lock."""
+    from commitlog.cli.txn import print_batches
+
+    with StoreReader.open(path) as reader:
+        print_batches(reader.batches(), as_json=as_json)
+
+
+def txn_reset(
+    path: StorePath,
+    application: Annotated[str, typer.Argument(metavar="QUERY", help="A query's id, or an application's.")],
+    lock_timeout: LockTimeout = 0.0,
+) -> None:
+    """Forget what a query or application has committed: its next batch is written, whatever its number.
+
+    Messages stay as they are. Takes the store's lock. Exit code 1 if the store does not know it.
+    """
+    from commitlog.cli.txn import forget
+
+    try:
+        print(forget(path, application, lock_timeout))
+    except InvalidValue as error:
+        say(error)
+        raise typer.Exit(1) from error

@@ -1,0 +1,94 @@
+"""Commands that write messages: ``produce``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from commitlog.cli.message_lines import BadLine, Defaults, LineFormat, read_batches
+from commitlog.cli.options import WRITE, AsJson, CountOption, LockTimeout, SizeOption, StorePath
+from commitlog.cli.render import say
+from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.errors import InvalidValue
+from commitlog.format.message_rules import no_producers_fault
+from commitlog.paths import validate_new_topic
+
+__all__ = ["produce", "register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(rich_help_panel=WRITE)(produce)
+
+
+def produce(
+    path: StorePath,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="For messages without a topic.")] = None,
+    line_format: Annotated[
+        LineFormat, typer.Option("--format", help="A line is the text of a body, or a JSON object.")
+    ] = LineFormat.LINES,
+    ndjson: Annotated[bool, typer.Option("--ndjson", help="The same as --format ndjson.")] = False,
+    tags: Annotated[str | None, typer.Option(help="For messages without tags.")] = None,
+    key: Annotated[str | None, typer.Option(help="For messages without keys.")] = None,
+    queue_id: Annotated[int | None, typer.Option(min=0, help="For messages without one; default: in turn.")] = None,
+    sync: Annotated[bool, typer.Option("--sync/--async", help="Wait for the device, or flush later.")] = True,
+    batch_size: Annotated[int, typer.Option(min=1, help="Messages that are put at once, at most.")] = 1000,
+    create: Annotated[bool, typer.Option("--create/--no-create", help="Create a store that does not exist.")] = False,
+    lock_timeout: LockTimeout = 0.0,
+    as_json: AsJson = False,
+    mapped_file_size_commit_log: SizeOption = None,
+    mapped_file_size_consume_queue: SizeOption = None,
+    max_hash_slot_num: CountOption = None,
+    max_index_num: CountOption = None,
+) -> None:
+    """Put messages from standard input, one per line, into a store. Takes the store's lock.
+
+    It stops at the first line that is not a message, or that the store refuses: the lines before it are put, and none
+    after it.
+
+    The fields of a JSON line: body or bodyBase64, topic, tags, keys (a string or a list), queueId, properties, flag,
+    delayLevel, shardingKey.
+    """
+    from commitlog.cli import produce as put
+
+    line_format = LineFormat.NDJSON if ndjson else line_format
+    sizes = {
+        "mapped_file_size_commit_log": mapped_file_size_commit_log,
+        "mapped_file_size_consume_queue": mapped_file_size_consume_queue,
+        "max_hash_slot_num": max_hash_slot_num,
+        "max_index_num": max_index_num,
+    }
+    given = {name: size for name, size in sizes.items() if size is not None}
+    flush = FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH
+    config = _checked_config(given | {"flush_disk_type": flush}, topic, line_format)
+    fixed = [name for name in given if name.startswith("mapped_file_size")]
+    if fixed and put.is_store(path):
+        option = "--" + fixed[0].replace("_", "-")
+        raise typer.BadParameter(f"{path} is a store already and keeps its sizes.", param_hint=option)
+    defaults = Defaults(topic=topic, tags=tags, key=key, queue_id=queue_id)
+    if sys.stdin is None:
+        say("Standard input is closed; messages are read from there, one per line.")
+        raise typer.Exit(2)
+    batches = read_batches(sys.stdin.buffer, line_format, defaults, batch_size)
+    store = put.open_store(path, config, create=create, lock_timeout_s=lock_timeout)
+    try:
+        put.put_batches(store, batches, as_json=as_json)
+    except (BadLine, put.Refused, put.OutputGone) as error:
+        say(error)
+        raise typer.Exit(1) from error
+
+
+def _checked_config(settings: dict[str, Any], topic: str | None, line_format: LineFormat) -> MessageStoreConfig:
+    """The store's configuration; wrong usage is reported before a store is opened, or created."""
+    if topic is None and line_format is LineFormat.LINES:
+        raise typer.BadParameter("Lines of text have no topic; give one.", param_hint="--topic")
+    try:
+        if topic is not None:
+            validate_new_topic(topic)
+            if fault := no_producers_fault(topic):
+                raise typer.BadParameter(f"{fault}.", param_hint="--topic")
+        return MessageStoreConfig.from_mapping(settings)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error)) from error
