@@ -49,7 +49,9 @@ PUBLIC_MODULES = ("commitlog", "commitlog.errors", "commitlog.paths", "commitlog
 THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({"numpy", "pyarrow"})) | {
     "format": frozenset({"numpy", "pyarrow", "zlib_ng"}),
     "threads": frozenset(),
-    "cli": frozenset({"numpy", "pyarrow", "rich", "typer"}),
+    "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "cli": frozenset({"msgspec", "numpy", "orjson", "pyarrow", "rich", "typer"}),
 }
 
 # Codecs are pure: they reach neither files nor threads nor the clock.

@@ -12,11 +12,12 @@ The previous file is kept with ``.bak``, as RocketMQ keeps its own.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Annotated, Final, Literal, Protocol
+
+import msgspec
 
 from commitlog.batch.frames import FoundFrame
 from commitlog.batch_id import BatchId, CommittedBatch
@@ -28,10 +29,41 @@ from commitlog.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG
 
 __all__ = ["BatchLedger", "LedgerSource", "load_ledger"]
 
-_FORMAT = 1
+_FORMAT: Final = 1
 _LARGEST = 256 << 20
 # With fewer unsaved frames, the file is not written at a close; the next open reads the frames instead.
 _MOST_UNSAVED = 64
+
+
+class _LedgerEntry(msgspec.Struct):
+    version: int
+    fingerprint: str
+    rows: int
+    physicalOffset: int
+    end: int
+    storeTimestamp: Annotated[int, msgspec.Meta(ge=0, le=MAX_TIMESTAMP_MS)]
+
+    @classmethod
+    def of(cls, batch: CommittedBatch) -> _LedgerEntry:
+        identity = batch.batch
+        return cls(
+            version=identity.version,
+            fingerprint=identity.fingerprint,
+            rows=batch.rows,
+            physicalOffset=batch.physical_offset,
+            end=batch.end,
+            storeTimestamp=batch.store_timestamp,
+        )
+
+    def batch_of(self, app: str) -> CommittedBatch:
+        identity = BatchId(app, self.version, self.fingerprint)
+        return CommittedBatch(identity, self.physicalOffset, self.end, self.rows, self.storeTimestamp)
+
+
+class _LedgerFile(msgspec.Struct):
+    version: Literal[1]
+    queueOffset: int
+    batches: dict[str, _LedgerEntry]
 
 
 class BatchLedger:
@@ -135,10 +167,10 @@ class BatchLedger:
 
     def save(self) -> None:
         """Write the file. All batches in it must be on the device. ``StoreIOError``."""
-        entries = {app: _entry(batch) for app, batch in sorted(self._batches.items())}
-        data = json.dumps({"version": _FORMAT, "queueOffset": self.next_offset, "batches": entries}, indent=1)
+        entries = {app: _LedgerEntry.of(batch) for app, batch in sorted(self._batches.items())}
+        data = msgspec.json.encode(_LedgerFile(version=_FORMAT, queueOffset=self.next_offset, batches=entries))
         try:
-            replace_file(self.path, data.encode(), keep_as=self.path + BACKUP_SUFFIX)
+            replace_file(self.path, msgspec.json.format(data, indent=1), keep_as=self.path + BACKUP_SUFFIX)
             disk.sync_directory(os.path.dirname(self.path))
         except OSError as error:
             raise StoreIOError("write", path=self.path, cause=error) from error
@@ -207,12 +239,9 @@ def _load(path: str) -> tuple[int, dict[str, CommittedBatch]]:
 
 def _parse(data: bytes, path: str) -> tuple[int, dict[str, CommittedBatch]]:
     try:
-        root = json.loads(data)
-        if root["version"] != _FORMAT:
-            raise ValueError(f"version {root['version']!r}")
-        batches = {app: _batch(app, entry) for app, entry in root["batches"].items()}
-        return int(root["queueOffset"]), batches
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError, InvalidValue) as error:
+        found = msgspec.json.decode(data, type=_LedgerFile)
+        return found.queueOffset, {app: entry.batch_of(app) for app, entry in found.batches.items()}
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidValue, RecursionError) as error:
         raise CorruptConfig(
             "The ledger of batches",
             path=path,
@@ -222,22 +251,3 @@ def _parse(data: bytes, path: str) -> tuple[int, dict[str, CommittedBatch]]:
             advice="Restore it (the previous one has .bak), or remove both: the ledger is then built from the frames "
             "in the log, and lacks queries whose frames retention has removed.",
         ) from error
-
-
-def _batch(app: str, entry: dict[str, Any]) -> CommittedBatch:
-    batch = BatchId(app, int(entry["version"]), str(entry["fingerprint"]))
-    place, end, rows, stored = (int(entry[name]) for name in ("physicalOffset", "end", "rows", "storeTimestamp"))
-    if not 0 <= stored <= MAX_TIMESTAMP_MS:
-        raise ValueError(f"the time {stored}")
-    return CommittedBatch(batch, place, end, rows, stored)
-
-
-def _entry(batch: CommittedBatch) -> dict[str, object]:
-    return {
-        "version": batch.batch.version,
-        "fingerprint": batch.batch.fingerprint,
-        "rows": batch.rows,
-        "physicalOffset": batch.physical_offset,
-        "end": batch.end,
-        "storeTimestamp": batch.store_timestamp,
-    }

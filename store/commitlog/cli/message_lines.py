@@ -7,28 +7,27 @@ A line is a body, or a JSON object with the names that message columns have::
 
 from __future__ import annotations
 
-import base64
-import binascii
 import enum
 import io
 import json
+import re
 import select
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
+import msgspec
 import pyarrow as pa
 
 from commitlog.config import MessageStoreConfig
 from commitlog.format.message_rules import no_producers_fault
 
-__all__ = ["BadLine", "Defaults", "LineFormat", "MessageBatch", "read_batches"]
+__all__ = ["BadLine", "Defaults", "LineFormat", "MessageBatch", "MessageLine", "read_batches"]
 
 _READ_SIZE = 1 << 20
 # A batch is also put when its bodies have this many bytes.
 _BATCH_SIZE = 32 << 20
-_LARGEST = 2**63 - 1
 # Bytes of a line beside its body: as JSON the other fields, each byte of text in up to six.
 _SLACK = 1 << 20
 _JSON_GROWTH = 6
@@ -71,9 +70,37 @@ _SCHEMA = pa.schema(
         ("shardingKey", pa.string()),
     ]
 )
-_FIELDS = ("body", "bodyBase64", *_SCHEMA.names[1:])
-_TEXTS = ("topic", "tags", "shardingKey")
-_NUMBERS = ("queueId", "flag", "delayLevel")
+
+
+_Long = Annotated[int, msgspec.Meta(ge=-(2**63) + 1, le=2**63 - 1)]
+
+
+class MessageLine(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields of a JSON line, and their types; null is the same as none."""
+
+    body: str | None = None
+    bodyBase64: bytes | None = None
+    topic: str | None = None
+    tags: str | None = None
+    keys: str | list[str] | None = None
+    queueId: _Long | None = None
+    properties: dict[str, str] | None = None
+    flag: _Long | None = None
+    delayLevel: _Long | None = None
+    shardingKey: str | None = None
+
+
+_DECODER = msgspec.json.Decoder(MessageLine)
+_FIELDS = MessageLine.__struct_fields__
+# The words for the types that are not a string.
+_EXPECTED = {
+    "bodyBase64": "a string of base64",
+    "keys": "a string or a list of strings",
+    "properties": "an object of strings",
+    **dict.fromkeys(("queueId", "flag", "delayLevel"), "an integer"),
+}
+# In the messages of msgspec: the field of the line that has another type.
+_FAULTY_FIELD = re.compile(r" - at `\$\.([A-Za-z0-9]+)")
 
 
 @dataclass
@@ -191,73 +218,48 @@ def _parse(line: bytes, line_format: LineFormat, defaults: Defaults) -> dict[str
 
 def _parse_json(line: bytes) -> dict[str, Any]:
     try:
+        found = _DECODER.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(_fault(line, error)) from None
+    if (found.body is None) == (found.bodyBase64 is None):
+        which = "neither" if found.body is None else "both"
+        raise ValueError(f"expected one of the fields 'body' and 'bodyBase64', found {which}")
+    row = {name: value for name in _SCHEMA.names if (value := getattr(found, name)) is not None}
+    row["body"] = found.bodyBase64 if found.body is None else found.body.encode()
+    if isinstance(found.keys, str):
+        row["keys"] = [found.keys]
+    if found.properties is not None:
+        row["properties"] = list(found.properties.items())
+    return row
+
+
+def _fault(line: bytes, error: Exception) -> str:
+    """The reason why a line was refused, with the place or the value; it is looked for once more, at leisure."""
+    try:
         found = json.loads(line)
+        json.dumps(found, ensure_ascii=False).encode()
     except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8 text") from None
+        return "it is not UTF-8 text"
+    except UnicodeEncodeError:
+        return "it holds half of a surrogate pair, which is not text"
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"it is not JSON: {error.msg} at character {error.pos + 1}") from None
+        return "it is nested too deeply"
+    except json.JSONDecodeError as fault:
+        return f"it is not JSON: {fault.msg} at character {fault.pos + 1}"
     if not isinstance(found, dict):
-        raise ValueError("expected a JSON object, found another value")
+        return "expected a JSON object, found another value"
     for name in found:
         if name not in _FIELDS:
             near = get_close_matches(name, _FIELDS, n=1, cutoff=0.5)
             hint = f", did you mean {near[0]!r}" if near else ""
-            raise ValueError(f"unknown field {name!r}{hint}? The fields are: {', '.join(_FIELDS)}")
-    row = {name: value for name, value in found.items() if value is not None}
-    _check_types(row)
-    row["body"] = _body(row)
-    return row
-
-
-def _check_types(row: dict[str, Any]) -> None:
-    for name, value in row.items():
-        if name in _TEXTS:
-            _require_text(name, value)
-        elif name in _NUMBERS:
-            if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST:
-                raise ValueError(f"{name} is an integer, not {_short(value)}")
-        elif name == "properties":
-            if not isinstance(value, dict):
-                raise ValueError(f"properties is an object of strings, not {_short(value)}")
-            for key, text in value.items():
-                _require_text(f"the name of property {key!r}", key)
-                _require_text(f"property {key!r}", text)
-    if "keys" in row:
-        keys = [row["keys"]] if isinstance(row["keys"], str) else row["keys"]
-        if not isinstance(keys, list):
-            raise ValueError(f"keys is a string or a list of strings, not {_short(keys)}")
-        for key in keys:
-            _require_text("a key", key)
-        row["keys"] = keys
-    if "properties" in row:
-        row["properties"] = list(row["properties"].items())
-
-
-def _require_text(name: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise ValueError(f"{name} is a string, not {_short(value)}")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError(f"{name} holds half of a surrogate pair, which is not text") from None
+            return f"unknown field {name!r}{hint}? The fields are: {', '.join(_FIELDS)}"
+    place = _FAULTY_FIELD.search(str(error))
+    if place is None:
+        return str(error)
+    name = place[1]
+    return f"{name} is {_EXPECTED.get(name, 'a string')}, not {_short(found.get(name))}"
 
 
 def _short(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _body(row: dict[str, Any]) -> bytes:
-    if ("body" in row) == ("bodyBase64" in row):
-        found = "both" if "body" in row else "neither"
-        raise ValueError(f"expected one of the fields 'body' and 'bodyBase64', found {found}")
-    if "body" in row:
-        _require_text("body", row["body"])
-        return str(row["body"]).encode("utf-8")
-    _require_text("bodyBase64", row["bodyBase64"])
-    try:
-        return base64.b64decode(row.pop("bodyBase64"), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"bodyBase64 is not base64: {error}") from None

@@ -6,7 +6,6 @@ corrected, the input can continue from there.
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import sys
@@ -19,6 +18,7 @@ from types import FrameType
 from typing import IO, Any
 
 import numpy as np
+import orjson
 
 from commitlog.cli.message_lines import MessageBatch
 from commitlog.cli.progress import progress_bar
@@ -181,7 +181,7 @@ def _print_results(out: IO[str], store: MessageStore, batch: MessageBatch, resul
             "queueId": row["queueId"] if there else None,
             "queueOffset": row["queueOffset"] if there else None,
         }
-        out.write(json.dumps(found) + "\n")
+        out.write(orjson.dumps(found).decode() + "\n")
     out.flush()
 
 

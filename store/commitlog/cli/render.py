@@ -9,6 +9,7 @@ import sys
 from datetime import datetime, timezone
 from typing import Any
 
+import orjson
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
@@ -54,7 +55,11 @@ def _json_value(value: Any) -> Any:
 
 def json_text(value: Any) -> str:
     """One line of JSON for stdout, whose encoding may lack characters."""
-    return json.dumps(value, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8")
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:  # half of a surrogate pair, of a file name that is not UTF-8
+        return json.dumps(value)
+    return text if text.isascii() or (sys.stdout.encoding or "").lower() == "utf-8" else json.dumps(value)
 
 
 def _to_json(row: dict[str, Any]) -> str:

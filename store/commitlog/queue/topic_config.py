@@ -24,7 +24,9 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any, TypeVar, cast
+
+import msgspec
 
 from commitlog.batch_id import TopicUse
 from commitlog.errors import (
@@ -52,6 +54,22 @@ _READ_AND_WRITE = 6
 _MAX_LONG = 2**63 - 1
 # A text, or an integer that is the name of a member: fastjson leaves the quotes off.
 _TEXT_OR_INTEGER_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(?=\s*:)', re.DOTALL)
+_QueueNums = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+# What this package uses of the file; members that are not named here stay as they are.
+class _TopicList(msgspec.Struct):
+    topicConfigTable: dict[str, Any] = {}
+
+
+class _TopicEntry(msgspec.Struct):
+    writeQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
+    readQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
+
+
+class _Version(msgspec.Struct):
+    counter: Annotated[int, msgspec.Meta(ge=0, le=_MAX_LONG - 1)] = 0
 
 
 def spread_over(present: int, default: int) -> int:
@@ -135,7 +153,7 @@ class TopicConfig:
             readable = use.named_queues if use.named_queues <= MOST_QUEUES else 0
             if use.topic in listed:
                 _refuse_fewer_queues(use, listed[use.topic], self.path)
-                if readable > _read_queue_nums(use.topic, table[use.topic], self.path):
+                if readable > _entry(use.topic, table[use.topic], self.path).readQueueNums:
                     changed[use.topic] = {**table[use.topic], "readQueueNums": readable}
             elif use.is_new:
                 changed[use.topic] = _new_entry(use.topic, queue_nums, max(queue_nums, readable))
@@ -192,31 +210,24 @@ def _parse(data: bytes, path: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         place = error.pos if isinstance(error, json.JSONDecodeError) else 0
         raise _corrupt(path, place, "JSON", str(error)) from error
-    if not isinstance(root, dict) or not isinstance(root.get("topicConfigTable", {}), dict):
-        raise _corrupt(path, 0, "an object with the object 'topicConfigTable'", "another value")
-    return root
+    _checked(root, _TopicList, "an object with the object 'topicConfigTable'", path)
+    return cast("dict[str, Any]", root)
 
 
 def _queue_nums(root: dict[str, Any], path: str) -> dict[str, int]:
     table = root.get("topicConfigTable", {})
-    return {topic: _write_queue_nums(topic, entry, path) for topic, entry in table.items()}
+    return {topic: _entry(topic, entry, path).writeQueueNums for topic, entry in table.items()}
 
 
-def _write_queue_nums(topic: str, entry: Any, path: str) -> int:
-    if not isinstance(entry, dict):
-        raise _corrupt(path, 0, f"an object for topic {topic!r}", json.dumps(entry)[:40])
-    return _number(topic, entry, "writeQueueNums", path)
+def _entry(topic: str, entry: object, path: str) -> _TopicEntry:
+    return _checked(entry, _TopicEntry, f"an object with 0 to {_MAX_INT} queues for topic {topic!r}", path)
 
 
-def _read_queue_nums(topic: str, entry: dict[str, Any], path: str) -> int:
-    return _number(topic, entry, "readQueueNums", path)
-
-
-def _number(topic: str, entry: dict[str, Any], name: str, path: str) -> int:
-    number = entry.get(name, _DEFAULT_QUEUE_NUMS)
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MAX_INT:
-        raise _corrupt(path, 0, f"0 to {_MAX_INT} as {name} of topic {topic!r}", json.dumps(number)[:40])
-    return number
+def _checked(value: object, kind: type[_Struct], expected: str, path: str) -> _Struct:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _corrupt(path, 0, expected, str(error)) from error
 
 
 def _check_new_topic(topic: str, queue_nums: int) -> None:
@@ -255,9 +266,9 @@ def _next_version(version: Any, path: str) -> dict[str, Any]:
 
     stateVersion is that of a broker's controller; it has precedence over the rest, and stays.
     """
-    counter = version.get("counter", 0) if isinstance(version, dict) else None
-    if isinstance(counter, bool) or not isinstance(counter, int) or not 0 <= counter < _MAX_LONG:
-        raise _corrupt(path, 0, f"an object with 0 to {_MAX_LONG - 1} as counter of dataVersion", "another value")
+    counter = _checked(
+        version, _Version, f"an object with 0 to {_MAX_LONG - 1} as counter of dataVersion", path
+    ).counter
     known = {"counter": 0, "stateVersion": 0, **version}
     return {**known, "counter": counter + 1, "timestamp": int(time.time() * 1000)}
 

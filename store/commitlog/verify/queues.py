@@ -6,7 +6,6 @@ differ are the units compared one by one.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog.columnar.dispatch import DispatchRequests, QueueUnits, units_by_queue
-from commitlog.errors import CommitLogError, InvalidValue
+from commitlog.errors import CommitLogError, CorruptConfig, InvalidValue
 from commitlog.files import disk
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
@@ -23,7 +22,7 @@ from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.log.store_directory import check_topic_kind
 from commitlog.paths import CONFIG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, TOPICS_CONFIG, parse_file_name, validate_topic
 from commitlog.queue.light_queues import first_light_offset, places_of, taken_rows
-from commitlog.queue.topic_config import LARGEST_CONFIG
+from commitlog.queue.topic_config import LARGEST_CONFIG, parse_topic_config
 from commitlog.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Lost, Severity
 from commitlog.verify.log import LogCheck, usual_size
 from commitlog.verify.queue_files import UnitFiles, queue_directories
@@ -241,10 +240,10 @@ class QueueCheck:
         """Whether the broker's list of topics exists and does not name the topic."""
         path = os.path.join(self._store, CONFIG, TOPICS_CONFIG)
         try:
-            table = json.loads(disk.read_file(path, LARGEST_CONFIG)).get("topicConfigTable")
-        except (OSError, ValueError, AttributeError):
+            listed = parse_topic_config(disk.read_file(path, LARGEST_CONFIG), path)
+        except (OSError, CorruptConfig):
             return False
-        return isinstance(table, dict) and topic not in table
+        return bool(listed) and topic not in listed
 
     def _add(self, queue: _Queue, check: str, severity: Severity, offset: int, message: str) -> None:
         path, at = queue.files.place_of(offset)
