@@ -52,6 +52,7 @@ __all__ = [
     "UNNAMED_WRITE_PREFIX",
     "file_name_for_offset",
     "is_system_topic",
+    "names_directory",
     "parse_file_name",
     "refuse_batch_topic",
     "validate_new_topic",
@@ -102,6 +103,7 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _NEW_TOPIC_LENGTH = 127
 # Also the longest name that file systems give a directory, as every topic has one.
 _LONGEST_TOPIC_LENGTH = 255
+_LONGEST_NAME_BYTES = 255
 
 # Topics that a broker or proxy makes for itself under these names. Messages of %RETRY% and %DLQ% topics came from
 # applications, so those are not among them.
@@ -143,6 +145,13 @@ def parse_file_name(name: str) -> int | None:
         return None
     offset = int(name)
     return offset if offset <= _MAX_OFFSET else None
+
+
+def names_directory(topic: str) -> bool:
+    """Whether a topic's name can be that of a directory (invariant 10). RocketMQ refuses only separators."""
+    if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+        return False
+    return len(topic.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME_BYTES
 
 
 def validate_topic(topic: str, *, max_length: int = _LONGEST_TOPIC_LENGTH) -> None:

@@ -39,7 +39,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog.columnar.arrow_bytes import all_equal, gather_binary
 from commitlog.columnar.dispatch_keys import IndexEntries, key_entries
 from commitlog.columnar.hash_codes import tags_codes
 from commitlog.columnar.scan import RecordScan
@@ -52,8 +51,8 @@ from commitlog.format.properties import (
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
     TAGS,
-    decode_utf8,
 )
+from commitlog.paths import names_directory
 
 __all__ = [
     "LIGHT_QUEUE_PREFIX",
@@ -70,8 +69,6 @@ _LIGHT_QUEUE_SEPARATOR = ","
 # Messages of topics with this prefix get no units in light queues, nor do those of SCHEDULE_TOPIC_XXXX.
 _NOT_SHARED_PREFIXES = ("%RETRY%", "rmq_sys_")
 
-# The longest name of a directory.
-_LONGEST_NAME_BYTES = 255
 _OFFSET = re.compile(r"\+?[0-9]{1,19}", re.ASCII)
 _MAX_OFFSET = 2**63 - 1
 
@@ -132,7 +129,8 @@ def dispatch_requests(scan: RecordScan, delay_levels_ms: Sequence[int]) -> Dispa
     RocketMQ stops at a DELAY that is not a number, and at light queues that it cannot parse. Here such a record counts
     as one without them: the log has it, and the records after it must stay readable.
     """
-    topic_codes, topics = _topics(scan)
+    topic_codes, names = scan.topics
+    topics = list(names)
     store_timestamps = scan.field("store_timestamp")
     sys_flags = scan.field("sys_flag")
     codes, light = np.zeros(0, np.int64), None
@@ -154,21 +152,6 @@ def dispatch_requests(scan: RecordScan, delay_levels_ms: Sequence[int]) -> Dispa
         topics=topics,
         light=light,
     )
-
-
-def _topics(scan: RecordScan) -> tuple[Int32Array, list[str]]:
-    if not len(scan):
-        return np.zeros(0, np.int32), []
-    start, length = int(scan.topic_starts[0]), int(scan.topic_lengths[0])
-    first = scan.data[start : start + length].tobytes()
-    if (scan.topic_lengths == length).all() and all_equal(scan.data, scan.topic_starts, first):
-        return np.zeros(len(scan), np.int32), [decode_utf8(first)]
-    encoded = gather_binary(scan.data, scan.topic_starts, scan.topic_lengths).dictionary_encode()
-    names = [decode_utf8(name) for name in encoded.dictionary.to_pylist()]
-    # Different bytes that are not UTF-8 may give the same text.
-    codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    code_of = np.array([codes[name] for name in names], np.int32)
-    return code_of[encoded.indices.to_numpy(zero_copy_only=False)], list(codes)
 
 
 def _delivery_times(
@@ -229,14 +212,7 @@ def _named_queues(queues: str, offsets: str) -> list[tuple[str, int]]:
         return []
     numbers = [int(place) if _OFFSET.fullmatch(place) else _MAX_OFFSET + 1 for place in places]
     pairs = zip(names, numbers, strict=True)
-    return [(name, number) for name, number in pairs if _names_directory(name) and number <= _MAX_OFFSET]
-
-
-def _names_directory(queue: str) -> bool:
-    """The name becomes a directory. RocketMQ skips only names with a separator (invariant 10)."""
-    if queue in ("", ".", "..") or "/" in queue or "\0" in queue:
-        return False
-    return len(queue.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME_BYTES
+    return [(name, number) for name, number in pairs if names_directory(name) and number <= _MAX_OFFSET]
 
 
 def units_by_queue(requests: DispatchRequests) -> Iterator[QueueUnits]:

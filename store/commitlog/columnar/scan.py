@@ -20,11 +20,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.columnar.arrow_bytes import gather_binary
+from commitlog.columnar.arrow_bytes import all_equal, gather_binary
 from commitlog.columnar.locate import RecordParts, RecordProblem, follow_lengths, gather_headers, require
 from commitlog.columnar.properties import PropertyGroups
-from commitlog.format.arrays import ByteArray, Int64Array
+from commitlog.format.arrays import ByteArray, Int32Array, Int64Array
 from commitlog.format.checksum import crc32
+from commitlog.format.properties import decode_utf8
 from commitlog.format.record import (
     CRC_MASK,
     FILLER_SIZE,
@@ -98,6 +99,22 @@ class RecordScan:
     def properties(self) -> PropertyGroups:
         """The property strings of the records."""
         return PropertyGroups(gather_binary(self.data, self.properties_starts, self.properties_lengths))
+
+    @cached_property
+    def topics(self) -> tuple[Int32Array, list[str]]:
+        """A code for each record's topic, and the topics that codes point into."""
+        if not len(self):
+            return np.zeros(0, np.int32), []
+        start, length = int(self.topic_starts[0]), int(self.topic_lengths[0])
+        first = self.data[start : start + length].tobytes()
+        if (self.topic_lengths == length).all() and all_equal(self.data, self.topic_starts, first):
+            return np.zeros(len(self), np.int32), [decode_utf8(first)]
+        encoded = gather_binary(self.data, self.topic_starts, self.topic_lengths).dictionary_encode()
+        names = [decode_utf8(name) for name in encoded.dictionary.to_pylist()]
+        # Different bytes that are not UTF-8 may give the same text.
+        codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
+        code_of = np.array([codes[name] for name in names], np.int32)
+        return code_of[encoded.indices.to_numpy(zero_copy_only=False)], list(codes)
 
 
 def scan_records(data: ByteArray, physical_offset: int, *, check_crc: bool) -> RecordScan:

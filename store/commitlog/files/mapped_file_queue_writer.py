@@ -166,6 +166,11 @@ class MappedFileQueueWriter:
         return os.path.join(self.path, file_name_for_offset(base))
 
     @property
+    def bases(self) -> list[int]:
+        """The offset of the first byte of each file, in order."""
+        return [file.base for file in self.files]
+
+    @property
     def min_offset(self) -> int:
         return self.files[0].base if self.files else 0
 

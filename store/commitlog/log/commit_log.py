@@ -65,6 +65,11 @@ class CommitLog:
     def file_count(self) -> int:
         return len(self._files.bases)
 
+    @property
+    def bases(self) -> list[int]:
+        """The first byte of each file, in order."""
+        return self._files.bases
+
     def find(self, physical_offset: int) -> MappedFile | None:
         """The file that holds that byte; None before the first file, after the last and in a gap."""
         for _ in range(_LOOKS):

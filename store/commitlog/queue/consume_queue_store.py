@@ -13,23 +13,15 @@ from commitlog.errors import NotAStore, StoreIOError, TopicNotFound, Unsupported
 from commitlog.files import disk
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.record import Corrupt
-from commitlog.paths import CONSUME_QUEUE, parse_file_name
+from commitlog.paths import CONSUME_QUEUE, names_directory, parse_file_name
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
 from commitlog.queue.light_queues import append_light, rewrite_light
 from commitlog.threads.parallel import for_each
 
-__all__ = ["ConsumeQueueStore", "names_directory"]
+__all__ = ["ConsumeQueueStore"]
 
-_LONGEST_NAME_BYTES = 255
 _MOST_SYNCS = 8
-
-
-def names_directory(topic: str) -> bool:
-    """Whether a topic's name can be that of a directory (invariant 10)."""
-    if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
-        return False
-    return len(os.fsencode(topic)) <= _LONGEST_NAME_BYTES
 
 
 class ConsumeQueueStore:

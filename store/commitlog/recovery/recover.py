@@ -15,8 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-import numpy as np
-
 from commitlog.batch.frames import FoundFrame, frames_in, is_whole
 from commitlog.columnar.dispatch import (
     DispatchRequests,
@@ -25,14 +23,13 @@ from commitlog.columnar.dispatch import (
     index_entries,
     units_by_queue,
 )
+from commitlog.columnar.impossible_fields import IMPOSSIBLE_FIELDS, first_impossible
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.errors import DamagedLog
-from commitlog.format.checkpoint import MAX_TIMESTAMP_MS, TRUST_MARGIN_MS, CheckpointMark
-from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.format.record import Corrupt, Filler, Torn, field_offset
+from commitlog.format.checkpoint import TRUST_MARGIN_MS, CheckpointMark
+from commitlog.format.record import Corrupt, Filler, Torn
 from commitlog.index.writer import IndexWriter
 from commitlog.log.scan import LogEnd, find_by_time, find_record, walk
-from commitlog.queue.consume_queue_store import names_directory
 from commitlog.recovery.parts import StoreParts
 
 __all__ = ["Progress", "Recovered", "RecoveryPolicy", "recover"]
@@ -46,9 +43,6 @@ _UNKNOWN = 2**63 - 1
 # No other thread waits for the interpreter's lock during recovery, so blocks are large: each of a thousand queues has
 # more than a few units in one.
 _BLOCK_SIZE = 32 << 20
-_MAX_QUEUE_OFFSET = _UNKNOWN // UNIT_SIZE
-# Fields in which a whole record with a good CRC is refused, by the names that the errors use.
-_IMPOSSIBLE = ("QUEUEID", "QUEUEOFFSET", "STORETIMESTAMP", "TOPIC")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,9 +275,7 @@ class _Recovery:
         while True:
             requests = dispatch_requests(scan, self._delay_levels_ms)
             groups = list(units_by_queue(requests))
-            found = (
-                _first_impossible(requests) or self._queues.first_misfit(groups) or self._broken_frame(scan, requests)
-            )
+            found = _impossible(scan) or self._queues.first_misfit(groups) or self._broken_frame(scan, requests)
             if found is None:
                 return _Sound(scan, requests, groups, stop)
             at, stop = found
@@ -333,7 +325,7 @@ class _Recovery:
             batch = self._frame
             self._refuse(end, f"It belongs to {batch.frame.batch}, which was committed whole", batch.physical_offset)
         # A crash loses sectors; it does not create good records with another offset in another queue.
-        impossible = isinstance(end.stop, Corrupt) and end.stop.field in _IMPOSSIBLE
+        impossible = isinstance(end.stop, Corrupt) and end.stop.field in IMPOSSIBLE_FIELDS
         if impossible or not self._policy.aborted:
             flushed = _UNKNOWN
         if flushed is not None:
@@ -388,19 +380,7 @@ def _flushed_behind(physical_offset: int) -> str:
     return f"A good record that was flushed follows, at physical offset {physical_offset}"
 
 
-def _first_impossible(requests: DispatchRequests) -> tuple[int, Corrupt] | None:
+def _impossible(scan: RecordScan) -> tuple[int, Corrupt] | None:
     """Physical offset of the first record with a value that no store writes, and that value."""
-    topics = np.array([names_directory(topic) for topic in requests.topics], np.bool_)
-    offsets, times = requests.queue_offsets, requests.store_timestamps
-    checks = (
-        ("QUEUEID", field_offset("queue_id"), requests.queue_ids, requests.queue_ids >= 0),
-        ("QUEUEOFFSET", field_offset("queue_offset"), offsets, (offsets >= 0) & (offsets < _MAX_QUEUE_OFFSET)),
-        ("STORETIMESTAMP", field_offset("store_timestamp"), times, (times >= 0) & (times <= MAX_TIMESTAMP_MS)),
-        ("TOPIC", 0, requests.topic_codes, topics[requests.topic_codes]),
-    )
-    wrong = [(int(np.argmin(good)), name, at, values) for name, at, values, good in checks if not good.all()]
-    if not wrong:
-        return None
-    row, name, at, values = min(wrong, key=lambda one: one[0])
-    found = repr(requests.topics[int(values[row])]) if name == "TOPIC" else str(values[row])
-    return int(requests.physical_offsets[row]), Corrupt(name, at, "a value that a store writes", found)
+    found = first_impossible(scan)
+    return None if found is None else (scan.physical_offset + int(scan.positions[found[0]]), found[1])

@@ -1,0 +1,191 @@
+"""Walk of a damaged log: every whole, good record wherever it lies, and the gaps between.
+
+``log/scan.walk`` stops at the first record that is not good, as the end of the log. This walk continues after it with
+the next good record, which the search of ``record_search`` finds byte by byte, in this file or in a later one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from commitlog.columnar.impossible_fields import first_impossible
+from commitlog.columnar.scan import RecordScan, Stop, scan_records
+from commitlog.files.mapped_file import MappedFile
+from commitlog.format.record import FILLER_SIZE, HEADER_SIZE, Filler, Torn, decode_record, own_position
+from commitlog.log.record_search import first_good_record, good_record
+from commitlog.log.scan import BLOCK_SIZE, LogFiles
+
+__all__ = ["Gap", "ListedLogFiles", "walk_past_damage"]
+
+_PIECE_SIZE = 4 << 20
+
+
+class ListedLogFiles(LogFiles, Protocol):
+    """The files of a log, its owner's or a reader's, and where each starts."""
+
+    @property
+    def bases(self) -> Sequence[int]:
+        """The first byte of each file, in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A stretch ``[start, stop)`` of the log, in physical offsets, in which no good record starts, though it should.
+
+    ``fault`` is what stands at ``start``: ``Corrupt``, ``Torn`` or ``Filler`` for bytes that are not a good record,
+    ``Unwritten`` for zeros before a record, None where a file is missing or ends early.
+    """
+
+    start: int
+    stop: int
+    fault: Stop
+
+    @property
+    def size(self) -> int:
+        """Bytes of the gap."""
+        return self.stop - self.start
+
+
+def walk_past_damage(
+    files: ListedLogFiles, start: int, limit: int, *, check_crc: bool = True, block_size: int = BLOCK_SIZE
+) -> Iterator[RecordScan | Gap]:
+    """All whole, good records of ``[start, limit)``, in blocks that lie in one file each, and the gaps between.
+
+    A record is good when ``record.decode_record`` accepts it and no field has a value that no store writes. Damaged
+    records, zeros before a record, missing files and files that are too short become gaps. The unwritten end of the
+    log, a blank filler that reaches to its file's end, and a record that crosses ``limit`` do not. A gap without a
+    record after it ends with the last byte that is not zero.
+
+    After damage only records with a good CRC are found, also without ``check_crc``. Beside a live owner, ``limit`` is
+    at most what it has shown to readers: a record that is being written looks damaged. Never writes. Holes of the
+    files are not read, and memory does not grow with the log. ``FileChanged`` when a file is truncated during the walk.
+    """
+    unsure: list[Gap] = []
+    for part in _parts(files, start, limit, check_crc=check_crc, block_size=block_size):
+        if isinstance(part, Gap):
+            unsure.append(part)
+            continue
+        yield from unsure
+        unsure.clear()
+        yield part
+    yield from _before_the_end(files, unsure)
+
+
+def _parts(
+    files: ListedLogFiles, start: int, limit: int, *, check_crc: bool, block_size: int
+) -> Iterator[RecordScan | Gap]:
+    """Records and gaps; the unwritten end of the log is a gap here."""
+    at = start
+    while at < limit:
+        later = files.bases[bisect_right(files.bases, at) :]
+        file = files.find(at)
+        if file is not None:
+            file_end = min([file.base + file.size, *later[:1]])
+            yield from _InFile(file, file_end, limit, check_crc, block_size).parts(at)
+            at = file_end
+        elif later:
+            yield Gap(at, min(later[0], limit), None)
+            at = later[0]
+        else:
+            return
+
+
+class _Block(NamedTuple):
+    """Good records, and what stands after them."""
+
+    scan: RecordScan
+    fault: Stop
+
+
+@dataclass(frozen=True)
+class _InFile:
+    """The walk in one file, whose bytes belong to the log up to ``file_end``."""
+
+    file: MappedFile
+    file_end: int
+    limit: int
+    check_crc: bool
+    block_size: int
+
+    def parts(self, start: int) -> Iterator[RecordScan | Gap]:
+        """Records and gaps from ``start`` to the file's end, or to the limit before it."""
+        stop = min(self.file_end, self.limit)
+        at, size = start, self.block_size
+        bad: Gap | None = None
+        while at < stop:
+            scan, fault = self._block(at, min(at + size, stop))
+            if len(scan):
+                if bad is not None:
+                    yield Gap(bad.start, at, bad.fault)
+                    bad = None
+                yield scan
+            at += scan.end
+            size = self.block_size
+            match fault:
+                case None:
+                    continue
+                case Filler(length) if at + length == self.file_end:
+                    break
+                case Torn(needed, available) if available < needed <= stop - at and self._may_start_at(at):
+                    size = max(needed, self.block_size)
+                    continue
+                case Torn() if self.limit < self.file_end and good_record(self.file, at, self.file_end) is not None:
+                    break  # it crosses the limit
+            if bad is None:
+                bad = Gap(at, at, fault)
+            found = first_good_record(self.file, at + 1, stop, self.file_end)
+            if found is None:
+                at = self._filler_after(at, stop)
+                break
+            at = found.physical_offset
+        if bad is not None:
+            yield Gap(bad.start, at, bad.fault)
+
+    def _block(self, at: int, stop: int) -> _Block:
+        """The good records from ``at``, up to the first whose header has a value that no store writes."""
+        file = self.file
+        scan = scan_records(file.span(at - file.base, stop - file.base, populate=True), at, check_crc=self.check_crc)
+        impossible = first_impossible(scan)
+        if impossible is None:
+            return _Block(scan, scan.stop)
+        row, fault = impossible
+        return _Block(scan_records(scan.data[: int(scan.positions[row])], at, check_crc=False), fault)
+
+    def _may_start_at(self, at: int) -> bool:
+        """Whether the header says that a record starts there: else its size is not to be trusted either."""
+        return own_position(self.file.read(at - self.file.base, HEADER_SIZE)) == at
+
+    def _filler_after(self, at: int, stop: int) -> int:
+        """Where the file's blank filler starts, if the size of the bad record at ``at`` leads to it; else ``stop``."""
+        size = int.from_bytes(self.file.read(at - self.file.base, 4), "big", signed=True)
+        filler = decode_record(self.file.read(at + size - self.file.base, FILLER_SIZE)) if size > 0 else None
+        return at + size if isinstance(filler, Filler) and at + size + filler.size == self.file_end else stop
+
+
+def _before_the_end(files: ListedLogFiles, unsure: list[Gap]) -> Iterator[Gap]:
+    """The gaps after the last record that are not unwritten space: up to the last byte that is not zero."""
+    for place in reversed(range(len(unsure))):
+        gap = unsure[place]
+        stop = gap.stop if gap.fault is None else _nonzero_end(files, gap)
+        if stop > gap.start:
+            yield from unsure[:place]
+            yield Gap(gap.start, stop, gap.fault)
+            return
+
+
+def _nonzero_end(files: ListedLogFiles, gap: Gap) -> int:
+    """The end of the last byte of a gap, which lies in one file, that is not zero; its start when all are zero."""
+    file = files.find(gap.start)
+    if file is None:
+        return gap.start
+    for first, last in reversed(file.data_extents(gap.start - file.base, gap.stop - file.base)):
+        for stop in range(last, first, -_PIECE_SIZE):
+            start = max(stop - _PIECE_SIZE, first)
+            written = len(file.read(start, stop - start).rstrip(b"\0"))
+            if written:
+                return file.base + start + written
+    return gap.start

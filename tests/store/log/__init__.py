@@ -1,0 +1,3 @@
+"""The CommitLog: walks past damage."""
+
+__all__: list[str] = []
