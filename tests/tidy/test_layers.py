@@ -16,7 +16,7 @@ from tests.support.source_tree import Module, imported_names, modules
 __all__: list[str] = []
 
 # What each room may import, itself apart. `leaves` are the modules directly in the package that any room may use.
-LEAVES = frozenset({"batch_id", "config", "errors", "message", "paths", "put_status"})
+LEAVES = frozenset({"batch_id", "config", "errors", "message", "paths", "put_status", "timestamps"})
 _BYTES = frozenset({"leaves", "format", "columnar"})
 _LOG = _BYTES | {"files", "log"}
 _PARTS = _LOG | {"queue", "index", "batch"}
@@ -40,6 +40,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     # The package's own __init__ gathers the public names.
     "public": _PARTS | {"services", "verify", "reader", "stager", "store", "repair"},
     "cli": _PARTS | {"services", "verify", "reader", "store", "repair", "public"},
+    "__main__": frozenset({"cli", "public"}),
 }
 
 # The modules of commitlog that the connector may import from.

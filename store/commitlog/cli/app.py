@@ -5,13 +5,18 @@ A module of commands has a function ``register(app)``, which adds them.
 
 from __future__ import annotations
 
+import platform
 import sys
-from typing import Any
+from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
 from typer.core import TyperGroup
 
+from commitlog import __version__
 from commitlog.cli import look_commands, message_commands, repair_commands, txn_commands, write_commands
+from commitlog.cli.exit_codes import EXIT_CODES
+from commitlog.cli.options import CONTEXT
 
 __all__ = ["ReaderGone", "app"]
 
@@ -30,12 +35,32 @@ class _Commands(TyperGroup):
         return result
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"commitlog {__version__} (Python {platform.python_version()}, pyarrow {pa.__version__})")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Inspect a RocketMQ store directory: no broker, no lock. Only commands under Write, Repair and Transactions write.
+
+    Data goes to stdout, everything else to stderr.
+    """
+    del version
+
+
 app = typer.Typer(
     cls=_Commands,
-    help="Inspect a RocketMQ store directory: no broker, no lock; only 'produce', 'repair' and 'txn reset' write.",
+    callback=_root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
+    context_settings=CONTEXT,
+    epilog="Exit codes:\n" + "\n".join(f"  {code:3}  {meaning}" for code, meaning in EXIT_CODES.items()),
 )
 
 for _module in (look_commands, message_commands, write_commands, repair_commands, txn_commands):

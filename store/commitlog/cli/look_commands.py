@@ -1,4 +1,4 @@
-"""Commands that look at a whole store: ``info`` and ``verify``."""
+"""Commands that look at a whole store: ``info``, ``offset-at`` and ``verify``."""
 
 from __future__ import annotations
 
@@ -7,35 +7,92 @@ from typing import Annotated
 import typer
 
 from commitlog.cli import render, summary
-from commitlog.cli.options import LOOK, AsJson, StorePath
+from commitlog.cli.info_output import print_queues_csv, print_summary
+from commitlog.cli.offset_at import OFFSET_COLUMNS, offsets_at
+from commitlog.cli.options import (
+    LOOK,
+    AsJson,
+    OptionalTopics,
+    Output,
+    OutputFormat,
+    StorePath,
+    ZoneOption,
+    chosen_output,
+    examples,
+)
 from commitlog.cli.render import say
+from commitlog.cli.row_output import print_rows
+from commitlog.cli.times import TIME_HELP, Clock, parse_time, parse_zone
+from commitlog.cli.values import chosen_topics
 from commitlog.errors import StoreOpenError
 from commitlog.reader import StoreReader
 
-__all__ = ["info", "register", "verify"]
+__all__ = ["info", "offset_at", "register", "verify"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(rich_help_panel=LOOK)(info)
-    app.command(rich_help_panel=LOOK)(verify)
+    app.command(
+        rich_help_panel=LOOK,
+        epilog=examples(
+            "commitlog info /data/store", "commitlog info /data/store --queues --tz local", "commitlog info . -o csv"
+        ),
+    )(info)
+    app.command(
+        "offset-at",
+        rich_help_panel=LOOK,
+        epilog=examples(
+            "commitlog offset-at /data/store 2h", "commitlog offset-at /data/store 2026-11-21T09:30:00 orders --json"
+        ),
+    )(offset_at)
+    app.command(
+        rich_help_panel=LOOK,
+        epilog=examples("commitlog verify /data/store", "commitlog verify /data/store --json > report.json"),
+    )(verify)
 
 
 def info(
     path: StorePath,
-    as_json: AsJson = False,
     queues: Annotated[bool, typer.Option("--queues", help="One row per queue, not per topic.")] = False,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Also the bytes of each queue's messages. Reads all consume queues.")
     ] = False,
+    tz: ZoneOption = "UTC",
+    output: Output = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Topics, queues, offsets and times of a store (UTC), and with --sizes the bytes of each queue."""
+    """Topics, queues, offsets and times of a store, and with --sizes the bytes of each queue.
+
+    -o csv has a line for each queue.
+    """
+    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with StoreReader.open(path) as reader:
         found = summary.summarize(reader, with_sizes=sizes)
-    if as_json:
+    if form is OutputFormat.JSON:
         print(render.json_text(found.to_json()))
+    elif form is OutputFormat.CSV:
+        print_queues_csv(found)
     else:
-        render.print_summary(found, with_queues=queues, with_sizes=sizes)
+        print_summary(found, clock, with_queues=queues, with_sizes=sizes)
+
+
+def offset_at(
+    path: StorePath,
+    when: Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_HELP}.")],
+    topics: OptionalTopics = None,
+    tz: ZoneOption = "UTC",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print for each queue the offset of the first message stored at or after a time, and when that was.
+
+    A queue whose messages are all older has its end. Found by bisection: few messages are read.
+    """
+    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
+    timestamp = parse_time(when, clock.zone)
+    with StoreReader.open(path) as reader:
+        names = reader.topics() if not topics else chosen_topics(reader, topics)
+        print_rows(OFFSET_COLUMNS, offsets_at(reader, names, timestamp, clock), form)
 
 
 def verify(path: StorePath, as_json: AsJson = False) -> None:

@@ -4,108 +4,224 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from itertools import islice
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
+import pyarrow as pa
 import typer
 
 from commitlog.cli import render, scan
-from commitlog.cli.options import LOOK, TIME_HELP, AsJson, QueueOption, StorePath, Topic
+from commitlog.cli.find_message import find_message
+from commitlog.cli.message_filter import MessageFilter
+from commitlog.cli.message_format import FORMAT_HELP
+from commitlog.cli.message_output import MessageOutput, message_output
+from commitlog.cli.options import (
+    LOOK,
+    AsJson,
+    ColumnsOption,
+    FullOption,
+    Output,
+    OutputFormat,
+    QueueOption,
+    Since,
+    StorePath,
+    Topic,
+    Topics,
+    Until,
+    ZoneOption,
+    chosen_output,
+    examples,
+)
+from commitlog.cli.progress import count_bar
+from commitlog.cli.times import TIME_HELP, Clock, parse_time, parse_zone
+from commitlog.cli.values import chosen_topics, parse_columns
+from commitlog.columnar.columns import arrow_schema
 from commitlog.errors import MessageNotFound
+from commitlog.message import MessageExt
 from commitlog.reader import StoreReader
 
 __all__ = ["cat", "get", "query", "register", "tail"]
 
 _POLL_SECONDS = 0.25
+_NO_FILTER = MessageFilter.of((), (), None)
+
+FormatOption = Annotated[str | None, typer.Option("--format", "-f", metavar="FORMAT", help=f"As kcat: {FORMAT_HELP}.")]
+LongFormatOption = Annotated[str | None, typer.Option("--format", metavar="FORMAT", help="As that of 'cat'.")]
+UntilIncluded = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help=f"Stored at or before this time: {TIME_HELP}.")
+]
+BodyOption = Annotated[bool, typer.Option("--body", help="Only the bodies: their bytes, nothing between them.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (cat, tail, get, query):
-        app.command(rich_help_panel=LOOK)(command)
+    app.command(
+        rich_help_panel=LOOK,
+        epilog=examples(
+            "commitlog cat /data/store orders -n 10",
+            "commitlog cat /data/store orders 'pay*' --since 2h --tag 'paid || sent' --json",
+            "commitlog cat /data/store orders -q 0 --offset 4711 -n 1 --body > message.bin",
+            r"commitlog cat /data/store orders -f '%t/%q@%o %k %s\n'",
+        ),
+    )(cat)
+    app.command(
+        rich_help_panel=LOOK,
+        epilog=examples("commitlog tail /data/store orders", "commitlog tail /data/store 'order*' -f --json"),
+    )(tail)
+    app.command(
+        rich_help_panel=LOOK,
+        epilog=examples(
+            "commitlog get /data/store 965700",
+            "commitlog get /data/store 0A01020300002A9F00000000000EBC44",
+            "commitlog get /data/store C0A80109000018B4AAC2 --topic orders --body",
+        ),
+    )(get)
+    app.command(
+        rich_help_panel=LOOK,
+        epilog=examples("commitlog query /data/store orders k75", "commitlog query /data/store orders k75 --since 1d"),
+    )(query)
 
 
 def cat(
     path: StorePath,
-    topic: Topic,
+    topics: Topics,
     queue: QueueOption = None,
     offset: Annotated[int | None, typer.Option(min=0, help="Start at this queue offset (with --queue).")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help=f"Start at this store time: {TIME_HELP}.")] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help=f"Stop before this store time: {TIME_HELP}.")
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     count: Annotated[int | None, typer.Option("-n", "--count", min=0, help="At most this many messages.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Only with this tag, or 'A || B'.")] = None,
+    key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Only with this key or unique key.")] = None,
+    grep: Annotated[str | None, typer.Option(metavar="REGEX", help="Only if the body matches.")] = None,
+    body: BodyOption = False,
+    line_format: FormatOption = None,
+    columns: ColumnsOption = None,
+    tz: ZoneOption = "UTC",
+    full: FullOption = False,
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Print messages from the first one on, or from an offset or a time."""
-    if offset is not None and (queue is None or since is not None):
-        raise typer.BadParameter("--offset needs --queue, and excludes --since.", param_hint="--offset")
-    begin = scan.parse_time(since) if since is not None else None
-    end = scan.parse_time(until) if until is not None else None
+    if offset is not None and (queue is None or since is not None or len(topics) > 1):
+        raise typer.BadParameter("--offset needs one topic and --queue, and excludes --since.", param_hint="--offset")
+    clock = Clock(parse_zone(tz))
+    begin, end = (None if text is None else parse_time(text, clock.zone) for text in (since, until))
+    names = None if columns is None else parse_columns(columns)
+    out = message_output(
+        chosen_output(output, as_json), clock=clock, columns=names, body=body, line_format=line_format, full=full
+    )
+    wanted = MessageFilter.of(tag or (), key or (), grep)
     with StoreReader.open(path) as reader:
-        ranges = scan.ranges(reader, topic, queue, offset=offset, begin=begin, end=end)
-        _emit(islice(scan.messages(reader, ranges), count), as_json)
+        found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
+        _print(reader, found, out, wanted, count)
 
 
 def tail(
     path: StorePath,
-    topic: Topic,
+    topics: Topics,
     queue: QueueOption = None,
     count: Annotated[int, typer.Option("-n", "--count", min=0, help="Begin with this many newest messages.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new messages too; stop with Ctrl-C.")] = False,
+    line_format: LongFormatOption = None,
+    columns: ColumnsOption = None,
+    tz: ZoneOption = "UTC",
+    full: FullOption = False,
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the newest messages, and with -f new ones as they come."""
+    names = None if columns is None else parse_columns(columns)
+    clock = Clock(parse_zone(tz))
+    out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
     with StoreReader.open(path) as reader:
-        newest, position = scan.newest(reader, topic, queue, count)
-        _emit(newest, as_json)
+        found, position = scan.newest(reader, chosen_topics(reader, topics), queue, count)
+        _print(reader, found, out)
         while follow:
-            ranges, position = scan.arrived(reader, topic, queue, position)
-            _emit(scan.messages(reader, ranges), as_json)
+            # Topics that match a pattern may appear at any time.
+            found, position = scan.arrived(reader, chosen_topics(reader, topics), queue, position)
+            _print(reader, found, out)
             sys.stdout.flush()
             time.sleep(_POLL_SECONDS)
 
 
 def get(
     path: StorePath,
-    message: Annotated[str, typer.Argument(metavar="ID", help="A message id (hex) or a physical offset (decimal).")],
+    message: Annotated[str, typer.Argument(metavar="ID", help="A physical offset, a message id, or a unique key.")],
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Where to look for a unique key; default: all topics.")
+    ] = None,
+    body: BodyOption = False,
+    line_format: FormatOption = None,
+    columns: ColumnsOption = None,
+    tz: ZoneOption = "UTC",
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print one message, by its offset message id or by its physical offset."""
+    """Print one message, by its physical offset (decimal), its offset message id (hex), or its unique key.
+
+    Unique keys are looked up in the index files, topic by topic.
+    """
+    clock = Clock(parse_zone(tz))
+    names = None if columns is None else parse_columns(columns)
+    form = chosen_output(output, as_json)
     with StoreReader.open(path) as reader:
-        # Ids have 32 or 56 digits; no physical offset has more than 19.
-        found = (
-            reader.message_at(int(message))
-            if message.isascii() and message.isdigit() and len(message) < 20
-            else reader.message_by_id(message)
-        )
-    render.print_message(scan.as_row(found), as_json=as_json)
+        found = find_message(reader, message, topic)
+    if form is OutputFormat.TABLE and not body and line_format is None:
+        row = scan.as_row(found)
+        render.print_message({name: row[name] for name in names or scan.ROW_COLUMNS}, clock)
+    else:
+        _write(message_output(form, clock=clock, columns=names, body=body, line_format=line_format), [found])
 
 
 def query(
     path: StorePath,
     topic: Topic,
     key: Annotated[str, typer.Argument(metavar="KEY", help="One of a message's keys, or its unique key.")],
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help=f"Stored at or after this time: {TIME_HELP}.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help=f"Stored at or before this time: {TIME_HELP}.")
-    ] = None,
+    since: Since = None,
+    until: UntilIncluded = None,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="At most this many, the newest.")] = 64,
+    line_format: FormatOption = None,
+    columns: ColumnsOption = None,
+    tz: ZoneOption = "UTC",
+    full: FullOption = False,
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the messages of a topic that carry a key, found through the index files."""
-    begin = scan.parse_time(since) if since is not None else 0
-    end = scan.parse_time(until) if until is not None else 2**63 - 1
+    clock = Clock(parse_zone(tz))
+    begin = parse_time(since, clock.zone) if since is not None else 0
+    end = parse_time(until, clock.zone) if until is not None else 2**63 - 1
+    names = None if columns is None else parse_columns(columns)
+    out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
     with StoreReader.open(path) as reader:
         found = reader.query(topic, key, begin=begin, end=end, limit=count)
+        if not found:
+            chosen_topics(reader, [topic])  # names the topic that was meant
     if not found:
         raise MessageNotFound(f"No message of topic {topic!r} with key {key!r} in the index of {path}.")
-    _emit((scan.as_row(message) for message in found), as_json)
+    _write(out, found)
 
 
-def _emit(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
-    for row in rows:
-        render.print_line(row, as_json=as_json)
+def _print(
+    reader: StoreReader,
+    wanted: Sequence[scan.Range],
+    out: MessageOutput,
+    chosen: MessageFilter = _NO_FILTER,
+    count: int | None = None,
+) -> None:
+    """Print the messages of ranges that the filter chooses, at most ``count``."""
+    out.write(arrow_schema(out.columns).empty_table())
+    names = [*out.columns, *chosen.columns]
+    with count_bar("reading", scan.count_of(wanted)) as advance:
+        for table in () if count == 0 else scan.merged(reader, wanted, names):
+            kept = chosen.apply(table).slice(0, count)
+            out.write(kept)
+            advance(table.num_rows)
+            if count is not None:
+                count -= kept.num_rows
+                if not count:
+                    return
+
+
+def _write(out: MessageOutput, messages: Sequence[MessageExt]) -> None:
+    out.write(pa.Table.from_pylist([scan.arrow_row(message) for message in messages], arrow_schema(out.columns)))

@@ -2,41 +2,126 @@
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import typer
 
+from commitlog.cli.times import TIME_HELP
+from commitlog.cli.values import parse_size
+from commitlog.errors import CommitLogError
+from commitlog.reader import StoreReader
+
 __all__ = [
+    "CONTEXT",
     "LOOK",
     "REPAIR",
-    "TIME_HELP",
     "TRANSACTIONS",
     "WRITE",
     "AsJson",
+    "ColumnsOption",
     "CountOption",
+    "FullOption",
     "LockTimeout",
+    "OptionalTopics",
+    "Output",
+    "OutputFormat",
     "QueueOption",
+    "Since",
     "SizeOption",
     "StorePath",
     "Topic",
+    "Topics",
+    "Until",
+    "ZoneOption",
+    "chosen_output",
+    "examples",
 ]
 
+# The groups of commands in the help.
 LOOK = "Look (read only)"
 WRITE = "Write"
 REPAIR = "Repair"
 TRANSACTIONS = "Transactions"
 
-TIME_HELP = "ISO 8601, UTC unless it says otherwise, or milliseconds"
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+
+class OutputFormat(str, enum.Enum):
+    """The format of what is printed: a table or lines for people, JSON or CSV for programs."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+def chosen_output(output: OutputFormat | None, as_json: bool) -> OutputFormat:
+    """The format that ``-o`` and ``--json`` name. ``BadParameter`` when they differ."""
+    if as_json and output not in (None, OutputFormat.JSON):
+        raise typer.BadParameter("--json is the same as -o json; give one of them.", param_hint="--output")
+    return OutputFormat.JSON if as_json else output or OutputFormat.TABLE
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help."""
+    return "Examples:\n" + "\n".join(f"  $ {command}" for command in commands)
+
+
+def complete_topic(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    """The topics of the store on the command line, for the shell's completion; none if it cannot be read."""
+    path = ctx.params.get("path")
+    if not path:
+        return
+    try:
+        with StoreReader.open(path) as reader:
+            known: Iterable[str] = reader.topics()
+    except (CommitLogError, OSError):
+        return
+    yield from (topic for topic in known if topic.startswith(incomplete))
+
 
 StorePath = Annotated[str, typer.Argument(metavar="PATH", help="The store directory (it contains 'commitlog').")]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs: one object per line.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic)]
+Topics = Annotated[
+    list[str],
+    typer.Argument(metavar="TOPIC", help="Topics, or shell patterns such as 'order*'.", autocompletion=complete_topic),
+]
+OptionalTopics = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TOPIC",
+        help="Topics or patterns; default: all.",
+        autocompletion=complete_topic,
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json: one object per line.")]
+Output = Annotated[
+    OutputFormat | None, typer.Option("--output", "-o", help="A table or lines for people (default), JSON, or CSV.")
+]
 QueueOption = Annotated[
     int | None, typer.Option("--queue", "-q", min=0, help="Only this queue; default: all, in log order.")
 ]
-
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help=f"Stored at or after this time: {TIME_HELP}.")
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help=f"Stored before this time: {TIME_HELP}.")]
+ZoneOption = Annotated[
+    str, typer.Option("--tz", metavar="ZONE", help="Time zone: UTC, local, +09:00, Europe/Berlin, ...")
+]
+ColumnsOption = Annotated[
+    str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, with commas between.")
+]
+FullOption = Annotated[bool, typer.Option("--full", help="Do not cut lines to the terminal's width.")]
 SizeOption = Annotated[
-    int | None, typer.Option(min=1, help="Bytes of a file; for a new store only.", show_default=False)
+    int | None,
+    typer.Option(
+        parser=parse_size,
+        metavar="SIZE",
+        help="Size of a file, such as 4M or 1GiB; for a new store only.",
+        show_default=False,
+    ),
 ]
 CountOption = Annotated[int | None, typer.Option(min=1, help="Of index files created from now on.", show_default=False)]
 LockTimeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for another owner.")]

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
-__all__ = ["progress_bar"]
+__all__ = ["count_bar", "progress_bar"]
 
 
 @contextmanager
@@ -27,3 +36,17 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
         yield show
     finally:
         bar.stop()
+
+
+@contextmanager
+def count_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A callback for the number of messages done since the last call.
+
+    The bar shows on stderr when that is a terminal and stdout, which has the messages, is not.
+    """
+    console = Console(stderr=True)
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    shown = console.is_terminal and not sys.stdout.isatty()
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda count: bar.advance(task, count)

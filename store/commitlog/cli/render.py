@@ -1,35 +1,34 @@
-"""Output of rows and summaries on stdout: tables and colours for people, JSON for programs."""
+"""Output on stdout that commands share: the console, JSON, printable text, and one message with its fields."""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
+import re
 import sys
-from datetime import datetime, timezone
 from typing import Any
 
 import orjson
 from rich.console import Console
-from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from commitlog.cli.summary import QueueSummary, StoreSummary
-from commitlog.paths import is_system_topic
+from commitlog.cli.times import Clock
 
 __all__ = [
+    "body_text",
     "drop_output",
     "json_text",
-    "print_line",
     "print_message",
-    "print_summary",
     "printable_text",
     "say",
+    "terminal_width",
     "uncut_console",
 ]
 
 _UNCUT = 100_000
+# Runs of characters beside the plain ones of ASCII: only these are looked at one by one.
+_NOT_PLAIN = re.compile(r"[^\x20-\x7e]+")
 
 
 def uncut_console() -> Console:
@@ -49,10 +48,6 @@ def say(what: Exception | str) -> None:
     print(f"commitlog: {what}", file=sys.stderr)
 
 
-def _json_value(value: Any) -> Any:
-    return value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else value
-
-
 def json_text(value: Any) -> str:
     """One line of JSON for stdout, whose encoding may lack characters."""
     try:
@@ -62,17 +57,10 @@ def json_text(value: Any) -> str:
     return text if text.isascii() or (sys.stdout.encoding or "").lower() == "utf-8" else json.dumps(value)
 
 
-def _to_json(row: dict[str, Any]) -> str:
-    plain = {name: _json_value(value) for name, value in row.items() if name != "body"}
-    # JSON has no bytes: a body that is text is written as text, any other as base64 under another name.
-    try:
-        plain["body"] = row["body"].decode("utf-8")
-    except UnicodeDecodeError:
-        plain["bodyBase64"] = base64.b64encode(row["body"]).decode("ascii")
-    return json_text(plain)
-
-
-def _body_text(body: bytes) -> str:
+def body_text(body: bytes | None) -> str:
+    """A body as printable text; one that is not UTF-8 in hexadecimal."""
+    if body is None:
+        return "-"
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
@@ -82,91 +70,30 @@ def _body_text(body: bytes) -> str:
 
 def printable_text(text: str) -> str:
     """Text without control characters, which must not reach the terminal."""
+    return text if text.isprintable() else _NOT_PLAIN.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
     # A lone surrogate, of a file name that is not UTF-8, is not printable either.
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in found[0])
 
 
-def print_line(row: dict[str, Any], *, as_json: bool) -> None:
-    """Print one message on one line."""
-    if as_json:
-        sys.stdout.write(_to_json(row) + "\n")
-        return
-    when = row["storeTimestamp"].isoformat(timespec="milliseconds") if row["storeTimestamp"] else "-"
-    head = _body_text(f"{row['topic']}/{row['queueId']}@{row['queueOffset']}".encode())
-    labels = [_body_text(str(row[name]).encode()) if row[name] else "-" for name in ("tags", "keys")]
-    sys.stdout.write("\t".join((when, head, *labels, _body_text(row["body"]))) + "\n")
+def terminal_width() -> int | None:
+    """The width of the terminal that stdout is; None when it is a file or another program."""
+    return Console().width if sys.stdout.isatty() else None
 
 
-def print_message(row: dict[str, Any], *, as_json: bool) -> None:
-    """Print one message with all its fields."""
-    if as_json:
-        sys.stdout.write(_to_json(row) + "\n")
-        return
+def print_message(row: dict[str, Any], clock: Clock) -> None:
+    """Print one message with all its fields, one a line."""
     table = Table(show_header=False, box=None)
     for name, value in row.items():
         if name == "body":
-            shown = _body_text(value)
+            shown = body_text(value)
         elif name == "properties":
-            shown = "\n".join(_body_text(f"{key} = {text}".encode()) for key, text in value.items())
+            shown = "\n".join(printable_text(f"{key} = {text}") for key, text in value.items())
+        elif name in ("storeTimestamp", "bornTimestamp"):
+            shown = clock.iso(value) or "-"
         else:
-            shown = "-" if value is None else _body_text(str(_json_value(value)).encode())
+            shown = "-" if value is None else printable_text(str(value))
         table.add_row(Text(name, style="bold"), Text(shown))
     uncut_console().print(table)
-
-
-def _when(milliseconds: int | None) -> str:
-    if milliseconds is None:
-        return "-"
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return str(milliseconds)
-
-
-def print_summary(found: StoreSummary, *, with_queues: bool, with_sizes: bool) -> None:
-    """Print the store, then a row for each topic or queue; problems go to stderr."""
-    console = uncut_console()
-    console.print(Text(found.path, style="bold"))
-    console.print(
-        f"log [{found.min_physical_offset}, {found.max_physical_offset}) in {found.commit_log_files} files, "
-        f"{decimal(found.disk_size)} on disk, {found.index_files} index files with {found.indexed_keys} keys"
-    )
-    if found.checkpoint:
-        console.print(f"checkpoint: messages flushed to {_when(found.checkpoint['physicMsgTimestamp'])} UTC")
-    if found.aborted:
-        console.print(
-            Text("abort file present: an owner runs, or it stopped without closing the store", style="yellow")
-        )
-    table = Table("topic", "queue" if with_queues else "queues", box=None, pad_edge=False)
-    for heading in ("min offset", "max offset", "messages", *(["size"] if with_sizes else [])):
-        table.add_column(heading, justify="right")
-    for heading in ("first (UTC)", "last (UTC)"):
-        table.add_column(heading)
-    for topic, queues in found.by_topic().items():
-        style = "dim" if is_system_topic(topic) else "cyan"
-        for group in [[queue] for queue in queues] if with_queues else [queues]:
-            label = str(group[0].queue_id) if with_queues else str(len(queues))
-            table.add_row(Text(topic, style=style), label, *_figures(group, with_sizes=with_sizes))
-    console.print(table)
-    errors = found.problems + [queue.error for queue in found.queues if queue.error]
-    for problem in errors:
-        print(f"commitlog: {problem}", file=sys.stderr)
-
-
-def _figures(queues: list[QueueSummary], *, with_sizes: bool) -> tuple[str, ...]:
-    firsts = [queue.first_store_timestamp for queue in queues if queue.first_store_timestamp is not None]
-    lasts = [queue.last_store_timestamp for queue in queues if queue.last_store_timestamp is not None]
-    return (
-        str(min(queue.min_offset for queue in queues)),
-        str(max(queue.max_offset for queue in queues)),
-        str(sum(queue.messages for queue in queues)),
-        *([_size(queues)] if with_sizes else []),
-        _when(min(firsts, default=None)),
-        _when(max(lasts, default=None)),
-    )
-
-
-def _size(queues: list[QueueSummary]) -> str:
-    """The bytes of all the queues; unknown if one could not be read."""
-    sizes = [queue.size for queue in queues if queue.size is not None]
-    return decimal(sum(sizes)) if len(sizes) == len(queues) else "-"

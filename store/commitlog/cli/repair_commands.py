@@ -6,14 +6,17 @@ from typing import Annotated
 
 import typer
 
-from commitlog.cli.options import REPAIR, AsJson, LockTimeout, StorePath
+from commitlog.cli.options import REPAIR, AsJson, LockTimeout, StorePath, examples
 
 __all__ = ["register", "repair"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(rich_help_panel=REPAIR)(repair)
+    app.command(
+        rich_help_panel=REPAIR,
+        epilog=examples("commitlog repair /data/store", "commitlog repair /data/store --cut-at 96593"),
+    )(repair)
 
 
 def repair(

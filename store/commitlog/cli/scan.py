@@ -1,78 +1,119 @@
-"""Scan of messages for the CLI: rows of several queues at once, in the order of the log."""
+"""Scan of messages for the CLI: several queues at once, merged in the order of the log, batch by batch."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
-from datetime import datetime, timezone
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import typer
 
 from commitlog.errors import OffsetOutOfRange
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.message import MessageExt
 from commitlog.reader import StoreReader
 
-__all__ = ["Range", "arrived", "as_row", "messages", "newest", "parse_time", "ranges"]
+__all__ = [
+    "ROW_COLUMNS",
+    "Position",
+    "Range",
+    "arrived",
+    "arrow_row",
+    "as_row",
+    "column_values",
+    "count_of",
+    "merged",
+    "newest",
+    "ranges",
+]
 
 Range = tuple[str, int, int, int]  # topic, queue id, first offset, offset after the last
+Position = dict[tuple[str, int], int]  # the offset after the last that was read, by topic and queue id
 
-_COLUMNS = (
+ROW_COLUMNS = (
     "topic", "queueId", "queueOffset", "physicalOffset", "msgId", "storeTimestamp", "bornTimestamp", "bornHost",
     "tags", "keys", "properties", "body",
 )  # fmt: skip
 
-_TIME_COLUMNS = ("storeTimestamp", "bornTimestamp")
-
-
-def parse_time(text: str) -> int:
-    """Milliseconds since the epoch from ISO 8601 (UTC unless it says otherwise) or from milliseconds."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        # Output is in UTC, so input is too: a time copied from the output means the same.
-        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        return round((when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            f"{text!r} is not a time: give ISO 8601 (2026-11-21T09:30:00, UTC without a zone) or milliseconds."
-        ) from None
+# The first batch is small: the first messages show at once, and those before damage are printed.
+_FIRST_ROWS, _ROWS = 256, 4096
+# Milliseconds that a timestamp in microseconds can hold.
+_MOST_MS = 2**63 // 1000
+# Bytes of bodies in the batches of all queues together, and of one at least and at most.
+_ALL_SIZE, _LEAST_SIZE, _MOST_SIZE = 32 << 20, 64 << 10, 1 << 20
 
 
 def as_row(message: MessageExt) -> dict[str, Any]:
-    """A message with the names of the columns."""
+    """A message with the names of all columns, and times in milliseconds."""
     return {
         "topic": message.topic,
         "queueId": message.queue_id,
         "queueOffset": message.queue_offset,
         "physicalOffset": message.physical_offset,
         "msgId": message.message_id,
-        "storeTimestamp": _time(message.store_timestamp),
-        "bornTimestamp": _time(message.born_timestamp),
+        "storeTimestamp": message.store_timestamp,
+        "bornTimestamp": message.born_timestamp,
         "bornHost": message.born_host,
         "tags": message.tags,
         "keys": " ".join(message.keys) or None,
         "properties": dict(message.properties),
         "body": message.body,
+        "uniqKey": message.unique_key,
+        "storeHost": message.store_host,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "storeSize": message.store_size,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bodyCrc": message.body_crc,
+        "reconsumeTimes": message.reconsume_times,
     }
 
 
-def _time(milliseconds: int) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
-    except (OverflowError, ValueError, OSError):
-        return None
+def arrow_row(message: MessageExt) -> dict[str, Any]:
+    """A message as a row of the columns' Arrow types. Times that these cannot hold are null, as in a read."""
+    row = as_row(message)
+    for name in ("storeTimestamp", "bornTimestamp"):
+        row[name] = row[name] * 1000 if abs(row[name]) < _MOST_MS else None
+    row["properties"] = list(row["properties"].items())
+    return row
+
+
+def column_values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column as Python objects: times in milliseconds, properties as dictionaries."""
+    if pa.types.is_timestamp(column.type):
+        values = column.cast(pa.int64())
+        if values.null_count:
+            return [None if one is None else one // 1000 for one in values.to_pylist()]
+        return (values.to_numpy() // 1000).tolist()  # type: ignore[no-any-return]
+    if pa.types.is_map(column.type):
+        return [one for chunk in column.chunks for one in _dictionaries(chunk)]
+    if pa.types.is_integer(column.type):
+        return column.to_pylist() if column.null_count else column.to_numpy().tolist()  # type: ignore[no-any-return]
+    return [one for chunk in column.chunks for one in chunk.to_numpy(zero_copy_only=False).tolist()]
+
+
+def _dictionaries(maps: pa.MapArray) -> Iterator[dict[str, str]]:
+    bounds = maps.offsets.to_numpy().tolist()
+    names = maps.keys.to_numpy(zero_copy_only=False).tolist()
+    values = maps.items.to_numpy(zero_copy_only=False).tolist()
+    for start, stop in pairwise(bounds):
+        yield dict(zip(names[start:stop], values[start:stop], strict=True))
 
 
 def ranges(
-    reader: StoreReader, topic: str, queue: int | None, *, offset: int | None, begin: int | None, end: int | None
+    reader: StoreReader,
+    topics: Sequence[str],
+    queue: int | None = None,
+    *,
+    offset: int | None = None,
+    begin: int | None = None,
+    end: int | None = None,
 ) -> list[Range]:
     """The range of each queue between two offsets or two times; by default from the first message to the end."""
     found = []
-    for queue_id in [queue] if queue is not None else reader.queue_ids(topic):
+    for topic, queue_id in _queues(reader, topics, queue):
         bounds = reader.queue_info(topic, queue_id)
         start, stop = bounds.min_offset, bounds.max_offset
         if offset is not None:
@@ -94,41 +135,87 @@ def ranges(
     return found
 
 
-def messages(reader: StoreReader, wanted: list[Range]) -> Iterator[dict[str, Any]]:
-    """The messages of several ranges as rows, merged by physical offset."""
-    return heapq.merge(*(_rows(reader, one) for one in wanted), key=lambda row: row["physicalOffset"])
+def _queues(reader: StoreReader, topics: Sequence[str], queue: int | None) -> Iterator[tuple[str, int]]:
+    for topic in topics:
+        for queue_id in [queue] if queue is not None else reader.queue_ids(topic):
+            yield topic, queue_id
 
 
-def _rows(reader: StoreReader, wanted: Range) -> Iterator[dict[str, Any]]:
+def count_of(wanted: Sequence[Range]) -> int:
+    """The number of queue offsets in ranges."""
+    return sum(stop - start for _, _, start, stop in wanted)
+
+
+def merged(reader: StoreReader, wanted: Sequence[Range], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """The messages of several ranges, merged by physical offset, in tables of the columns and ``physicalOffset``."""
+    names = list(dict.fromkeys([*columns, "physicalOffset"]))
+    size = min(max(_ALL_SIZE // max(len(wanted), 1), _LEAST_SIZE), _MOST_SIZE)
+    sources = [_Source(_batches(reader, one, names, size)) for one in wanted if one[2] < one[3]]
+    while sources := [source for source in sources if source.fill()]:
+        # Every source has its rows up to there, so they can be put in order.
+        first = min(sources, key=lambda source: source.last)
+        place = first.last
+        taken = [source.take(place, whole=source is first) for source in sources]
+        pieces = [piece for piece in taken if piece is not None]
+        table = pa.Table.from_batches(pieces)
+        if len(pieces) > 1:
+            places = table.column("physicalOffset").to_numpy()
+            table = table.take(pa.array(np.argsort(places, kind="stable")))
+        yield table
+
+
+def _batches(reader: StoreReader, wanted: Range, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
     topic, queue_id, start, stop = wanted
-    # Small batches: one of each queue is held at a time.
-    for batch in reader.read(
-        topic, queue_id, start, stop, columns=_COLUMNS, max_batch_rows=256, max_batch_bytes=1 << 20
-    ):
-        yield from _batch_rows(batch)
+    middle = min(start + _FIRST_ROWS, stop)
+    for low, high, rows in ((start, middle, _FIRST_ROWS), (middle, stop, _ROWS)):
+        if low < high:
+            yield from reader.read(
+                topic, queue_id, low, high, columns=columns, max_batch_rows=rows, max_batch_bytes=size
+            )
 
 
-def _batch_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    # Times go through integers: Python's end with the year 9999, and a damaged one must not end the command.
-    times = {name: batch[name].cast(pa.int64()).to_pylist() for name in _TIME_COLUMNS}
-    for index, row in enumerate(batch.drop_columns(list(_TIME_COLUMNS)).to_pylist()):
-        row["properties"] = dict(row["properties"])
-        yield row | {name: _time(values[index] // 1000) for name, values in times.items()}
+class _Source:
+    """The rows of one queue that are not taken yet."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._batch: pa.RecordBatch | None = None
+        self._places: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+    @property
+    def last(self) -> int:
+        return int(self._places[-1])
+
+    def fill(self) -> bool:
+        """Read the next batch when none is left. Returns whether rows are left."""
+        while not len(self._places):
+            self._batch = next(self._batches, None)
+            if self._batch is None:
+                return False
+            self._places = self._batch.column("physicalOffset").to_numpy()
+        return True
+
+    def take(self, place: int, *, whole: bool) -> pa.RecordBatch | None:
+        """Remove and return the rows up to a physical offset, or all."""
+        assert self._batch is not None
+        count = len(self._places) if whole else int(np.searchsorted(self._places, place, side="right"))
+        if not count:
+            return None
+        taken = self._batch.slice(0, count)
+        self._batch, self._places = self._batch.slice(count), self._places[count:]
+        return taken
 
 
-def newest(
-    reader: StoreReader, topic: str, queue: int | None, count: int
-) -> tuple[Iterator[dict[str, Any]], dict[int, int]]:
-    """The newest ``count`` messages over the chosen queues, and the offset each queue was read to.
+def newest(reader: StoreReader, topics: Sequence[str], queue: int | None, count: int) -> tuple[list[Range], Position]:
+    """The ranges of the newest ``count`` messages over the chosen queues, and the position after them.
 
     The consume queues alone say which messages those are; no other message is read.
     """
-    whole = ranges(reader, topic, queue, offset=None, begin=None, end=None)
-    position = {queue_id: stop for _, queue_id, _, stop in whole}
+    whole = ranges(reader, topics, queue)
     last = [(name, queue_id, max(start, stop - count), stop) for name, queue_id, start, stop in whole]
     place = _nth_newest_place(reader, last, count)
     wanted = [(*one[:2], _first_from(reader, one, place), one[3]) for one in last]
-    return messages(reader, [one for one in wanted if one[2] < one[3]]), position
+    return [one for one in wanted if one[2] < one[3]], _after(whole)
 
 
 def _nth_newest_place(reader: StoreReader, wanted: list[Range], count: int) -> int:
@@ -147,17 +234,21 @@ def _first_from(reader: StoreReader, wanted: Range, place: int) -> int:
     """The first offset of a range whose message lies at or after a physical offset, or the range's end."""
     *_, at, stop = wanted
     for units in reader.units(*wanted):
-        behind = np.flatnonzero((units["physical_offset"] >= place) & (units["size"] != FILLER_SIZE))
-        if len(behind):
-            return at + int(behind[0])
+        after = np.flatnonzero((units["physical_offset"] >= place) & (units["size"] != FILLER_SIZE))
+        if len(after):
+            return at + int(after[0])
         at += len(units)
     return stop
 
 
 def arrived(
-    reader: StoreReader, topic: str, queue: int | None, position: dict[int, int]
-) -> tuple[list[Range], dict[int, int]]:
+    reader: StoreReader, topics: Sequence[str], queue: int | None, position: Position
+) -> tuple[list[Range], Position]:
     """The messages after ``position``, and the position after them. New queues are read from their start."""
-    now = ranges(reader, topic, queue, offset=None, begin=None, end=None)
-    fresh = [(name, queue_id, max(position.get(queue_id, start), start), stop) for name, queue_id, start, stop in now]
-    return [one for one in fresh if one[2] < one[3]], {queue_id: stop for _, queue_id, _, stop in fresh}
+    now = ranges(reader, topics, queue)
+    fresh = [(*one[:2], max(position.get(one[:2], one[2]), one[2]), one[3]) for one in now]
+    return [one for one in fresh if one[2] < one[3]], _after(fresh)
+
+
+def _after(wanted: Sequence[Range]) -> Position:
+    return {(topic, queue_id): stop for topic, queue_id, _, stop in wanted}

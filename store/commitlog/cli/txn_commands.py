@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from commitlog.cli.options import TRANSACTIONS, AsJson, LockTimeout, StorePath
+from commitlog.cli.options import TRANSACTIONS, AsJson, LockTimeout, StorePath, examples
 from commitlog.cli.render import say
 from commitlog.errors import InvalidValue
 from commitlog.reader import StoreReader
@@ -16,9 +16,9 @@ __all__ = ["register", "txn_list", "txn_reset"]
 
 def register(app: typer.Typer) -> None:
     """Add the group ``txn`` and its commands."""
-    txn = typer.Typer(help="Batches that applications and streaming queries have committed.", no_args_is_help=True)
-    txn.command("ls")(txn_list)
-    txn.command("reset")(txn_reset)
+    txn = typer.Typer(help="Batches that applications and streaming queries have committed.")
+    txn.command("ls", epilog=examples("commitlog txn ls /data/store", "commitlog txn ls /data/store --json"))(txn_list)
+    txn.command("reset", epilog=examples("commitlog txn reset /data/store orders-loader"))(txn_reset)
     app.add_typer(txn, name="txn", rich_help_panel=TRANSACTIONS)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from commitlog.cli.message_lines import BadLine, Defaults, LineFormat, read_batches
-from commitlog.cli.options import WRITE, AsJson, CountOption, LockTimeout, SizeOption, StorePath
+from commitlog.cli.options import WRITE, AsJson, CountOption, LockTimeout, SizeOption, StorePath, examples
 from commitlog.cli.render import say
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import InvalidValue
@@ -20,7 +20,13 @@ __all__ = ["produce", "register"]
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(rich_help_panel=WRITE)(produce)
+    app.command(
+        rich_help_panel=WRITE,
+        epilog=examples(
+            "commitlog produce /data/store --topic orders --create < bodies.txt",
+            "commitlog cat /data/old orders --json | commitlog produce /data/store --ndjson",
+        ),
+    )(produce)
 
 
 def produce(

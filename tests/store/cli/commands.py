@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -27,6 +28,7 @@ __all__ = [
     "ended",
     "iso",
     "lines",
+    "plain",
     "run",
     "script",
 ]
@@ -46,6 +48,11 @@ def run(*arguments: object) -> str:
 
 def lines(*arguments: object) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run(*arguments).splitlines()]
+
+
+def plain(text: str) -> str:
+    """A text without line breaks and the boxes that help and wrong usage are printed in."""
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
 
 
 def ended(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -21,10 +21,6 @@ __all__: list[str] = []
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["info", "{store}/nowhere"], "the directory does not exist"),
-        (["info", "{store}/checkpoint"], "is a file"),
-        (["repair", "{store}/checkpoint"], "is a file"),
-        (["info", "{store}/index"], "did you mean {store}"),
         (["cat", "{store}", "nope"], "Topic 'nope'"),
         (["cat", "{store}", "../config"], "A topic is made of"),
         (["cat", "{store}", "orders", "-q", "9"], "no queue 9"),
@@ -40,7 +36,7 @@ __all__: list[str] = []
     ],
     ids=lambda value: " ".join(value[:1] + value[2:]) if isinstance(value, list) else None,
 )
-def test_missing_stores_topics_and_messages_are_reported_in_one_sentence_on_stderr_with_code_1(
+def test_missing_topics_and_messages_are_reported_in_one_sentence_on_stderr_with_code_1(
     golden_533: Path, arguments: list[str], words: str
 ) -> None:
     done = ended(*(argument.format(store=golden_533) for argument in arguments))
@@ -49,6 +45,36 @@ def test_missing_stores_topics_and_messages_are_reported_in_one_sentence_on_stde
     assert words.format(store=golden_533) in done.stderr
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["info"],
+        ["cat", "orders"],
+        ["tail", "orders"],
+        ["get", "0"],
+        ["query", "orders", "k"],
+        ["offset-at", "0"],
+        ["verify"],
+        ["repair"],
+        ["txn", "ls"],
+        ["txn", "reset", "query"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize(
+    ("path", "words"), [("nowhere", "the directory does not exist"), ("checkpoint", "is a file"), ("index", "")]
+)
+def test_a_path_that_is_not_a_store_is_reported_in_one_sentence_with_code_2(
+    golden_533: Path, command: list[str], path: str, words: str
+) -> None:
+    at = 2 if command[0] == "txn" else 1
+    done = ended(*command[:at], golden_533 / path, *command[at:])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("commitlog: ")
+    assert (words or f"did you mean {golden_533}") in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", [["cat", "{store}", "nope"], ["cat", "{store}"], ["get", "{store}", "0"]])
@@ -136,7 +162,7 @@ def test_a_store_of_another_kind_is_refused_in_one_sentence(tmp_path: Path) -> N
     for name in ("CURRENT", "MANIFEST-000001"):
         (tmp_path / "consumequeue" / name).touch()
     done = ended("info", tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "RocksDB" in done.stderr
 
 

@@ -35,6 +35,6 @@ def test_an_undamaged_place_is_not_cut(tmp_path: Path) -> None:
 
 def test_repair_without_a_store_creates_none(tmp_path: Path) -> None:
     done = script("repair", tmp_path / "nowhere")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "nowhere" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -46,12 +46,12 @@ def path(tmp_path: Path) -> Path:
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Runs the command as the script does, in this process: the one sentence on stderr that it ends with."""
 
-    def run_refused(*arguments: object) -> str:
+    def run_refused(*arguments: object, code: int = 1) -> str:
         monkeypatch.setattr(sys, "argv", ["commitlog", "txn", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
         out, err = capsys.readouterr()
-        assert (ended.value.code, out) == (1, "")
+        assert (ended.value.code, out) == (code, "")
         assert err.startswith("commitlog: ")
         assert err.endswith("\n")
         assert err.count("\n") == 1
@@ -231,7 +231,7 @@ def test_a_store_whose_messages_have_no_keys_opens_without_a_scan_after_a_reset(
 
 
 @pytest.mark.parametrize("command", [("ls",), ("reset", QUERY)], ids=lambda command: command[0])
-def test_a_path_that_is_not_a_store_ends_with_code_1_and_nothing_is_created(
+def test_a_path_that_is_not_a_store_ends_with_code_2_and_nothing_is_created(
     tmp_path: Path, refused: Callable[..., str], command: tuple[str, ...]
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -243,7 +243,7 @@ def test_a_path_that_is_not_a_store_ends_with_code_1_and_nothing_is_created(
         tmp_path / "other" / "notes": "is a file",
     }
     for place, words in places.items():
-        said = refused(command[0], place, *command[1:])
+        said = refused(command[0], place, *command[1:], code=2)
         assert str(place) in said
         assert words in said
     assert contents(tmp_path) == before

@@ -1,0 +1,148 @@
+"""Output of ``commitlog info``: the store, and a row for each topic or queue."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, chop_cells
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from commitlog.cli.render import printable_text, terminal_width, uncut_console
+from commitlog.cli.summary import QueueSummary, StoreSummary
+from commitlog.cli.times import Clock
+from commitlog.paths import is_system_topic
+
+__all__ = ["print_queues_csv", "print_summary"]
+
+_GAP = 2
+# Names of topics are shortened to that, and less only when nothing else fits.
+_LEAST_NAME = 20
+_SHORTEST_NAME = 8
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What of the times is shown: down to seconds or minutes, and of the first message or not."""
+
+    seconds: bool
+    firsts: bool
+
+
+# In the order in which they are tried; the first is that of files and pipes.
+_LAYOUTS = (_Layout(True, True), _Layout(False, True), _Layout(False, False))
+
+
+def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_sizes: bool) -> None:
+    """Print the store, then a row for each topic or queue; problems go to stderr."""
+    console = uncut_console()
+    console.print(Text(printable_text(found.path), style="bold"))
+    console.print(
+        f"log [{found.min_physical_offset}, {found.max_physical_offset}) in {_count(found.commit_log_files, 'file')}, "
+        f"{decimal(found.disk_size)} on disk"
+    )
+    console.print(f"{_count(found.index_files, 'index file')} with {_count(found.indexed_keys, 'key')}")
+    if found.checkpoint:
+        flushed = found.checkpoint["physicMsgTimestamp"]
+        console.print(
+            f"checkpoint: messages flushed to {f'{clock.short(flushed)} {clock.name}' if flushed else 'never'}"
+        )
+    if found.aborted:
+        console.print(
+            Text("abort file present: an owner runs, or it stopped without closing the store", style="yellow")
+        )
+    groups = [
+        (topic, group)
+        for topic, queues in found.by_topic().items()
+        for group in ([[queue] for queue in queues] if with_queues else [queues])
+    ]
+    console.print(_table(groups, clock, with_queues=with_queues, with_sizes=with_sizes))
+    for problem in [*found.problems, *(queue.error for queue in found.queues if queue.error)]:
+        print(f"commitlog: {problem}", file=sys.stderr)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _table(
+    groups: Sequence[tuple[str, list[QueueSummary]]], clock: Clock, *, with_queues: bool, with_sizes: bool
+) -> Table:
+    """The table of topics or queues, made to fit the terminal."""
+    width = terminal_width()
+    names = [printable_text(topic) for topic, _ in groups]
+    longest = max(map(cell_len, ["topic", *names]))
+
+    def laid_out(layout: _Layout) -> tuple[list[str], list[list[str]], int]:
+        """Headings and rows of all columns but the first, and the width that they take."""
+        headings = _headings(clock, layout, with_queues=with_queues, with_sizes=with_sizes)
+        rows = [_cells(group, clock, layout, with_queues=with_queues, with_sizes=with_sizes) for _, group in groups]
+        taken = sum(max(map(cell_len, column)) + _GAP for column in zip(headings, *rows, strict=True))
+        return headings, rows, taken
+
+    headings, rows, taken = laid_out(_LAYOUTS[0])
+    for layout in _LAYOUTS[1:]:
+        if width is not None and taken + min(longest, _LEAST_NAME) > width:
+            headings, rows, taken = laid_out(layout)
+    room = longest if width is None else max(width - taken, _SHORTEST_NAME)
+    table = Table("topic", box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading[:5] in ("first", "last ") else "right", no_wrap=True)
+    for (topic, _), name, row in zip(groups, names, rows, strict=True):
+        table.add_row(Text(_shortened(name, room), style="dim" if is_system_topic(topic) else "cyan"), *row)
+    return table
+
+
+def _headings(clock: Clock, layout: _Layout, *, with_queues: bool, with_sizes: bool) -> list[str]:
+    numbers = ["queue" if with_queues else "queues", "min offset", "max offset", "messages"]
+    times = [*(["first"] if layout.firsts else []), "last"]
+    return [*numbers, *(["size"] if with_sizes else []), *(f"{which} ({clock.name})" for which in times)]
+
+
+def _cells(
+    queues: list[QueueSummary], clock: Clock, layout: _Layout, *, with_queues: bool, with_sizes: bool
+) -> list[str]:
+    firsts = [queue.first_store_timestamp for queue in queues if queue.first_store_timestamp is not None]
+    lasts = [queue.last_store_timestamp for queue in queues if queue.last_store_timestamp is not None]
+    times = [*([min(firsts, default=None)] if layout.firsts else []), max(lasts, default=None)]
+    return [
+        str(queues[0].queue_id if with_queues else len(queues)),
+        str(min(queue.min_offset for queue in queues)),
+        str(max(queue.max_offset for queue in queues)),
+        str(sum(queue.messages for queue in queues)),
+        *([_size(queues)] if with_sizes else []),
+        *(clock.short(one) if layout.seconds else clock.short(one)[:16] for one in times),
+    ]
+
+
+def _size(queues: list[QueueSummary]) -> str:
+    """The bytes of all the queues; unknown if one could not be read."""
+    sizes = [queue.size for queue in queues if queue.size is not None]
+    return decimal(sum(sizes)) if len(sizes) == len(queues) else "-"
+
+
+def _shortened(name: str, room: int) -> str:
+    """A name with its middle left out: topics differ at their ends as often as at their starts."""
+    if cell_len(name) <= room:
+        return name
+    head = (room - 1) // 2
+    return chop_cells(name, head)[0] + "…" + name[-(room - 1 - head) :]
+
+
+def print_queues_csv(found: StoreSummary) -> None:
+    """Print a line for each queue; problems go to stderr."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(
+        ["topic", "queueId", "minOffset", "maxOffset", "messages", "size", "firstStoreTimestamp", "lastStoreTimestamp"]
+    )
+    for queue in found.queues:
+        times = queue.first_store_timestamp, queue.last_store_timestamp
+        writer.writerow(
+            [queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.messages, queue.size, *times]
+        )
+    for problem in [*found.problems, *(queue.error for queue in found.queues if queue.error)]:
+        print(f"commitlog: {problem}", file=sys.stderr)

@@ -1,0 +1,85 @@
+"""Parsers of option values: sizes with suffixes, lists of columns, patterns of topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from fnmatch import fnmatchcase
+
+import typer
+
+from commitlog.columnar.columns import column_type, nearest_name
+from commitlog.errors import InvalidValue, TopicNotFound
+from commitlog.reader import StoreReader
+
+__all__ = ["chosen_topics", "parse_columns", "parse_size"]
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT])(i?B)?|B)?", re.IGNORECASE)
+_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
+_PATTERN = re.compile(r"[*?\[]")
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes: a number, or one with a suffix as in coreutils, K, M, G, T and KiB... for 1024, KB... for 1000.
+
+    ``BadParameter`` for another text, and for a size that is not a whole number of bytes of at least 1.
+    """
+    found = _SIZE.fullmatch(str(text).strip())
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not a size: give bytes, or a number with K, M, G, KiB, MB, ...")
+    unit = 1000 if (found[3] or "").upper() == "B" else 1024
+    factor = unit ** _POWERS[found[2].upper()] if found[2] else 1
+    size = Decimal(found[1]) * factor
+    if size != int(size) or size < 1:
+        raise typer.BadParameter(f"{text!r} is not a whole number of bytes of at least 1.")
+    return int(size)
+
+
+def parse_columns(text: str) -> list[str]:
+    """The names of a list with commas. ``BadParameter`` for a column that does not exist."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    try:
+        for name in names:
+            column_type(name)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error), param_hint="--columns") from None
+    if not names:
+        raise typer.BadParameter("Name at least one column.", param_hint="--columns")
+    return list(dict.fromkeys(names))
+
+
+def chosen_topics(reader: StoreReader, wanted: Sequence[str]) -> list[str]:
+    """The topics of a store that are named, or match a shell pattern, in the order given and each once.
+
+    ``TopicNotFound`` for a name or a pattern without a topic, with the topic that is spelled most alike.
+    """
+    known = reader.topics()
+    chosen: dict[str, None] = {}
+    for one in wanted:
+        if not _PATTERN.search(one):
+            chosen[one] = None
+            if one not in known:
+                _explain(reader, one, known)
+        elif matching := [topic for topic in known if fnmatchcase(topic, one)]:
+            chosen.update(dict.fromkeys(matching))
+        else:
+            raise TopicNotFound(f"No topic of {reader.path} matches {one!r}. {_list_of(known)}")
+    return list(chosen)
+
+
+def _explain(reader: StoreReader, topic: str, known: Iterable[str]) -> None:
+    try:
+        reader.queue_ids(topic)
+    except TopicNotFound as error:
+        near = nearest_name(topic, known)
+        hint = f"Did you mean {near!r}?" if near else _list_of(known)
+        raise TopicNotFound(f"{error} {hint}") from None
+
+
+def _list_of(topics: Iterable[str], most: int = 10) -> str:
+    listed = list(topics)
+    if not listed:
+        return "The store has none."
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return f"It has {', '.join(listed[:most])}{more}."
