@@ -31,15 +31,15 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "index": _BYTES | {"files"},
     "batch": _LOG | {"queue"},
     "recovery": _PARTS | {"threads"},
-    "verify": _PARTS,
-    "reader": _PARTS,
+    "verify": _PARTS | {"recovery"},
+    "reader": _PARTS | {"recovery"},
     "stager": _PARTS,
     "services": _PARTS | {"threads", "recovery"},
     "store": _PARTS | {"threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
-    "public": _PARTS | {"services", "verify", "reader", "stager", "store", "repair"},
-    "cli": _PARTS | {"services", "verify", "reader", "store", "repair", "public"},
+    "public": _PARTS | {"services", "recovery", "verify", "reader", "stager", "store", "repair"},
+    "cli": _PARTS | {"services", "recovery", "verify", "reader", "store", "repair", "public"},
     "__main__": frozenset({"cli", "public"}),
 }
 
@@ -52,6 +52,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "threads": frozenset(),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "recovery": frozenset({"msgspec", "numpy", "pyarrow"}),
     "cli": frozenset({"msgspec", "numpy", "orjson", "pyarrow", "rich", "typer"}),
 }
 
