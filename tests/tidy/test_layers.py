@@ -44,7 +44,10 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
 }
 
 # The modules of commitlog that the connector may import from.
-PUBLIC_MODULES = ("commitlog", "commitlog.errors", "commitlog.paths", "commitlog.stager", "commitlog.columnar.columns")
+PUBLIC_MODULES = (
+    "commitlog", "commitlog.errors", "commitlog.paths", "commitlog.stager", "commitlog.timestamps",
+    "commitlog.columnar.columns",
+)  # fmt: skip
 
 # Third-party packages, by room. The standard library may be used anywhere but where FORBIDDEN says otherwise.
 THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({"numpy", "pyarrow"})) | {
