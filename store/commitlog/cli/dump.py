@@ -81,7 +81,10 @@ def log_records(path: str, start: int, clock: Clock, *, deep: bool) -> Iterator[
 
     ``path`` is a file of the log, a directory of them, or a store. ``deep`` adds properties and bodies.
     """
-    files = _files(path, (COMMIT_LOG,), _is_offset_name)
+    return _log_records(_files(path, (COMMIT_LOG,), _is_offset_name), start, clock, deep=deep)
+
+
+def _log_records(files: list[str], start: int, clock: Clock, *, deep: bool) -> Iterator[Row]:
     log = CommitLog(os.path.dirname(files[0]))
     try:
         log.refresh()
@@ -147,7 +150,11 @@ def queue_units(path: str, topic: str | None, queue_id: int, start: int) -> Iter
     ``path`` is a file of a queue, a queue's directory, or a store, for which ``topic`` and ``queue_id`` name the queue.
     """
     inside = (CONSUME_QUEUE, topic, str(queue_id)) if topic is not None else ()
-    for name in _files(path, inside, _is_offset_name):
+    return _queue_units(_files(path, inside, _is_offset_name), start)
+
+
+def _queue_units(files: list[str], start: int) -> Iterator[Row]:
+    for name in files:
         file = MappedFile.open(name, _base(name))
         try:
             begin = max(start * UNIT_SIZE - file.base, 0)
