@@ -147,6 +147,9 @@ class MessageStore:
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended, also for a refused message or a full disk.
 
+        Refused are messages that no store has room for, that no reader could read, and that only brokers may write:
+        ``MessageExtBrokerInner`` lists the latter.
+
         Raises for mistakes of the program: ``InvalidValue`` for a wrong type, ``StoreClosed``, ``StoreForked``,
         ``NestedCall``.
         """

@@ -61,11 +61,13 @@ class StoreBuilder:
         more: str = "",
         sys_flag: int = 0,
         step_ms: int = 1,
+        born_timestamp: int | None = None,
+        queue_step: int = 1,
     ) -> np.ndarray:
         """Append one message per body; ``queue_ids`` is one queue, or several taken in turn. Gives physical offsets.
 
         ``more`` is further properties, as stored; ``sys_flag`` says what the bodies are (hosts are IPv4). Store times
-        go up by ``step_ms`` a message.
+        go up by ``step_ms`` a message, and queue offsets by ``queue_step``; ``born_timestamp`` (ms) is that of all.
         """
         count = len(bodies)
         turns = [queue_ids] if isinstance(queue_ids, int) else list(queue_ids)
@@ -74,8 +76,8 @@ class StoreBuilder:
         for queue_id in set(turns):
             rows = queue_of == queue_id
             first = self.next_offsets.get((topic, queue_id), 0)
-            offsets[rows] = np.arange(first, first + int(rows.sum()))
-            self.next_offsets[topic, queue_id] = first + int(rows.sum())
+            offsets[rows] = np.arange(first, first + int(rows.sum()) * queue_step, queue_step)
+            self.next_offsets[topic, queue_id] = first + int(rows.sum()) * queue_step
         times = self.now_ms + np.arange(count) * step_ms
         self.now_ms += count * step_ms
         tag_list = [tags] * count if isinstance(tags, str) else list(tags)
@@ -83,7 +85,7 @@ class StoreBuilder:
         headers = new_headers(count)
         headers["queue_id"] = queue_of
         headers["sys_flag"] = sys_flag
-        headers["born_timestamp"] = times - 5
+        headers["born_timestamp"] = times - 5 if born_timestamp is None else born_timestamp
         for which, (ip, port) in (("born", BORN_HOST), ("store", STORE_HOST)):
             headers[f"{which}_ip"] = np.void(ip)
             headers[f"{which}_port"] = port

@@ -17,7 +17,8 @@ from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import MappedFileQueue
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark
-from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, Torn, Unwritten
+from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, Torn, Unwritten, field_offset
+from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog.log.record_search import first_good_record, good_record
 from commitlog.paths import parse_file_name
 from commitlog.verify.findings import NOWHERE, Finding, Findings, Lost, Severity
@@ -26,6 +27,8 @@ __all__ = ["LogCheck", "first_nonzero", "usual_size"]
 
 _BLOCK_SIZE = 4 << 20
 _ZEROS = bytes(_BLOCK_SIZE)
+# A born timestamp is the client's, and a broker stores any; a store timestamp is that of the broker itself.
+_TIMES: dict[str, Severity] = {"born_timestamp": "note", "store_timestamp": "error"}
 
 
 class _File(NamedTuple):
@@ -244,6 +247,7 @@ class LogCheck:
                 self.newest_store_timestamp = max(
                     self.newest_store_timestamp, int(scan.headers["store_timestamp"].max())
                 )
+                self._check_times(file, scan)
                 yield scan
             size = _BLOCK_SIZE
             match scan.stop:
@@ -256,6 +260,20 @@ class LogCheck:
                 case _:
                     return self._behind_bad(file, at, file_end, scan.stop)
         return at
+
+    def _check_times(self, file: _File, scan: RecordScan) -> None:
+        """Note the timestamps that readers give as null: a client's clock may say anything, a broker's may not."""
+        for name, severity in _TIMES.items():
+            values = scan.field(name)
+            for row in np.flatnonzero(~is_timestamp(values)).tolist():
+                at = int(scan.positions[row]) + scan.physical_offset
+                offset = at + field_offset(name, int(scan.headers["sys_flag"][row]))
+                field = name.replace("_", "").upper()
+                self._note(
+                    "log.timestamp", file, offset, f"{field} of the record at physical offset {at}: expected "
+                    f"{MIN_TIMESTAMP_MS} to {MAX_TIMESTAMP_MS} ms (the years 1 to 9999), found {int(values[row])}. "
+                    "Tables of messages have null there.", severity,
+                )  # fmt: skip
 
     def _behind_bad(self, file: _File, at: int, file_end: int, stop: Stop) -> int | None:
         """Report that no good record starts at ``at``. Returns where the next one starts; None at the log's end."""

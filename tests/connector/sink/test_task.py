@@ -195,6 +195,7 @@ NOT_UTF8 = pa.array([b"\xff"]).view(pa.string())
         ("properties", pa.array([[("TIMER_DELAY_SEC", "30")]], KIND), "'TIMER_DELAY_SEC' asks for a timer"),
         ("properties", pa.array([[("a", "b"), ("TIMER_DELIVER_MS", "1")]], KIND), "leave it out, or give a delayLevel"),
         ("delayLevel", pa.array([-5], pa.int32()), "delayLevel is -5"),
+        ("bornTimestamp", pa.array([2**63 - 1], pa.timestamp("us", "UTC")), "its bornTimestamp is 9223372036854775807"),
     ],
 )
 def test_a_row_that_no_store_accepts_fails_the_task_and_leaves_no_file(

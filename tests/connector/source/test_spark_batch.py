@@ -53,6 +53,15 @@ def test_a_read_without_schema_gives_the_default_columns(
     assert_df_equality(frame.sort(*ORDER), expected_frame(spark, messages, DEFAULT_COLUMNS))
 
 
+def test_a_timestamp_that_spark_cannot_hold_is_null(spark: SparkSession, tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    for born in (2**63 - 1, -(2**63), 1_700_000_000_000):
+        builder.append("orders", 0, [b"x"], born_timestamp=born)
+    rows = read(spark, builder.path, subscribe="orders").sort("queueOffset").collect()
+    assert [row.bornTimestamp is None for row in rows] == [True, True, False]
+    assert [row.storeTimestamp is None for row in rows] == [False] * 3
+
+
 def test_the_two_include_options_give_all_columns(spark: SparkSession, golden_533: Path) -> None:
     frame = read(spark, golden_533, subscribe="orders", includeProperties="true", includeMetadata="true")
     assert frame.columns == list(ALL_COLUMNS)

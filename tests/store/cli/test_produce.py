@@ -139,6 +139,19 @@ def test_topics_that_brokers_take_from_no_producer_are_refused(path: Path) -> No
     assert "a delayLevel" in plain(result.stderr)
 
 
+def test_a_topic_of_batch_queues_stops_the_input(path: Path) -> None:
+    entry = {"topicName": "special", "attributes": {"queue.type": "BatchCQ"}}
+    (path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"special": entry}}))
+    given = "".join(f'{{"body": "x", "topic": "{topic}"}}\n' for topic in ("plain", "special", "after"))
+    result = produce(given, path, "--ndjson")
+    assert result.exit_code == 1
+    assert "Line 2: MESSAGE_ILLEGAL" in result.stderr
+    assert "topic 'special' is kept in batch consume queues" in result.stderr
+    assert len(messages(path, "plain")) == 1
+    with StoreReader.open(path) as reader:
+        assert reader.topics() == ["made", "plain"]
+
+
 def test_a_queue_that_no_topic_has_is_refused_before_the_first_line(path: Path) -> None:
     """The sink's limit: no consumer looks in a queue above it."""
     for queue, code in ((65_536, 2), (65_535, 0)):

@@ -240,11 +240,6 @@ def test_properties_that_may_not_be_are_refused_by_name(message: Message, names:
         message_properties(message)
 
 
-def test_a_broker_may_give_the_properties_of_the_store() -> None:
-    half = Message(topic="t", body=b"", tags="a", properties={"TRAN_MSG": "true", "PGROUP": "g"})
-    assert list(message_properties(half, from_broker=True)) == ["TRAN_MSG", "PGROUP", "TAGS"]
-
-
 def test_a_delayed_message_is_stored_with_those_of_its_level() -> None:
     assert stored_place("t", 3, {"a": "1"}, 18) == ("t", 3, {"a": "1"})
     assert stored_place("t", 3, {"DELAY": "0", "a": "1"}, 18) == ("t", 3, {"a": "1"})
