@@ -185,7 +185,7 @@ class StoreReader:
     def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
         """The queue as if the log ended at a physical offset."""
         queue = self._catalog.queue(info.topic, info.queue_id)
-        end = queue.first_behind(physical_offset, info.min_offset, info.max_offset)
+        end = queue.first_offset_from(physical_offset, info.min_offset, info.max_offset)
         return QueueInfo(info.topic, info.queue_id, info.min_offset, end)
 
     def physical_bounds(self) -> tuple[int, int]:
@@ -279,10 +279,10 @@ class StoreReader:
         low, high = self._check_range(topic, queue_id, start, stop)
         return self._while_open(self._catalog.queue(topic, queue_id).units(low, high, chunk=_positive("chunk", chunk)))
 
-    def first_behind(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
+    def first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
         """The first queue offset in ``[start, stop)`` of a message at or after a physical offset, or ``stop``."""
         self._refuse_closed()
-        return self._catalog.queue(topic, queue_id).first_behind(physical_offset, start, stop)
+        return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
 
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         """The identity of the message at a queue offset; None if it does not exist (any more)."""

@@ -271,7 +271,7 @@ class MessageStore:
     def stats(self) -> StoreStats:
         """Statistics of puts, and the bytes that are not dispatched yet."""
         with self._enter():
-            return self._owned.stats.snapshot(self._owned.reput.behind)
+            return self._owned.stats.snapshot(self._owned.reput.undispatched_bytes)
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and its end."""

@@ -127,7 +127,7 @@ def _stretch(
     stops: dict[QueueRange, int] = {}
     for queue, begin in begins.items():
         topic, queue_id = queue.topic, queue.queue_id
-        end = reader.first_behind(topic, queue_id, wanted, begin, queue.stop)
+        end = reader.first_offset_from(topic, queue_id, wanted, begin, queue.stop)
         if begin < end:
             last = next(reader.units(topic, queue_id, end - 1, end))
             place = int(last["physical_offset"][0])

@@ -137,7 +137,7 @@ def check_topic_kind(path: str, topic: str) -> None:
 def refuse_batch_queues(path: str) -> None:
     """``UnsupportedStore`` for an owner where a topic has batch consume queues: an owner keeps all queues complete.
 
-    A broker that finds its batch queues behind the plain ones does not dispatch again what they lack.
+    A broker dispatches only what comes after the last message of all its queues, so that it would not complete them.
     """
     directory = os.path.join(path, BATCH_CONSUME_QUEUE)
     names = sorted(disk.list_names(directory)) if disk.is_directory(directory) else []

@@ -184,7 +184,7 @@ class BlockReader:
         missing = self._commit_log.missing_file_after(physical)
         if missing is not None:
             path, resumes = missing
-            beyond = queue.first_behind(resumes, offset + 1, stop)
+            beyond = queue.first_offset_from(resumes, offset + 1, stop)
             raise FileMissing(path=path, topic=queue.topic, queue_id=queue.queue_id, start=offset, stop=beyond)
         unit_path, unit_position = queue.place_of(offset)
         raise CorruptConsumeQueue(

@@ -315,7 +315,7 @@ class ConsumeQueue:
         """Whether the queue's directory was missing at the last call of ``bounds``."""
         return not self._files.exists
 
-    def first_behind(self, physical_offset: int, start: int, stop: int) -> int:
+    def first_offset_from(self, physical_offset: int, start: int, stop: int) -> int:
         """The first offset in ``[start, stop)`` whose message lies at or after ``physical_offset``, or ``stop``."""
 
         def before(offset: int) -> bool:
