@@ -25,13 +25,14 @@ from commitlog.errors import InvalidValue
 from commitlog.format.java_hash import string_hash_code
 from commitlog.format.message_rules import MessageLimits
 from commitlog.format.properties import encode_properties
-from commitlog.format.record import HEADER_DTYPES, HOST_FLAGS, Record, decode_record, encode_record
+from commitlog.format.record import HEADER_DTYPES, HOST_FLAGS, Record, decode_record
 from commitlog.format.single_record import encode_message, message_properties, stored_place
 from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from commitlog.message import Message
 from tests.store.columnar.encoded_rows import encode_table, one_chunk
 from tests.store.format.test_record import walk
 from tests.support import golden
+from tests.support.encoders import encode_record
 
 __all__: list[str] = []
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from commitlog.errors import InvalidValue
 from commitlog.format.properties import decode_properties, encode_properties
-from commitlog.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, decode_record, encode_record, header_size
+from commitlog.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, decode_record, header_size
 from commitlog.format.single_record import (
     PlainRecords,
     encode_message,
@@ -19,6 +19,7 @@ from commitlog.format.single_record import (
 from commitlog.message import Message
 from tests.store.format.test_record import walk
 from tests.support import golden
+from tests.support.encoders import encode_record
 
 __all__: list[str] = []
 
