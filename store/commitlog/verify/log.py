@@ -73,13 +73,22 @@ class LogCheck:
     """
 
     def __init__(
-        self, path: str, findings: Findings, *, aborted: bool, checkpoint: Checkpoint, mark: CheckpointMark | None
+        self,
+        path: str,
+        findings: Findings,
+        *,
+        aborted: bool,
+        checkpoint: Checkpoint,
+        mark: CheckpointMark | None,
+        block_size: int = _BLOCK_SIZE,
     ) -> None:
+        """``block_size``: bytes of the log to read at a time."""
         self.path = path
         self.lost = Lost()
         self.records = 0
         self.newest_store_timestamp = 0
         self._findings = findings
+        self._block_size = block_size
         self._aborted = aborted
         self._checkpoint = checkpoint
         self._mark = mark
@@ -154,7 +163,7 @@ class LogCheck:
                 if any(opened.read(0, 8)):
                     at = stop = file.base
                     while stop < file.base + file.size:
-                        stop = min(at + _BLOCK_SIZE, file.base + file.size)
+                        stop = min(at + self._block_size, file.base + file.size)
                         scan = scan_records(
                             opened.span(at - file.base, stop - file.base, populate=True), at, check_crc=False
                         )
@@ -236,7 +245,7 @@ class LogCheck:
         opened = self._mapped.file(file.base)
         next_base = self._next_base(file)
         file_end = min(file.base + file.size, next_base if next_base is not None else NOWHERE)
-        at, size = start, _BLOCK_SIZE
+        at, size = start, self._block_size
         while at < file_end:
             stop = min(at + size, file_end)
             scan = scan_records(opened.span(at - file.base, stop - file.base, populate=True), at, check_crc=True)
@@ -249,14 +258,14 @@ class LogCheck:
                 )
                 self._check_times(file, scan)
                 yield scan
-            size = _BLOCK_SIZE
+            size = self._block_size
             match scan.stop:
                 case None:
                     continue
                 case Filler(length) if at + length == file_end:
                     at = self.end = file_end
                 case Torn(needed, _) if stop < file_end and at + needed <= file_end:
-                    size = max(needed, _BLOCK_SIZE)
+                    size = max(needed, self._block_size)
                 case _:
                     return self._behind_bad(file, at, file_end, scan.stop)
         return at
