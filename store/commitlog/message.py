@@ -24,6 +24,10 @@ class Message:
 
     ``tags`` and ``keys`` are stored among the properties (``TAGS``, and ``KEYS`` separated by spaces);
     ``properties`` holds the others. ``flag`` is the application's own number and means nothing to the store.
+
+    ::
+
+        Message(topic="orders", body=b"paid 12.50", tags="paid", keys=["k1", "k2"], properties={"region": "eu"})
     """
 
     topic: str
@@ -94,6 +98,12 @@ class MessageExt(Message):
     ``properties`` holds every property of the record, ``TAGS`` and ``KEYS`` included. Times are milliseconds since
     the epoch, as they are stored: ``born_timestamp`` may be any number that a producer gave a broker. Hosts are
     ``"ip:port"`` as RocketMQ prints them (an IPv6 address uncompressed, without brackets).
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            (message,) = reader.query("orders", "k1", limit=1)
+            print(message.queue_offset, message.store_timestamp, message.properties, message.unique_key)
     """
 
     queue_offset: int

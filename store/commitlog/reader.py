@@ -57,7 +57,13 @@ _LOOK_AGAIN_SECONDS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """The bounds of one queue: ``min_offset`` is the first message, ``max_offset`` the next one to be written."""
+    """The bounds of one queue: ``min_offset`` is the first message, ``max_offset`` the next one to be written.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            print(sum(queue.max_offset - queue.min_offset for queue in reader.queues("orders")), "messages")
+    """
 
     topic: str
     queue_id: int
@@ -76,7 +82,18 @@ class Fence(NamedTuple):
 
 
 class StoreReader:
-    """Reads a store that RocketMQ (or this package) wrote. Use it as a context manager; one thread at a time."""
+    """Reads a store that RocketMQ (or this package) wrote. Use it as a context manager; one thread at a time.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            for queue in reader.queues("orders"):  # of reader.topics()
+                start = reader.offset_by_time("orders", queue.queue_id, 1_700_000_000_000)
+                for batch in reader.read("orders", queue.queue_id, start, columns=["queueOffset", "tags", "body"]):
+                    print(batch.num_rows, batch.column("body")[0].as_py())
+            for message in reader.query("orders", "k1", limit=10):
+                assert reader.message_by_id(message.message_id) == reader.message_at(message.physical_offset)
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path

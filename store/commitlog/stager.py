@@ -45,6 +45,15 @@ class BatchStager:
 
     The same rows get the same queues and unique keys whenever they are staged for the same batch and partition, in any
     chunks. The staged file lists the topics with their uses, and which of them are new: those not in ``queue_counts``.
+
+    ::
+
+        batch = BatchId("loader", 7)
+        with BatchStager("/data/store", batch, queue_counts={"orders": 4}, topic="orders") as stager:
+            stager.put(pa.table({"body": [b"a", b"b"]}))
+            staged = stager.finish()
+        with MessageStore.open("/data/store") as store:
+            store.commit_batch(batch, [staged])
     """
 
     def __init__(

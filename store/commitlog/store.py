@@ -45,6 +45,15 @@ class MessageStore:
     signal handler may close it at any time; any other call of a handler while its own thread is within a call
     is refused (``NestedCall``). A store that is dropped without ``close`` warns (``ResourceWarning``); one that is
     still open when the interpreter exits is closed then.
+
+    ::
+
+        with MessageStore.open("/data/store") as store:
+            result = store.put_message(Message(topic="orders", body=b"paid 12.50", tags="paid", keys=["k1"]))
+            print(result.raise_for_status().queue_offset)
+            store.put_messages(pa.table({"topic": ["orders"] * 2, "body": [b"a", b"b"]})).raise_for_status()
+            store.dispatch()
+            print(store.reader().query("orders", "k1"))
     """
 
     def __init__(self, owned: OwnedStore, config: MessageStoreConfig) -> None:

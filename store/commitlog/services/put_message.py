@@ -84,6 +84,12 @@ class PutMessageResult(NamedTuple):
     Offsets and the store time (ms) are -1 for a message that is not in the log. A batch has one result: its first
     message's offsets, and ``message_num`` messages. ``reason`` says in a sentence why the status is not PUT_OK.
     ``record_offsets`` are the physical offsets of all its records, ``store_hosts`` the ip and port in each.
+
+    ::
+
+        with MessageStore.open("/data/store") as store:
+            result = store.put_message(Message(topic="orders", body=b"x"))
+            print(result.status, result.message_id, result.queue_offset)
     """
 
     status: PutMessageStatus

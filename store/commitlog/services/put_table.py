@@ -45,6 +45,12 @@ class PutTableResult:
     ``message_num`` is the number of rows in the log. ``rows`` has the columns ``status`` (the ``PutMessageStatus``'s
     name, dictionary-encoded), ``physicalOffset``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` (ms), -1 where a
     row is not in the log.
+
+    ::
+
+        with MessageStore.open("/data/store") as store:
+            result = store.put_messages(pa.table({"topic": ["orders"], "body": [b"x"]}))
+            print(result.ok, result.rows.column("queueOffset").to_pylist())
     """
 
     status: PutMessageStatus
