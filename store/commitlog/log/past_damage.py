@@ -14,7 +14,16 @@ from typing import NamedTuple, Protocol
 from commitlog.columnar.impossible_fields import first_impossible
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.files.mapped_file import MappedFile
-from commitlog.format.record import FILLER_SIZE, HEADER_SIZE, Filler, Torn, decode_record, own_position
+from commitlog.format.record import (
+    FILLER_SIZE,
+    HEADER_SIZE,
+    Corrupt,
+    Filler,
+    Torn,
+    Unwritten,
+    decode_record,
+    own_position,
+)
 from commitlog.log.record_search import first_good_record, good_record
 from commitlog.log.scan import BLOCK_SIZE, LogFiles
 
@@ -48,6 +57,21 @@ class Gap:
     def size(self) -> int:
         """Bytes of the gap."""
         return self.stop - self.start
+
+    @property
+    def reason(self) -> str:
+        """What is wrong at the gap's start, as a text."""
+        match self.fault:
+            case Corrupt(field, _, expected, found):
+                return f"{field}: expected {expected}, found {found}"
+            case Torn(needed, available):
+                return f"a record of {needed} bytes where {available} are left"
+            case Filler(size):
+                return f"a blank filler of {size} bytes that does not reach to its file's end"
+            case Unwritten():
+                return "zeros before a record"
+            case _:
+                return "the file is missing, or ends early"
 
 
 def walk_past_damage(
