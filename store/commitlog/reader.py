@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,7 @@ from commitlog.files import disk
 from commitlog.format import message_id
 from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from commitlog.format.checksum import crc32
+from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.java_hash import index_key_hash
 from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
@@ -59,7 +60,7 @@ from commitlog.timestamps import checked_timestamp_ms
 
 __all__ = ["Fence", "OnDamage", "QueueInfo", "StoreReader"]
 
-OnDamage = Literal["raise", "skip"]
+OnDamage = Literal["raise", "skip", "skip-records"]
 
 _T = TypeVar("_T")
 
@@ -120,7 +121,8 @@ class StoreReader:
         beside one, messages may show that are not flushed yet.
 
         With ``on_damage="skip"``, a damaged record or queue unit does not end a read: the next whole message follows,
-        and ``skipped`` lists what was left out. The default raises ``CorruptRecord`` or ``CorruptConsumeQueue``.
+        and ``skipped`` lists what was left out. The default raises ``CorruptRecord`` or ``CorruptConsumeQueue``. A
+        missing file is skipped in the same way; ``"skip-records"`` still raises ``FileMissing`` for it.
 
         ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read;
         ``InvalidValue`` for another ``on_damage``::
@@ -340,18 +342,27 @@ class StoreReader:
             self._catalog.queue(topic, queue_id),
             limits,
             verify_crc=verify_crc,
-            skips=Skips(self._skipped) if _checked(on_damage or self._on_damage) == "skip" else None,
+            skips=self._skips(on_damage or self._on_damage),
         )
         return self._while_open(blocks.batches(low, high, schema.names))
+
+    def _skips(self, on_damage: OnDamage) -> Skips | None:
+        """The report of a read that skips; None for one that raises."""
+        if _checked(on_damage) == "raise":
+            return None
+        return Skips(self._skipped, missing_files=on_damage == "skip")
 
     def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
         """The queue's units ``[start, stop)``: numpy arrays of ``physical_offset``, ``size``, ``tags_code``.
 
-        Fillers are among them, with the size ``0x7FFFFFFF``. Raises as ``read`` does.
+        Fillers are among them, with the size ``0x7FFFFFFF``. Raises as ``read`` does; unless ``on_damage`` is
+        ``"raise"``, an impossible unit is given as a filler.
         """
         self._refuse_closed()
         low, high = self._check_range(topic, queue_id, start, stop)
-        return self._while_open(self._catalog.queue(topic, queue_id).units(low, high, chunk=_positive("chunk", chunk)))
+        strict = self._on_damage == "raise"
+        units = self._catalog.queue(topic, queue_id).units(low, high, chunk=_positive("chunk", chunk), check=strict)
+        return self._while_open(units if strict else map(_without_impossible, units))
 
     def first_behind(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
         """The first queue offset in ``[start, stop)`` of a message at or after a physical offset, or ``stop``."""
@@ -361,7 +372,7 @@ class StoreReader:
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         """The identity of the message at a queue offset; None if it does not exist (any more).
 
-        With ``on_damage="skip"`` also None for a damaged record.
+        Unless ``on_damage`` is ``"raise"``, also None for a damaged record.
         """
         self._refuse_closed()
         queue = self._catalog.queue(topic, queue_id)
@@ -373,7 +384,7 @@ class StoreReader:
         else:
             unit = queue.unit(offset)
             place = None if unit is None else unit[0]
-        if place is not None and self._on_damage == "skip" and self._whole_record(place) is None:
+        if place is not None and self._on_damage != "raise" and self._whole_record(place) is None:
             return None  # its header cannot identify it
         head = None if place is None else self._commit_log.header(place)
         return None if place is None or head is None else Fence(place, crc32(head))
@@ -420,7 +431,7 @@ class StoreReader:
                 high = middle
         if boundary == "upper":
             return max(low - 1, info.min_offset)
-        if self._on_damage == "skip" or self._snapshot is not None:  # ``low`` may be that of a lost message
+        if self._on_damage != "raise" or self._snapshot is not None:  # ``low`` may be that of a lost message
             low, _ = self._stored_from(topic, queue_id, low, info.max_offset)
         return low
 
@@ -588,9 +599,16 @@ def _has_key(message: MessageExt, topic: str, key: str) -> bool:
 
 
 def _checked(on_damage: OnDamage) -> OnDamage:
-    if on_damage not in ("raise", "skip"):
-        raise InvalidValue(f"on_damage is 'raise' or 'skip', not {on_damage!r}.")
+    if on_damage not in get_args(OnDamage):
+        raise InvalidValue(f"on_damage is 'raise', 'skip' or 'skip-records', not {on_damage!r}.")
     return on_damage
+
+
+def _without_impossible(units: Units) -> Units:
+    bad = (units["size"] <= 0) | (units["physical_offset"] < 0)
+    if bad.any():
+        units[bad] = (0, FILLER_SIZE, 0)
+    return units
 
 
 def _open_again(path: str, from_log: bool, on_damage: OnDamage) -> StoreReader:

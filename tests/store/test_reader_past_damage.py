@@ -314,6 +314,9 @@ def test_damaged_units_are_skipped_and_reported(built: Orders, offset: int, unit
     with StoreReader.open(built.path, on_damage="skip") as reader:
         assert read_all(reader, 0) == without(0, 2 * offset)
         assert [(gap.start, gap.stop) for gap in reader.skipped] == [(offset, offset + 1)]
+        sizes = [size for units in reader.units("orders", 0, 0, 200) for size in units["size"].tolist()]
+        assert len(sizes) == 200
+        assert min(sizes) > 0
 
 
 def test_much_damage_costs_no_decoding_in_vain(tmp_path: Path) -> None:
@@ -340,6 +343,8 @@ def test_a_missing_file_is_skipped(built: Orders) -> None:
         (gap,) = reader.skipped
         assert gap.messages == len([n for n in lost if n % 2 == 0])
         assert (gap.physical_start, gap.physical_stop) != (-1, -1)
+    with StoreReader.open(built.path, on_damage="skip-records") as reader, pytest.raises(FileMissing):
+        read_all(reader, 0)
 
 
 def test_a_damaged_record_has_no_fence(built: Orders) -> None:
@@ -352,5 +357,5 @@ def test_a_damaged_record_has_no_fence(built: Orders) -> None:
 
 
 def test_another_way_of_treating_damage_is_refused(built: Orders) -> None:
-    with pytest.raises(InvalidValue, match="'raise' or 'skip'"):
+    with pytest.raises(InvalidValue, match="'raise', 'skip' or 'skip-records'"):
         StoreReader.open(built.path, on_damage="ignore")  # type: ignore[arg-type]

@@ -110,7 +110,7 @@ class BlockReader:
                     yield at, chunk
                     at += len(chunk)
             except FileMissing as missing:
-                if self._skips is None:
+                if self._skips is None or not self._skips.missing_files:
                     raise
                 resume = min(max(missing.stop, at + 1), stop)
                 self._skip(at, resume, None, missing)
@@ -139,7 +139,7 @@ class BlockReader:
         except FileMissing as missing:
             error: Exception = missing
             count = max(int(np.searchsorted(offsets, missing.stop)) - place, 1)
-            if self._skips is None:
+            if self._skips is None or not self._skips.missing_files:
                 raise
         except (CorruptRecord, CorruptConsumeQueue, OffsetOutOfRange) as damage:
             count, error = 1, damage

@@ -57,9 +57,13 @@ class SkippedRange:
 
 
 class Skips:
-    """What one reading of a queue skips: neighbouring ranges become one, which is logged and added to ``reported``."""
+    """What one reading of a queue skips: neighbouring ranges become one, which is logged and added to ``reported``.
 
-    def __init__(self, reported: list[SkippedRange]) -> None:
+    ``missing_files``: whether the messages of a missing file are skipped too.
+    """
+
+    def __init__(self, reported: list[SkippedRange], *, missing_files: bool = True) -> None:
+        self.missing_files = missing_files
         self._reported = reported
         self._open: SkippedRange | None = None
 
