@@ -101,7 +101,9 @@ class StoreReader:
         # The log as it was when the reader was opened, with ``from_log``.
         self._snapshot: LogSnapshot | None = take_snapshot(path, self._commit_log) if from_log else None
         self._catalog: CatalogView = (
-            QueueCatalog(path, self._commit_log) if self._snapshot is None else self._snapshot.catalog
+            QueueCatalog(path, self._commit_log, tolerant=on_damage != "raise")
+            if self._snapshot is None
+            else self._snapshot.catalog
         )
         self._index = IndexService(os.path.join(path, INDEX))
         self._frames = StoredFrames(self._commit_log, self._catalog)

@@ -319,6 +319,35 @@ def test_damaged_units_are_skipped_and_reported(built: Orders, offset: int, unit
         assert min(sizes) > 0
 
 
+@pytest.mark.parametrize(
+    ("start", "stop"), [(0, 1), (0, 40), (49, 51), (50, 51), (99, 100), (100, 101), (100, 150), (101, 199), (125, 126)]
+)
+@pytest.mark.parametrize("junk", [0x00, 0xFF])
+def test_units_that_mislead_the_search_for_a_queues_ends_are_skipped(
+    built: Orders, start: int, stop: int, junk: int
+) -> None:
+    """A search by bisection meets zeros, which look like the queue's end, or a unit that looks expired."""
+    poke_unit(built, 0, start, bytes([junk]) * (20 * (stop - start)))
+    with StoreReader.open(built.path, on_damage="skip") as reader:
+        assert (reader.queue_info("orders", 0).min_offset, reader.queue_info("orders", 0).max_offset) == (0, 200)
+        assert read_all(reader, 0) == without(0, *range(2 * start, 2 * stop))
+        assert [(gap.start, gap.stop) for gap in reader.skipped] == [(start, stop)]
+        assert read_all(reader, 1) == without(1)
+
+
+@pytest.mark.parametrize("offset", [75, 99, 100, 120, 150])
+def test_a_unit_that_looks_expired_hides_no_message_before_it(built: Orders, offset: int) -> None:
+    built.delete_log_files(1)
+    (path,) = (built.path / "consumequeue" / "orders" / "0").iterdir()
+    poke_unit(built, 0, offset, path.read_bytes()[:20])
+    with StoreReader.open(built.path) as whole, StoreReader.open(built.path, on_damage="skip") as reader:
+        first = whole.queue_info("orders", 1).min_offset
+        assert reader.queue_info("orders", 0).min_offset in (first, first + 1)
+        found = read_all(reader, 0)
+        left = [n for n in range(0, _COUNT, 2) if built.places[n] >= _LOG_FILE and n != 2 * offset]
+        assert found == [body(n) for n in left]
+
+
 def test_much_damage_costs_no_decoding_in_vain(tmp_path: Path) -> None:
     """Twenty thousand damaged records in one block, each decoded once rather than with all that follow."""
     builder = StoreBuilder(tmp_path / "store", log_file_size=8 << 20)
