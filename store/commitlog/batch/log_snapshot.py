@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from dataclasses import dataclass
 
 from commitlog.batch.frames import FoundFrame, FrameCheck, frames_in
@@ -85,10 +86,12 @@ def _report(path: str, gaps: list[Gap], strays: list[Stray]) -> None:
     for gap in gaps:
         where = f"physical offsets [{gap.start}, {gap.stop}), {gap.size} bytes"
         _logger.warning("%s: %s, hold no whole record: %s", path, where, gap.reason)
+    records: Counter[tuple[str, int]] = Counter()
     for stray in strays:
-        what = f"{stray.records} records from physical offset {stray.physical_offset} on, in the log of {path},"
-        why = f"their queue offsets, from {stray.queue_offset} on, are other records' or far from their neighbours'"
-        _logger.warning("%s have no place in queue %d of topic %r: %s", what, stray.queue_id, stray.topic, why)
+        records[stray.topic, stray.queue_id] += stray.records
+    for (topic, queue_id), count in records.items():
+        why = "their queue offsets are other records', or far from their neighbours', or the topic is damaged"
+        _logger.warning("%s: %d records have no place in queue %d of topic %r: %s", path, count, queue_id, topic, why)
 
 
 def _is_committed(store_path: str, commit_log: CommitLog, frame: FoundFrame) -> bool:

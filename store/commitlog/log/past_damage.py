@@ -30,6 +30,8 @@ from commitlog.log.scan import BLOCK_SIZE, LogFiles
 __all__ = ["Gap", "ListedLogFiles", "walk_past_damage"]
 
 _PIECE_SIZE = 4 << 20
+# The size of the first block after a bad record; the next ones grow.
+_AFTER_DAMAGE = 64 << 10
 
 
 class ListedLogFiles(LogFiles, Protocol):
@@ -138,7 +140,8 @@ class _InFile:
     def parts(self, start: int) -> Iterator[RecordScan | Gap]:
         """Records and gaps from ``start`` to the file's end, or to the limit before it."""
         stop = min(self.file_end, self.limit)
-        at, size = start, self.block_size
+        at = start
+        size = usual = self.block_size
         bad: Gap | None = None
         while at < stop:
             scan, fault = self._block(at, min(at + size, stop))
@@ -148,14 +151,16 @@ class _InFile:
                     bad = None
                 yield scan
             at += scan.end
-            size = self.block_size
+            size = usual
             match fault:
                 case None:
+                    size = usual = min(2 * usual, self.block_size)
                     continue
                 case Filler(length) if at + length == self.file_end:
                     break
                 case Torn(needed, available) if available < needed <= stop - at and self._may_start_at(at):
-                    size = max(needed, self.block_size)
+                    usual = min(2 * usual, self.block_size)
+                    size = max(needed, usual)
                     continue
                 case Torn() if self.limit < self.file_end and good_record(self.file, at, self.file_end) is not None:
                     break  # it crosses the limit
@@ -166,6 +171,8 @@ class _InFile:
                 at = self._filler_after(at, stop)
                 break
             at = found.physical_offset
+            # A scan checks a whole block before it stops at a bad body: near damage, more of it is likely.
+            size = usual = min(_AFTER_DAMAGE, self.block_size)
         if bad is not None:
             yield Gap(bad.start, at, bad.fault)
 

@@ -236,9 +236,11 @@ class _Runs:
             larger = np.empty(max(count, 2 * len(self._units)), UNIT_DTYPE)
             larger[: self.count] = self._units[: self.count]
             self._units = larger
-        self._units[self.count : count] = units.astype(UNIT_DTYPE)
-        before = self.end - 1 if self.count else offsets[0]
-        for row in np.flatnonzero(np.diff(offsets, prepend=before) != 1).tolist():
+        self._units[self.count : count] = units  # in native byte order
+        starts = [] if self.count and offsets[0] == self.end else [0]
+        if len(offsets) > 1:
+            starts += (np.flatnonzero(offsets[1:] - offsets[:-1] != 1) + 1).tolist()
+        for row in starts:
             self._firsts.append(int(offsets[row]))
             self._rows.append(self.count + row)
             self._lost.append(lost)
