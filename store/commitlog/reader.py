@@ -186,7 +186,7 @@ class StoreReader:
     def log_gaps(self) -> list[Gap]:
         """With ``from_log``, the stretches of the log that hold no whole record, in physical offsets; else empty.
 
-        Unwritten space at the log's end and blank fillers are not among them; zeros before the first record are.
+        Unwritten space at the log's ends (a kept piece begins with it) and blank fillers are not among them.
         """
         return [] if self._snapshot is None else list(self._snapshot.gaps)
 

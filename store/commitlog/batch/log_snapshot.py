@@ -17,7 +17,7 @@ from commitlog.config import MessageStoreConfig
 from commitlog.files import disk
 from commitlog.format.record import Corrupt
 from commitlog.log.commit_log import CommitLog
-from commitlog.log.past_damage import Gap, walk_past_damage
+from commitlog.log.past_damage import Gap, is_unwritten, walk_past_damage
 from commitlog.log.store_checkpoint import read_mark
 from commitlog.paths import ABORT, CHECKPOINT
 from commitlog.queue.derived_queues import DerivedCatalog, QueueBuilder, Stray
@@ -35,7 +35,8 @@ _BLOCK_SIZE = 32 << 20
 class LogSnapshot:
     """A log as it was. ``start`` and ``end`` are physical offsets: of the first record, and after the last one shown.
 
-    ``gaps`` are the stretches that hold no whole record. ``strays`` are whole records without a place in a queue.
+    ``gaps`` are the stretches that hold no whole record; zeros with which the log begins, as a kept piece does, are not
+    among them. ``strays`` are whole records without a place in a queue.
     """
 
     catalog: DerivedCatalog
@@ -60,7 +61,8 @@ def take_snapshot(store_path: str, commit_log: CommitLog) -> LogSnapshot:
     start, end, records = low, low, 0
     for part in walk_past_damage(commit_log, low, high, block_size=_BLOCK_SIZE):
         if isinstance(part, Gap):
-            gaps.append(part)
+            if part.start > low or not is_unwritten(commit_log, part):
+                gaps.append(part)
             builder.add_gap(part.size)
             continue
         requests = dispatch_requests(part, levels)

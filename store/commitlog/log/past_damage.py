@@ -27,7 +27,7 @@ from commitlog.format.record import (
 from commitlog.log.record_search import first_good_record, good_record
 from commitlog.log.scan import BLOCK_SIZE, LogFiles
 
-__all__ = ["Gap", "ListedLogFiles", "walk_past_damage"]
+__all__ = ["Gap", "ListedLogFiles", "is_unwritten", "walk_past_damage"]
 
 _PIECE_SIZE = 4 << 20
 # The size of the first block after a bad record; the next ones grow.
@@ -206,6 +206,11 @@ def _before_the_end(files: ListedLogFiles, unsure: list[Gap]) -> Iterator[Gap]:
             yield from unsure[:place]
             yield Gap(gap.start, stop, gap.fault)
             return
+
+
+def is_unwritten(files: ListedLogFiles, gap: Gap) -> bool:
+    """Whether every byte of a gap is zero, or in a hole: the head of a kept piece of a log is."""
+    return gap.fault is not None and _nonzero_end(files, gap) == gap.start
 
 
 def _nonzero_end(files: ListedLogFiles, gap: Gap) -> int:
