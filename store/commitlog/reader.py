@@ -6,6 +6,7 @@ process. New messages are visible at the next call; messages removed by retentio
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,6 +64,8 @@ __all__ = ["Fence", "OnDamage", "QueueInfo", "StoreReader"]
 OnDamage = Literal["raise", "skip", "skip-records"]
 
 _T = TypeVar("_T")
+
+_logger = logging.getLogger(__name__)
 
 # After every store time.
 _AFTER_ALL = 2**63 - 1
@@ -327,7 +330,8 @@ class StoreReader:
 
         ``stop`` defaults to the queue's end as it is now. Body bytes a batch stay below ``max_batch_bytes`` unless
         one message alone is larger. Fillers (units without a message) give no row. ``on_damage`` is that of ``open``
-        unless given; damage to a body that no length or stream shows is noticed with ``verify_crc`` only.
+        unless given, but the queue's ends are found as ``open`` said. Damage to a body that no length or stream shows
+        is noticed with ``verify_crc`` only.
 
         Raises ``OffsetOutOfRange`` for offsets that are not there, also when retention removes them during the read;
         ``InvalidValue`` for a ``start`` after ``stop``; ``CorruptRecord`` (with ``verify_crc`` also for a body that
@@ -447,7 +451,7 @@ class StoreReader:
         while at < stop:
             unit = queue.unit(at)
             if unit is None and queue.fillers_are_lost:
-                at += 1
+                at = queue.first_behind(0, at + 1, stop)
             elif self._on_damage == "raise":
                 return at, self.store_timestamp(topic, queue_id, at)
             elif unit is not None and (record := self._whole_record(unit[0])) is not None:
@@ -494,7 +498,8 @@ class StoreReader:
         """The newest ``limit`` messages of a topic with that key or unique key, in the order of the log.
 
         ``begin`` and ``end`` are store times in milliseconds, both inclusive. The index holds hashes, so each
-        message's own topic and keys are compared. With ``from_log`` the whole log is searched instead.
+        message's own topic and keys are compared. With ``from_log`` the whole log is searched instead. Unless
+        ``on_damage`` is ``"raise"``, a damaged record is skipped, with a warning.
         ``CorruptIndex``, ``CorruptRecord``, ``StoreBusy``.
         """
         self._refuse_closed()
@@ -532,6 +537,7 @@ class StoreReader:
                 continue
             try:
                 record = self._commit_log.read_record(offset)
+                message = message_of(record, self._commit_log.body(record))
             except MessageNotFound as error:
                 # A crash may keep the index and lose the end of the log; retention may just have removed the head.
                 if 0 <= offset < self._commit_log.min_offset or not clean:
@@ -544,10 +550,18 @@ class StoreReader:
                     found=offset,
                     advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
                 ) from error
-            message = message_of(record, self._commit_log.body(record))
+            except CorruptRecord as error:
+                self._refuse_or_skip(error)
+                continue
             if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
                 found[offset] = message
         return [found[offset] for offset in sorted(found)]
+
+    def _refuse_or_skip(self, error: CorruptRecord) -> None:
+        """Log the damage of a record that a query would look at, or raise it."""
+        if self._on_damage == "raise":
+            raise error
+        _logger.warning("A query skipped a record, which may have the key: %s", error)
 
     def _query_log(self, log_end: int, topic: str, key: str, begin: int, end: int, limit: int) -> list[MessageExt]:
         """``query`` without index files: the key's hash is compared with those of every record's keys."""
@@ -566,7 +580,11 @@ class StoreReader:
             record = self._whole_record(place)
             if record is None:
                 continue  # one of the log's gaps, which were reported
-            message = message_of(record, self._commit_log.body(record))
+            try:
+                message = message_of(record, self._commit_log.body(record))
+            except CorruptRecord as error:
+                self._refuse_or_skip(error)
+                continue
             if _has_key(message, topic, key):
                 found.append(message)
                 if len(found) == limit:

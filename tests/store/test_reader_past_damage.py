@@ -19,7 +19,7 @@ from commitlog.format.sys_flag import COMPRESSED_FLAG
 from commitlog.paths import BATCH_TOPIC
 from tests.store.batch.batches import commit
 from tests.support import golden
-from tests.support.store_builder import StoreBuilder
+from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
 __all__: list[str] = []
 
@@ -374,6 +374,17 @@ def test_a_missing_file_is_skipped(built: Orders) -> None:
         assert (gap.physical_start, gap.physical_stop) != (-1, -1)
     with StoreReader.open(built.path, on_damage="skip-records") as reader, pytest.raises(FileMissing):
         read_all(reader, 0)
+
+
+def test_a_query_skips_a_damaged_record(built: Orders, caplog: pytest.LogCaptureFixture) -> None:
+    entries = [(f"orders#k{number // 2}", built.places[number], FIRST_STORE_TIME + number) for number in range(20)]
+    built.write_index("20261121000000000", entries)
+    poke(built, built.places[10], b"junk")
+    with StoreReader.open(built.path) as reader, pytest.raises(CorruptRecord):
+        reader.query("orders", "k5")
+    with caplog.at_level(logging.WARNING), StoreReader.open(built.path, on_damage="skip") as reader:
+        assert reader.query("orders", "k5") == []
+    assert str(built.places[10]) in caplog.text
 
 
 def test_a_damaged_record_has_no_fence(built: Orders) -> None:
