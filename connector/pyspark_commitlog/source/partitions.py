@@ -106,6 +106,8 @@ def _cut_log(
     while at < log_stop:
         left = log_stop - at
         at, stops = _stretch(reader, begins, at, at + -(-left // -(-left // target)))
+        if at >= log_stop:
+            stops = {wanted: wanted.stop for wanted in begins}  # also when a damaged unit led the search astray
         ranges = tuple(
             wanted._replace(start=begins[wanted], stop=stop) for wanted, stop in stops.items() if begins[wanted] < stop
         )

@@ -191,6 +191,21 @@ def test_offsets_that_retention_deleted_are_lost_data(spark: SparkSession, tmp_p
     assert [row[0] for row in rows] == list(range(28, 60))
 
 
+def test_damaged_records_are_skipped_when_asked_to(spark: SparkSession, tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store", log_file_size=16 << 10)
+    places = builder.append("orders", [0, 1], [b"x" * 200] * 40)
+    with open(builder.path / "commitlog" / f"{0:020d}", "r+b") as file:
+        file.seek(int(places[10]))
+        file.write(b"junk")
+    wanted = {"subscribe": "orders"}
+    found = error_of(read(spark, builder.path, "queueOffset bigint", **wanted).count)
+    assert "CorruptRecord" in found
+    for more in ({}, {"fromLog": "true"}):
+        frame = read(spark, builder.path, "queueId int, queueOffset bigint", **wanted, corruptRecordMode="skip", **more)
+        rows = sorted((row[0], row[1]) for row in frame.collect())
+        assert rows == [(queue, offset) for queue in (0, 1) for offset in range(20) if (queue, offset) != (0, 5)]
+
+
 def test_a_damaged_body_is_noticed_when_asked_to(
     spark: SparkSession, golden_533: Path, expected_533: Expected, tmp_path: Path
 ) -> None:
