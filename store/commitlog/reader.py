@@ -468,7 +468,7 @@ class StoreReader:
         while at < stop:
             unit = queue.unit(at)
             if unit is None and queue.fillers_are_lost:
-                at = queue.first_behind(0, at + 1, stop)
+                at = queue.first_offset_from(0, at + 1, stop)
             elif self._on_damage == "raise":
                 return at, self.store_timestamp(topic, queue_id, at)
             elif unit is not None and (record := self._whole_record(unit[0])) is not None:
@@ -476,7 +476,7 @@ class StoreReader:
             else:
                 absent = unit is not None and self._commit_log.find(unit[0]) is None
                 missing = self._commit_log.missing_file_after(unit[0]) if unit is not None and absent else None
-                at = at + 1 if missing is None else queue.first_behind(missing[1], at + 1, stop)
+                at = at + 1 if missing is None else queue.first_offset_from(missing[1], at + 1, stop)
         return stop, _AFTER_ALL
 
     def _whole_record(self, physical_offset: int) -> Record | None:

@@ -78,7 +78,7 @@ class DerivedQueue:
             return -1, 0
         return self._first + len(self._units) - 1, int(self._units["physical_offset"][-1])
 
-    def first_behind(self, physical_offset: int, start: int, stop: int) -> int:
+    def first_offset_from(self, physical_offset: int, start: int, stop: int) -> int:
         rows = self._messages
         places: npt.NDArray[np.int64] = self._units["physical_offset"]
         low, high = start - self._first, stop - self._first

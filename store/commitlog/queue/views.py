@@ -29,7 +29,7 @@ class QueueView(Protocol):
         """Queue offset and physical offset of the last message; ``(-1, 0)`` without any."""
         ...
 
-    def first_behind(self, physical_offset: int, start: int, stop: int) -> int:
+    def first_offset_from(self, physical_offset: int, start: int, stop: int) -> int:
         """The first offset in ``[start, stop)`` whose message lies at or after ``physical_offset``, or ``stop``."""
         ...
 

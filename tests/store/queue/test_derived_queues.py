@@ -174,7 +174,7 @@ def test_messages_are_found_by_their_place_in_the_log(lost: bool) -> None:
     for start, stop in ((0, 30), (3, 28), (12, 13)):
         for wanted in (0, places[5], places[5] + 1, places[20], places[29] + 1):
             found = [offset for offset in range(start, stop) if places.get(offset, -1) >= wanted]
-            assert queue.first_behind(wanted, start, stop) == (found[0] if found else stop)
+            assert queue.first_offset_from(wanted, start, stop) == (found[0] if found else stop)
 
 
 def test_units_outside_the_queue_are_refused() -> None:
