@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -350,3 +352,19 @@ def test_a_line_that_comes_in_many_pieces_is_one() -> None:
     stream = io.BytesIO(b"y" * 3_000_000 + b"\nz")
     batches = read_batches(stream, LineFormat.LINES, Defaults(topic="t"), 10)
     assert [row["body"] for batch in batches for row in batch.rows] == [b"y" * 3_000_000, b"z"]
+
+
+def test_on_a_terminal_it_says_what_it_waits_for(path: Path) -> None:
+    main_side, terminal = pty.openpty()
+    command = [SCRIPT, "produce", *SMALL_INDEX, str(path), "-t", "t"]
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert "one per line (lines). End with Ctrl-D." in process.stderr.readline()
+        os.write(main_side, b"typed\n\x04")
+        assert process.wait(timeout=WAIT_LIMIT_S) == 0
+        assert process.stderr.read().startswith("1 message put")
+    os.close(terminal)
+    os.close(main_side)
+    assert [row["body"] for row in messages(path, "t")] == ["typed"]
