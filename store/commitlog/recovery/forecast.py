@@ -120,15 +120,15 @@ def _forecast(
         return Forecast(path=parts.path, start=Start(StartKind.REFUSE, str(error)), refusal=error)
     if start.refusal is not None:
         return Forecast(path=parts.path, start=start, refusal=start.refusal(start.reason, path=parts.path))
-    if start.kind is StartKind.CLEAN:
-        assert evidence.mark is not None, "a store without a mark is scanned"
-        return Forecast(path=parts.path, start=start, end=evidence.mark.end_offset)
-    policy = recovery_policy(evidence, start, rebuild=False, accept_lost_log=accept_lost_log)
     try:
         files = LookedAtLog.load(os.path.join(parts.path, COMMIT_LOG), aborted=evidence.aborted)
     except Damaged as error:
         return Forecast(path=parts.path, start=start, refusal=error)
     try:
+        if start.kind is StartKind.CLEAN:
+            assert evidence.mark is not None, "a store without a mark is scanned"
+            return Forecast(path=parts.path, start=start, end=evidence.mark.end_offset)
+        policy = recovery_policy(evidence, start, rebuild=False, accept_lost_log=accept_lost_log)
         derived = _LookedAtParts(parts, policy, files.min_offset)
         found = find_end(files, policy, evidence.times, levels, derived, progress)
         return Forecast(path=parts.path, start=start, end=found.offset, cut=cut_off_after(files, found, levels))

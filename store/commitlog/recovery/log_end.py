@@ -24,7 +24,7 @@ from commitlog.columnar.impossible_fields import IMPOSSIBLE_FIELDS, first_imposs
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.errors import DamagedLog, LogShort
 from commitlog.format.checkpoint import TRUST_MARGIN_MS, Checkpoint
-from commitlog.format.record import Corrupt, Filler, Torn, field_offset
+from commitlog.format.record import Corrupt, Filler, Record, Torn, decode_record, field_offset, own_position
 from commitlog.log.scan import LogEnd, LogFileList, find_by_time, find_record, walk
 from commitlog.log.store_directory import refuse_inner_batches
 from commitlog.queue.consume_queue_writer import first_of_each
@@ -327,6 +327,8 @@ class _Search:
         elif self._frame is not None and self._frame.physical_offset <= end.offset < self._frame.end:
             batch = self._frame
             self._refuse(end, f"It belongs to {batch.frame.batch}, which was committed whole", batch.physical_offset)
+        if self._begins_with_another_place(end):
+            self._refuse(end, "It is whole, and belongs elsewhere: this file may have the name of another")
         # A crash loses sectors; it does not create good records with another offset in another queue.
         impossible = isinstance(end.stop, Corrupt) and end.stop.field in IMPOSSIBLE_FIELDS
         if impossible or not self._policy.aborted:
@@ -342,6 +344,16 @@ class _Search:
         # Some messages of the checkpoint's very millisecond may have come after the flush.
         if later is not None and 0 < later.store_timestamp < self._claimed.physic_msg_timestamp:
             self._refuse(end, _flushed_later(later.physical_offset))
+
+    def _begins_with_another_place(self, end: LogEnd) -> bool:
+        """Whether a file begins there, with a good record whose PHYSICALOFFSET is another."""
+        file = self._files.find(end.offset)
+        if file is None or file.base != end.offset or not isinstance(end.stop, Corrupt):
+            return False
+        data = file.read(0, max(min(int.from_bytes(file.read(0, 4), "big", signed=True), file.capacity), 0))
+        return end.stop.field == "PHYSICALOFFSET" and isinstance(
+            decode_record(data, physical_offset=own_position(data)), Record
+        )
 
     def _refuse_what_others_appended(self, end: LogEnd, frame: FoundFrame) -> None:
         """A broker that owned the store in between does not know frames, and appends right after a part of one."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commitlog.columnar.dispatch import dispatch_requests, index_entries
+from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.errors import FileChanged
 from commitlog.files import disk
@@ -215,17 +215,24 @@ class LogCheck:
             self._hashes_of = physical_offset, self._key_hashes(physical_offset)
         return self._hashes_of[1]
 
+    def requests_of(self, physical_offset: int) -> DispatchRequests:
+        """The dispatch request of the record there; none without a good record."""
+        return dispatch_requests(self._scan_of(physical_offset), ())
+
     def _key_hashes(self, physical_offset: int) -> frozenset[int]:
-        file = self._file_at(physical_offset)
-        if file is None or physical_offset < file.base:
-            return frozenset()
-        opened = self._mapped.file(file.base)
-        record = self._good(opened, file, physical_offset)
-        if record is None:
-            return frozenset()
-        data = np.frombuffer(opened.read(physical_offset - file.base, record.total_size), np.uint8)
-        scan = scan_records(data, physical_offset, check_crc=False)
+        scan = self._scan_of(physical_offset)
         return frozenset(index_entries(scan, dispatch_requests(scan, ())).key_hashes.tolist())
+
+    def _scan_of(self, physical_offset: int) -> RecordScan:
+        """The one record there; none without a good record."""
+        data = b""
+        file = self._file_at(physical_offset)
+        if file is not None and physical_offset >= file.base:
+            opened = self._mapped.file(file.base)
+            record = self._good(opened, file, physical_offset)
+            if record is not None:
+                data = opened.read(physical_offset - file.base, record.total_size)
+        return scan_records(np.frombuffer(data, np.uint8), physical_offset, check_crc=False)
 
     def _grew(self) -> bool:
         """Whether an owner has made files since the log was listed."""

@@ -19,6 +19,7 @@ from commitlog.files import disk
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog.format.message_rules import SCHEDULE_TOPIC
+from commitlog.format.record import MIN_RECORD_SIZE
 from commitlog.log.store_directory import check_topic_kind
 from commitlog.paths import CONFIG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, TOPICS_CONFIG, parse_file_name, validate_topic
 from commitlog.queue.light_queues import first_light_offset, places_of, taken_rows
@@ -66,6 +67,10 @@ class QueueCheck:
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._kept_otherwise: dict[str, bool] = {}
         self._on_disk = list(queue_directories(self._path))
+        # Topic, queue and offsets [start, stop) of units whose messages are not in the log, and have not expired.
+        self.without_message: list[tuple[str, int, int, int]] = []
+        # Places of whole records that these units lead to: their QUEUEID, QUEUEOFFSET or TOPIC is damaged.
+        self.misplaced: list[int] = []
         self._has_ext = disk.is_directory(os.path.join(path, CONSUME_QUEUE_EXT))
 
     @property
@@ -173,6 +178,10 @@ class QueueCheck:
                       f"deleted and made again after offset {queue.next - 1}")  # fmt: skip
             queue.first = 0
         elif first < queue.next or not self._lost.between(queue.last_place, place):
+            if first > queue.next:  # if a header field of one record is damaged, its unit leads to that record
+                unit = queue.files.read(queue.next, queue.next + 1)
+                places, sizes = unit["physical_offset"].astype(np.int64), unit["size"].astype(np.int64)
+                self._note_lost(queue, queue.next, places, sizes)
             what = "given twice" if first < queue.next else "in no message of the log"
             low, high = sorted((first, queue.next))
             self._add(queue, "queue.contiguous", "error", low, f"expected offset {queue.next} at physical offset "
@@ -325,6 +334,7 @@ class QueueCheck:
         for at, found in _chunks(queue.files, low, high, skip_holes=not head):
             places = found["physical_offset"].astype(np.int64)
             sizes = found["size"].astype(np.int64)
+            self._note_lost(queue, at, places, sizes)
             written = (sizes != 0) | (places != 0) | (found["tags_code"] != 0)
             bad = written & ~((places >= 0) & (places < self._log.min_offset) & (sizes > 0))
             if head:
@@ -344,6 +354,15 @@ class QueueCheck:
                 self._add(queue, "queue.extra-unit", severity, at + row, text)
             if head and queue.first is not None:
                 self._holes(queue, at, written)
+
+    def _note_lost(self, queue: _Queue, at: int, places: Int64Array, sizes: Int64Array) -> None:
+        """Units of messages that the log should hold: their offsets were given out."""
+        should = (places >= self._log.min_offset) & (sizes >= MIN_RECORD_SIZE) & (sizes != FILLER_SIZE)
+        rows = np.flatnonzero(should & (np.diff(places, prepend=np.int64(-1)) > 0))
+        inside = [place for place in places[rows].tolist() if place < self._log.end]
+        self.misplaced += [place for place in inside if self._log.holds_record(place)]
+        for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(rows) else ():
+            self.without_message.append((queue.topic, queue.queue_id, at + int(run[0]), at + int(run[-1]) + 1))
 
     def _holes(self, queue: _Queue, at: int, written: BoolArray) -> None:
         empty = np.flatnonzero(~written)

@@ -111,12 +111,16 @@ def verification_report(
         _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), topics, progress)
         report_bytes = log.end - log.min_offset
         _check_mark(directory, log, index, queues, checkpoint, mark, findings, aborted=aborted)
+        forecast = _forecast(directory, config, findings)
+        if forecast is not None:
+            topics.cut([] if forecast.cut is None else forecast.cut.lost)
+            for lost in queues.without_message:
+                topics.know(*lost)
+            for place in queues.misplaced:
+                topics.misplaced(log.requests_of(place))
     finally:
         log.close()
         index.close()
-    forecast = _forecast(directory, config, findings)
-    if forecast is not None and forecast.cut is not None:
-        topics.cut(forecast.cut.lost)
     return VerificationReport(
         path=directory,
         aborted=aborted,

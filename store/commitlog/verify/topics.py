@@ -17,6 +17,8 @@ __all__ = ["LostOffsets", "TopicCount", "TopicSummary"]
 
 # So many stretches of lost offsets are listed for a topic; the rest is only counted.
 _MOST_STRETCHES = 1000
+# A last message whose offset is this far from the one before it has a damaged offset.
+_FARTHEST = 1_000_000
 
 
 class LostOffsets(NamedTuple):
@@ -49,13 +51,70 @@ class TopicCount:
             self.lost_offsets.append(LostOffsets(queue_id, start, stop))
 
 
+class _Queue:
+    """The offsets of one queue: the first found message, the end of the last one, the stretches between without one.
+
+    ``low`` and ``high`` are the bounds of all offsets that are known to have been given out.
+    """
+
+    def __init__(self) -> None:
+        self.first = self.next = self.low = self.high = -1
+        self.gaps: list[tuple[int, int]] = []
+        # An offset that leaves a gap, which the message after it has to confirm: it may be damaged itself.
+        self._unsure: int | None = None
+
+    def follow(self, offsets: Int64Array) -> None:
+        """Take the next messages of the queue."""
+        if self.first < 0:
+            self.first = self.next = int(offsets[0])
+        start, count = int(offsets[0]), len(offsets)
+        if self._unsure is None and start == self.next and (np.diff(offsets) == 1).all():
+            self.next += count
+        else:
+            for offset in offsets.tolist():
+                self._follow_one(offset)
+        self.know(self.first, self.next)
+
+    def _follow_one(self, offset: int) -> None:
+        unsure, self._unsure = self._unsure, None
+        if unsure is not None and offset not in (self.next, self.next + 1):
+            self._skip_to(unsure)
+            self.next += 1
+        elif unsure is not None:
+            self._skip_to(offset)
+        if offset > self.next:
+            self._unsure = offset
+        elif offset == self.next:
+            self.next += 1
+
+    def _skip_to(self, offset: int) -> None:
+        if offset > self.next:
+            self.gaps.append((self.next, offset))
+            self.next = offset
+
+    def know(self, start: int, stop: int) -> None:
+        """Offsets ``[start, stop)`` were given out."""
+        self.low = start if self.low < 0 else min(self.low, start)
+        self.high = max(self.high, stop)
+
+    def lost(self) -> list[tuple[int, int]]:
+        """The offsets without a found message."""
+        if self.first < 0:
+            return [(self.low, self.high)]
+        if self._unsure is not None and self._unsure - self.next < _FARTHEST:
+            self._skip_to(self._unsure)
+            self.next += 1
+            self.know(self.first, self.next)
+        found = [(self.low, self.first), *self.gaps, (self.next, self.high)]
+        return [(start, stop) for start, stop in found if start < stop]
+
+
 class TopicSummary:
     """Counts the records of a log, from its scans in order."""
 
     def __init__(self) -> None:
         self._topics: dict[str, TopicCount] = {}
-        # The offset after the last message that was found, by queue; offsets before the first are expired, or unknown.
-        self._next: dict[tuple[str, int], int] = {}
+        self._queues: dict[tuple[str, int], _Queue] = {}
 
     def add(self, requests: DispatchRequests) -> None:
         """Count the next records."""
@@ -71,29 +130,35 @@ class TopicSummary:
                 count.found += len(own) - prepared - rolled_back
         for group in units_by_queue(requests):
             if not group.light:
-                self._follow(group.topic, group.queue_id, group.queue_offsets)
-
-    def _follow(self, topic: str, queue_id: int, offsets: Int64Array) -> None:
-        before = self._next.get((topic, queue_id), int(offsets[0])) - 1
-        for row in np.flatnonzero(np.diff(offsets, prepend=np.int64(before)) > 1).tolist():
-            self._of(topic).lose(queue_id, int(offsets[row - 1]) + 1 if row else before + 1, int(offsets[row]))
-        self._next[topic, queue_id] = max(before, int(offsets.max())) + 1
+                self._queue(group.topic, group.queue_id).follow(group.queue_offsets)
 
     def cut(self, lost: Iterable[LostMessages]) -> None:
-        """Count messages that opening would cut off as lost, and those between them and the last found ones."""
+        """Count whole messages that opening would cut off, or that lie after the place where it refuses to."""
         for one in lost:
-            if one.start == one.stop:  # prepared or rolled back: without a place in a queue
+            if one.start < one.stop:
+                self.know(one.topic, one.queue_id, one.start, one.stop)
+            else:  # prepared or rolled back: without a place in a queue
                 self._of(one.topic).lost += one.messages
-                continue
-            start = min(self._next.get((one.topic, one.queue_id), one.start), one.start)
-            self._of(one.topic).lose(one.queue_id, start, one.stop)
+
+    def misplaced(self, requests: DispatchRequests) -> None:
+        """These whole records were counted as found, and the units of their queues show that they are damaged."""
+        for code in requests.topic_codes.tolist():
+            self._of(requests.topics[code]).found -= 1
+
+    def know(self, topic: str, queue_id: int, start: int, stop: int) -> None:
+        """The queue offsets ``[start, stop)`` were given out: those without a found message are lost."""
+        self._queue(topic, queue_id).know(start, stop)
+
+    def _queue(self, topic: str, queue_id: int) -> _Queue:
+        return self._queues.setdefault((topic, queue_id), _Queue())
 
     def _of(self, topic: str) -> TopicCount:
-        found = self._topics.get(topic)
-        if found is None:
-            found = self._topics[topic] = TopicCount(topic=topic)
-        return found
+        return self._topics.setdefault(topic, TopicCount(topic=topic))
 
     def by_topic(self) -> list[TopicCount]:
         """All topics, by name."""
+        for (topic, queue_id), queue in sorted(self._queues.items()):
+            for start, stop in queue.lost():
+                self._of(topic).lose(queue_id, start, stop)
+        self._queues = {}
         return [count for _, count in sorted(self._topics.items())]
