@@ -50,7 +50,7 @@ from commitlog.log.commit_log import CommitLog
 from commitlog.log.past_damage import Gap, walk_past_damage
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import MessageExt
-from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, validate_topic
+from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, KEPT, validate_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue import Units
@@ -137,10 +137,10 @@ class StoreReader:
         """Open the store directory at ``path``, in constant time whatever its size.
 
         With ``from_log``, queue and index files are not used: the whole log is walked once, past damage, and the
-        queues are derived from it in memory, at about 20 bytes a message. For stores with only ``commitlog/``, with
-        damaged or missing queues, and for what recovery and repair have kept. The reader then shows the log as it was
-        when it was opened, and ``log_gaps`` says what of it cannot be read. Meant for stores without a living owner:
-        beside one, messages may show that are not flushed yet.
+        queues are derived from it in memory, at about 20 bytes a message. For stores with only ``commitlog/``, and with
+        damaged or missing queues; what recovery and repair have kept is read so in any case. The reader then shows the
+        log as it was when it was opened, and ``log_gaps`` says what of it cannot be read. Meant for stores without a
+        living owner: beside one, messages may show that are not flushed yet.
 
         With ``on_damage="skip"``, a damaged record or queue unit does not end a read: the next whole message follows,
         and ``skipped`` lists what was left out. The default raises ``CorruptRecord`` or ``CorruptConsumeQueue``. A
@@ -157,7 +157,9 @@ class StoreReader:
         """
         directory = os.path.abspath(os.fspath(path))
         check_store_directory(directory)
-        return cls(directory, from_log=from_log, on_damage=on_damage)
+        # A piece that recovery or repair has kept has no queues of its own.
+        kept = disk.exists(os.path.join(directory, KEPT))
+        return cls(directory, from_log=from_log or kept, on_damage=on_damage)
 
     def __repr__(self) -> str:
         return f"<StoreReader of {self.path!r}, {'closed' if self._closed else 'open'}>"

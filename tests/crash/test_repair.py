@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from commitlog import FlushDiskType, MessageStore, repair_store
+from commitlog import FlushDiskType, MessageStore, StoreReader, repair_store
 from commitlog.cli.app import app
 from commitlog.errors import DiskFull, InvalidValue, StoreIOError, StoreLocked, StoreNotFound
 from commitlog.files import disk
@@ -83,6 +83,11 @@ def test_a_cut_ends_the_log_before_the_damage_and_the_store_continues(memory: Pa
     (piece,) = kept_pieces(store)
     assert (found["keptIn"], found["messages"]) == (piece.path, 4)
     assert (piece.cut_at, piece.messages) == (bad.physical_offset, 4)
+    with StoreReader.open(piece.path) as reader:
+        assert [
+            (one.topic, one.queue_id, one.min_offset, one.max_offset)
+            for one in reader.queue_infos([(lost.topic, lost.queue_id) for lost in piece.lost])
+        ] == [(lost.topic, lost.queue_id, lost.start, lost.stop) for lost in piece.lost]
     cut_off = files_below(Path(piece.path) / "commitlog")
     for name, data in log.items():
         at = max(bad.physical_offset - int(name), 0)

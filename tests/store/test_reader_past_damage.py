@@ -260,7 +260,6 @@ def snapshot(path: Path) -> dict[str, tuple[bytes, int]]:
         (4, b"junk"),
         (field_offset("queue_offset"), b"\x01"),
         (field_offset("body_length"), b"\x01"),
-        (field_offset("born_timestamp"), b"\x7f\xff"),
     ],
 )
 def test_damaged_records_are_skipped_and_reported(built: Orders, at: int, junk: bytes, rows: int) -> None:

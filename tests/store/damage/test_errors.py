@@ -43,6 +43,10 @@ def _every_error() -> list[CommitLogError]:
             kind, errors.StoreIOError | errors.FileCreationFailed | errors.ReadFailed | errors.StagingFailed
         ):
             made.append(kind("sync", path="/p", cause=OSError(5, "Input/output error"), advice="Do so."))
+        elif kind is errors.LogShort:
+            made.append(kind(path="/p", found_end=10, flushed_offset=30, missing_messages=2))
+        elif kind is errors.CutRefused:
+            made.append(kind(path="/p", cut_at=10, size=20, messages=2))
         elif kind is errors.BatchConflict:
             made.append(kind("What happened", app_id="a", version=1, committed=2))
         elif kind is errors.InvalidValue:

@@ -76,8 +76,10 @@ def checks(path: Path) -> list[tuple[str, str]]:
     return [(finding.check, finding.severity) for finding in verify_store(path)]
 
 
-def only(path: Path, check: str, severity: str = "error") -> Finding:
-    """The one finding there is, which must be of this kind."""
+def only(path: Path, check: str, severity: str = "error", *, opens: bool = True) -> Finding:
+    """The one finding there is, which must be of this kind; one more if the store does not open because of it."""
     found = verify_store(path)
+    if not opens:
+        assert found.pop().check == "opening.refused"
     assert [(one.check, one.severity) for one in found] == [(check, severity)], found
     return found[0]
