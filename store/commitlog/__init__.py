@@ -22,6 +22,7 @@ from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMes
 from commitlog.reader import Fence, QueueInfo, StoreReader
 
 if TYPE_CHECKING:
+    from commitlog.export.export_store import ExportReport, export_store
     from commitlog.repair import RepairReport, repair_store
     from commitlog.services.put_message import PutMessageResult
     from commitlog.services.put_table import PutTableResult
@@ -43,6 +44,7 @@ __all__ = [
     "CommitLogError",
     "CommittedBatch",
     "CompressionType",
+    "ExportReport",
     "Fence",
     "Finding",
     "FlushDiskType",
@@ -62,6 +64,7 @@ __all__ = [
     "Transaction",
     "__version__",
     "column_type",
+    "export_store",
     "repair_store",
     "verify_store",
 ]
@@ -70,11 +73,13 @@ __all__ = [
 _LAZY = {
     "Finding": "commitlog.verify.store",
     "BatchStager": "commitlog.stager",
+    "ExportReport": "commitlog.export.export_store",
     "MessageStore": "commitlog.store",
     "PutMessageResult": "commitlog.services.put_message",
     "PutTableResult": "commitlog.services.put_table",
     "RepairReport": "commitlog.repair",
     "Transaction": "commitlog.services.transaction",
+    "export_store": "commitlog.export.export_store",
     "repair_store": "commitlog.repair",
     "verify_store": "commitlog.verify.store",
 }

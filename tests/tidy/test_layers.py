@@ -34,12 +34,13 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "verify": _PARTS,
     "reader": _PARTS,
     "stager": _PARTS,
+    "export": _PARTS | {"reader"},
     "services": _PARTS | {"threads", "recovery"},
     "store": _PARTS | {"threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
-    "public": _PARTS | {"services", "verify", "reader", "stager", "store", "repair"},
-    "cli": _PARTS | {"services", "verify", "reader", "store", "repair", "public"},
+    "public": _PARTS | {"services", "verify", "reader", "stager", "store", "repair", "export"},
+    "cli": _PARTS | {"services", "verify", "reader", "store", "repair", "export", "public"},
     "__main__": frozenset({"cli", "public"}),
 }
 
@@ -53,6 +54,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
     "cli": frozenset({"msgspec", "numpy", "orjson", "pyarrow", "rich", "typer"}),
+    "export": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
 }
 
 # Codecs are pure: they reach neither files nor threads nor the clock.
