@@ -24,6 +24,8 @@ from commitlog.reader import Fence, QueueInfo, StoreReader
 if TYPE_CHECKING:
     from commitlog.export.export_store import ExportReport, export_store
     from commitlog.repair import RepairReport, repair_store
+    from commitlog.salvage.report import SalvageReport
+    from commitlog.salvage.salvage_store import salvage_store
     from commitlog.services.put_message import PutMessageResult
     from commitlog.services.put_table import PutTableResult
     from commitlog.services.transaction import Transaction
@@ -59,6 +61,7 @@ __all__ = [
     "PutTableResult",
     "QueueInfo",
     "RepairReport",
+    "SalvageReport",
     "StagedFile",
     "StoreReader",
     "Transaction",
@@ -66,6 +69,7 @@ __all__ = [
     "column_type",
     "export_store",
     "repair_store",
+    "salvage_store",
     "verify_store",
 ]
 
@@ -78,9 +82,11 @@ _LAZY = {
     "PutMessageResult": "commitlog.services.put_message",
     "PutTableResult": "commitlog.services.put_table",
     "RepairReport": "commitlog.repair",
+    "SalvageReport": "commitlog.salvage.report",
     "Transaction": "commitlog.services.transaction",
     "export_store": "commitlog.export.export_store",
     "repair_store": "commitlog.repair",
+    "salvage_store": "commitlog.salvage.salvage_store",
     "verify_store": "commitlog.verify.store",
 }
 

@@ -35,12 +35,13 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "reader": _PARTS,
     "stager": _PARTS,
     "export": _PARTS | {"reader"},
+    "salvage": _PARTS | {"recovery", "export"},
     "services": _PARTS | {"threads", "recovery"},
     "store": _PARTS | {"threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
-    "public": _PARTS | {"services", "verify", "reader", "stager", "store", "repair", "export"},
-    "cli": _PARTS | {"services", "verify", "reader", "store", "repair", "export", "public"},
+    "public": _PARTS | {"services", "verify", "reader", "stager", "store", "repair", "export", "salvage"},
+    "cli": _PARTS | {"services", "verify", "reader", "store", "repair", "export", "salvage", "public"},
     "__main__": frozenset({"cli", "public"}),
 }
 

@@ -19,6 +19,7 @@ from commitlog.cli import (
     look_commands,
     message_commands,
     repair_commands,
+    salvage_commands,
     txn_commands,
     write_commands,
 )
@@ -70,5 +71,13 @@ app = typer.Typer(
     epilog="Exit codes:\n" + "\n".join(f"  {code:3}  {meaning}" for code, meaning in EXIT_CODES.items()),
 )
 
-for _module in (look_commands, message_commands, export_commands, write_commands, repair_commands, txn_commands):
+for _module in (
+    look_commands,
+    message_commands,
+    export_commands,
+    write_commands,
+    repair_commands,
+    salvage_commands,
+    txn_commands,
+):
     _module.register(app)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commitlog.cli.options import LOOK, TIME_HELP, AsJson, StorePath
+from commitlog.cli.options import LOOK, AsJson, Since, StorePath, Until, examples
 from commitlog.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -16,28 +16,18 @@ __all__ = ["export", "register"]
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd", "gzip", "brotli")
 
-_HELP = """Copy messages into Parquet, JSON lines or CSV.
-
-Parquet files are DIR/topic=NAME/part-*.parquet, which Spark, DuckDB and pyarrow read as one table with a column
-'topic'. JSON lines are those of 'cat --json', and 'produce --ndjson' takes them back.
-
-How far an export has come stands in DIR/_export.json or FILE.export.json. After an interruption, or when the store has
-grown, --resume continues there with the same options: each row is in the target exactly once.
-
-\b
-Examples:
-  commitlog export /data/store --to parquet:/lake/orders --topic 'orders*'
-  commitlog export /data/store --to parquet:/lake/orders --topic 'orders*' --resume
-  commitlog export /data/store --to ndjson:paid.ndjson --topic orders --tags 'paid || sent' --since 2026-11-21
-  commitlog export /data/store --to csv:keys.csv --topic orders --columns queueId,queueOffset,keys,tags
-
-Exit codes: 0 done; 1 a topic or a message is missing or damaged; 2 wrong usage, or a path that cannot be read.
-"""
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(rich_help_panel=LOOK, help=_HELP)(export)
+    app.command(
+        rich_help_panel=LOOK,
+        epilog=examples(
+            "commitlog export /data/store --to parquet:/lake/orders --topic 'orders*'",
+            "commitlog export /data/store --to parquet:/lake/orders --topic 'orders*' --resume",
+            "commitlog export /data/store --to ndjson:paid.ndjson -t orders --tags 'paid || sent' --since 2h",
+            "commitlog export /data/store --to csv:keys.csv -t orders --columns queueId,queueOffset,keys,tags",
+        ),
+    )(export)
 
 
 def export(
@@ -52,10 +42,8 @@ def export(
             help="Name or shell pattern, repeatable; default: all but system topics.",
         ),
     ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help=f"Stored at or after this time: {TIME_HELP}.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help=f"Stored before this time: {TIME_HELP}.")] = None,
+    since: Since = None,
+    until: Until = None,
     tags: Annotated[str | None, typer.Option(metavar="TAGS", help="Only messages with these tags: 'A || B'.")] = None,
     columns: Annotated[
         str | None,
@@ -68,9 +56,16 @@ def export(
     compression: Annotated[str, typer.Option(help=f"Of Parquet files: {', '.join(_COMPRESSIONS)}.")] = "snappy",
     as_json: AsJson = False,
 ) -> None:
-    # The help is _HELP.
+    """Copy messages into Parquet, JSON lines or CSV. Changes nothing in the store.
+
+    Parquet files are DIR/topic=NAME/part-*.parquet, which Spark, DuckDB and pyarrow read as one table with a column
+    'topic'. JSON lines are those of 'cat --json', and 'produce --ndjson' takes them back.
+
+    How far an export has come stands in DIR/_export.json or FILE.export.json. After an interruption, or when the store
+    has grown, --resume continues there with the same options: each row is in the target exactly once.
+    """
     from commitlog.cli.progress import progress_bar
-    from commitlog.cli.scan import parse_time
+    from commitlog.cli.times import parse_time
     from commitlog.export.export_store import EXPORT_COLUMNS, export_store
     from commitlog.export.targets import parse_target
 

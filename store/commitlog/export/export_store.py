@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 from commitlog.columnar.columns import column_type
 from commitlog.errors import InvalidValue, TargetFailed, TopicNotFound, UnsupportedStore
 from commitlog.export.state import ExportState, load_state, refuse_used_target, save_state
-from commitlog.export.targets import ExportFormat, ExportTarget, RowWriter, parse_target
+from commitlog.export.targets import ExportFormat, ExportTarget, RowWriter, make_directory_of, parse_target
 from commitlog.export.writers import DEFAULT_FILE_SIZE, new_writer
-from commitlog.files import disk
 from commitlog.paths import is_system_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS
 from commitlog.reader import StoreReader
@@ -149,14 +148,7 @@ def _begun(target: ExportTarget, asked: ExportState, *, resume: bool) -> ExportS
         began.check_same(asked, target)
         return began
     refuse_used_target(target)
-    directory = target.path if target.format is ExportFormat.PARQUET else os.path.dirname(target.path)
-    missing = []
-    while not disk.exists(directory):
-        missing.append(directory)
-        directory = os.path.dirname(directory)
-    for directory in reversed(missing):
-        disk.make_directory(directory)
-        disk.sync_directory(os.path.dirname(directory))
+    make_directory_of(target)
     return asked
 
 
@@ -222,7 +214,7 @@ class _Export:
         topic = None
         for one in ranges:
             if topic not in (None, one.topic):
-                self._writer.end_topic()
+                self._writer.end_topics()
             topic = one.topic
             for batch in self._batches(one):
                 self._write(one, batch)

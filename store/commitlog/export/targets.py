@@ -9,8 +9,9 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from commitlog.errors import InvalidValue
+from commitlog.files import disk
 
-__all__ = ["ExportFormat", "ExportTarget", "RowWriter", "parse_target"]
+__all__ = ["ExportFormat", "ExportTarget", "RowWriter", "make_directory_of", "parse_target"]
 
 
 class ExportFormat(str, enum.Enum):
@@ -39,6 +40,18 @@ def parse_target(text: str) -> ExportTarget:
     return ExportTarget(ExportFormat(kind), os.path.abspath(path))
 
 
+def make_directory_of(target: ExportTarget) -> None:
+    """Make the directory that the target's files go into, and those above it. ``OSError``."""
+    directory = target.path if target.format is ExportFormat.PARQUET else os.path.dirname(target.path)
+    missing = []
+    while not disk.exists(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    for one in reversed(missing):
+        disk.make_directory(one)
+        disk.sync_directory(os.path.dirname(one))
+
+
 class RowWriter(Protocol):
     """Writer of an export's rows. What was written is part of the export from the next ``commit`` on."""
 
@@ -51,8 +64,8 @@ class RowWriter(Protocol):
         """Add rows of one topic. ``OSError``."""
         ...
 
-    def end_topic(self) -> None:
-        """No more rows of the last topic follow. ``OSError``."""
+    def end_topics(self) -> None:
+        """Finish the files of all topics: no more rows of these follow. ``OSError``."""
         ...
 
     def commit(self) -> int:

@@ -55,10 +55,54 @@ def part_number(name: str) -> int | None:
     return int(digits) if is_part else None
 
 
+class _ParquetFile:
+    """One Parquet file that is being written, under a name that readers ignore."""
+
+    def __init__(self, directory: str, name: str, schema: pa.Schema, compression: str) -> None:
+        self.directory = directory
+        self.name = name
+        self._file = OutputFile.create(os.path.join(directory, _UNFINISHED_PREFIX + name))
+        self._parquet = pa_parquet.ParquetWriter(
+            pa.PythonFile(self._file, "w"),
+            schema,
+            compression=compression,
+            use_dictionary=[name for name in schema.names if name in _REPEATING],
+            write_statistics=[name for name in schema.names if name in _WITH_STATISTICS],
+        )
+        self._batches: list[pa.RecordBatch] = []
+        self.waiting = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self.waiting += batch.nbytes
+
+    def write_row_group(self) -> None:
+        if self._batches:
+            table = pa.Table.from_batches(self._batches)
+            self._batches, self.waiting = [], 0
+            self._parquet.write_table(table, row_group_size=max(table.num_rows, 1))
+
+    def finish(self) -> None:
+        self.write_row_group()
+        self._parquet.close()
+        self._file.sync()
+        self._file.close()
+
+    def take_name(self) -> None:
+        """Rename the finished file, on the device too."""
+        disk.rename(self._file.path, os.path.join(self.directory, self.name))
+        disk.sync_directory(self.directory)
+
+    def abandon(self) -> None:
+        with contextlib.suppress(OSError):  # the file is not part of the export
+            self._parquet.close()
+            self._file.abandon()
+
+
 class _ParquetWriter:
     """Files ``topic=<topic>/part-<number>.parquet``, numbered over all topics in the order of writing.
 
-    A file is written under a name that readers ignore, and renamed once it is on the device.
+    Each is renamed once it is on the device.
     """
 
     def __init__(self, path: str, columns: Sequence[str], committed: int, file_size: int, compression: str) -> None:
@@ -68,12 +112,9 @@ class _ParquetWriter:
         self._files = committed
         self._file_size = file_size
         self._compression = compression
-        self._directory = ""
-        self._file: OutputFile | None = None
-        self._parquet: pa_parquet.ParquetWriter | None = None
-        self._batches: list[pa.RecordBatch] = []
-        self._waiting = self._size = 0
-        self._finished: list[tuple[str, str]] = []
+        self._open: dict[str, _ParquetFile] = {}
+        self._finished: list[_ParquetFile] = []
+        self._size = 0
         self._remove_uncommitted()
 
     def _remove_uncommitted(self) -> None:
@@ -99,70 +140,43 @@ class _ParquetWriter:
         return self._size >= self._file_size
 
     def write(self, topic: str, batch: pa.RecordBatch) -> None:
-        directory = os.path.join(self._path, "topic=" + quote(topic, safe=""))
-        if directory != self._directory:
-            self.end_topic()
-            self._directory = directory
         batch = batch.select(self._columns)
-        self._batches.append(batch)
-        self._waiting += batch.nbytes
+        file = self._open.get(topic)
+        if file is None:
+            file = self._open[topic] = self._new_file(topic, batch.schema)
+        file.add(batch)
         self._size += batch.nbytes
-        if self._waiting >= _ROW_GROUP_SIZE:
-            self._write_row_group()
+        if sum(one.waiting for one in self._open.values()) >= _ROW_GROUP_SIZE:
+            max(self._open.values(), key=lambda one: one.waiting).write_row_group()
 
-    def _write_row_group(self) -> None:
-        if not self._batches:
-            return
-        table = pa.Table.from_batches(self._batches)
-        self._batches, self._waiting = [], 0
-        if self._parquet is None:
-            self._parquet = self._opened(table.schema)
-        self._parquet.write_table(table, row_group_size=max(table.num_rows, 1))
-
-    def _opened(self, schema: pa.Schema) -> pa_parquet.ParquetWriter:
-        if not disk.is_directory(self._directory):
-            disk.make_directory(self._directory)
+    def _new_file(self, topic: str, schema: pa.Schema) -> _ParquetFile:
+        directory = os.path.join(self._path, "topic=" + quote(topic, safe=""))
+        if not disk.is_directory(directory):
+            disk.make_directory(directory)
             disk.sync_directory(self._path)
-        name = f"{_PART_PREFIX}{self._files + len(self._finished):0{_PART_DIGITS}d}{PARQUET_SUFFIX}"
-        self._file = OutputFile.create(os.path.join(self._directory, _UNFINISHED_PREFIX + name))
-        return pa_parquet.ParquetWriter(
-            pa.PythonFile(self._file, "w"),
-            schema,
-            compression=self._compression,
-            use_dictionary=[name for name in schema.names if name in _REPEATING],
-            write_statistics=[name for name in schema.names if name in _WITH_STATISTICS],
-        )
+        number = self._files + len(self._finished) + len(self._open)
+        name = f"{_PART_PREFIX}{number:0{_PART_DIGITS}d}{PARQUET_SUFFIX}"
+        return _ParquetFile(directory, name, schema, self._compression)
 
-    def end_topic(self) -> None:
-        """Finish the topic's file; it gets its name with the next commit."""
-        self._write_row_group()
+    def end_topics(self) -> None:
+        """Finish the files of all topics; they get their names with the next commit."""
+        for topic in list(self._open):
+            self._open[topic].finish()
+            self._finished.append(self._open.pop(topic))
         self._size = 0
-        if self._parquet is None or self._file is None:
-            return
-        self._parquet.close()
-        self._file.sync()
-        self._file.close()
-        directory, name = os.path.split(self._file.path)
-        self._finished.append((directory, name))
-        self._parquet = self._file = None
 
     def commit(self) -> int:
-        self.end_topic()
-        for directory, name in self._finished:
-            disk.rename(os.path.join(directory, name), os.path.join(directory, name.removeprefix(_UNFINISHED_PREFIX)))
-            disk.sync_directory(directory)
+        self.end_topics()
+        for file in self._finished:
+            file.take_name()
         self._files += len(self._finished)
         self._finished = []
         return self._files
 
     def close(self) -> None:
-        self._batches = []
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # the file is not part of the export
-                if self._parquet is not None:
-                    self._parquet.close()
-                self._file.abandon()
-            self._file = self._parquet = None
+        for file in self._open.values():
+            file.abandon()
+        self._open = {}
 
 
 class _LineWriter:
@@ -199,8 +213,8 @@ class _LineWriter:
         else:
             self._file.write(json_lines(batch))
 
-    def end_topic(self) -> None:
-        """The next topic follows in the same file."""
+    def end_topics(self) -> None:
+        """All topics share the file."""
 
     def commit(self) -> int:
         self._file.sync()
