@@ -13,7 +13,14 @@ import pyarrow as pa
 import pyarrow.dataset as pa_dataset
 import pytest
 
-from commitlog import MessageStore, StoreReader, salvage_store
+from commitlog import (
+    MessageExtBrokerInner,
+    MessageStore,
+    MessageStoreConfig,
+    PutMessageStatus,
+    StoreReader,
+    salvage_store,
+)
 from commitlog.errors import InvalidValue, NotAStore, StoreNotFound
 from commitlog.verify.store import verify_store
 from tests.store.salvage.damaged_stores import (
@@ -123,6 +130,39 @@ def test_offsets_around_the_lost_one_are_reported_and_those_after_it_stay(tmp_pa
         was = rows[row["queueOffset"] - (row["queueOffset"] <= 7)]
         moved = stop - start if start < was["physicalOffset"] < FILE_SIZE else 0
         assert row == was | {"queueOffset": row["queueOffset"], "physicalOffset": was["physicalOffset"] - moved}
+
+
+def test_prepared_transactions_are_found_where_they_are_now(tmp_path: Path) -> None:
+    """A commit names the place of what was prepared, which may move, stay in another file, or be lost."""
+    path = tmp_path / "store"
+    config = MessageStoreConfig(mapped_file_size_commit_log=4096, max_hash_slot_num=100, max_index_num=400)
+    prepared = []
+    with MessageStore.open(path, config) as store:
+        for row in range(60):
+            half = MessageExtBrokerInner(topic="t", body=b"half %d" % row, sys_flag=4, queue_id=0)
+            prepared.append(store.put_message(half).physical_offset)
+            done = MessageExtBrokerInner(
+                topic="t", body=b"%d" % row, sys_flag=8, queue_id=0, prepared_transaction_offset=prepared[row]
+            )
+            assert store.put_message(done).status is PutMessageStatus.PUT_OK
+    lost = 3
+    with (path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(prepared[lost] + 90)
+        file.write(b"XXXX")
+    report = salvage_store(path, tmp_path / "target", config=config)
+    (topic,) = report.topics
+    assert (topic.prepared, topic.committed, topic.found, topic.lost) == (59, 60, 60, 0)
+    assert (report.lost_references, len(report.unreadable)) == (1, 1)
+    with StoreReader.open(tmp_path / "target") as reader:
+        columns = ["body", "preparedTransactionOffset"]
+        rows = [row for batch in reader.read("t", 0, 0, columns=columns) for row in batch.to_pylist()]
+        assert len(rows) == 60
+        for row in rows:
+            place = row["preparedTransactionOffset"]
+            wanted = 0 if int(row["body"]) == lost else prepared[int(row["body"])]
+            assert place == wanted or wanted - 200 < place < wanted < 4096
+            if wanted:
+                assert reader.message_at(place).body == b"half " + row["body"]
 
 
 def test_the_store_takes_messages_and_rebuilds(tmp_path: Path) -> None:
