@@ -23,6 +23,7 @@
     │   ├── OffsetOutOfRange        a queue offset that the queue does not hold (any more, or yet)
     │   ├── FileChanged             a file was truncated, replaced or removed while it was being read
     │   ├── PutRefused              a put that the store does not accept; ``status`` says why
+    │   ├── CutRefused              opening would cut whole records off the log, and was not to
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
     │   ├── ReadFailed              the operating system failed to read, list or open a file
@@ -37,6 +38,7 @@
     │   └── PutNotConfirmed         a put whose message may be in the log, for callers that ask for an exception
     └── Damaged                     the files on disk contradict themselves
         ├── LogLost                 consume queues exist, and not one CommitLog file
+        ├── LogShort                the log ends before the place up to which it was flushed
         ├── FileMissing             a file from the middle of the log or of a queue does not exist
         └── CorruptStoreError       bytes on disk are not what the format says; path, offset, expected, found
             ├── CorruptRecord       a CommitLog record
@@ -54,6 +56,7 @@ attributes too, so that programs need not parse the text.
 from __future__ import annotations
 
 import copy
+import shlex
 from typing import TypeVar
 
 from commitlog.put_status import PutMessageStatus
@@ -68,6 +71,7 @@ __all__ = [
     "CorruptRecord",
     "CorruptStaging",
     "CorruptStoreError",
+    "CutRefused",
     "Damaged",
     "DamagedLog",
     "DiskFull",
@@ -77,6 +81,7 @@ __all__ = [
     "IndexIOError",
     "InvalidValue",
     "LogLost",
+    "LogShort",
     "MessageNotFound",
     "NestedCall",
     "NotAStore",
@@ -193,6 +198,28 @@ class LogLost(Damaged):
     def __init__(self, message: str, *, path: str) -> None:
         super().__init__(message)
         self.path = path
+
+
+class LogShort(Damaged):
+    """The log ends before the place up to which the checkpoint says that it was flushed: its end is gone.
+
+    ``found_end`` and ``flushed_offset`` are physical offsets, ``missing_messages`` counts the units of consume queues
+    that lead between them.
+    """
+
+    def __init__(self, *, path: str, found_end: int, flushed_offset: int, missing_messages: int | None = None) -> None:
+        size = flushed_offset - found_end
+        messages = "" if missing_messages is None else f", with {missing_messages} messages by the consume queues"
+        super().__init__(
+            f"The log of {path} ends at physical offset {found_end}, but was flushed up to {flushed_offset}: {size} "
+            f"bytes are missing at its end{messages}. Restore the newest files of {path}/commitlog from a copy. To go "
+            "on without them: MessageStore.open(..., accept_lost_log=True), or commitlog repair "
+            f"{shlex.quote(path)} --accept-lost-log."
+        )
+        self.path = path
+        self.found_end = found_end
+        self.flushed_offset = flushed_offset
+        self.missing_messages = missing_messages
 
 
 class UnsupportedStore(StoreOpenError):
@@ -379,6 +406,24 @@ class DiskFull(FileCreationFailed):
 
 class ReadFailed(_SystemFailure, Refused):
     """The operating system failed to read, list or open a file of the store. Nothing was written."""
+
+
+class CutRefused(Refused):
+    """Opening would cut whole records off the log's end, and was asked not to: ``on_cut="refuse"``.
+
+    ``cut_at`` is the physical offset of the cut, ``size`` the bytes and ``messages`` the whole records after it.
+    """
+
+    def __init__(self, *, path: str, cut_at: int, size: int, messages: int) -> None:
+        super().__init__(
+            f"Opening the store of {path} would cut {messages} whole records ({size} bytes) off its log, from physical "
+            f"offset {cut_at} on; nothing was cut. To see which: commitlog repair {shlex.quote(path)}. To cut them off "
+            'and keep them in a directory beside the log, open with on_cut="keep".'
+        )
+        self.path = path
+        self.cut_at = cut_at
+        self.size = size
+        self.messages = messages
 
 
 class TargetFailed(_SystemFailure, Refused):

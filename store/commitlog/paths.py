@@ -8,6 +8,7 @@
       index/<yyyyMMddHHmmssSSS>                     index files, named by the local time of their creation
       config/*.json                                 topics, subscription groups, consumer offsets, ...; each with a .bak
       staging/<application>/<version>/*             encoded messages of batches that are not committed yet (ours)
+      repair/<time of the cut>/                     what was cut off the log: kept.json, commitlog/ (ours)
       checkpoint  abort  lock
       gate                                          the part of the log being dispatched as one batch (ours)
 
@@ -39,6 +40,7 @@ __all__ = [
     "DLQ_TOPIC_PREFIX",
     "GATE",
     "INDEX",
+    "KEPT",
     "LOCK",
     "MAX_QUEUE_ID",
     "MOST_QUEUES",
@@ -70,6 +72,7 @@ CONFIG = "config"
 STAGING = "staging"
 # The bytes that "commitlog repair" has cut off the log.
 REPAIR = "repair"
+KEPT = "kept.json"
 
 # The staging name of a batch write without a name of its own: this prefix and 32 hexadecimal digits.
 UNNAMED_WRITE_PREFIX = "write-"

@@ -45,6 +45,7 @@ from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, validate_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue import Units
+from commitlog.timestamps import checked_timestamp_ms
 
 __all__ = ["Fence", "QueueInfo", "StoreReader"]
 
@@ -323,10 +324,11 @@ class StoreReader:
 
         ``lower``: the first message stored at or after the time, the queue's end when all are older. ``upper``: the
         last message stored at or before it, the queue's first offset when all are younger. These are the answers of
-        RocketMQ's ``getOffsetInQueueByTime``.
+        RocketMQ's ``getOffsetInQueueByTime``. ``InvalidValue`` for a time in seconds.
         """
         if boundary not in ("lower", "upper"):
             raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
+        checked_timestamp_ms(timestamp_ms)
         info = self.queue_info(topic, queue_id)
         low, high = info.min_offset, info.max_offset
         while low < high:
@@ -374,6 +376,8 @@ class StoreReader:
         if not key or " " in key:
             raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
         _positive("limit", limit)
+        checked_timestamp_ms(begin, "begin")
+        checked_timestamp_ms(end, "end")
         for pause in _LOOK_AGAIN_SECONDS:
             before = self._moments.now()
             found = self._query(topic, key, begin, end, limit)

@@ -1,4 +1,7 @@
-"""``repair_store``: reports damage that keeps a store from being opened, and cuts the log there (invariant 5)."""
+"""``repair_store``: reports what opening a store would lose, without opening it, and cuts a damaged log.
+
+Invariant 5 has the rule.
+"""
 
 from __future__ import annotations
 
@@ -6,74 +9,143 @@ import os
 from dataclasses import dataclass, field
 
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import CommitLogError, DamagedLog, InvalidValue
+from commitlog.errors import CommitLogError, DamagedLog, InvalidValue, LogLost, LogShort
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.store_directory import check_store_directory
-from commitlog.recovery.log_cut import LostMessages, cut_log, messages_from
-from commitlog.recovery.recover import Progress
+from commitlog.paths import COMMIT_LOG
+from commitlog.recovery.cut import CutOff, whole_records_from
+from commitlog.recovery.forecast import Forecast, forecast_locked, forecast_open
+from commitlog.recovery.kept import KeptPiece, LostMessages, drop_kept, kept_pieces
+from commitlog.recovery.log_cut import cut_log
+from commitlog.recovery.log_end import Progress
+from commitlog.recovery.looked_at_log import LookedAtLog
 from commitlog.store import MessageStore
 
-__all__ = ["LostMessages", "RepairReport", "repair_store"]
+__all__ = ["KeptPiece", "LostMessages", "RepairReport", "drop_kept", "kept_pieces", "repair_store"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairReport:
-    """Report of a repair. ``damage`` is None if the store opens as it is.
+    """Report of a repair, or of a look at what opening would do.
 
-    ``lost`` are the messages that a cut removes, or has removed; ``kept_in`` is the directory where a cut has kept
-    them, None if nothing was cut.
+    ``damage`` is the error with which the store does not open; None if it opens. ``cut_at`` is the physical offset at
+    which the log would end, or ends now; None if nothing is cut. ``lost`` are the whole messages after it, by queue, in
+    ``size`` bytes: a cut removes them, or has removed them. ``kept`` is the piece that keeps them, None as long as
+    nothing was cut. ``uncommitted`` names the batch, if ``lost`` is only a part of one that was never committed.
     """
 
     path: str
-    damage: DamagedLog | None = None
+    reason: str
+    damage: CommitLogError | None = None
+    cut_at: int | None = None
+    size: int = 0
     lost: list[LostMessages] = field(default_factory=list)
-    kept_in: str | None = None
+    uncommitted: str = ""
+    kept: KeptPiece | None = None
+
+    @property
+    def messages(self) -> int:
+        """The number of whole messages that a cut removes, or has removed."""
+        return sum(one.messages for one in self.lost)
+
+    @property
+    def loses(self) -> bool:
+        """Whether the store does not open, or opening it would cut off messages that may have been acknowledged."""
+        return self.kept is None and (self.damage is not None or (bool(self.lost) and not self.uncommitted))
 
 
 def repair_store(
     path: str | os.PathLike[str],
     *,
     cut_at: int | None = None,
+    accept_lost_log: bool = False,
     config: MessageStoreConfig | None = None,
     lock_timeout_s: float = 0.0,
     progress: Progress | None = None,
 ) -> RepairReport:
-    """Open a store as its owner would, and close it again; report the damage that keeps it from being opened.
+    """Report what opening the store would do: whether it opens, and which messages would be lost. Changes nothing.
 
-    With ``cut_at``, end its log at that physical offset, which must be that of the damage that opening reports now
-    (``DamagedLog.cut_at``), or ``InvalidValue``. A copy of the rest is kept in the store's directory ``repair``.
+    With ``cut_at``, end its log at that physical offset, which must be the ``cut_at`` that a look reports now, or
+    ``InvalidValue``; the rest is kept as a store of its own in the directory ``repair``. With ``accept_lost_log``, go
+    on with a log whose end, or all of it, is gone (``LogShort``, ``LogLost``). Both open the store and close it again,
+    with the errors of ``MessageStore.open``; after a cut these include ``DamagedLog`` for further damage before it.
 
-    The errors of ``MessageStore.open``, except ``DamagedLog``; after a cut that too, for further damage before it.
-    ``StoreNotFound`` and ``NotAStore`` if the path is not a store; ``DiskFull`` if the copy has no space, and then
-    nothing was cut.
+    ``StoreLocked`` if the store is open; ``StoreNotFound`` and ``NotAStore`` if the path is not a store; ``DiskFull``
+    if the copy has no space, and then nothing was cut.
+
+    ::
+
+        report = repair_store("/data/store")
+        if report.loses:
+            print(report.damage, report.messages, "messages after", report.cut_at)
     """
     where = os.path.abspath(os.fspath(path))
+    config = config or MessageStoreConfig()
     check_store_directory(where)  # or opening would create a store there
-
-    def open_and_close() -> None:
-        MessageStore.open(where, config, lock_timeout_s=lock_timeout_s, progress=progress).close()
-
-    try:
-        open_and_close()
-    except DamagedLog as error:
-        damage = error
-    else:
-        if cut_at is not None:
-            raise InvalidValue(f"The store of {where} opens as it is; nothing was cut.")
-        return RepairReport(path=where)
-    if cut_at is not None and cut_at != damage.cut_at:
-        raise InvalidValue(
-            f"The log of {where} is to be cut at physical offset {damage.cut_at}, not at {cut_at}; nothing was cut. "
-            f"What opening says: {damage}"
-        )
+    if cut_at is None and not accept_lost_log:
+        return _report(where, forecast_open(where, config, progress=progress), config)
     with OwnerDirectory.open(where, lock_timeout_s=lock_timeout_s) as directory:
-        lost = messages_from(directory, damage.cut_at)
-        kept_in = None if cut_at is None else cut_log(directory, cut_at)
-    if kept_in is not None:
-        try:
-            open_and_close()
-        except CommitLogError as error:
-            done = f"Before this, the log was cut at physical offset {cut_at}; what was cut off is in {kept_in}."
+        report = _report(where, forecast_locked(where, config, progress=progress), config)
+        if cut_at is not None:
+            _refuse_other_place(report, cut_at)
+        kept = None
+        if cut_at is not None and isinstance(report.damage, DamagedLog):
+            reason = f"commitlog repair cut the log before this: {report.damage}"
+            kept = cut_log(directory, cut_at, reason, config.delay_levels_ms)
+    _refuse_other_damage(report, accept_lost_log=accept_lost_log)
+    try:
+        store = MessageStore.open(
+            where, config, lock_timeout_s=lock_timeout_s, accept_lost_log=accept_lost_log, progress=progress
+        )
+        store.close()
+    except CommitLogError as error:
+        if kept is not None:
+            done = f"Before this, the log was cut at physical offset {cut_at}; what was cut off is in {kept.path}."
             error.args = (f"{error} {done}", *error.args[1:])
-            raise
-    return RepairReport(path=where, damage=damage, lost=lost, kept_in=kept_in)
+        raise
+    if kept is None and store.recovered is not None:
+        kept = store.recovered.kept
+    return RepairReport(**{**vars(report), "kept": kept})
+
+
+def _report(path: str, forecast: Forecast, config: MessageStoreConfig) -> RepairReport:
+    cut = forecast.cut
+    cut_at = None if cut is None else cut.start
+    if isinstance(forecast.refusal, DamagedLog):
+        cut_at = forecast.refusal.cut_at
+        cut = _after(path, cut_at, config)
+    return RepairReport(
+        path=path,
+        reason=forecast.start.reason,
+        damage=forecast.refusal,
+        cut_at=cut_at,
+        size=0 if cut is None else cut.size,
+        lost=[] if cut is None else cut.lost,
+        uncommitted="" if cut is None else cut.uncommitted,
+    )
+
+
+def _after(path: str, cut_at: int, config: MessageStoreConfig) -> CutOff | None:
+    files = LookedAtLog.load(os.path.join(path, COMMIT_LOG), aborted=True)
+    try:
+        return whole_records_from(files, cut_at, "", config.delay_levels_ms)
+    finally:
+        files.close()
+
+
+def _refuse_other_place(report: RepairReport, cut_at: int) -> None:
+    if report.cut_at is None:
+        raise InvalidValue(f"Opening the store of {report.path} cuts nothing off its log; nothing was cut.")
+    if cut_at != report.cut_at:
+        why = "" if report.damage is None else f" What opening says: {report.damage}"
+        raise InvalidValue(
+            f"The log of {report.path} is to be cut at physical offset {report.cut_at}, not at {cut_at}; nothing was "
+            f"cut.{why}"
+        )
+
+
+def _refuse_other_damage(report: RepairReport, *, accept_lost_log: bool) -> None:
+    """Raise the damage that neither a cut nor ``accept_lost_log`` ends."""
+    accepted = accept_lost_log and isinstance(report.damage, LogShort | LogLost)
+    if report.damage is not None and not accepted and not isinstance(report.damage, DamagedLog):
+        raise report.damage

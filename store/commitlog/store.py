@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from types import TracebackType
-from typing import SupportsFloat
+from typing import Literal, SupportsFloat
 
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
 from commitlog.columnar.input import Rows
@@ -20,7 +20,10 @@ from commitlog.errors import InvalidValue, StoreClosed
 from commitlog.format.message_rules import check_queue_place
 from commitlog.message import Message
 from commitlog.reader import StoreReader
-from commitlog.recovery.recover import Progress, Recovered
+from commitlog.recovery.cut import OnCut
+from commitlog.recovery.log_end import Progress
+from commitlog.recovery.open import OpenWishes
+from commitlog.recovery.recover import Recovered
 from commitlog.services.owned_store import OwnedStore
 from commitlog.services.put_message import PutMessageResult
 from commitlog.services.put_table import PutTableResult
@@ -62,16 +65,24 @@ class MessageStore:
         lock_timeout_s: float = 0.0,
         accept_lost_log: bool = False,
         rebuild: bool = False,
+        on_cut: Literal["keep", "refuse"] = "keep",
         progress: Progress | None = None,
     ) -> MessageStore:
         """Open the store at ``path``, or create one there.
 
         After a clean close this takes constant time; after a crash the log is scanned, and ``progress`` is called with
         the bytes done and the bytes to do at most. ``lock_timeout_s`` is how many seconds to wait for another owner.
-        ``rebuild`` builds all queues and index files again from the log. ``accept_lost_log`` begins an empty store
-        when queues exist and their log is gone.
+        ``rebuild`` builds all queues and index files again from the log.
 
-        ``StoreLocked``, ``LogLost``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``; ``CorruptStoreError``
+        After a crash of the machine the log may end in records that cannot be trusted, and is cut there. If whole
+        records follow, they are first kept in the store's directory ``repair``, as a store that ``StoreReader`` opens;
+        ``recovered`` and a warning in the log say which and where. With ``on_cut="refuse"`` that is ``CutRefused``, and
+        nothing is cut.
+
+        A log that is shorter than its checkpoint says, or gone, is refused (``LogShort``, ``LogLost``).
+        ``accept_lost_log`` goes on with what is left of it. ``commitlog repair`` reports all this without opening.
+
+        ``StoreLocked``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``; ``CorruptStoreError``
         for damage that no crash explains (invariant 5); ``StoreIOError``; ``InvalidValue`` if ``path`` is not a path.
         """
         config = _checked_config(config)
@@ -79,8 +90,7 @@ class MessageStore:
             os.path.abspath(_checked_path(path)),
             config,
             lock_timeout_s=checked_seconds("lock_timeout_s", lock_timeout_s),
-            accept_lost_log=accept_lost_log,
-            rebuild=rebuild,
+            wishes=OpenWishes(accept_lost_log, rebuild, _checked_on_cut(on_cut)),
             progress=progress,
         )
         return cls(owned, config)
@@ -290,6 +300,14 @@ def _checked_path(path: object) -> str:
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidValue(f"path is the directory of a store, a text or a pathlib.Path, not {path!r}.")
     return text
+
+
+def _checked_on_cut(on_cut: object) -> OnCut:
+    if on_cut == "keep":
+        return "keep"
+    if on_cut == "refuse":
+        return "refuse"
+    raise InvalidValue(f"on_cut is 'keep' or 'refuse', not {on_cut!r}.")
 
 
 def _checked_config(config: object) -> MessageStoreConfig:

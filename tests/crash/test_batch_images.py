@@ -22,6 +22,7 @@ from tests.crash.batch_workloads import (
     whole_batches,
 )
 from tests.crash.crash_images import check_images, check_prefix, crash_anywhere, kept_by_recovery, recording_of
+from tests.crash.cuts import opened_as_forecast
 from tests.crash.stored_messages import check_store, log_records
 from tests.support.clean_store import assert_clean
 
@@ -40,7 +41,7 @@ def recordings() -> dict[str, BatchRecording]:
 
 def check_image(store: Path, config: MessageStoreConfig, recording: BatchRecording, point: int) -> None:
     """Open what a crash left, look at all of it, commit what is there and what is not, and find that again."""
-    with MessageStore.open(store, config) as opened:
+    with opened_as_forecast(store, config) as opened:
         there = log_records(store)
         check_prefix(there, recording, point)
         inside = whole_batches(there, recording.batches)

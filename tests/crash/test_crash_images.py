@@ -12,6 +12,7 @@ import pytest
 
 from commitlog import Message, MessageStore, MessageStoreConfig
 from tests.crash.crash_images import check_images, check_prefix, crash_anywhere, kept_by_recovery, recording_of
+from tests.crash.cuts import opened_as_forecast
 from tests.crash.simulated_disk import CrashImages
 from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.workloads import WORKLOADS, Recording, Run, Workload
@@ -33,7 +34,7 @@ def recordings() -> dict[str, Recording]:
 
 def check_image(store: Path, config: MessageStoreConfig, recording: Recording, point: int) -> None:
     """Open what a crash left, look at all of it, go on from there, and find the same again."""
-    with MessageStore.open(store, config) as opened:
+    with opened_as_forecast(store, config) as opened:
         there = log_records(store)
         check_prefix(there, recording, point)
         assert opened.physical_bounds()[1] >= (there[-1].end if there else 0)

@@ -183,7 +183,7 @@ def left_by_an_owner(path: Path, config: MessageStoreConfig) -> None:
     log = sorted((path / "commitlog").iterdir())
     last = max(file for file in log if int(file.name) < end)
     with open(last, "r+b") as stream:
-        stream.seek(end - int(last.name) - 40)
+        stream.seek(end - int(last.name))
         stream.write(b"torn" * 10)
     (path / "abort").touch()
 

@@ -16,6 +16,7 @@ from commitlog import FlushDiskType, MessageStore, repair_store
 from commitlog.cli.app import app
 from commitlog.errors import DiskFull, InvalidValue, StoreIOError, StoreLocked, StoreNotFound
 from commitlog.files import disk
+from commitlog.recovery.kept import kept_pieces
 from tests.crash.batch_workloads import commit
 from tests.crash.stored_messages import Stored, check_store, log_records
 from tests.crash.test_damaged_tail import alter, closed_store, files_below, garbled, killed_store, message, zeroed
@@ -49,8 +50,8 @@ def test_repair_says_what_a_cut_would_take_and_changes_nothing(change: Callable[
     records, bad = damaged_store(store, change)
     log = files_below(store / "commitlog")
     report = repair_store(store, config=CONFIG)
-    assert report.damage is not None
-    assert report.damage.cut_at == bad.physical_offset
+    assert report.loses
+    assert report.cut_at == bad.physical_offset
     assert f"commitlog repair {store}" in str(report.damage)
     behind = [record for record in records if record.physical_offset > bad.physical_offset]
     assert [tuple(one) for one in report.lost] == [
@@ -58,7 +59,7 @@ def test_repair_says_what_a_cut_would_take_and_changes_nothing(change: Callable[
         for topic, queue_id in sorted({(record.topic, record.queue_id) for record in behind})
         if (offsets := [one.queue_offset for one in behind if (one.topic, one.queue_id) == (topic, queue_id)])
     ]
-    assert report.kept_in is None
+    assert report.kept is None
     assert files_below(store / "commitlog") == log
     assert not (store / "repair").exists()
 
@@ -79,8 +80,10 @@ def test_a_cut_ends_the_log_before_the_damage_and_the_store_continues(memory: Pa
         result = opened.put_message(message(records.index(bad)))
         assert (result.physical_offset, result.queue_offset) == (bad.physical_offset, bad.queue_offset)
     # All that was cut off is there, under the log's own names, at its own places.
-    assert found["keptIn"] == str(store / "repair" / f"{bad.physical_offset:020d}")
-    cut_off = files_below(store / "repair" / f"{bad.physical_offset:020d}" / "commitlog")
+    (piece,) = kept_pieces(store)
+    assert (found["keptIn"], found["messages"]) == (piece.path, 4)
+    assert (piece.cut_at, piece.messages) == (bad.physical_offset, 4)
+    cut_off = files_below(Path(piece.path) / "commitlog")
     for name, data in log.items():
         at = max(bad.physical_offset - int(name), 0)
         assert cut_off.get(name, b"") == (bytes(at) + data[at:] if at < len(data) else b"")
@@ -100,7 +103,7 @@ def test_a_damaged_batch_is_cut_off_whole_and_may_be_committed_again(memory: Pat
     alter(store, rows[10].physical_offset + 90, garbled)
     report = repair_store(store, config=CONFIG)
     assert report.damage is not None
-    assert report.damage.cut_at == frame.physical_offset
+    assert report.cut_at == frame.physical_offset
     assert "batch 2 of 'app'" in str(report.damage)
     repair_store(store, config=CONFIG, cut_at=frame.physical_offset)
     with MessageStore.open(store, CONFIG) as opened:
@@ -117,7 +120,7 @@ def test_nothing_is_cut_at_any_other_place(memory: Path) -> None:
         repair_store(store, config=CONFIG, cut_at=0)
     assert files_below(store / "commitlog") == log
     alter(store, bad.physical_offset + 100, lambda tail: garbled(tail[:20]) + tail[20:])  # as it was
-    with pytest.raises(InvalidValue, match="opens as it is; nothing was cut"):
+    with pytest.raises(InvalidValue, match="cuts nothing off its log; nothing was cut"):
         repair_store(store, config=CONFIG, cut_at=bad.physical_offset)
     assert log_records(store) == records
 
@@ -125,12 +128,14 @@ def test_nothing_is_cut_at_any_other_place(memory: Path) -> None:
 def test_a_second_cut_at_the_same_place_is_kept_beside_the_first(memory: Path) -> None:
     store = memory / "a-store"
     _, bad = damaged_store(store)
-    for name in (f"{bad.physical_offset:020d}", f"{bad.physical_offset:020d}-2", f"{bad.physical_offset:020d}-3"):
-        kept_in = repair_store(store, config=CONFIG, cut_at=bad.physical_offset).kept_in
-        assert kept_in == str(store / "repair" / name)
+    for number in range(1, 4):
+        kept = repair_store(store, config=CONFIG, cut_at=bad.physical_offset).kept
+        assert kept is not None
+        assert len(kept_pieces(store)) == number
+        assert kept_pieces(store)[-1] == kept
         with MessageStore.open(store, CONFIG) as opened:
-            for number in range(8):
-                opened.put_message(message(number)).raise_for_status()
+            for key in range(8):
+                opened.put_message(message(key)).raise_for_status()
         alter(store, bad.physical_offset + 100, lambda tail: garbled(tail[:20]) + tail[20:])
         (store / "abort").touch()
     assert sorted(path.name for path in memory.iterdir()) == ["a-store"]
@@ -148,10 +153,8 @@ def test_a_damaged_index_does_not_keep_the_damage_of_the_log_from_being_reported
 def test_a_store_that_opens_needs_no_repair(memory: Path) -> None:
     store = memory / "store"
     records = killed_store(store, FlushDiskType.SYNC_FLUSH)
-    assert repaired(store) == (
-        0,
-        {"path": str(store), "opens": True, "damage": None, "cutAt": None, "keptIn": None, "lost": []},
-    )
+    code, found = repaired(store)
+    assert (code, found["opens"], found["damage"], found["cutAt"], found["lost"]) == (0, True, None, None, [])
     assert log_records(store) == records
 
 
@@ -180,7 +183,7 @@ def test_without_disk_space_for_the_part_cut_off_nothing_is_cut(memory: Path, mo
             repair_store(store, config=CONFIG, cut_at=bad.physical_offset)
     assert files_below(store / "commitlog") == log
     assert files_below(store / "repair") == {}
-    assert repair_store(store, config=CONFIG, cut_at=bad.physical_offset).kept_in is not None
+    assert repair_store(store, config=CONFIG, cut_at=bad.physical_offset).kept is not None
 
 
 def test_a_store_that_fails_to_open_after_a_cut_says_what_was_done(
@@ -188,11 +191,10 @@ def test_a_store_that_fails_to_open_after_a_cut_says_what_was_done(
 ) -> None:
     store = memory / "store"
     _, bad = damaged_store(store)
-    kept_in = store / "repair" / f"{bad.physical_offset:020d}"
     real = disk.sync
 
     def fail(descriptor: int) -> None:
-        if kept_in.exists() and "/consumequeue/" in disk_path(descriptor):
+        if kept_pieces(store) and "/consumequeue/" in disk_path(descriptor):
             raise OSError(errno.EIO, "Input/output error")
         real(descriptor)
 
@@ -200,7 +202,9 @@ def test_a_store_that_fails_to_open_after_a_cut_says_what_was_done(
         patch.setattr(disk, "sync", fail)
         with pytest.raises(StoreIOError, match="Input/output error") as caught:
             repair_store(store, config=CONFIG, cut_at=bad.physical_offset)
-    assert f"cut at physical offset {bad.physical_offset}; what was cut off is in {kept_in}" in str(caught.value)
+    assert f"cut at physical offset {bad.physical_offset}; what was cut off is in {kept_pieces(store)[0].path}" in str(
+        caught.value
+    )
     MessageStore.open(store, CONFIG).close()
     assert_clean(store)
 
@@ -247,11 +251,11 @@ def test_a_cut_that_is_interrupted_at_any_operation_loses_nothing(
                 done = True
             except Stopped:
                 done = False
-        if (damage := repair_store(store, config=CONFIG).damage) is not None:
+        if (report := repair_store(store, config=CONFIG)).loses:
             assert not done
-            repair_store(store, config=CONFIG, cut_at=damage.cut_at)
+            repair_store(store, config=CONFIG, cut_at=report.cut_at)
         assert log_records(store) == kept, f"stopped at operation {stop_at}"
-        whole = [path for path in (store / "repair").iterdir() if path.suffix != ".tmp"]
+        whole = [Path(piece.path) for piece in kept_pieces(store)]
         assert any(
             all(
                 files_below(path / "commitlog").get(name, b"")[max(bad.physical_offset - int(name), 0) :]

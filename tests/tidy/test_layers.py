@@ -31,8 +31,8 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "index": _BYTES | {"files"},
     "batch": _LOG | {"queue"},
     "recovery": _PARTS | {"threads"},
-    "verify": _PARTS,
-    "reader": _PARTS,
+    "verify": _PARTS | {"recovery"},
+    "reader": _PARTS | {"recovery"},
     "stager": _PARTS,
     "export": _PARTS | {"reader"},
     "salvage": _PARTS | {"recovery", "export"},
@@ -40,13 +40,16 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "store": _PARTS | {"threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
-    "public": _PARTS | {"services", "verify", "reader", "stager", "store", "repair", "export", "salvage"},
-    "cli": _PARTS | {"services", "verify", "reader", "store", "repair", "export", "salvage", "public"},
+    "public": _PARTS | {"services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"},
+    "cli": _PARTS | {"services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"},
     "__main__": frozenset({"cli", "public"}),
 }
 
 # The modules of commitlog that the connector may import from.
-PUBLIC_MODULES = ("commitlog", "commitlog.errors", "commitlog.paths", "commitlog.stager", "commitlog.columnar.columns")
+PUBLIC_MODULES = (
+    "commitlog", "commitlog.errors", "commitlog.paths", "commitlog.stager", "commitlog.timestamps",
+    "commitlog.columnar.columns",
+)  # fmt: skip
 
 # Third-party packages, by room. The standard library may be used anywhere but where FORBIDDEN says otherwise.
 THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({"numpy", "pyarrow"})) | {
@@ -54,6 +57,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "threads": frozenset(),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "recovery": frozenset({"msgspec", "numpy", "pyarrow"}),
     "cli": frozenset({"msgspec", "numpy", "orjson", "pyarrow", "rich", "typer"}),
     "export": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
 }

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from commitlog.columnar.columns import nearest_name
 from commitlog.errors import InvalidValue
 from commitlog.paths import validate_topic
+from commitlog.timestamps import checked_timestamp_ms
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
 
@@ -115,7 +116,10 @@ def parse_timestamp(option: str, value: str) -> int:
     number = _integer(value)
     if number is None or number < 0:
         refuse(option, value, "a time in milliseconds since 1970-01-01 UTC")
-    return number
+    try:
+        return checked_timestamp_ms(number)
+    except InvalidValue:
+        refuse(option, value, f"a time in milliseconds, {number * 1000} if this one is in seconds")
 
 
 def parse_bytes(option: str, value: str) -> int:

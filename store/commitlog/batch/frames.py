@@ -15,10 +15,9 @@ from commitlog.columnar.batch_frame import BatchFrame, decode_frame, staged_chec
 from commitlog.columnar.dispatch import DispatchRequests
 from commitlog.columnar.scan import RecordScan
 from commitlog.errors import CorruptRecord, InvalidValue, MessageNotFound, QueueNotFound, TopicNotFound
-from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.format.record import Record
 from commitlog.log.commit_log import CommitLog
-from commitlog.log.scan import LogEnd, walk
+from commitlog.log.scan import LogEnd, LogFiles, walk
 from commitlog.paths import BATCH_TOPIC
 from commitlog.queue.catalog import QueueCatalog
 
@@ -93,7 +92,7 @@ class FrameCheck:
         return self._of_one_time and (self._rows, self._checksum) == (frame.rows, frame.checksum)
 
 
-def is_whole(files: MappedFileQueueWriter, found: FoundFrame) -> bool:
+def is_whole(files: LogFiles, found: FoundFrame) -> bool:
     """Whether all records of a frame are there, as they were staged and with one store time."""
     end = LogEnd()
     check = FrameCheck(found)

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from commitlog import __version__
 from commitlog.cli import (
+    dump_commands,
     export_commands,
     look_commands,
     message_commands,
@@ -74,6 +75,7 @@ app = typer.Typer(
 for _module in (
     look_commands,
     message_commands,
+    dump_commands,
     export_commands,
     write_commands,
     repair_commands,

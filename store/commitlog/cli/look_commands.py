@@ -30,6 +30,9 @@ from commitlog.reader import StoreReader
 __all__ = ["info", "offset_at", "register", "verify"]
 
 
+FINDING_COLUMNS = ("severity", "check", "path", "offset", "topic", "queueId", "queueOffset", "message")
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(
@@ -95,7 +98,7 @@ def offset_at(
         print_rows(OFFSET_COLUMNS, offsets_at(reader, names, timestamp, clock), form)
 
 
-def verify(path: StorePath, as_json: AsJson = False) -> None:
+def verify(path: StorePath, output: Output = None, as_json: AsJson = False) -> None:
     """Check every record, unit and index entry against each other. Reads everything, changes nothing.
 
     Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors.
@@ -104,12 +107,17 @@ def verify(path: StorePath, as_json: AsJson = False) -> None:
     from commitlog.cli.verify import print_report
     from commitlog.verify.store import verification_report
 
+    form = chosen_output(output, as_json)
     try:
         with progress_bar("verifying") as progress:
             report = verification_report(path, progress=progress)
     except StoreOpenError as error:
         say(error)
         raise typer.Exit(2) from error
-    print_report(report, as_json=as_json)
+    if form is OutputFormat.CSV:
+        rows = [summary.camel_members(finding) for finding in report.findings]
+        print_rows(FINDING_COLUMNS, rows, form)
+    else:
+        print_report(report, as_json=form is OutputFormat.JSON)
     if report.errors:
         raise typer.Exit(1)

@@ -15,6 +15,7 @@ from commitlog.reader import StoreReader
 
 __all__ = [
     "CONTEXT",
+    "DUMP",
     "LOOK",
     "REPAIR",
     "TRANSACTIONS",
@@ -36,11 +37,13 @@ __all__ = [
     "Until",
     "ZoneOption",
     "chosen_output",
+    "complete_topic",
     "examples",
 ]
 
 # The groups of commands in the help.
 LOOK = "Look (read only)"
+DUMP = "Raw contents of files (read only)"
 WRITE = "Write"
 REPAIR = "Repair"
 TRANSACTIONS = "Transactions"

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -95,8 +95,12 @@ def open_store(path: str, config: MessageStoreConfig, *, create: bool, lock_time
         return MessageStore.open(path, config, lock_timeout_s=lock_timeout_s, progress=progress)
 
 
-def put_batches(store: MessageStore, batches: Iterator[MessageBatch], *, as_json: bool) -> int:
+def put_batches(
+    store: MessageStore, batches: Iterator[MessageBatch], *, as_json: bool, advance: Callable[[int], None]
+) -> int:
     """Put all batches and close the store. Returns the number of messages put, which is also printed to stderr.
+
+    ``advance`` is called with the number of messages of each batch that was put.
 
     ``BadLine`` at a line that is not a message, ``Refused`` for a message that was not accepted, ``OutputGone`` if the
     results cannot be printed, ``KeyboardInterrupt``; the messages before were put.
@@ -108,7 +112,9 @@ def put_batches(store: MessageStore, batches: Iterator[MessageBatch], *, as_json
             while (batch := _next(pieces, interrupt)) is not None:
                 result = store.put_messages(batch.table())
                 offsets = result.rows.column("physicalOffset").to_numpy()
-                put += int((offsets >= 0).sum())
+                count = int((offsets >= 0).sum())
+                put += count
+                advance(count)
                 if as_json:
                     try:
                         _print_results(sys.stdout, store, batch, result)

@@ -41,14 +41,16 @@ def progress_bar(label: str, *, counts: Literal["bytes", "messages"] = "bytes") 
 
 
 @contextmanager
-def count_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+def count_bar(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """A callback for the number of messages done since the last call.
 
-    The bar shows on stderr when that is a terminal and stdout, which has the messages, is not.
+    The bar shows on stderr when that is a terminal and stdout is not, nor stdin: messages are not printed or typed
+    between. Without a total, which is not known before the end of an input, it shows the number alone.
     """
     console = Console(stderr=True)
     columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = console.is_terminal and not sys.stdout.isatty()
+    other_use = sys.stdin is not None and sys.stdin.isatty() if total is None else sys.stdout.isatty()
+    shown = console.is_terminal and not other_use
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task(label, total=total)
         yield lambda count: bar.advance(task, count)

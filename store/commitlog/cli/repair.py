@@ -5,22 +5,29 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from commitlog.cli.owner_config import owner_config
 from commitlog.cli.progress import progress_bar
 from commitlog.cli.render import json_text, printable_text, uncut_console
-from commitlog.repair import RepairReport, repair_store
+from commitlog.errors import DamagedLog, LogLost, LogShort
+from commitlog.repair import KeptPiece, LostMessages, RepairReport, drop_kept, repair_store
 
-__all__ = ["print_repair", "repair"]
+__all__ = ["kept_to_json", "print_dropped", "print_repair", "repair"]
 
 
-def repair(path: str, cut_at: int | None, lock_timeout_s: float) -> RepairReport:
+def repair(path: str, cut_at: int | None, lock_timeout_s: float, *, accept_lost_log: bool) -> RepairReport:
     """Look, or cut. Raises the errors of ``repair_store``."""
-    with progress_bar("recovering") as progress:
+    with progress_bar("looking" if cut_at is None else "recovering") as progress:
         return repair_store(
-            path, cut_at=cut_at, config=owner_config(path), lock_timeout_s=lock_timeout_s, progress=progress
+            path,
+            cut_at=cut_at,
+            accept_lost_log=accept_lost_log,
+            config=owner_config(path),
+            lock_timeout_s=lock_timeout_s,
+            progress=progress,
         )
 
 
@@ -29,42 +36,104 @@ def print_repair(report: RepairReport, *, as_json: bool) -> None:
     if as_json:
         print(json_text(_to_json(report)))
         return
-    console = uncut_console()
     path = printable_text(report.path)
-    if report.damage is None:
-        console.print(Text(f"{path} opens: nothing to repair"))
+    if report.kept is not None:
+        _say(f"The log ends at physical offset {report.cut_at} now, and the store opens.")
+        _say(f"{_count(report)} removed, kept in {printable_text(report.kept.path)}:")
+        _print_lost(report.lost)
         return
-    count = sum(one.messages for one in report.lost)
-    messages = f"{count} message{'' if count == 1 else 's'}"
-    if report.kept_in is not None:
-        console.print(Text(f"The log ends at physical offset {report.damage.cut_at} now, and the store opens."))
-        console.print(Text(f"{messages} removed, kept in {printable_text(report.kept_in)}:"))
-        _print_lost(report)
+    if report.damage is not None:
+        _say(f"{path} does not open:", style="bold")
+        _say(printable_text(str(report.damage)))
+    elif report.lost:
+        _say(f"{path} opens, and opening it cuts its log at physical offset {report.cut_at}:", style="bold")
+        _say(report.reason)
+    else:
+        _say(f"{path} opens, and nothing is lost: {report.reason[0].lower()}{report.reason[1:]}")
         return
-    console.print(Text(f"{path} does not open:", style="bold"))
-    console.print(Text(printable_text(str(report.damage))))
-    console.print(Text(f"Besides the damage, a cut removes {messages} that begin there or after it and are whole:"))
-    _print_lost(report)
-    console.print(Text("Restore the file if a copy of it exists. To end the log there instead (a copy is kept):"))
-    console.print(Text(f"  commitlog repair {shlex.quote(report.path)} --cut-at {report.damage.cut_at}"))
+    if report.lost:
+        _print_what_a_cut_takes(report)
+    _print_commands(report)
 
 
-def _print_lost(report: RepairReport) -> None:
+def _print_what_a_cut_takes(report: RepairReport) -> None:
+    if report.uncommitted:
+        _say(f"It takes a part of {report.uncommitted}, which was never committed: its writer writes it again.")
+    else:
+        _say(f"Besides the damage, a cut removes {_count(report)} that begin there or after it and are whole:")
+    _print_lost(report.lost)
+
+
+def _print_commands(report: RepairReport) -> None:
+    store = shlex.quote(report.path)
+    if isinstance(report.damage, LogShort | LogLost):
+        _say("Restore the files if a copy of them exists. To go on with what is left:")
+        _say(f"  commitlog repair {store} --accept-lost-log")
+        return
+    if report.cut_at is None:
+        return
+    _say("Restore the file if a copy of it exists. To save every whole message into another store:")
+    _say(f"  commitlog salvage {store} --to DIRECTORY")
+    _say("To end the log there (what is cut off is kept):")
+    _say(f"  commitlog repair {store} --cut-at {report.cut_at}")
+
+
+def print_dropped(path: str, *, as_json: bool) -> None:
+    """Remove the kept pieces of a store, and print them."""
+    dropped = drop_kept(path)
+    if as_json:
+        print(json_text({"path": path, "dropped": [kept_to_json(piece) for piece in dropped]}))
+        return
+    if not dropped:
+        _say(f"{printable_text(path)} has no kept pieces.")
+    for piece in dropped:
+        _say(f"{printable_text(piece.path)} removed: {piece.messages} messages, {decimal(piece.size)}")
+
+
+def _say(text: str, style: str = "") -> None:
+    uncut_console().print(Text(text, style=style))
+
+
+def _count(report: RepairReport) -> str:
+    return f"{report.messages} message{'' if report.messages == 1 else 's'} ({decimal(report.size)})"
+
+
+def _print_lost(lost: list[LostMessages]) -> None:
     table = Table("topic", "queue", "from offset", "to offset", "messages", box=None, pad_edge=False)
-    for one in report.lost:
-        table.add_row(
-            Text(printable_text(one.topic)), str(one.queue_id), str(one.start), str(one.stop - 1), str(one.messages)
-        )
+    for one in lost:
+        first, last = (str(one.start), str(one.stop - 1)) if one.start < one.stop else ("-", "-")
+        table.add_row(Text(printable_text(one.topic)), str(one.queue_id), first, last, str(one.messages))
     uncut_console().print(table)
 
 
 def _to_json(report: RepairReport) -> dict[str, Any]:
-    damage = report.damage
     return {
         "path": report.path,
-        "opens": damage is None or report.kept_in is not None,
-        "damage": None if damage is None else str(damage),
-        "cutAt": None if damage is None else damage.cut_at,
-        "keptIn": report.kept_in,
-        "lost": [dict(zip(("topic", "queueId", "start", "stop", "messages"), one, strict=True)) for one in report.lost],
+        "opens": report.damage is None or report.kept is not None,
+        "reason": report.reason,
+        "damage": None if report.damage is None else str(report.damage),
+        "cutAt": report.cut_at,
+        "cutBy": None if report.cut_at is None else "repair" if isinstance(report.damage, DamagedLog) else "opening",
+        "bytes": report.size,
+        "messages": report.messages,
+        "uncommitted": report.uncommitted or None,
+        "keptIn": None if report.kept is None else report.kept.path,
+        "lost": _lost_to_json(report.lost),
     }
+
+
+def kept_to_json(piece: KeptPiece) -> dict[str, Any]:
+    """A kept piece as one object."""
+    return {
+        "path": piece.path,
+        "cutAt": piece.cut_at,
+        "bytes": piece.size,
+        "messages": piece.messages,
+        "reason": piece.reason,
+        "uncommitted": piece.uncommitted or None,
+        "queues": _lost_to_json(piece.lost),
+    }
+
+
+def _lost_to_json(lost: list[LostMessages]) -> list[dict[str, Any]]:
+    return [dict(zip(("topic", "queueId", "start", "stop", "messages"), one, strict=True)) for one in lost]

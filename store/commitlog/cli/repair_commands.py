@@ -24,17 +24,29 @@ def repair(
     cut_at: Annotated[
         int | None, typer.Option(min=0, metavar="OFFSET", help="End the log there; keep the rest in 'repair'.")
     ] = None,
+    accept_lost_log: Annotated[
+        bool, typer.Option("--accept-lost-log", help="Go on with a log whose end, or all of it, is gone.")
+    ] = False,
+    drop_kept: Annotated[
+        bool, typer.Option("--drop-kept", help="Remove what earlier cuts have kept in 'repair'.")
+    ] = False,
     lock_timeout: LockTimeout = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Report why a store cannot be opened, and which messages a cut would remove; with --cut-at, cut.
+    """Report what opening a store would lose, and how to save it. Without an option, nothing is changed.
 
-    Opens the store as an owner does, which after a crash recovers it. Exit code 1 when it does not open.
+    Exit code 1 while the store does not open, or opening it would cut whole messages off its log, and also if it is
+    open now.
     """
-    from commitlog.cli.repair import print_repair
+    from commitlog.cli.repair import print_dropped, print_repair
     from commitlog.cli.repair import repair as look_or_cut
 
-    report = look_or_cut(path, cut_at, lock_timeout)
+    if drop_kept:
+        if cut_at is not None or accept_lost_log:
+            raise typer.BadParameter("It excludes --cut-at and --accept-lost-log.", param_hint="--drop-kept")
+        print_dropped(path, as_json=as_json)
+        return
+    report = look_or_cut(path, cut_at, lock_timeout, accept_lost_log=accept_lost_log)
     print_repair(report, as_json=as_json)
-    if report.damage is not None and report.kept_in is None:
+    if report.loses:
         raise typer.Exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,9 +12,46 @@ from rich.table import Table
 from rich.text import Text
 
 from commitlog.cli.options import OutputFormat
-from commitlog.cli.render import json_text, printable_text, uncut_console
+from commitlog.cli.render import body_text, json_text, printable_text, uncut_console
 
-__all__ = ["print_rows"]
+__all__ = ["print_lines", "print_rows"]
+
+
+def print_lines(columns: Sequence[str], rows: Iterable[dict[str, Any]], form: OutputFormat) -> None:
+    """Print rows one by one as they come, any number of them. The table of people has tabs between its columns.
+
+    A column ``body`` is bytes: text, or base64 in ``bodyBase64`` (JSON), or hexadecimal.
+    """
+    if form is OutputFormat.JSON:
+        for row in rows:
+            sys.stdout.write(json_text(_with_text_body(row)) + "\n")
+        return
+    if form is OutputFormat.CSV:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow(["" if row.get(name) is None else _cell(row[name]) for name in columns])
+        return
+    sys.stdout.write("\t".join(columns) + "\n")
+    for row in rows:
+        sys.stdout.write("\t".join("-" if row.get(name) is None else _cell(row[name]) for name in columns) + "\n")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bytes):
+        return body_text(value)
+    return printable_text(json_text(value) if isinstance(value, dict) else str(value))
+
+
+def _with_text_body(row: dict[str, Any]) -> dict[str, Any]:
+    body = row.get("body")
+    if not isinstance(body, bytes):
+        return row
+    others = {name: value for name, value in row.items() if name != "body"}
+    try:
+        return others | {"body": body.decode()}
+    except UnicodeDecodeError:
+        return others | {"bodyBase64": base64.b64encode(body).decode("ascii")}
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[dict[str, Any]], form: OutputFormat) -> None:

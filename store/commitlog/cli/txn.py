@@ -9,19 +9,22 @@ from rich.table import Table
 from rich.text import Text
 
 from commitlog.batch_id import CommittedBatch
+from commitlog.cli.options import OutputFormat
 from commitlog.cli.owner_config import owner_config
-from commitlog.cli.render import json_text, printable_text, uncut_console
+from commitlog.cli.render import printable_text, uncut_console
+from commitlog.cli.row_output import print_rows
 from commitlog.errors import InvalidValue
 from commitlog.store import MessageStore
 
 __all__ = ["forget", "print_batches"]
 
+_COLUMNS = ("application", "version", "fingerprint", "rows", "storeTimestamp", "physicalOffset", "end")
 
-def print_batches(batches: Sequence[CommittedBatch], *, as_json: bool) -> None:
-    """Print the last batch of each application: a table for people, one object per line for programs."""
-    if as_json:
-        for batch in batches:
-            print(json_text(_to_json(batch)))
+
+def print_batches(batches: Sequence[CommittedBatch], form: OutputFormat) -> None:
+    """Print the last batch of each application: a table for people, one object or row each for programs."""
+    if form is not OutputFormat.TABLE:
+        print_rows(_COLUMNS, map(_row, batches), form)
         return
     columns = ("application", "version", "fingerprint", "rows", "committed (UTC)", "physical offset")
     table = Table(*columns, box=None, pad_edge=False)
@@ -47,7 +50,7 @@ def forget(path: str, application: str, lock_timeout_s: float) -> str:
     return f"Forgot {application!r}, whose last batch was {forgotten.batch.version}."
 
 
-def _to_json(batch: CommittedBatch) -> dict[str, object]:
+def _row(batch: CommittedBatch) -> dict[str, object]:
     return {
         "application": batch.batch.app_id,
         "version": batch.batch.version,

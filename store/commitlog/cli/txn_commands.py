@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from commitlog.cli.options import TRANSACTIONS, AsJson, LockTimeout, StorePath, examples
+from commitlog.cli.options import TRANSACTIONS, AsJson, LockTimeout, Output, StorePath, chosen_output, examples
 from commitlog.cli.render import say
 from commitlog.errors import InvalidValue
 from commitlog.reader import StoreReader
@@ -22,12 +22,12 @@ def register(app: typer.Typer) -> None:
     app.add_typer(txn, name="txn", rich_help_panel=TRANSACTIONS)
 
 
-def txn_list(path: StorePath, as_json: AsJson = False) -> None:
+def txn_list(path: StorePath, output: Output = None, as_json: AsJson = False) -> None:
     """The last batch of every application or streaming query. Takes no lock."""
     from commitlog.cli.txn import print_batches
 
     with StoreReader.open(path) as reader:
-        print_batches(reader.batches(), as_json=as_json)
+        print_batches(reader.batches(), chosen_output(output, as_json))
 
 
 def txn_reset(

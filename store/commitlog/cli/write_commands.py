@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from commitlog.cli.message_lines import BadLine, Defaults, LineFormat, read_batches
-from commitlog.cli.options import WRITE, AsJson, CountOption, LockTimeout, SizeOption, StorePath, examples
+from commitlog.cli.options import WRITE, CountOption, LockTimeout, SizeOption, StorePath, examples
+from commitlog.cli.progress import count_bar
 from commitlog.cli.render import say
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import InvalidValue
@@ -43,7 +44,9 @@ def produce(
     batch_size: Annotated[int, typer.Option(min=1, help="Messages that are put at once, at most.")] = 1000,
     create: Annotated[bool, typer.Option("--create/--no-create", help="Create a store that does not exist.")] = False,
     lock_timeout: LockTimeout = 0.0,
-    as_json: AsJson = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object for each message: id and offsets.")
+    ] = False,
     mapped_file_size_commit_log: SizeOption = None,
     mapped_file_size_consume_queue: SizeOption = None,
     max_hash_slot_num: CountOption = None,
@@ -78,10 +81,13 @@ def produce(
     if sys.stdin is None:
         say("Standard input is closed; messages are read from there, one per line.")
         raise typer.Exit(2)
+    if sys.stdin.isatty():
+        say(f"Reading messages from the terminal, one per line ({line_format.value}). End with Ctrl-D.")
     batches = read_batches(sys.stdin.buffer, line_format, defaults, batch_size)
     store = put.open_store(path, config, create=create, lock_timeout_s=lock_timeout)
     try:
-        put.put_batches(store, batches, as_json=as_json)
+        with count_bar("putting") as advance:
+            put.put_batches(store, batches, as_json=as_json, advance=advance)
     except (BadLine, put.Refused, put.OutputGone) as error:
         say(error)
         raise typer.Exit(1) from error

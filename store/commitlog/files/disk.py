@@ -70,6 +70,9 @@ __all__ = [
     "write_mapped",
 ]
 
+# The flag with which reading leaves the time of the last access as it is.
+_NO_ACCESS_TIME = getattr(os, "O_NOATIME", 0)
+
 # Data to write: anything with a buffer. (numpy's arrays have one; their type says so from Python 3.12 on.)
 Bytes: TypeAlias = Any
 
@@ -101,10 +104,20 @@ def _no_file(path: str) -> NotAStore:
     return NotAStore(f"{path} should be a file of the store, but is a directory, a pipe or a device.", path=path)
 
 
+def _open_unseen(path: str, flags: int) -> int:
+    """Open for reading, and leave the time of the last access as it is, where the system allows that."""
+    try:
+        return os.open(path, flags | _NO_ACCESS_TIME)
+    except PermissionError:
+        if not _NO_ACCESS_TIME:
+            raise
+        return os.open(path, flags)  # another user's file
+
+
 def open_file(path: str) -> int:
     """Open a regular file for reading. Anything else at the path is refused: a pipe would block the reader for ever."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = _open_unseen(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except PermissionError as error:
         raise _denied(path) from error
     except OSError as error:
@@ -173,9 +186,13 @@ def identity_of(path: str) -> FileIdentity:
 
 def list_names(path: str) -> list[str]:
     try:
-        return os.listdir(path)
+        descriptor = _open_unseen(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     except PermissionError as error:
         raise _denied(path) from error
+    try:
+        return os.listdir(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def directory_signature(path: str) -> DirectorySignature:

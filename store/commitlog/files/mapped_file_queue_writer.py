@@ -24,7 +24,7 @@ from commitlog.files.transient_store_pool import TransientStorePool
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.paths import file_name_for_offset, parse_file_name
 
-__all__ = ["AllocateNow", "FileAllocator", "MappedFileQueueWriter"]
+__all__ = ["AllocateNow", "FileAllocator", "MappedFileQueueWriter", "check_log_file"]
 
 _PAGE = 4096
 # Bytes to write back at a time.
@@ -33,6 +33,28 @@ _PIECE = 1 << 20
 _MAX_OPEN = 64
 _MIN_OPEN = 4
 _OPEN_SHARE = 16
+
+
+def check_log_file(path: str, base: int, size: int, file_size: int, following: int | None) -> None:
+    """``CorruptRecord`` for a file of another size than the others, or one that is missing before the following one."""
+    if size != file_size:
+        raise CorruptRecord(
+            "Size of the CommitLog file",
+            path=path,
+            offset=0,
+            expected=f"{file_size} bytes, the size of the first file",
+            found=size,
+            advice="Was it copied whole?",
+        )
+    if following is not None and following != base + size:
+        raise CorruptRecord(
+            "The file that follows",
+            path=path,
+            offset=size,
+            expected=file_name_for_offset(base + size),
+            found=file_name_for_offset(following),
+            advice="Restore the missing file; a store with a hole is only read, not written.",
+        )
 
 
 class FileAllocator(Protocol):
@@ -141,25 +163,7 @@ class MappedFileQueueWriter:
     def _checked(self, base: int, following: int | None) -> MappedFileWriter:
         path = self._path_of(base)
         identity = disk.identity_of(path)
-        size = identity.size
-        if size != self.file_size:
-            raise CorruptRecord(
-                "Size of the CommitLog file",
-                path=path,
-                offset=0,
-                expected=f"{self.file_size} bytes, the size of the first file",
-                found=size,
-                advice="Was it copied whole?",
-            )
-        if following is not None and following != base + size:
-            raise CorruptRecord(
-                "The file that follows",
-                path=path,
-                offset=size,
-                expected=file_name_for_offset(base + size),
-                found=file_name_for_offset(following),
-                advice="Restore the missing file; a store with a hole is only read, not written.",
-            )
+        check_log_file(path, base, identity.size, self.file_size, following)
         return MappedFileWriter.unopened(path, base, identity, self._note_opened)
 
     def _path_of(self, base: int) -> str:

@@ -24,7 +24,7 @@ try:
 except ImportError as error:
     raise ImportError("Writing a store needs POSIX record locks (fcntl), which this platform does not have.") from error
 
-__all__ = ["StoreLock"]
+__all__ = ["StoreLock", "lock_holder"]
 
 _CONTENT = b"lock"
 _RETRY_SECONDS = 0.01
@@ -106,6 +106,24 @@ class StoreLock:
         with _held.lock:
             _held.keys.discard(self._key)
             disk.close(self._descriptor)
+
+
+def lock_holder(path: str) -> int | None:
+    """The id of the process that holds a store's lock; None without one, and where the system does not report it.
+
+    Takes no lock and changes nothing. ``OSError``.
+    """
+    with _held.lock:  # this process must not take the lock before the descriptor is closed: that would drop it again
+        if disk.file_key(path) in _held.keys:
+            return os.getpid()
+        try:
+            descriptor = disk.open_file(path)
+        except FileNotFoundError:
+            return None
+        try:
+            return _holder(descriptor)
+        finally:
+            disk.close(descriptor)
 
 
 def _holder(descriptor: int) -> int | None:

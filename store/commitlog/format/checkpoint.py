@@ -19,13 +19,15 @@ there, in a sector of its own::
     | MAGIC    | STATE    | FLUSHED PHYSICAL | END OF THE LOG   | LAST RECORD      | the three times  | QUEUE F.,|
     | "PYCL"   | 0 1      | OFFSET           |                  | (-1 none)        | once more        | INDEX F. |
     +----------+----------+------------------+------------------+------------------+-- - - - ---------+----------+
-    576
-    +----------+
-    | CRC-32   |  of the bytes 512 to 576
-    +----------+
+    576                584                592
+    +------------------+------------------+----------+
+    | START OF THE LOG | QUEUE ENDS       | CRC-32   |  of the bytes 512 to 592
+    +------------------+------------------+----------+
 
-STATE is 1 in a store that was closed cleanly; only then are END and LAST RECORD meant. QUEUE F. and INDEX F. are how
-many files consume queues and the index had: with fewer, files are missing and are to be built again.
+STATE is 1 in a store that was closed cleanly; only then are END, LAST RECORD and QUEUE ENDS meant. QUEUE F. and
+INDEX F. are how many files consume queues and the index had: with fewer, files are missing and are to be built again,
+unless retention has removed them together with log files before START OF THE LOG. QUEUE ENDS is the sum of the byte
+positions, in their queues, at which the queues' last files end: retention does not change it.
 The times show whether the mark still belongs to its checkpoint: another program that wrote the store since has
 moved them. A mark that does not agree is ignored.
 
@@ -108,15 +110,17 @@ class CheckpointMark:
     last_record: int = NO_OFFSET
     queue_file_count: int = 0
     index_file_count: int = 0
+    log_start: int = 0
+    queue_ends: int = 0
 
 
 _MARK_AT = 512
 _MARK_MAGIC = b"PYCL"
-# Magic, state, flushed offset, end, last record, three times, queue files, index files.
-_MARK = struct.Struct(">4si" + "q" * 6 + "ii")
+# Magic, state, flushed offset, end, last record, three times, queue files, index files, start of the log, queue ends.
+_MARK = struct.Struct(">4si" + "q" * 6 + "ii" + "qq")
 _MARK_CRC = struct.Struct(">I")
 
-assert _MARK_AT + _MARK.size == 576
+assert _MARK_AT + _MARK.size == 592
 
 
 def encode_checkpoint(checkpoint: Checkpoint, mark: CheckpointMark | None = None) -> bytes:
@@ -133,6 +137,8 @@ def encode_checkpoint(checkpoint: Checkpoint, mark: CheckpointMark | None = None
             *_times(checkpoint),
             mark.queue_file_count,
             mark.index_file_count,
+            mark.log_start,
+            mark.queue_ends,
         )
         data += packed + _MARK_CRC.pack(crc32(packed))
     return data.ljust(CHECKPOINT_SIZE, b"\0")
@@ -144,7 +150,7 @@ def decode_mark(data: bytes) -> CheckpointMark | None:
         return None
     packed = data[_MARK_AT : _MARK_AT + _MARK.size]
     (crc,) = _MARK_CRC.unpack_from(data, _MARK_AT + _MARK.size)
-    magic, state, flushed, end, last, *times, queue_files, index_files = _MARK.unpack(packed)
+    magic, state, flushed, end, last, *times, queue_files, index_files, log_start, queue_ends = _MARK.unpack(packed)
     if magic != _MARK_MAGIC or crc != crc32(packed) or tuple(times) != _FIELDS.unpack_from(data)[:3]:
         return None
     return CheckpointMark(
@@ -154,6 +160,8 @@ def decode_mark(data: bytes) -> CheckpointMark | None:
         last_record=last,
         queue_file_count=queue_files,
         index_file_count=index_files,
+        log_start=log_start,
+        queue_ends=queue_ends,
     )
 
 

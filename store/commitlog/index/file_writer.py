@@ -39,7 +39,7 @@ from commitlog.format.index_file import (
 )
 from commitlog.index.service import IndexFile
 
-__all__ = ["IndexFileWriter", "Links", "link_entries"]
+__all__ = ["IndexFileWriter", "Links", "count_entries", "link_entries"]
 
 _SECOND_MS = 1000
 _LARGEST_INT = 2**31 - 1
@@ -135,15 +135,7 @@ class IndexFileWriter:
 
         ``CorruptIndex`` when its header is impossible, or no number of slots agrees with its entries; ``OSError``.
         """
-        reader = IndexFile(MappedFile.open(path, 0), slots_by_size)
-        try:
-            size, header, slot_count = reader.size, reader.header(), reader.slot_count()
-        except (UnsupportedStore, FileChanged) as error:
-            raise _corrupt(path, 0, "slots that lead to the entries", f"none ({error})") from error
-        finally:
-            reader.close()
-        if slot_count is None:
-            raise _corrupt(path, HEADER_SIZE - 4, "an index count of at least 2", header.index_count)
+        size, header, slot_count = _geometry(path, slots_by_size)
         descriptor = disk.open_for_writing(path)
         try:
             with errors_name(path):
@@ -232,11 +224,9 @@ class IndexFileWriter:
         self._check_usable()
         old = self.header
         heads = np.zeros(self.slot_count, np.int32)
-        kept, last = self._relink(heads, physical_offset)
-        whole = kept == old.index_count - 1 and int(last["physical_offset"]) == old.end_physical_offset
-        seconds = int(_seconds(old.begin_timestamp, np.array(old.end_timestamp)))
-        if whole and int(last["seconds"]) != seconds:
-            raise _corrupt(self.path, entry_offset(kept, self.slot_count), f"{seconds} seconds", last)
+        entries = _Entries(self.path, self._descriptor, self.slot_count, old)
+        kept, last = entries.relink(heads, physical_offset)
+        whole = entries.are_whole(kept, last)
         self._failed = self._unsynced = True
         if kept == 0:
             self.close()
@@ -263,18 +253,66 @@ class IndexFileWriter:
         self.flush()
         return kept
 
-    def _relink(self, heads: npt.NDArray[np.int32], physical_offset: int) -> tuple[int, Any]:
+    def close(self) -> None:
+        """Close without a sync. A second call does nothing."""
+        if self._descriptor >= 0:
+            # The mapping is closed with the last array on it.
+            self._slots = np.zeros(0, ">i4")
+            disk.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _geometry(path: str, slots_by_size: dict[int, int]) -> tuple[int, IndexHeader, int]:
+    """Size, header and number of slots of a file that has entries. ``CorruptIndex``."""
+    reader = IndexFile(MappedFile.open(path, 0), slots_by_size)
+    try:
+        size, header, slot_count = reader.size, reader.header(), reader.slot_count()
+    except (UnsupportedStore, FileChanged) as error:
+        raise _corrupt(path, 0, "slots that lead to the entries", f"none ({error})") from error
+    finally:
+        reader.close()
+    if slot_count is None:
+        raise _corrupt(path, HEADER_SIZE - 4, "an index count of at least 2", header.index_count)
+    return size, header, slot_count
+
+
+def count_entries(path: str, slots_by_size: dict[int, int], physical_offset: int) -> int:
+    """The number of entries that ``IndexFileWriter.truncate`` would keep. Changes nothing.
+
+    ``CorruptIndex``, ``OSError``.
+    """
+    _, header, slot_count = _geometry(path, slots_by_size)
+    descriptor = disk.open_file(path)
+    try:
+        entries = _Entries(path, descriptor, slot_count, header)
+        kept, last = entries.relink(np.zeros(slot_count, np.int32), physical_offset)
+        entries.are_whole(kept, last)
+        return kept
+    finally:
+        disk.close(descriptor)
+
+
+class _Entries:
+    """The entries of a file as they stand in it, to be checked one by one."""
+
+    def __init__(self, path: str, descriptor: int, slot_count: int, header: IndexHeader) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._slot_count = slot_count
+        self._header = header
+
+    def relink(self, heads: npt.NDArray[np.int32], physical_offset: int) -> tuple[int, Any]:
         """Fill an empty slot table from the entries before a physical offset; their number, and the last one."""
         kept = 0
         last = np.zeros((), INDEX_ENTRY_DTYPE)
-        last["physical_offset"] = self.header.begin_physical_offset
-        while kept < self.header.index_count - 1:
-            count = min(self.header.index_count - 1 - kept, _CHECKED_ENTRIES)
-            at = entry_offset(kept + 1, self.slot_count)
-            with errors_name(self.path):
+        last["physical_offset"] = self._header.begin_physical_offset
+        while kept < self._header.index_count - 1:
+            count = min(self._header.index_count - 1 - kept, _CHECKED_ENTRIES)
+            at = entry_offset(kept + 1, self._slot_count)
+            with errors_name(self._path):
                 data = disk.read_at(self._descriptor, count * ENTRY_SIZE, at)
             if len(data) < count * ENTRY_SIZE:
-                raise _corrupt(self.path, at, f"{count * ENTRY_SIZE} bytes", f"{len(data)}")
+                raise _corrupt(self._path, at, f"{count * ENTRY_SIZE} bytes", f"{len(data)}")
             entries = np.frombuffer(data, INDEX_ENTRY_DTYPE)
             beyond = np.flatnonzero(entries["physical_offset"] >= physical_offset)
             if len(beyond):
@@ -296,25 +334,26 @@ class IndexFileWriter:
         wrong |= np.diff(offsets, prepend=np.int64(not_before)) < 0
         # Unwritten bytes look like an entry of the message at physical offset 0.
         wrong |= (key_hashes == 0) & (offsets == 0) & (entries["previous"] == 0)
-        wrong[0] |= first == 1 and int(offsets[0]) != self.header.begin_physical_offset
-        links = link_entries(heads, key_hashes.astype(np.int64) % self.slot_count, first) if not wrong.any() else None
+        wrong[0] |= first == 1 and int(offsets[0]) != self._header.begin_physical_offset
+        links = link_entries(heads, key_hashes.astype(np.int64) % self._slot_count, first) if not wrong.any() else None
         if links is not None:
             # With these two fields alone lost in a crash, older entries would be out of reach.
             wrong = entries["previous"] != links.previous
         if wrong.any():
             row = int(np.argmax(wrong))
-            at = entry_offset(first + row, self.slot_count)
-            raise _corrupt(self.path, at, f"entry {first + row}, of its slot's chain, in log order", entries[row])
+            at = entry_offset(first + row, self._slot_count)
+            raise _corrupt(self._path, at, f"entry {first + row}, of its slot's chain, in log order", entries[row])
         assert links is not None
         heads[links.slots] = links.newest
 
-    def close(self) -> None:
-        """Close without a sync. A second call does nothing."""
-        if self._descriptor >= 0:
-            # The mapping is closed with the last array on it.
-            self._slots = np.zeros(0, ">i4")
-            disk.close(self._descriptor)
-            self._descriptor = -1
+    def are_whole(self, kept: int, last: Any) -> bool:
+        """Whether the kept entries are all. ``CorruptIndex`` when the header does not agree with the last one."""
+        header = self._header
+        whole = kept == header.index_count - 1 and int(last["physical_offset"]) == header.end_physical_offset
+        seconds = int(_seconds(header.begin_timestamp, np.array(header.end_timestamp)))
+        if whole and int(last["seconds"]) != seconds:
+            raise _corrupt(self._path, entry_offset(kept, self._slot_count), f"{seconds} seconds", last)
+        return whole
 
 
 def _seconds(begin: int, stored: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

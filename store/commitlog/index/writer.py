@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +24,22 @@ from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.format.index_file import DEFAULT_ENTRY_CAPACITY, DEFAULT_SLOT_COUNT, IndexHeader, file_size
-from commitlog.index.file_writer import IndexFileWriter
+from commitlog.index.file_writer import IndexFileWriter, count_entries
 from commitlog.index.service import INDEX_NAME_DIGITS, IndexFile, is_index_file_name
 
-__all__ = ["IndexWriter"]
+__all__ = ["IndexSurvey", "IndexWriter"]
 
 # The errors of a damaged file when it is opened or checked.
 _DAMAGE = (CorruptIndex, FileChanged, UnsupportedStore)
 # The number of newest files whose slot count is inferred when an index is opened that was closed cleanly.
 _TELLING = 2
+
+
+class IndexSurvey(NamedTuple):
+    """Whether an index holds all entries of the messages before an offset, and in how many files."""
+
+    whole: bool
+    file_count: int
 
 
 class IndexWriter:
@@ -64,8 +72,6 @@ class IndexWriter:
         self._end_physical_offset = -1
         self._index_msg_timestamp = 0
         self._file_count = 0
-        # Whether ``truncate`` removed a damaged file, and with it entries that belong to the store.
-        self.damaged = False
 
     @property
     def end_physical_offset(self) -> int:
@@ -244,63 +250,78 @@ class IndexWriter:
             self._newest.flush()
             self._index_msg_timestamp = self._newest.header.end_timestamp
 
-    def truncate(self, physical_offset: int) -> int:
+    def truncate(self, physical_offset: int) -> bool:
         """Recovery: keep the entries of messages before a physical offset, if they are right, and open the index.
 
         The caller guarantees that every message before the offset was indexed with all its keys, and that these are on
         the device; it indexes again from there. The newest file that is kept is checked entry by entry, those before it
-        by a sample. A damaged one is removed with all after it, which sets ``damaged``: then the whole log is to be
-        indexed from scratch. Returns the physical offset of the last message that is kept, -1 for none.
+        by a sample. A damaged one is removed with all after it. Then the result is False: entries that belong to the
+        store are gone, and the whole log is to be indexed from scratch.
         """
         with self._lock:
             self._close_newest()
             names = self._prepare()
-            self.damaged = False
-            kept = self._count_kept(names, physical_offset)
+            kept, whole = self._count_kept(names, physical_offset)
             self._remove(names[kept:])
             while kept and self._newest is None:
                 kept -= 1
-                self._newest = self._truncated(names[kept], physical_offset)
+                try:
+                    self._newest = self._truncated(names[kept], physical_offset)
+                except _DAMAGE:
+                    whole = False
+                    self._remove([names[kept]])
             self._end_physical_offset = -1 if self._newest is None else self._newest.header.end_physical_offset
             self._index_msg_timestamp = 0 if self._newest is None else self._newest.header.end_timestamp
             self._file_count = 0 if self._newest is None else kept + 1
             self._is_open = True
-            return self._end_physical_offset
+            return whole
 
-    def _count_kept(self, names: list[str], physical_offset: int) -> int:
-        """The number of files, from the oldest on, that hold entries before the physical offset and look right."""
+    def survey(self, physical_offset: int) -> IndexSurvey:
+        """The outcome that ``truncate`` would have. Changes nothing; for an index that is not open. ``OSError``."""
+        with self._lock:
+            names = self._names()
+            kept, whole = self._count_kept(names, physical_offset)
+            while kept:
+                try:
+                    entries = count_entries(self._file_path(names[kept - 1]), self._slots_by_size, physical_offset)
+                except _DAMAGE:
+                    entries, whole = 0, False
+                if entries:
+                    break
+                kept -= 1
+            return IndexSurvey(whole=whole, file_count=kept)
+
+    def last_indexed(self) -> int:
+        """``end_physical_offset`` as ``open`` would find it; for an index that is not open. ``OSError``."""
+        with self._lock:
+            headers = [self._look_into(name, slots=False) for name in self._names()]
+            return max((header.end_physical_offset for header in headers if header is not None), default=-1)
+
+    def _count_kept(self, names: list[str], physical_offset: int) -> tuple[int, bool]:
+        """The number of files, from the oldest on, that hold entries before the physical offset and look right.
+
+        And whether no file after them holds any: False when one is damaged.
+        """
         end = 0
         for position, name in enumerate(names):
             try:
                 header = self._look_into(name, spread=True)
             except _DAMAGE:
-                self.damaged = True
-                return position
+                return position, False
             if header is None or header.begin_physical_offset < end:
                 # A crash may leave the newest file without entries, but not a file with a successor.
-                self.damaged = header is not None or position < len(names) - 1
-                return position
+                return position, header is None and position == len(names) - 1
             if header.begin_physical_offset >= physical_offset:
-                return position
+                return position, True
             end = header.end_physical_offset
-        return len(names)
+        return len(names), True
 
     def _truncated(self, name: str, physical_offset: int) -> IndexFileWriter | None:
-        """The file of that name with its kept entries; None without any, and then the file is removed."""
-        try:
-            file = IndexFileWriter.open(self._file_path(name), self._slots_by_size)
-        except _DAMAGE:
-            self.damaged = True
-            self._remove([name])
-            return None
+        """The file of that name with its kept entries; None without any, and then the file is removed. ``_DAMAGE``."""
+        file = IndexFileWriter.open(self._file_path(name), self._slots_by_size)
         try:
             return file if file.truncate(physical_offset) else None
-        except CorruptIndex:
-            self.damaged = True
-            file.close()
-            self._remove([name])
-            return None
-        except OSError:
+        except (CorruptIndex, OSError):
             file.close()
             raise
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.files.mapped_file import MappedFile
-from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.files.mapped_file_writer import MappedFileWriter
 from commitlog.format.record import Corrupt, Filler, Record, Torn, Unwritten, decode_record
 from commitlog.log.record_search import first_good_record
 
-__all__ = ["BLOCK_SIZE", "LogEnd", "LogFiles", "find_by_time", "find_record", "walk"]
+__all__ = ["BLOCK_SIZE", "LogEnd", "LogFileList", "LogFiles", "find_by_time", "find_record", "walk"]
 
 BLOCK_SIZE = 4 << 20
 # Bytes that a device writes wholly or not at all.
@@ -38,6 +36,22 @@ class LogFiles(Protocol):
     def find(self, offset: int, /) -> MappedFile | None:
         """The file that holds the byte at ``offset``; None outside the log."""
         ...
+
+
+class LogFileList(LogFiles, Protocol):
+    """The files of a log in order, without a gap between them."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def files(self) -> Sequence[MappedFile]: ...
+
+    @property
+    def bases(self) -> Sequence[int]: ...
+
+    @property
+    def min_offset(self) -> int: ...
 
 
 def walk(
@@ -126,7 +140,7 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
     )
 
 
-def find_by_time(files: MappedFileQueueWriter, timestamp: int) -> MappedFileWriter | None:
+def find_by_time(files: LogFileList, timestamp: int) -> MappedFile | None:
     """The newest file that begins with a message stored at or before a time (ms); None without such a file."""
     for file in reversed(files.files):
         stored = _first_store_timestamp(file)
@@ -135,7 +149,7 @@ def find_by_time(files: MappedFileQueueWriter, timestamp: int) -> MappedFileWrit
     return None
 
 
-def _first_store_timestamp(file: MappedFileWriter) -> int | None:
+def _first_store_timestamp(file: MappedFile) -> int | None:
     """The store time of a file's first record; None when the file does not start with a record."""
     size = min(file.capacity, _LONGEST_FIRST)
     match decode_record(file.read(0, size), physical_offset=file.base, check_crc=False):
@@ -145,7 +159,7 @@ def _first_store_timestamp(file: MappedFileWriter) -> int | None:
             return None
 
 
-def find_record(files: MappedFileQueueWriter, start: int, stop: int) -> Record | None:
+def find_record(files: LogFileList, start: int, stop: int) -> Record | None:
     """The first whole, good record that begins at any byte of ``[start, stop)``."""
     for file in files.files:
         file_end = file.base + file.capacity

@@ -6,32 +6,47 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from commitlog.columnar.dispatch import QueueUnits
 from commitlog.errors import NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
 from commitlog.files import disk
 from commitlog.format.consume_queue_unit import UNIT_SIZE
-from commitlog.format.record import Corrupt
-from commitlog.paths import CONSUME_QUEUE, names_directory, parse_file_name
+from commitlog.paths import CONSUME_QUEUE, file_name_for_offset, names_directory, parse_file_name
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
 from commitlog.queue.light_queues import append_light, rewrite_light
 from commitlog.threads.parallel import for_each
 
-__all__ = ["ConsumeQueueStore"]
+__all__ = ["ConsumeQueueStore", "QueueFiles"]
 
 _MOST_SYNCS = 8
+
+
+@dataclass(frozen=True)
+class QueueFiles:
+    """The files of all queues: their number, the sum of the bytes at which the queues end, and a queue with a fault.
+
+    ``uneven`` is the directory of a queue whose files have several sizes, or a gap between them.
+    """
+
+    count: int
+    ends: int
+    uneven: str | None
 
 
 class ConsumeQueueStore:
     """One ``ConsumeQueueWriter`` for each touched queue. Dispatch writes from one thread, another one flushes."""
 
-    def __init__(self, store_path: str, file_size: int, catalog: QueueCatalog) -> None:
+    def __init__(self, store_path: str, file_size: int, catalog: QueueCatalog, *, read_only: bool = False) -> None:
+        """``read_only``: the queues are only looked at, and no file is opened for writing."""
         self.path = os.path.join(store_path, CONSUME_QUEUE)
         self._file_size = file_size
         self._catalog = catalog
-        self._open_files = OpenFiles()
+        self._open_files = OpenFiles(read_only=read_only)
         self._writers: dict[tuple[str, int], ConsumeQueueWriter] = {}
         # A sync that failed has lost its pages: the next one would succeed all the same (invariant 7).
         self._failure: StoreIOError | None = None
@@ -52,15 +67,30 @@ class ConsumeQueueStore:
             for queue_id in queue_ids:
                 yield topic, queue_id
 
-    def count_files(self) -> int:
-        """Count the queue files on disk; ``file_count`` continues from there."""
-        found = 0
+    def survey(self) -> QueueFiles:
+        """Look at the names and sizes of all queue files; ``file_count`` continues from their number. ``OSError``."""
+        found: dict[str, list[tuple[int, int]]] = {}
         for topic, queue_id in self.known_queues():
+            path = os.path.join(self.path, topic, str(queue_id))
             with contextlib.suppress(NotADirectoryError):
-                names = disk.list_names(os.path.join(self.path, topic, str(queue_id)))
-                found += sum(parse_file_name(name) is not None for name in names)
-        self._counted = found - self._open_files.made
-        return found
+                bases = sorted(base for name in disk.list_names(path) if (base := parse_file_name(name)) is not None)
+                found[path] = [(base, disk.file_size(os.path.join(path, file_name_for_offset(base)))) for base in bases]
+        sizes = Counter(size for files in found.values() for _, size in files if size and size % UNIT_SIZE == 0)
+        if sizes:
+            self._file_size = sizes.most_common(1)[0][0]
+            self._sized = True
+        count = sum(map(len, found.values()))
+        self._counted = count - self._open_files.made
+        return QueueFiles(
+            count=count,
+            ends=sum(sum(files[-1]) for files in found.values() if files),
+            uneven=next((path for path, files in found.items() if _is_uneven(files)), None),
+        )
+
+    def count_units(self, start: int, stop: int) -> int:
+        """The number of units, of all queues, of messages at the physical offsets ``[start, stop)``."""
+        writers = [self.writer(topic, queue_id) for topic, queue_id in self.known_queues()]
+        return sum(writer.end_before(stop) - writer.end_before(start) for writer in writers)
 
     @property
     def file_count(self) -> int:
@@ -147,13 +177,6 @@ class ConsumeQueueStore:
                 writer.has_own = True
                 writer.append(group.queue_offsets, group.units)
 
-    def first_misfit(self, groups: Iterable[QueueUnits]) -> tuple[int, Corrupt] | None:
-        """The place of the first record that does not follow the one before it in its own queue, and how."""
-        own = [group for group in groups if not group.light]
-        misfits = [self.writer(group.topic, group.queue_id).misfit(group.queue_offsets, group.units) for group in own]
-        found = [misfit for misfit in misfits if misfit is not None]
-        return min(found, key=lambda misfit: misfit[0], default=None)
-
     def rewrite(self, group: QueueUnits, *, from_start: bool, write_back: bool) -> bool:
         """Recovery: ``ConsumeQueueWriter.rewrite`` of the group's queue. Nothing else writes during that."""
         writer = self.writer(group.topic, group.queue_id)
@@ -221,11 +244,15 @@ class ConsumeQueueStore:
                 except OSError as error:
                     raise StoreIOError("sync", path=path, cause=error) from error
 
-    def reset(self) -> None:
-        """Delete every queue file, for rebuilding from scratch."""
+    def reset(self, log_start: int) -> None:
+        """Delete every queue file, for rebuilding from scratch; only the log's own messages can be rebuilt.
+
+        A queue keeps the last unit before ``log_start``, if it looks right: it holds the queue's end when all messages
+        have expired, and without it the same offsets would be given again.
+        """
         with self._lock:
             for topic, queue_id in list(self.known_queues()):
-                self.writer(topic, queue_id).delete()
+                self.writer(topic, queue_id).keep_expired(log_start)
             self._writers = {}
 
     def close(self) -> None:
@@ -246,3 +273,11 @@ def _sync_file(path: str) -> None:
         pass  # deleted since: it need not be kept
     except OSError as error:
         raise StoreIOError("sync", path=path, cause=error) from error
+
+
+def _is_uneven(files: Sequence[tuple[int, int]]) -> bool:
+    """Whether a queue's files (base and size) have several sizes, or a gap between them."""
+    size = files[0][1] if files else 0
+    return any(one != size for _, one in files) or any(
+        base + size != following for (base, _), (following, _) in pairwise(files)
+    )

@@ -22,10 +22,9 @@ from commitlog.files.limits import most_open_files
 from commitlog.files.mapped_file_writer import make_file
 from commitlog.files.numbered_files import NumberedFiles
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, UNIT_FILE_DTYPE, UNIT_SIZE, decode_units
-from commitlog.format.record import Corrupt, field_offset
 from commitlog.paths import file_name_for_offset
 
-__all__ = ["ConsumeQueueWriter", "OpenFiles"]
+__all__ = ["ConsumeQueueWriter", "OpenFiles", "first_of_each"]
 
 Units = npt.NDArray[Any]
 
@@ -39,16 +38,17 @@ _OPEN_SHARE = 4
 class OpenFiles:
     """Descriptors of queue files, those used last: a store may have more queues than a process may open files."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, read_only: bool = False) -> None:
         # The number of queue files made, less those deleted.
         self.made = 0
+        self._open_one = disk.open_file if read_only else disk.open_for_writing
         self._limit = max(min(most_open_files() // _OPEN_SHARE, _MAX_OPEN), _MIN_OPEN)
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def get(self, path: str) -> int:
         descriptor = self._open.get(path)
         if descriptor is None:
-            descriptor = self._open[path] = disk.open_for_writing(path)
+            descriptor = self._open[path] = self._open_one(path)
             if len(self._open) > self._limit:
                 disk.close(self._open.popitem(last=False)[1])
         else:
@@ -111,7 +111,7 @@ class ConsumeQueueWriter:
         ``CorruptConsumeQueue`` for a gap (invariant 6), ``StoreIOError``.
         """
         start = self.next_offset or 0
-        offsets, units = _first_of_each(offsets, units, start)
+        offsets, units = first_of_each(offsets, units, start)
         if not len(offsets):
             return
         first = int(offsets[0])
@@ -123,20 +123,6 @@ class ConsumeQueueWriter:
             self.next_offset, self.pads = first, False
         self._write(first, units)
         self.next_offset = first + len(units)
-
-    def misfit(self, offsets: npt.NDArray[np.int64], units: Units) -> tuple[int, Corrupt] | None:
-        """The place of the record of the first unit to be rewritten that leaves a gap before it, and how."""
-        offsets, units = _first_of_each(offsets, units, self.next_offset or 0)
-        if not len(offsets):
-            return None
-        before = int(offsets[0]) - 1 if self.next_offset is None else self.next_offset - 1
-        gaps = np.flatnonzero(np.diff(offsets, prepend=np.int64(before)) != 1)
-        if not len(gaps):
-            return None
-        row = int(gaps[0])
-        expected = int(offsets[row - 1]) + 1 if row else before + 1
-        what = Corrupt("QUEUEOFFSET", field_offset("queue_offset"), str(expected), str(offsets[row]))
-        return int(units["physical_offset"][row]), what
 
     def _refuse_gap(self, offsets: npt.NDArray[np.int64], start: int) -> None:
         first, last = int(offsets[0]), int(offsets[-1])
@@ -190,12 +176,12 @@ class ConsumeQueueWriter:
         False when the queue's units before the first of these are missing although the log may hold their messages:
         everything has to be read again, ``from_start``.
         """
-        offsets, units = _first_of_each(offsets, units, self.next_offset or 0)
+        offsets, units = first_of_each(offsets, units, self.next_offset or 0)
         if not len(offsets):
             return True
         first = int(offsets[0])
         if self.next_offset is None:
-            if not from_start and first and self.unit(first - 1) is None:
+            if not from_start and self.lacks_units_before(first):
                 return False
             if from_start and first:
                 self._pad_missing(first, write_back=write_back)
@@ -213,6 +199,10 @@ class ConsumeQueueWriter:
             self._write(first + same, units[same:])
         self.next_offset = first + len(units)
         return True
+
+    def lacks_units_before(self, first: int) -> bool:
+        """Whether the unit before an offset is missing, though its message may be in the log."""
+        return first > 0 and self.unit(first - 1) is None
 
     def _write(self, first: int, units: Units) -> None:
         data = memoryview(units.tobytes())
@@ -328,6 +318,19 @@ class ConsumeQueueWriter:
     def dirty_pages(self) -> int:
         return max(-(-self._dirty_bytes // _PAGE), len(self._syncing))
 
+    def keep_expired(self, log_start: int) -> None:
+        """Remove all but the units of messages before ``log_start``, and these too when they cannot be right."""
+        end = self.end_before(log_start)
+        first = max(end - self._file_size // UNIT_SIZE, self.first_offset)
+        there = self.read(first, end)
+        expired = there[there["size"] != FILLER_SIZE]
+        places, sizes = expired["physical_offset"], expired["size"]
+        right = (places >= 0) & (sizes > 0) & (places + sizes <= log_start)
+        if len(expired) and len(there) == end - first and right.all() and (np.diff(places) > 0).all():
+            self.cut(end)
+        else:
+            self.delete()
+
     def delete(self) -> None:
         """Delete every file of the queue. ``StoreIOError``."""
         self.cut(0)
@@ -359,7 +362,7 @@ def _make_directories(path: str) -> None:
             disk.sync_directory(os.path.dirname(directory))
 
 
-def _first_of_each(offsets: npt.NDArray[np.int64], units: Units, start: int) -> tuple[npt.NDArray[np.int64], Units]:
+def first_of_each(offsets: npt.NDArray[np.int64], units: Units, start: int) -> tuple[npt.NDArray[np.int64], Units]:
     """Units from offset ``start`` on. Where several messages have one queue offset, the first of them counts."""
     if not len(offsets) or (int(offsets[0]) >= start and int(offsets[-1] - offsets[0]) + 1 == len(offsets)):
         return offsets, units

@@ -35,7 +35,7 @@ from commitlog.format.arrays import Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.queue.consume_queue_writer import ConsumeQueueWriter
 
-__all__ = ["append_light", "first_light_offset", "places_of", "rewrite_light", "taken_rows"]
+__all__ = ["append_light", "first_light_offset", "lacks_light_units", "places_of", "rewrite_light", "taken_rows"]
 
 Units = npt.NDArray[Any]
 
@@ -104,14 +104,11 @@ def rewrite_light(
         return True
     end = writer.next_offset
     begin = first_light_offset(offsets)
+    stands = False
     if end is None:
-        first = int(units["physical_offset"][0])
-        end = writer.end_before(first)
-        stands = first in places_of(writer.read(end, end + 1))
-        if not (stands or from_start) and begin is not None and begin > end:
+        if not from_start and lacks_light_units(writer, offsets, units):
             return False
-    else:
-        stands = False
+        end, stands = _where_it_stands(writer, units)
     if end <= writer.first_offset and not stands and begin != end:
         if begin is None:
             return True
@@ -122,6 +119,20 @@ def rewrite_light(
     rows = taken_rows(offsets, units, end, _last_place(writer.unit, end), there)
     places = np.arange(end, end + len(rows))
     return writer.rewrite(places, units[rows], from_start=from_start, write_back=write_back)
+
+
+def lacks_light_units(writer: ConsumeQueueWriter, offsets: Int64Array, units: Units) -> bool:
+    """Whether the first of some light units leaves a gap before it and does not exist: others may be missing."""
+    end, stands = _where_it_stands(writer, units)
+    begin = first_light_offset(offsets)
+    return not stands and begin is not None and begin > end
+
+
+def _where_it_stands(writer: ConsumeQueueWriter, units: Units) -> tuple[int, bool]:
+    """The offset after the units of earlier messages, and whether the first of these stands there."""
+    first = int(units["physical_offset"][0])
+    end = writer.end_before(first)
+    return end, first in places_of(writer.read(end, end + 1))
 
 
 def _last_place(unit: Callable[[int], tuple[int, int] | None], end: int) -> int:

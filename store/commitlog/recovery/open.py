@@ -16,12 +16,14 @@ from commitlog.format.checkpoint import CheckpointMark
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.recovery.allocate import AllocateMappedFileService
+from commitlog.recovery.cut import OnCut
+from commitlog.recovery.log_end import Progress
 from commitlog.recovery.parts import StoreParts
-from commitlog.recovery.recover import Progress, Recovered, RecoveryPolicy, recover
-from commitlog.recovery.start import Evidence, Start, StartKind, decide, gather
+from commitlog.recovery.recover import Recovered, recover
+from commitlog.recovery.start import Evidence, Start, StartKind, StartParts, how_to_start, recovery_policy
 from commitlog.threads.wakeup import Wakeup
 
-__all__ = ["OpenedLog", "open_log"]
+__all__ = ["OpenWishes", "OpenedLog", "open_log"]
 
 _LOG = logging.getLogger(__name__)
 _MS = 1000.0
@@ -42,6 +44,8 @@ class OpenedLog(StoreParts):
     def mark(self, *, closed: bool) -> CheckpointMark:
         """The mark to write to the checkpoint now."""
         return CheckpointMark(
+            log_start=self.files.min_offset,
+            queue_ends=self.queues.survey().ends if closed else 0,
             closed=closed,
             flushed_offset=self.files.flushed_where,
             end_offset=self.files.max_wrote if closed else 0,
@@ -57,6 +61,14 @@ class OpenedLog(StoreParts):
         return self.checkpoint.mark.index_file_count if self.checkpoint.mark is not None else 0
 
 
+class OpenWishes(NamedTuple):
+    """The caller's wishes: the arguments of ``MessageStore.open`` of these names."""
+
+    accept_lost_log: bool = False
+    rebuild: bool = False
+    on_cut: OnCut = "keep"
+
+
 class _LastRecord(NamedTuple):
     """Where the log's last record starts (-1: none), and its store time."""
 
@@ -67,9 +79,8 @@ class _LastRecord(NamedTuple):
 def open_log(
     directory: OwnerDirectory,
     config: MessageStoreConfig,
+    wishes: OpenWishes,
     *,
-    accept_lost_log: bool,
-    rebuild: bool,
     progress: Progress | None,
     on_failure: Callable[[BaseException], None],
     allocate: Wakeup,
@@ -81,8 +92,14 @@ def open_log(
     parts = StoreParts.of(directory, config, allocator)
     shown = parts.gate.state
     try:
-        evidence, start = _how_to_start(directory, parts, config, accept_lost_log=accept_lost_log, rebuild=rebuild)
-        recovered, last = _recover(directory, config, parts, evidence, start, rebuild=rebuild, progress=progress)
+        looked_at = StartParts(directory.path, directory.aborted, parts.queues, parts.index, parts.checkpoint)
+        evidence, start = how_to_start(
+            looked_at, config.delay_levels_ms, rebuild=wishes.rebuild, accept_lost_log=wishes.accept_lost_log
+        )
+        _LOG.info("%s: %s. %s", directory.path, start.kind.value, start.reason)
+        if start.refusal is not None:
+            raise start.refusal(start.reason, path=directory.path)
+        recovered, last = _recover(directory, config, parts, evidence, start, wishes, progress)
         opened = OpenedLog(
             **vars(parts),
             writer=CommitLogWriter(
@@ -108,33 +125,13 @@ def open_log(
         raise
 
 
-def _how_to_start(
-    directory: OwnerDirectory, parts: StoreParts, config: MessageStoreConfig, *, accept_lost_log: bool, rebuild: bool
-) -> tuple[Evidence, Start]:
-    """Gather evidence and decide. Raises ``Start.refusal``."""
-
-    def decided(evidence: Evidence) -> Start:
-        return decide(evidence, rebuild=rebuild, accept_lost_log=accept_lost_log)
-
-    def is_decided(evidence: Evidence) -> bool:
-        return decided(evidence).kind in (StartKind.REBUILD, StartKind.REFUSE)
-
-    evidence = gather(directory, parts, config.delay_levels_ms, is_decided=is_decided)
-    start = decided(evidence)
-    _LOG.info("%s: %s. %s", directory.path, start.kind.value, start.reason)
-    if start.refusal is not None:
-        raise start.refusal(start.reason, path=directory.path)
-    return evidence, start
-
-
 def _recover(
     directory: OwnerDirectory,
     config: MessageStoreConfig,
     parts: StoreParts,
     evidence: Evidence,
     start: Start,
-    *,
-    rebuild: bool,
+    wishes: OpenWishes,
     progress: Progress | None,
 ) -> tuple[Recovered | None, _LastRecord]:
     """Bring the store's parts to agree, as was decided."""
@@ -144,13 +141,9 @@ def _recover(
         assert evidence.mark is not None, "a store without a mark is scanned"
         last = _believe(parts, evidence.mark)
     else:
-        policy = RecoveryPolicy(
-            aborted=evidence.aborted,
-            from_start=start.kind is StartKind.REBUILD,
-            delete_queues=rebuild,
-            flushed_offset=evidence.mark.flushed_offset if evidence.mark is not None else None,
-        )
-        recovered = recover(parts, policy, config.delay_levels_ms, progress, directory.mark_in_use)
+        rebuild, accept_lost_log = wishes.rebuild, wishes.accept_lost_log
+        policy = recovery_policy(evidence, start, rebuild=rebuild, accept_lost_log=accept_lost_log)
+        recovered = recover(parts, policy, config.delay_levels_ms, progress, directory, wishes.on_cut)
         last = _LastRecord(recovered.last_record, recovered.last_store_timestamp)
     # Every batch that was hidden is in its queues now.
     parts.gate.settle(parts.files.max_wrote)

@@ -20,12 +20,23 @@ from commitlog.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog.format.record import Record, Unwritten, decode_record
 from commitlog.index.writer import IndexWriter
 from commitlog.log.commit_log import CommitLog
-from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.scan import LogEnd, walk
+from commitlog.log.store_checkpoint import StoreCheckpoint
 from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE
-from commitlog.recovery.parts import StoreParts
+from commitlog.queue.consume_queue_store import ConsumeQueueStore, QueueFiles
+from commitlog.recovery.log_end import RecoveryPolicy
 
-__all__ = ["Evidence", "RefusalError", "Start", "StartKind", "decide", "gather"]
+__all__ = [
+    "Evidence",
+    "RefusalError",
+    "Start",
+    "StartKind",
+    "StartParts",
+    "decide",
+    "gather",
+    "how_to_start",
+    "recovery_policy",
+]
 
 
 class StartKind(Enum):
@@ -69,7 +80,7 @@ class Evidence:
     log_start: int
     log_end: int
     """First byte of the log's first file, and the end of its last one."""
-    queue_file_count: int
+    queue_files: QueueFiles
     topic_without_log: str | None
     """If the log has no files: a topic that has queue files."""
     index_file_count: int | None
@@ -79,7 +90,7 @@ class Evidence:
     """Whether messages with keys lie between two index files."""
     index_looks_right: bool = True
     log_ends_at_mark: bool = True
-    """Whether the last record that the mark names is the log's last one."""
+    """Whether the last record that the mark names is the log's last one, and nothing follows it in any file."""
 
     @property
     def aborted(self) -> bool:
@@ -108,10 +119,33 @@ class Evidence:
         return max(counted, 1) if self.left_open else counted
 
     @property
+    def head_expired(self) -> bool:
+        """Whether log files have been removed from the head since the checkpoint, and so queue and index files too."""
+        return self.mark is not None and self.log_start > self.mark.log_start
+
+    @property
+    def lacks_queue_files(self) -> bool:
+        """Whether fewer queue files exist than must."""
+        enough = min(self.queue_files_wanted, 1) if self.head_expired else self.queue_files_wanted
+        return self.queue_files.count < enough
+
+    @property
+    def has_other_queue_files(self) -> bool:
+        """Whether the queues do not end in the files in which they ended when the store was closed."""
+        closed = self.mark is not None and self.mark.closed and not self.aborted
+        return closed and self.mark is not None and self.queue_files.ends != self.mark.queue_ends
+
+    @property
     def lacks_index_files(self) -> bool:
         """Whether fewer index files exist than the checkpoint counts."""
         counted = 0 if self.mark is None else self.mark.index_file_count
-        return self.index_file_count is not None and self.index_file_count < counted
+        enough = min(counted, 1) if self.head_expired else counted
+        return self.index_file_count is not None and self.index_file_count < enough
+
+    @property
+    def flushed_offset(self) -> int:
+        """The physical offset up to which the checkpoint says that the log was flushed; 0 when it does not say."""
+        return 0 if self.mark is None else self.mark.flushed_offset
 
     @property
     def index_is_behind(self) -> bool:
@@ -143,11 +177,28 @@ _ROWS = (
         "open with accept_lost_log=True to begin an empty store in its place.",
         LogLost,
     ),
+    _Row(
+        StartKind.REFUSE,
+        lambda e, wishes: not e.log_file_count and e.flushed_offset > 0 and not wishes.accept_lost_log,
+        "{e.path}/commitlog holds no file, but the checkpoint says that the log was flushed up to physical offset "
+        "{e.flushed_offset}. Restore the log, or open with accept_lost_log=True to begin an empty store in its place.",
+        LogLost,
+    ),
     _Row(StartKind.REBUILD, lambda _, wishes: wishes.rebuild, "The caller asked for it."),
     _Row(
         StartKind.REBUILD,
-        lambda e, _: e.holds_log and e.queue_file_count < e.queue_files_wanted,
-        "Of at least {e.queue_files_wanted} consume-queue files, {e.queue_file_count} exist.",
+        lambda e, _: e.holds_log and e.lacks_queue_files,
+        "Of at least {e.queue_files_wanted} consume-queue files, {e.queue_files.count} exist.",
+    ),
+    _Row(
+        StartKind.REBUILD,
+        lambda e, _: e.holds_log and not e.aborted and e.queue_files.uneven is not None,
+        "The files of the consume queue {e.queue_files.uneven} have several sizes, or one is missing.",
+    ),
+    _Row(
+        StartKind.REBUILD,
+        lambda e, _: e.holds_log and e.has_other_queue_files,
+        "The consume queues do not end in the files in which they ended when the store was closed.",
     ),
     _Row(
         StartKind.REBUILD,
@@ -200,16 +251,51 @@ def decide(evidence: Evidence, *, rebuild: bool, accept_lost_log: bool) -> Start
     return Start(row.kind, row.reason.format(e=evidence), row.refusal)
 
 
-def gather(
-    directory: OwnerDirectory,
-    parts: StoreParts,
-    delay_levels_ms: Sequence[int],
-    *,
-    is_decided: Callable[[Evidence], bool],
-) -> Evidence:
-    """Look at a store whose lock is held. ``is_decided`` says when no further look is needed. ``OSError``."""
-    with contextlib.closing(CommitLog(directory.of(COMMIT_LOG))) as log:
-        evidence = _at_first_sight(directory, parts, log)
+@dataclass(frozen=True)
+class StartParts:
+    """The parts of a store that are looked at before it is opened, by its owner or for a forecast.
+
+    ``aborted``: the file ``abort`` exists. ``index`` is None when the store is opened without an index.
+    """
+
+    path: str
+    aborted: bool
+    queues: ConsumeQueueStore
+    index: IndexWriter | None
+    checkpoint: StoreCheckpoint
+
+
+def how_to_start(
+    parts: StartParts, delay_levels_ms: Sequence[int], *, rebuild: bool, accept_lost_log: bool
+) -> tuple[Evidence, Start]:
+    """Look at a store, change nothing, and decide. ``OSError``."""
+
+    def decided(evidence: Evidence) -> Start:
+        return decide(evidence, rebuild=rebuild, accept_lost_log=accept_lost_log)
+
+    def is_decided(evidence: Evidence) -> bool:
+        return decided(evidence).kind in (StartKind.REBUILD, StartKind.REFUSE)
+
+    evidence = gather(parts, delay_levels_ms, is_decided=is_decided)
+    return evidence, decided(evidence)
+
+
+def recovery_policy(evidence: Evidence, start: Start, *, rebuild: bool, accept_lost_log: bool) -> RecoveryPolicy:
+    """How to scan a store that is not opened clean. ``rebuild`` and ``accept_lost_log`` are the caller's wishes."""
+    distrusted = evidence.queue_files.uneven is not None or evidence.has_other_queue_files
+    return RecoveryPolicy(
+        aborted=evidence.aborted,
+        from_start=start.kind is StartKind.REBUILD,
+        delete_queues=rebuild or (start.kind is StartKind.REBUILD and distrusted),
+        flushed_offset=None if evidence.mark is None else evidence.mark.flushed_offset,
+        accept_short=accept_lost_log,
+    )
+
+
+def gather(parts: StartParts, delay_levels_ms: Sequence[int], *, is_decided: Callable[[Evidence], bool]) -> Evidence:
+    """Look at a store, and change nothing. ``is_decided`` says when no further look is needed. ``OSError``."""
+    with contextlib.closing(CommitLog(os.path.join(parts.path, COMMIT_LOG))) as log:
+        evidence = _at_first_sight(parts, log)
         for look_further in _further_looks(evidence, parts, log, delay_levels_ms):
             if is_decided(evidence):
                 break
@@ -217,26 +303,28 @@ def gather(
     return evidence
 
 
-def _at_first_sight(directory: OwnerDirectory, parts: StoreParts, log: CommitLog) -> Evidence:
+def _at_first_sight(parts: StartParts, log: CommitLog) -> Evidence:
     log.refresh()
     start, end = log.bounds()
-    log_file_count = sum(name.isdigit() for name in disk.list_names(directory.of(COMMIT_LOG)))
+    log_path = os.path.join(parts.path, COMMIT_LOG)
+    names = disk.list_names(log_path) if disk.is_directory(log_path) else []
+    log_file_count = sum(name.isdigit() for name in names)
     return Evidence(
-        path=directory.path,
-        abort_file=directory.aborted,
+        path=parts.path,
+        abort_file=parts.aborted,
         mark=parts.checkpoint.mark,
         times=parts.checkpoint.values,
         log_file_count=log_file_count,
         log_start=start,
         log_end=end,
-        queue_file_count=parts.queues.count_files(),
-        topic_without_log=None if log_file_count else _topic_with_files(directory.of(CONSUME_QUEUE)),
+        queue_files=parts.queues.survey(),
+        topic_without_log=None if log_file_count else _topic_with_files(os.path.join(parts.path, CONSUME_QUEUE)),
         index_file_count=None if parts.index is None else parts.index.count_files(),
     )
 
 
 def _topic_with_files(path: str) -> str | None:
-    for topic in disk.list_names(path):
+    for topic in disk.list_names(path) if disk.is_directory(path) else []:
         directory = os.path.join(path, topic)
         queues = disk.list_names(directory) if disk.is_directory(directory) else []
         if any(disk.list_names(os.path.join(directory, queue)) for queue in queues):
@@ -245,7 +333,7 @@ def _topic_with_files(path: str) -> str | None:
 
 
 def _further_looks(
-    evidence: Evidence, parts: StoreParts, log: CommitLog, delay_levels_ms: Sequence[int]
+    evidence: Evidence, parts: StartParts, log: CommitLog, delay_levels_ms: Sequence[int]
 ) -> Iterator[Callable[[Evidence], Evidence]]:
     """The evidence that costs more to look at, as far as it matters for this store, in the order of the rows."""
     index, mark = parts.index, evidence.mark
@@ -280,8 +368,8 @@ def _ends_at(log: CommitLog, mark: CheckpointMark) -> bool:
         return mark.end_offset == 0
     if not start <= mark.end_offset <= end:
         return False
-    if mark.last_record < start:
-        return mark.last_record < 0 and mark.end_offset == start and _nothing_at(log, mark.end_offset)
+    if mark.last_record < start:  # no message yet, or all have expired
+        return mark.end_offset == start and _nothing_from(log, mark.end_offset)
     file = log.find(mark.last_record)
     if file is None:
         return False
@@ -293,7 +381,12 @@ def _ends_at(log: CommitLog, mark: CheckpointMark) -> bool:
     record_end = mark.last_record + record.total_size
     # A filler may follow the last record, when the next file could not be created.
     ends_file = mark.end_offset == file.base + file.capacity and mark.end_offset >= record_end
-    return (mark.end_offset == record_end or ends_file) and _nothing_at(log, mark.end_offset)
+    return (mark.end_offset == record_end or ends_file) and _nothing_from(log, mark.end_offset)
+
+
+def _nothing_from(log: CommitLog, offset: int) -> bool:
+    """Whether no record starts at an offset, nor at the start of any file after it."""
+    return all(_nothing_at(log, at) for at in (offset, *(base for base in log.bases if base > offset)))
 
 
 def _nothing_at(log: CommitLog, offset: int) -> bool:

@@ -18,8 +18,8 @@ from commitlog.batch.staging import remove_leftovers
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
-from commitlog.recovery.open import OpenedLog, open_log
-from commitlog.recovery.recover import Progress
+from commitlog.recovery.log_end import Progress
+from commitlog.recovery.open import OpenedLog, OpenWishes, open_log
 from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
@@ -112,8 +112,7 @@ class OwnedStore:
         config: MessageStoreConfig,
         *,
         lock_timeout_s: float,
-        accept_lost_log: bool,
-        rebuild: bool,
+        wishes: OpenWishes,
         progress: Progress | None,
     ) -> OwnedStore:
         """Lock the directory, recover, connect the parts, start the threads. See ``MessageStore.open``."""
@@ -125,8 +124,7 @@ class OwnedStore:
             log = open_log(
                 directory,
                 config,
-                accept_lost_log=accept_lost_log,
-                rebuild=rebuild,
+                wishes,
                 progress=progress,
                 on_failure=state.fence,
                 allocate=allocate,

@@ -8,13 +8,14 @@ docs/invariants.md has the invariants: this looks at 1, 4, 5, 6, 7, 9 and 11.
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from commitlog.columnar.dispatch import dispatch_requests
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import InvalidValue
+from commitlog.errors import CorruptStoreError, InvalidValue, StoreLocked
 from commitlog.files import disk
 from commitlog.format.checkpoint import (
     CHECKPOINT_SIZE,
@@ -26,11 +27,13 @@ from commitlog.format.checkpoint import (
 )
 from commitlog.log.store_directory import check_store_directory
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX
+from commitlog.recovery.forecast import Forecast, forecast_open
 from commitlog.verify.batches import BatchCheck
 from commitlog.verify.findings import Finding, Findings, Severity
 from commitlog.verify.index import IndexCheck
 from commitlog.verify.log import LogCheck
 from commitlog.verify.queues import QueueCheck
+from commitlog.verify.topics import TopicCount, TopicSummary
 
 __all__ = ["Finding", "Progress", "VerificationReport", "verification_report", "verify_store"]
 
@@ -45,6 +48,8 @@ class VerificationReport:
     """Report of a verification: findings, numbers of records, bytes, queues and index files, and the time it took.
 
     ``aborted``: the ``abort`` file existed, so an owner was at work or had stopped without closing the store.
+    ``forecast`` is what opening the store would do; None beside an owner at work. ``topics`` counts the messages that
+    were found, and those that are lost or that opening would cut off.
     """
 
     path: str
@@ -55,6 +60,8 @@ class VerificationReport:
     index_files: int
     seconds: float
     findings: list[Finding]
+    topics: list[TopicCount]
+    forecast: Forecast | None
 
     @property
     def errors(self) -> int:
@@ -62,16 +69,26 @@ class VerificationReport:
         return sum(finding.severity == "error" for finding in self.findings)
 
 
-def verify_store(path: str | os.PathLike[str], *, progress: Progress | None = None) -> list[Finding]:
+def verify_store(
+    path: str | os.PathLike[str], *, config: MessageStoreConfig | None = None, progress: Progress | None = None
+) -> list[Finding]:
     """The deviations of the store at ``path`` from its invariants; an empty list when all is well.
 
-    Reads every byte of the log and every unit and index entry; memory stays bounded. ``StoreNotFound``, ``NotAStore``,
-    ``StoreAccessDenied``, ``UnsupportedStore``.
+    Reads every byte of the log and every unit and index entry; memory stays bounded. It is an error, too, when the
+    store would not open, or when opening it with ``config`` would cut whole records off its log. ``StoreNotFound``,
+    ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``.
+
+    ::
+
+        for finding in verify_store("/data/store"):
+            print(finding.severity, finding.check, finding.path, finding.message)
     """
-    return verification_report(path, progress=progress).findings
+    return verification_report(path, config=config, progress=progress).findings
 
 
-def verification_report(path: str | os.PathLike[str], *, progress: Progress | None = None) -> VerificationReport:
+def verification_report(
+    path: str | os.PathLike[str], *, config: MessageStoreConfig | None = None, progress: Progress | None = None
+) -> VerificationReport:
     """``verify_store``, with numbers of what was verified."""
     started = time.perf_counter()
     directory = os.path.abspath(os.fspath(path))
@@ -89,13 +106,17 @@ def verification_report(path: str | os.PathLike[str], *, progress: Progress | No
         os.path.join(directory, INDEX), log, findings, aborted=aborted, safe_timestamp=index_safe, must_be_whole=owned
     )
     queues = QueueCheck(directory, log, findings, aborted=aborted, safe_timestamp=queue_safe)
+    topics = TopicSummary()
     try:
-        _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), progress)
+        _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), topics, progress)
         report_bytes = log.end - log.min_offset
         _check_mark(directory, log, index, queues, checkpoint, mark, findings, aborted=aborted)
     finally:
         log.close()
         index.close()
+    forecast = _forecast(directory, config, findings)
+    if forecast is not None and forecast.cut is not None:
+        topics.cut(forecast.cut.lost)
     return VerificationReport(
         path=directory,
         aborted=aborted,
@@ -105,10 +126,44 @@ def verification_report(path: str | os.PathLike[str], *, progress: Progress | No
         index_files=index.count,
         seconds=time.perf_counter() - started,
         findings=findings.all(),
+        topics=topics.by_topic(),
+        forecast=forecast,
     )
 
 
-def _walk(log: LogCheck, queues: QueueCheck, index: IndexCheck, batches: BatchCheck, progress: Progress | None) -> None:
+def _forecast(directory: str, config: MessageStoreConfig | None, findings: Findings) -> Forecast | None:
+    """What opening would do; a loss is a finding. None beside an owner at work."""
+    try:
+        forecast = forecast_open(directory, config)
+    except StoreLocked:
+        return None
+    path, offset = os.path.join(directory, COMMIT_LOG), None
+    repair = f"commitlog repair {shlex.quote(directory)}"
+    if isinstance(forecast.refusal, CorruptStoreError):
+        path, offset = forecast.refusal.path, forecast.refusal.offset
+    if forecast.refusal is not None:
+        message = f"The store does not open: {forecast.refusal}"
+        findings.add(Finding(check="opening.refused", severity="error", path=path, offset=offset, message=message))
+    cut = forecast.cut
+    if cut is not None:
+        severity: Severity = "note" if cut.uncommitted else "error"
+        of = f" of {cut.uncommitted}, which was not committed" if cut.uncommitted else ""
+        message = (
+            f"Opening the store cuts {cut.messages} whole records ({cut.size} bytes){of} off the log, from physical "
+            f"offset {cut.start} on, {cut.reason}. They are kept then. To see which: {repair}"
+        )
+        findings.add(Finding(check="opening.cuts", severity=severity, path=path, message=message))
+    return forecast
+
+
+def _walk(
+    log: LogCheck,
+    queues: QueueCheck,
+    index: IndexCheck,
+    batches: BatchCheck,
+    topics: TopicSummary,
+    progress: Progress | None,
+) -> None:
     log.check_files()
     levels = MessageStoreConfig().delay_levels_ms
     start, total = log.min_offset, log.size
@@ -117,6 +172,7 @@ def _walk(log: LogCheck, queues: QueueCheck, index: IndexCheck, batches: BatchCh
         queues.compare(requests)
         index.compare(scan, requests)
         batches.compare(scan, requests)
+        topics.add(requests)
         if progress is not None:
             progress(log.end - start, total)
     queues.finish()

@@ -106,6 +106,8 @@ def test_an_option_like_no_other_is_refused_with_all_names() -> None:
         ("startingOffsets", '{"orders":{"first":1}}', "'first'"),
         ("startingOffsets", '{"audit":{"0":1}}', "queue 0 of 'audit' is not"),
         ("startingTimestamp", "yesterday", "milliseconds"),
+        ("startingTimestamp", "1795250230", "1795250230000 if this one is in seconds"),
+        ("endingTimestamp", "1795250230", "1795250230000 if this one is in seconds"),
         ("path", "hdfs://host/store", "local or mounted"),
         ("path", "s3a://bucket/store", "local or mounted"),
         ("path", "file://host/store", "local or mounted"),

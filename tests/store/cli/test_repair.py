@@ -23,7 +23,7 @@ def test_the_command_it_prints_repairs_the_store(tmp_path: Path) -> None:
     cut = script(*command[1:])
     assert (cut.returncode, cut.stderr) == (0, "")
     assert f"The log ends at physical offset {bad.physical_offset} now, and the store opens." in cut.stdout
-    assert script("repair", store).stdout.splitlines() == [f"{store} opens: nothing to repair"]
+    assert script("repair", store).stdout.startswith(f"{store} opens, and nothing is lost: ")
 
 
 def test_an_undamaged_place_is_not_cut(tmp_path: Path) -> None:

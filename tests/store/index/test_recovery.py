@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from commitlog.errors import CorruptIndex, StoreClosed
 from commitlog.format.index_file import HEADER_SIZE, INDEX_ENTRY_DTYPE, decode_header, entry_offset
-from commitlog.index.writer import IndexWriter
+from commitlog.index.writer import IndexSurvey, IndexWriter
 from tests.store.index.put_key import (
     CAPACITY,
     OFFSETS,
@@ -31,11 +31,20 @@ from tests.store.index.put_key import (
 __all__: list[str] = []
 
 
+def truncate_as_surveyed(writer: IndexWriter, physical_offset: int) -> bool:
+    """``truncate``, whose outcome a look at the files has to say before."""
+    surveyed = writer.survey(physical_offset)
+    whole = writer.truncate(physical_offset)
+    assert surveyed == IndexSurvey(whole=whole, file_count=writer.file_count)
+    return whole
+
+
 @pytest.mark.parametrize("physical_offset", [*range(0, 3050, 50), 1 << 40])
 def test_truncate_keeps_the_messages_before_and_indexing_continues(tmp_path: Path, physical_offset: int) -> None:
     writer = new_writer(tmp_path)
     put(writer, ROWS)
-    last = writer.truncate(physical_offset)
+    assert writer.truncate(physical_offset)
+    last = writer.end_physical_offset
     kept = [row for row in ROWS if row[1] <= last]
     before = [offset for offset in OFFSETS if offset < physical_offset]
     assert last == (before[-1] if before else -1)
@@ -54,7 +63,8 @@ def test_the_last_message_of_a_full_file_stays_when_indexing_continues_after_it(
         writer = new_writer(directory)
         put(writer, more)
         # With a file after it or without: it is before the offset, and is not indexed again.
-        assert writer.truncate(100 * (CAPACITY - 1)) == 100 * (CAPACITY - 2)
+        assert writer.truncate(100 * (CAPACITY - 1))
+        assert writer.end_physical_offset == 100 * (CAPACITY - 2)
         put(writer, rows[CAPACITY - 1 :])
         assert contents(directory) == put_keys(rows)
         writer.close()
@@ -82,7 +92,8 @@ def test_keys_of_one_message_in_many_files_are_taken_out_together(tmp_path: Path
     put(writer, rows)
     assert len(files(tmp_path)) == 5
     files(tmp_path)[-1].unlink()
-    assert writer.truncate(100) == 0
+    writer.truncate(100)
+    assert writer.end_physical_offset == 0
     put(writer, rows)
     assert contents(tmp_path) == put_keys(rows)
     writer.close()
@@ -105,8 +116,9 @@ def test_whatever_sectors_a_crash_loses_the_index_comes_back_whole(
         end = min(len(data), (sector + 1) * 512)
         data[sector * 512 : end] = bytes(end - sector * 512)
     newest.write_bytes(data)
-    last = writer.truncate(chance.choice([1 << 40, 100 * chance.randrange(1, 150)]))
-    last = writer.truncate(last)  # the other key of that message may be lost
+    truncate_as_surveyed(writer, chance.choice([1 << 40, 100 * chance.randrange(1, 150)]))
+    truncate_as_surveyed(writer, writer.end_physical_offset)  # the other key of that message may be lost
+    last = writer.end_physical_offset
     put(writer, [row for row in rows if row[1] > last])
     assert contents(directory) == put_keys(rows, 117, 200)
     writer.close()
@@ -125,7 +137,7 @@ def test_damage_anywhere_never_stops_a_recovery(
     at %= len(data)
     data[at : at + len(junk)] = junk
     path.write_bytes(data)
-    writer.truncate(1 << 40)
+    truncate_as_surveyed(writer, 1 << 40)
     put(writer, ROWS)
     writer.flush()
     assert writer.end_physical_offset == OFFSETS[-1]
@@ -138,7 +150,7 @@ def test_a_file_in_the_wrong_place_goes_with_all_after_it(tmp_path: Path) -> Non
     writer.close()
     files(tmp_path)[2].rename(tmp_path / "index" / ("9" * 17))
     before = files(tmp_path)[-2]
-    writer.truncate(1 << 40)
+    truncate_as_surveyed(writer, 1 << 40)
     assert files(tmp_path)[-1] == before
     writer.close()
 
@@ -150,11 +162,12 @@ def test_a_file_of_another_size_goes_with_all_after_it(tmp_path: Path, size: int
     writer.close()
     with files(tmp_path)[4].open("r+b") as file:
         file.truncate(size)
-    kept = writer.truncate(1 << 40)
+    assert not truncate_as_surveyed(writer, 1 << 40)
+    kept = writer.end_physical_offset
     assert kept == ROWS[4 * (CAPACITY - 1) - 1][1]
-    assert writer.damaged
     assert len(files(tmp_path)) == 4
-    assert writer.truncate(kept) < kept
+    assert writer.truncate(kept)
+    assert writer.end_physical_offset < kept
     put(writer, ROWS)
     assert contents(tmp_path) == put_keys(ROWS)
     writer.close()
@@ -190,6 +203,7 @@ def test_a_damaged_entry_below_the_cut_is_found_in_the_newest_file(tmp_path: Pat
     data = bytearray(path.read_bytes())
     np.frombuffer(data, INDEX_ENTRY_DTYPE, 70, entry_offset(1, SLOTS))["previous"][40] += 1
     path.write_bytes(data)
-    assert writer.truncate(1 << 40) == -1
+    assert not truncate_as_surveyed(writer, 1 << 40)
+    assert writer.end_physical_offset == -1
     assert files(tmp_path) == []
     writer.close()

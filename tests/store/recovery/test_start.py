@@ -15,14 +15,20 @@ from commitlog.files.mapped_file_queue_writer import AllocateNow
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog.format.index_file import HEADER_SIZE
 from commitlog.log.owner_directory import OwnerDirectory
+from commitlog.queue.consume_queue_store import QueueFiles
 from commitlog.recovery.parts import StoreParts
-from commitlog.recovery.start import Evidence, StartKind, decide, gather
+from commitlog.recovery.start import Evidence, StartKind, StartParts, decide, gather
 from tests.store.owner.owned_store import open_store, put_ok, small
 
 __all__: list[str] = []
 
 _CLOSED = CheckpointMark(
-    closed=True, flushed_offset=900, end_offset=900, last_record=800, queue_file_count=4, index_file_count=1
+    closed=True,
+    flushed_offset=900,
+    end_offset=900,
+    last_record=800,
+    queue_file_count=4,
+    index_file_count=1,
 )
 _LEFT_OPEN = replace(_CLOSED, closed=False, end_offset=0, last_record=-1)
 _GOOD = Evidence(
@@ -33,7 +39,7 @@ _GOOD = Evidence(
     log_file_count=1,
     log_start=0,
     log_end=1000,
-    queue_file_count=4,
+    queue_files=QueueFiles(4, 0, None),
     topic_without_log=None,
     index_file_count=1,
 )
@@ -43,7 +49,7 @@ _NEW = replace(
     times=Checkpoint(0, 0, 0),
     log_file_count=0,
     log_end=0,
-    queue_file_count=0,
+    queue_files=QueueFiles(0, 0, None),
     index_file_count=0,
 )
 _LOG_LOST = replace(_GOOD, log_file_count=0, log_end=0, topic_without_log="orders")
@@ -59,16 +65,37 @@ def _with(**seen: object) -> Evidence:
         (_LOG_LOST, StartKind.REFUSE, "/store/commitlog holds no file, but consume queues exist (orders, ...)"),
         (replace(_LOG_LOST, mark=None), StartKind.REFUSE, "holds no file"),
         (replace(_LOG_LOST, abort_file=True), StartKind.REFUSE, "holds no file"),
-        (_with(queue_file_count=3), StartKind.REBUILD, "Of at least 4 consume-queue files, 3 exist"),
-        (_with(mark=_LEFT_OPEN, queue_file_count=3), StartKind.REBUILD, "Of at least 4 consume-queue files"),
+        (_with(queue_files=QueueFiles(3, 0, None)), StartKind.REBUILD, "Of at least 4 consume-queue files, 3 exist"),
         (
-            _with(mark=replace(_LEFT_OPEN, queue_file_count=0), queue_file_count=0),
+            _with(mark=_LEFT_OPEN, queue_files=QueueFiles(3, 0, None)),
+            StartKind.REBUILD,
+            "Of at least 4 consume-queue files",
+        ),
+        (
+            _with(mark=replace(_LEFT_OPEN, queue_file_count=0), queue_files=QueueFiles(0, 0, None)),
             StartKind.REBUILD,
             "Of at least 1 consume-queue files, 0 exist",
         ),
-        (_with(mark=None, queue_file_count=0), StartKind.REBUILD, "Of at least 1 consume-queue files, 0 exist"),
-        (_with(abort_file=True, queue_file_count=0), StartKind.REBUILD, "consume-queue files, 0 exist"),
+        (
+            _with(mark=None, queue_files=QueueFiles(0, 0, None)),
+            StartKind.REBUILD,
+            "Of at least 1 consume-queue files, 0 exist",
+        ),
+        (_with(abort_file=True, queue_files=QueueFiles(0, 0, None)), StartKind.REBUILD, "consume-queue files, 0 exist"),
         (_with(index_file_count=0), StartKind.REBUILD, "Of the index files that the checkpoint counts, 0 exist"),
+        (
+            _with(queue_files=QueueFiles(4, 0, "/store/consumequeue/orders/0")),
+            StartKind.REBUILD,
+            "/store/consumequeue/orders/0 have several sizes",
+        ),
+        (_with(queue_files=QueueFiles(4, 100, None)), StartKind.REBUILD, "do not end in the files in which they ended"),
+        (_with(log_start=500, queue_files=QueueFiles(0, 0, None)), StartKind.REBUILD, "consume-queue files, 0 exist"),
+        (_with(log_start=500, index_file_count=0), StartKind.REBUILD, "Of the index files"),
+        (
+            _with(log_file_count=0, log_end=0, queue_files=QueueFiles(0, 0, None)),
+            StartKind.REFUSE,
+            "flushed up to physical offset 900",
+        ),
         (_with(times=Checkpoint(50, 50, 40)), StartKind.REBUILD, "The last owner kept no index"),
         (_with(mark=None, index_has_holes=True), StartKind.REBUILD, "The index lacks messages"),
         (_with(index_looks_right=False), StartKind.REBUILD, "An index file is damaged"),
@@ -101,7 +128,7 @@ def test_a_rebuild_does_not_take_the_place_of_a_lost_log() -> None:
 
 def test_a_lost_log_that_is_accepted_begins_an_empty_store() -> None:
     """Nothing can be rebuilt from an empty log, so missing queues and index files are not a reason."""
-    gone = replace(_LOG_LOST, queue_file_count=0, index_file_count=0, log_ends_at_mark=False)
+    gone = replace(_LOG_LOST, queue_files=QueueFiles(0, 0, None), index_file_count=0, log_ends_at_mark=False)
     assert decide(gone, rebuild=False, accept_lost_log=True).kind is StartKind.SCAN
     assert decide(replace(gone, abort_file=True), rebuild=False, accept_lost_log=True).kind is StartKind.SCAN
 
@@ -111,10 +138,24 @@ def test_a_lost_log_that_is_accepted_begins_an_empty_store() -> None:
     [
         _with(index_file_count=None),
         _with(index_file_count=None, times=Checkpoint(50, 50, 0)),
-        _with(queue_file_count=5, index_file_count=2),
-        _with(mark=replace(_CLOSED, queue_file_count=0, index_file_count=0), queue_file_count=0, index_file_count=0),
+        _with(queue_files=QueueFiles(5, 0, None), index_file_count=2),
+        _with(
+            mark=replace(_CLOSED, queue_file_count=0, index_file_count=0),
+            queue_files=QueueFiles(0, 0, None),
+            index_file_count=0,
+        ),
+        _with(
+            log_start=500,
+            mark=replace(_CLOSED, queue_file_count=9, index_file_count=3, last_record=100, end_offset=500),
+        ),
     ],
-    ids=["no index", "put without an index before", "more files than were counted", "no message yet"],
+    ids=[
+        "no index",
+        "put without an index before",
+        "more files than were counted",
+        "no message yet",
+        "the head has expired",
+    ],
 )
 def test_a_store_in_order_needs_no_scan(evidence: Evidence) -> None:
     assert decide(evidence, rebuild=False, accept_lost_log=False).kind is StartKind.CLEAN
@@ -203,7 +244,8 @@ def _look(path: Path, is_decided: Callable[[Evidence], bool]) -> Evidence:
     with OwnerDirectory.open(str(path)) as directory:
         parts = StoreParts.of(directory, small(), AllocateNow())
         try:
-            return gather(directory, parts, (), is_decided=is_decided)
+            looked_at = StartParts(directory.path, directory.aborted, parts.queues, parts.index, parts.checkpoint)
+            return gather(looked_at, (), is_decided=is_decided)
         finally:
             parts.close()
 

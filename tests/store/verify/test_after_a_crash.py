@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore
+from commitlog import MessageStore, StoreReader
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark, encode_checkpoint
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.index_file import HEADER_SIZE, decode_header
@@ -82,13 +82,19 @@ def test_a_torn_end_is_a_note(path: Path) -> None:
     _is_mended_by_opening(path)
 
 
-def test_damage_before_the_flushed_position_is_an_error(path: Path) -> None:
+def test_damage_is_an_error_where_opening_would_cut_whole_records_off(path: Path) -> None:
     file, at, _ = message_place(path, "orders", 1, 70)
+    with StoreReader.open(path) as reader:
+        end = reader.physical_bounds()[1]
     flip(file, at + 90)
-    assert {one.severity for one in verify_store(path)} == {"note"}
-    mark = CheckpointMark(closed=False, flushed_offset=10_000_000)
+    found = verify_store(path)
+    assert [one.check for one in found if one.severity == "error"] == ["opening.cuts"]
+    mark = CheckpointMark(closed=False, flushed_offset=end)
     (path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(0, 0, 0), mark))
-    only(path, "log.record")
+    assert [(one.check, one.severity) for one in verify_store(path)] == [
+        ("log.record", "error"),
+        ("opening.refused", "error"),
+    ]
 
 
 def test_an_index_after_the_log(path: Path) -> None:

@@ -85,8 +85,10 @@ def test_a_damaged_last_record_is_reported(path: Path) -> None:
     file, at, size = with_last[-1]
     flip(file, at + size - 3)  # perhaps no CRC covers it
     flip(file, at + 90)
-    found = only(path, "log.record")
-    assert found.path == str(file)
+    damaged, refused = verify_store(path)
+    assert (damaged.check, damaged.severity, damaged.path) == ("log.record", "error", str(file))
+    assert (refused.check, refused.severity) == ("opening.refused", "error")
+    assert "bytes are missing at its end" in refused.message
 
 
 def _last(path: Path, queue: int) -> int:
@@ -103,7 +105,7 @@ def test_the_log_cut_at_the_end_is_reported_by_units_index_and_checkpoint(path: 
         if written:
             break
     found = verify_store(path)
-    assert {one.check for one in found} == {"queue.extra-unit", "index.entry", "checkpoint.ahead"}
+    assert {one.check for one in found} == {"queue.extra-unit", "index.entry", "checkpoint.ahead", "opening.refused"}
     assert {one.severity for one in found} == {"error"}
     assert any(one.message.endswith("more like these here.") for one in found)
 

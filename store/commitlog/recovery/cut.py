@@ -1,0 +1,138 @@
+"""What is cut off a log after its end: whole records are found, reported and kept before anything is cut.
+
+docs/decisions/0012-cuts-are-kept.md has the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests
+from commitlog.columnar.scan import RecordScan, Stop
+from commitlog.errors import DiskFull
+from commitlog.format.record import Corrupt, Filler, Torn
+from commitlog.log.past_damage import walk_past_damage
+from commitlog.log.scan import LogFileList
+from commitlog.recovery.kept import KeptPiece, LostMessages, keep_piece
+from commitlog.recovery.log_end import FoundEnd
+
+__all__ = ["CutOff", "OnCut", "cut_off_after", "describe_stop", "keep", "whole_records_from"]
+
+OnCut = Literal["keep", "refuse"]
+_UNKNOWN = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutOff:
+    """Whole records after the end of a log, which opening cuts off: from ``start``, a physical offset, ``size`` bytes.
+
+    ``messages`` is their number, ``lost`` has them by queue. ``uncommitted`` names the batch, if they are nothing but
+    a part of one that was never committed.
+    """
+
+    start: int
+    size: int
+    messages: int
+    reason: str
+    lost: list[LostMessages] = field(default_factory=list)
+    uncommitted: str = ""
+
+
+class _Lost:
+    """Counts whole records by queue."""
+
+    def __init__(self) -> None:
+        self.messages = self.end = 0
+        self._found: dict[tuple[str, int], LostMessages] = {}
+
+    def add(self, scan: RecordScan, delay_levels_ms: Sequence[int]) -> None:
+        requests = dispatch_requests(scan, delay_levels_ms)
+        self.messages += len(scan)
+        self.end = scan.physical_offset + scan.end
+        for one in _by_queue(requests):
+            queue = one.topic, one.queue_id
+            seen = self._found.get(queue)
+            self._found[queue] = one if seen is None else _together(seen, one)
+
+    def by_queue(self) -> list[LostMessages]:
+        return [lost for _, lost in sorted(self._found.items())]
+
+
+def _together(one: LostMessages, other: LostMessages) -> LostMessages:
+    messages = one.messages + other.messages
+    placed = [part for part in (one, other) if part.start < part.stop]
+    start = min((part.start for part in placed), default=0)
+    stop = max((part.stop for part in placed), default=0)
+    return one._replace(start=start, stop=stop, messages=messages)
+
+
+def _by_queue(requests: DispatchRequests) -> list[LostMessages]:
+    own = np.stack((requests.topic_codes, requests.queue_ids))
+    found = []
+    for code, queue_id in np.unique(own, axis=1).T.tolist():
+        rows = (requests.topic_codes == code) & (requests.queue_ids == queue_id)
+        offsets = requests.queue_offsets[rows & requests.has_unit]
+        start, stop = (int(offsets.min()), int(offsets.max()) + 1) if len(offsets) else (0, 0)
+        found.append(LostMessages(requests.topics[code], queue_id, start, stop, int(np.count_nonzero(rows))))
+    return found
+
+
+def whole_records_from(files: LogFileList, start: int, reason: str, delay_levels_ms: Sequence[int]) -> CutOff | None:
+    """All whole records that begin at a physical offset or after it, wherever they lie; None without any."""
+    lost = _Lost()
+    for part in walk_past_damage(files, start, _UNKNOWN):
+        if isinstance(part, RecordScan):
+            lost.add(part, delay_levels_ms)
+    if not lost.messages:
+        return None
+    size = lost.end - start
+    return CutOff(start=start, size=size, messages=lost.messages, reason=reason, lost=lost.by_queue())
+
+
+def cut_off_after(files: LogFileList, found: FoundEnd, delay_levels_ms: Sequence[int]) -> CutOff | None:
+    """What opening cuts off after the log's end; None when that holds no whole record."""
+    reason = f"where {describe_stop(found.stop)}"
+    cut = whole_records_from(files, found.offset, reason, delay_levels_ms)
+    frame = found.uncommitted
+    if cut is None or frame is None or cut.start + cut.size > frame.end:
+        return cut
+    return CutOff(**{**vars(cut), "uncommitted": str(frame.frame.batch)})
+
+
+def keep(store_path: str, files: LogFileList, cut: CutOff) -> KeptPiece | None:
+    """Keep what is about to be cut off. None for an uncommitted batch that the disk has no space for.
+
+    ``DiskFull``, ``InvalidValue``, ``StoreIOError``; then nothing was written.
+    """
+    piece = KeptPiece(
+        path="",
+        cut_at=cut.start,
+        size=cut.size,
+        messages=cut.messages,
+        reason=cut.reason,
+        lost=cut.lost,
+        uncommitted=cut.uncommitted,
+    )
+    try:
+        return keep_piece(store_path, files.files, piece)
+    except DiskFull:
+        if not cut.uncommitted:
+            raise
+        return None  # its writer has it still, and an owner must be able to open the store to free space
+
+
+def describe_stop(stop: Stop) -> str:
+    """What stands at the end of a log, as a clause."""
+    match stop:
+        case Corrupt(name, _, expected, found):
+            return f"a record's {name} should be {expected}, and is {found}"
+        case Torn(needed, available):
+            return f"a record needs {needed} bytes, and {available} are left of its file"
+        case Filler(size):
+            return f"a blank filler of {size} bytes does not end with its file"
+        case _:
+            return "no record was written"

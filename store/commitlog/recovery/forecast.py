@@ -1,0 +1,195 @@
+"""Forecast of an opening: what ``MessageStore.open`` would do with a store, without a change of any byte or time stamp.
+
+Evidence, decision and search for the log's end are those of the opening itself (``start``, ``log_end``, ``cut``); only
+what they are given differs: files that are opened for reading, and queues and index that are looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from commitlog.columnar.dispatch import QueueUnits
+from commitlog.config import MessageStoreConfig
+from commitlog.errors import (
+    CommitLogError,
+    Damaged,
+    ReadFailed,
+    StoreAccessDenied,
+    StoreLocked,
+    StoreOpenError,
+)
+from commitlog.files import disk
+from commitlog.files.store_lock import lock_holder
+from commitlog.index.writer import IndexWriter
+from commitlog.log.commit_log import CommitLog
+from commitlog.log.store_checkpoint import StoreCheckpoint
+from commitlog.log.store_directory import check_store_directory
+from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, LOCK
+from commitlog.queue.catalog import QueueCatalog
+from commitlog.queue.consume_queue_store import ConsumeQueueStore
+from commitlog.queue.consume_queue_writer import first_of_each
+from commitlog.queue.light_queues import lacks_light_units
+from commitlog.recovery.cut import CutOff, cut_off_after
+from commitlog.recovery.log_end import Progress, RecoveryPolicy, SoundBlock, find_end
+from commitlog.recovery.looked_at_log import LookedAtLog
+from commitlog.recovery.start import Start, StartKind, StartParts, how_to_start, recovery_policy
+
+__all__ = ["Forecast", "forecast_locked", "forecast_open"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What opening a store would do.
+
+    ``start`` is how it would begin. ``end`` is the physical offset at which the log would end; None if the store would
+    not open, and then ``refusal`` is the error. ``cut`` are the whole records after that end, which would be cut off
+    and kept; None without any.
+    """
+
+    path: str
+    start: Start
+    end: int | None = None
+    cut: CutOff | None = None
+    refusal: CommitLogError | None = None
+
+    @property
+    def loses(self) -> bool:
+        """Whether opening is refused, or cuts off whole records that may have been acknowledged."""
+        return self.refusal is not None or (self.cut is not None and not self.cut.uncommitted)
+
+
+def forecast_open(
+    path: str | os.PathLike[str],
+    config: MessageStoreConfig | None = None,
+    *,
+    accept_lost_log: bool = False,
+    progress: Progress | None = None,
+) -> Forecast:
+    """Look at a store as opening it would, and change nothing.
+
+    ``StoreLocked`` if it is open now; ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``.
+    """
+    directory = os.path.abspath(os.fspath(path))
+    check_store_directory(directory)
+    holder = lock_holder(os.path.join(directory, LOCK))
+    if holder is not None:
+        raise StoreLocked(
+            f"The store of {directory} is open in process {holder}: what its next opening would do is not known yet. "
+            "Look again when it is closed.",
+            path=directory,
+            holder=holder,
+        )
+    return forecast_locked(directory, config, accept_lost_log=accept_lost_log, progress=progress)
+
+
+def forecast_locked(
+    directory: str,
+    config: MessageStoreConfig | None = None,
+    *,
+    accept_lost_log: bool = False,
+    progress: Progress | None = None,
+) -> Forecast:
+    """``forecast_open`` of a store that no other process can open now, given as an absolute path."""
+    config = config or MessageStoreConfig()
+    log = CommitLog(os.path.join(directory, COMMIT_LOG))
+    index = IndexWriter(os.path.join(directory, INDEX)) if config.message_index_enable else None
+    size = config.mapped_file_size_consume_queue
+    queues = ConsumeQueueStore(directory, size, QueueCatalog(directory, log), read_only=True)
+    try:
+        checkpoint = StoreCheckpoint.load(os.path.join(directory, CHECKPOINT))
+        aborted = disk.exists(os.path.join(directory, ABORT))
+        parts = StartParts(directory, aborted, queues, index, checkpoint)
+        return _forecast(parts, config, accept_lost_log, progress)
+    except OSError as error:
+        raise ReadFailed("look at", path=str(error.filename or directory), cause=error) from error
+    finally:
+        queues.close()
+        log.close()
+
+
+def _forecast(
+    parts: StartParts, config: MessageStoreConfig, accept_lost_log: bool, progress: Progress | None
+) -> Forecast:
+    levels = config.delay_levels_ms
+    try:
+        evidence, start = how_to_start(parts, levels, rebuild=False, accept_lost_log=accept_lost_log)
+    except Damaged as error:
+        return Forecast(path=parts.path, start=Start(StartKind.REFUSE, str(error)), refusal=error)
+    if start.refusal is not None:
+        return Forecast(path=parts.path, start=start, refusal=start.refusal(start.reason, path=parts.path))
+    if start.kind is StartKind.CLEAN:
+        assert evidence.mark is not None, "a store without a mark is scanned"
+        return Forecast(path=parts.path, start=start, end=evidence.mark.end_offset)
+    policy = recovery_policy(evidence, start, rebuild=False, accept_lost_log=accept_lost_log)
+    try:
+        files = LookedAtLog.load(os.path.join(parts.path, COMMIT_LOG), aborted=evidence.aborted)
+    except Damaged as error:
+        return Forecast(path=parts.path, start=start, refusal=error)
+    try:
+        derived = _LookedAtParts(parts, policy, files.min_offset)
+        found = find_end(files, policy, evidence.times, levels, derived, progress)
+        return Forecast(path=parts.path, start=start, end=found.offset, cut=cut_off_after(files, found, levels))
+    except StoreAccessDenied:
+        raise
+    except (Damaged, StoreOpenError) as error:
+        return Forecast(path=parts.path, start=start, refusal=error)
+    finally:
+        files.close()
+
+
+class _LookedAtParts:
+    """Queues and index of a store that is only looked at: whether they hold what was dispatched before the scan."""
+
+    def __init__(self, parts: StartParts, policy: RecoveryPolicy, log_start: int) -> None:
+        self._queues = parts.queues
+        self._index = parts.index
+        self._policy = policy
+        self._log_start = log_start
+        self._index_was_flushed = parts.checkpoint.values.index_msg_timestamp > 0
+        # Queues whose first units were looked at, and whether these were messages of their own.
+        self._seen: dict[tuple[str, int], bool] = {}
+        # Whether recovery would begin with empty queues and an empty index.
+        self._is_empty = policy.from_start
+
+    @property
+    def has_index(self) -> bool:
+        return self._index is not None
+
+    @property
+    def index_end(self) -> int:
+        # After a crash, recovery keeps only entries of messages before the scan.
+        if self._index is None or self._is_empty or self._policy.aborted:
+            return -1
+        return self._index.last_indexed()
+
+    def start_over(self) -> None:
+        self._is_empty = True
+        self._seen = {}
+
+    def begin(self, start: int) -> bool:
+        if self._index is None or self._is_empty or not self._policy.aborted:
+            return True
+        found = self._index.survey(start)
+        expected = self._policy.flushed_offset is None and self._index_was_flushed and start > self._log_start
+        return found.whole and not (expected and not found.file_count)
+
+    def take(self, block: SoundBlock, *, from_start: bool) -> bool:
+        return from_start or not any(map(self._lacks_units_before, block.groups))
+
+    def _lacks_units_before(self, group: QueueUnits) -> bool:
+        """Whether units of messages before the scan are missing in the queue of the first of its groups."""
+        queue = group.topic, group.queue_id
+        has_own = self._seen.get(queue)
+        if has_own or (group.light and has_own is not None):
+            return False
+        self._seen[queue] = not group.light
+        writer = self._queues.writer(group.topic, group.queue_id)
+        if group.light:
+            return lacks_light_units(writer, group.queue_offsets, group.units)
+        offsets, _ = first_of_each(group.queue_offsets, group.units, 0)
+        # Light units of the same queue give it a position, and then its own are only checked for a gap.
+        return has_own is None and len(offsets) > 0 and writer.lacks_units_before(int(offsets[0]))
+
+    def count_units(self, start: int, stop: int) -> int:
+        return self._queues.count_units(start, stop)

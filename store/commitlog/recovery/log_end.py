@@ -1,0 +1,403 @@
+"""Search for the end of a log: one scan that only reads, for recovery and for the forecast of an opening.
+
+Where a log ends is decided by its records and by the ``RecoveryPolicy``. Queues and index are made from the log: they
+only decide whether the scan has to begin at the log's first byte (``DerivedParts``). docs/durability.md has the states
+that a crash can leave, and why this is right for each of them.
+
+Source of the starting point: RocketMQ ``store/CommitLog.java`` (``recoverAbnormally``, ``isMappedFileMatchedRecover``,
+``recoverNormally``).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn, Protocol
+
+import numpy as np
+
+from commitlog.batch.frames import FoundFrame, frames_in, is_whole
+from commitlog.columnar.dispatch import DispatchRequests, QueueUnits, dispatch_requests, units_by_queue
+from commitlog.columnar.impossible_fields import IMPOSSIBLE_FIELDS, first_impossible
+from commitlog.columnar.scan import RecordScan, Stop, scan_records
+from commitlog.errors import DamagedLog, LogShort
+from commitlog.format.checkpoint import TRUST_MARGIN_MS, Checkpoint
+from commitlog.format.record import Corrupt, Filler, Torn, field_offset
+from commitlog.log.scan import LogEnd, LogFileList, find_by_time, find_record, walk
+from commitlog.queue.consume_queue_writer import first_of_each
+
+__all__ = ["DerivedParts", "FoundEnd", "Progress", "RecoveryPolicy", "SoundBlock", "find_end"]
+
+# Called with the bytes of the log that were scanned, and the largest possible number of them.
+Progress = Callable[[int, int], None]
+
+# A cleanly closed store, also a broker's, is scanned from its third file from the end, as RocketMQ does.
+_CLEAN_FILES = 3
+_UNKNOWN = 2**63 - 1
+# No other thread waits for the interpreter's lock during recovery, so blocks are large: each of a thousand queues has
+# more than a few units in one.
+_BLOCK_SIZE = 32 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveryPolicy:
+    """The facts known before the scan.
+
+    ``aborted``: the last owner did not close the store. ``from_start``: queues and index are to be rebuilt.
+    ``delete_queues``: the old queue files are deleted before that. ``flushed_offset``: up to it the log is known to be
+    flushed; None when only the checkpoint's times say how far. ``accept_short``: a log that ends before that is taken
+    as it is.
+    """
+
+    aborted: bool
+    from_start: bool
+    delete_queues: bool
+    flushed_offset: int | None
+    accept_short: bool = False
+
+
+class SoundBlock(NamedTuple):
+    """Records that are consistent, also with those before them in their queues."""
+
+    scan: RecordScan
+    requests: DispatchRequests
+    groups: list[QueueUnits]
+
+
+class _Sound(NamedTuple):
+    block: SoundBlock
+    stop: Stop
+    """The fault of the record after them; None if the scan itself has ended there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundEnd:
+    """The end of a log as a physical offset, what stands there, and what was met on the way to it.
+
+    ``last_record`` is -1 without records. ``uncommitted`` is the incomplete frame that begins at the end.
+    """
+
+    offset: int
+    stop: Stop
+    started_at: int
+    last_record: int
+    last_store_timestamp: int
+    scanned_records: int
+    uncommitted: FoundFrame | None
+
+
+class DerivedParts(Protocol):
+    """Queues and index during a search: those of a store that is being recovered, or that is only looked at."""
+
+    @property
+    def has_index(self) -> bool: ...
+
+    @property
+    def index_end(self) -> int:
+        """Physical offset of the last indexed message; -1 for none, and without an index."""
+        ...
+
+    def begin(self, start: int) -> bool:
+        """Before records from ``start`` on are taken: whether the index holds all before it."""
+        ...
+
+    def take(self, block: SoundBlock, *, from_start: bool) -> bool:
+        """Take a block's records. False when units of earlier ones are missing."""
+        ...
+
+    def start_over(self) -> None:
+        """Forget everything: the scan begins at the log's first byte."""
+        ...
+
+    def count_units(self, start: int, stop: int) -> int:
+        """The number of queue units of messages at the physical offsets ``[start, stop)``."""
+        ...
+
+
+def find_end(
+    files: LogFileList,
+    policy: RecoveryPolicy,
+    claimed: Checkpoint,
+    delay_levels_ms: Sequence[int],
+    derived: DerivedParts,
+    progress: Progress | None = None,
+) -> FoundEnd:
+    """Scan for the end of the log, and hand its records to ``derived`` on the way. Writes nothing itself.
+
+    ``claimed`` are the checkpoint's times. ``DamagedLog`` for damage that no crash explains (invariant 5), ``LogShort``
+    when the checkpoint's mark says that more was flushed than there is.
+    """
+    return _Search(files, policy, claimed, delay_levels_ms, derived, progress).run()
+
+
+class _QueueOrder:
+    """The next offset of each queue, as the records so far have it."""
+
+    def __init__(self) -> None:
+        self._next: dict[tuple[str, int], int] = {}
+
+    def first_misfit(self, groups: Iterable[QueueUnits]) -> tuple[int, Corrupt] | None:
+        """The place of the first record that does not follow the one before it in its own queue, and how."""
+        misfits = [self._misfit(group) for group in groups if not group.light]
+        found = [misfit for misfit in misfits if misfit is not None]
+        return min(found, key=lambda misfit: misfit[0], default=None)
+
+    def _misfit(self, group: QueueUnits) -> tuple[int, Corrupt] | None:
+        following = self._next.get((group.topic, group.queue_id))
+        offsets, units = first_of_each(group.queue_offsets, group.units, following or 0)
+        if not len(offsets):
+            return None
+        before = int(offsets[0]) - 1 if following is None else following - 1
+        gaps = np.flatnonzero(np.diff(offsets, prepend=np.int64(before)) != 1)
+        if not len(gaps):
+            return None
+        row = int(gaps[0])
+        expected = int(offsets[row - 1]) + 1 if row else before + 1
+        what = Corrupt("QUEUEOFFSET", field_offset("queue_offset"), str(expected), str(offsets[row]))
+        return int(units["physical_offset"][row]), what
+
+    def advance(self, groups: Iterable[QueueUnits]) -> None:
+        """Count the records of groups without a misfit."""
+        for group in groups:
+            if not group.light:
+                queue = group.topic, group.queue_id
+                self._next[queue] = max(self._next.get(queue, 0), int(group.queue_offsets.max()) + 1)
+
+
+class _Search:
+    """One search for the end of one log."""
+
+    def __init__(
+        self,
+        files: LogFileList,
+        policy: RecoveryPolicy,
+        claimed: Checkpoint,
+        delay_levels_ms: Sequence[int],
+        derived: DerivedParts,
+        progress: Progress | None,
+    ) -> None:
+        self._files = files
+        self._policy = policy
+        self._claimed = claimed
+        self._delay_levels_ms = delay_levels_ms
+        self._derived = derived
+        self._progress = progress
+        self._begin()
+
+    def _begin(self) -> None:
+        self._order = _QueueOrder()
+        # The last frame that was met, and the incomplete frame at whose start the log ends.
+        self._frame: FoundFrame | None = None
+        self._broken: FoundFrame | None = None
+        self._last_record = -1
+        self._last_store_timestamp = 0
+        self._records = 0
+
+    def run(self) -> FoundEnd:
+        first = self._files.min_offset
+        start = first if self._policy.from_start else self._start()
+        end = self._scan(start, from_start=start == first)
+        if end is not None:
+            self._refuse_damage(end)
+        if end is None or self._derived.index_end >= end.offset:
+            # Expected units are missing, or the index has entries of records that will be cut off, and would skip
+            # records at the same places later: the part that was thought to be safe is not.
+            self._derived.start_over()
+            start = first
+            end = self._scan(start, from_start=True)
+            assert end is not None
+            self._refuse_damage(end)
+        self._refuse_short(end)
+        return FoundEnd(
+            offset=end.offset,
+            stop=end.stop,
+            started_at=start,
+            last_record=self._last_record,
+            last_store_timestamp=self._last_store_timestamp,
+            scanned_records=self._records,
+            uncommitted=self._broken if self._ends_at_broken_frame(end) else None,
+        )
+
+    def _start(self) -> int:
+        """The first byte of the newest file before which everything is known to be right."""
+        files = self._files.files
+        if not self._policy.aborted:
+            known = self._policy.flushed_offset
+            # Files after the place where the store was closed may be leftovers, and are not trusted.
+            own = [file.base for file in files if known is None or file.base < known]
+            return own[max(len(own) - _CLEAN_FILES, 0)] if own else self._files.min_offset
+        point = self._claimed
+        safe = min(point.physic_msg_timestamp, point.logics_msg_timestamp)
+        if self._derived.has_index:
+            safe = min(safe, point.index_msg_timestamp)
+        file = find_by_time(self._files, safe - TRUST_MARGIN_MS)
+        return self._files.min_offset if file is None else file.base
+
+    def _scan(self, start: int, *, from_start: bool) -> LogEnd | None:
+        """Walk the log and hand on its records; None when queues or index lack records before ``start``."""
+        if not self._derived.begin(start) and not from_start:
+            return None
+        files = self._files.files
+        total = files[-1].base + files[-1].capacity - start if files else 0
+        end = LogEnd()
+        self._begin()
+        # After a clean close everything was synced, so no sector is missing, whichever program wrote it.
+        unsynced_from = (self._policy.flushed_offset or 0) if self._policy.aborted else None
+        end.offset, whole_to = start, 0
+        while True:
+            blocks = walk(
+                self._files,
+                end.offset,
+                _UNKNOWN,
+                end,
+                check_crc=True,
+                unsynced_from=unsynced_from,
+                whole_to=whole_to,
+                block_size=_BLOCK_SIZE,
+            )
+            for scan in blocks:
+                sound = self._sound_part(scan)
+                if not self._take(sound.block, from_start=from_start):
+                    return None
+                if sound.stop is not None:
+                    end.offset, end.stop = scan.physical_offset + sound.block.scan.end, sound.stop
+                    break
+                if self._progress is not None:
+                    self._progress(end.offset - start, total)
+            frame = self._whole_frame_at(end.offset)
+            if frame is None or frame.end <= whole_to:
+                return end
+            # Its checksum shows that no sector is missing, even if properties look so.
+            whole_to = frame.end
+
+    def _take(self, block: SoundBlock, *, from_start: bool) -> bool:
+        requests = block.requests
+        if not len(block.scan):
+            return True
+        self._order.advance(block.groups)
+        self._records += len(block.scan)
+        self._last_record = int(requests.physical_offsets[-1])
+        self._last_store_timestamp = max(self._last_store_timestamp, int(requests.store_timestamps.max()))
+        return self._derived.take(block, from_start=from_start)
+
+    def _whole_frame_at(self, offset: int) -> FoundFrame | None:
+        """The frame that holds a physical offset, if it is whole."""
+        frame = self._frame
+        if frame is None or not frame.physical_offset <= offset < frame.end:
+            return None
+        return frame if is_whole(self._files, frame) else None
+
+    def _sound_part(self, scan: RecordScan) -> _Sound:
+        """The scan up to the first record with values that no store writes: the CRC covers only the body."""
+        stop: Stop = None
+        while True:
+            requests = dispatch_requests(scan, self._delay_levels_ms)
+            groups = list(units_by_queue(requests))
+            found = _place_of_impossible(scan) or self._order.first_misfit(groups) or self._broken_frame(scan, requests)
+            if found is None:
+                return _Sound(SoundBlock(scan, requests, groups), stop)
+            at, stop = found
+            scan = scan_records(scan.data[: at - scan.physical_offset], scan.physical_offset, check_crc=False)
+
+    def _broken_frame(self, scan: RecordScan, requests: DispatchRequests) -> tuple[int, Corrupt] | None:
+        """The first frame of which a crash of the machine has left only a part. Flushed frames are not checked."""
+        for frame in frames_in(scan, requests):
+            unsure = self._policy.aborted and frame.end > (self._policy.flushed_offset or 0)
+            if unsure and not is_whole(self._files, frame):
+                self._broken = frame
+                rows = f"{frame.frame.rows} records with checksum {frame.frame.checksum:#010x} after it"
+                return frame.physical_offset, Corrupt(f"Frame of {frame.frame.batch}", 0, rows, "others, or fewer")
+            self._frame = frame
+        return None
+
+    def _ends_at_broken_frame(self, end: LogEnd) -> bool:
+        return self._broken is not None and self._broken.physical_offset == end.offset
+
+    def _refuse_damage(self, end: LogEnd) -> None:
+        """A bad record before a good one that was flushed is damage: it must not be lost silently."""
+        flushed = self._policy.flushed_offset
+        start = end.offset + 1
+        if self._broken is not None and self._ends_at_broken_frame(end):
+            self._refuse_what_others_appended(end, self._broken)
+            start = self._broken.end  # no part of it was acknowledged
+        elif self._frame is not None and self._frame.physical_offset <= end.offset < self._frame.end:
+            batch = self._frame
+            self._refuse(end, f"It belongs to {batch.frame.batch}, which was committed whole", batch.physical_offset)
+        # A crash loses sectors; it does not create good records with another offset in another queue.
+        impossible = isinstance(end.stop, Corrupt) and end.stop.field in IMPOSSIBLE_FIELDS
+        if impossible or not self._policy.aborted:
+            flushed = _UNKNOWN
+        if flushed is not None:
+            later = find_record(self._files, start, flushed) if flushed > start else None
+            if later is not None and end.offset == self._policy.flushed_offset:
+                self._refuse(end, _left_over(later.physical_offset))
+            if later is not None:
+                self._refuse(end, _flushed_later(later.physical_offset))
+            return
+        later = find_record(self._files, start, _UNKNOWN)
+        # Some messages of the checkpoint's very millisecond may have come after the flush.
+        if later is not None and 0 < later.store_timestamp < self._claimed.physic_msg_timestamp:
+            self._refuse(end, _flushed_later(later.physical_offset))
+
+    def _refuse_what_others_appended(self, end: LogEnd, frame: FoundFrame) -> None:
+        """A broker that owned the store in between does not know frames, and appends right after a part of one."""
+        for scan in walk(self._files, frame.physical_offset, frame.end, LogEnd(), check_crc=True):
+            # All records of a frame have its own store time.
+            if (scan.field("store_timestamp") != frame.store_timestamp).any():
+                self._refuse(end, "Another program has appended messages after a part of a batch")
+
+    def _refuse_short(self, end: LogEnd) -> None:
+        """The mark says how far the log was flushed: what is missing of that is lost, and no crash explains it."""
+        flushed = self._policy.flushed_offset
+        if self._policy.accept_short or self._ends_at_broken_frame(end):
+            return  # no part of a frame is acknowledged, also when its beginning was flushed
+        if flushed is not None and end.offset < flushed:
+            raise LogShort(
+                path=os.path.dirname(self._files.path),
+                found_end=end.offset,
+                flushed_offset=flushed,
+                missing_messages=self._derived.count_units(end.offset, flushed),
+            )
+
+    def _refuse(self, end: LogEnd, why: str, cut_at: int | None = None) -> NoReturn:
+        file = self._files.find(end.offset)
+        match end.stop:
+            case Corrupt(field, offset, expected, found):
+                what, at, wanted, value = field, offset, expected, found
+            case Torn(needed, available):
+                what, at, wanted, value = "TOTALSIZE", 0, f"at most {available} bytes", str(needed)
+            case Filler(size):
+                what, at, wanted, value = "TOTALSIZE of the blank filler", 0, "all that is left of the file", str(size)
+            case _:
+                what, at, wanted, value = "Record", 0, "a record", "nothing written"
+        store = shlex.quote(os.path.dirname(self._files.path))
+        raise DamagedLog(
+            f"{what} of the record at physical offset {end.offset}",
+            path=file.path if file is not None else self._files.path,
+            offset=end.offset - (file.base if file is not None else 0) + at,
+            expected=wanted,
+            found=value,
+            advice=f"{why}: this is damage, and opening would lose the messages after it. Restore the file from a "
+            "copy; StoreReader reads the rest as it is. To see what would be lost, and to continue without it: "
+            f"commitlog repair {store}",
+            cut_at=end.offset if cut_at is None else cut_at,
+        )
+
+
+def _flushed_later(physical_offset: int) -> str:
+    return f"A good record that was flushed follows, at physical offset {physical_offset}"
+
+
+def _left_over(physical_offset: int) -> str:
+    return (
+        f"The store was closed there, and yet a record follows at physical offset {physical_offset}, perhaps left over "
+        "from another copy of this store"
+    )
+
+
+def _place_of_impossible(scan: RecordScan) -> tuple[int, Corrupt] | None:
+    """Physical offset of the first record with a value that no store writes, and that value."""
+    found = first_impossible(scan)
+    return None if found is None else (scan.physical_offset + int(scan.positions[found[0]]), found[1])
