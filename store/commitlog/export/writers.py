@@ -12,7 +12,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
 from commitlog.errors import InvalidValue
-from commitlog.export.line_texts import csv_batch, csv_schema, json_lines
+from commitlog.export.csv_columns import csv_batch, csv_schema
+from commitlog.export.json_lines import json_lines, utc_texts
 from commitlog.export.targets import ExportFormat, ExportTarget, RowWriter
 from commitlog.files import disk
 from commitlog.files.output_file import OutputFile
@@ -211,7 +212,7 @@ class _LineWriter:
         if self._csv is not None:
             self._csv.write_batch(csv_batch(batch))
         else:
-            self._file.write(json_lines(batch))
+            self._file.write(json_lines(pa.Table.from_batches([batch]), self._columns, utc_texts))
 
     def end_topics(self) -> None:
         """All topics share the file."""
