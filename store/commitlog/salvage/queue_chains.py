@@ -70,6 +70,9 @@ class QueueChain:
     queue_id: int
     runs: list[Run] = field(default_factory=list)
     new_starts: list[int] = field(default_factory=list)
+    # Where each run begins in the log, and how far its offsets move; once it is numbered.
+    _places: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    _shifts: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def add(self, start: int, stop: int, first_place: int, last_place: int, end_place: int) -> None:
         """Messages with consecutive offsets, later in the log than all before."""
@@ -107,17 +110,17 @@ class QueueChain:
         for run in self.runs:
             self.new_starts.append(at)
             at += run.stop - run.start
+        self._places = np.array([run.first_place for run in self.runs], np.int64)
+        self._shifts = np.array(self.new_starts, np.int64) - np.array([run.start for run in self.runs], np.int64)
 
     @property
     def is_moved(self) -> bool:
         """Whether any message gets another offset."""
-        return any(run.start != start for run, start in zip(self.runs, self.new_starts, strict=True))
+        return bool(self._shifts.any())
 
     def new_offsets(self, places: Int64Array, offsets: Int64Array) -> Int64Array:
         """The offsets that messages at these places (ascending) get in the salvaged store."""
-        firsts = np.array([run.first_place for run in self.runs], np.int64)
-        shifts = np.array([new - run.start for run, new in zip(self.runs, self.new_starts, strict=True)], np.int64)
-        return offsets + shifts[np.searchsorted(firsts, places, side="right") - 1]
+        return offsets + self._shifts[np.searchsorted(self._places, places, side="right") - 1]
 
 
 class Chains:

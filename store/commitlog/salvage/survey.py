@@ -101,7 +101,7 @@ def survey_log(
         survey = _surveyed(files, damaged[-1].frame.physical_offset, None)
         survey.unreadable = unreadable
     survey.damaged_batches = damaged
-    survey.chains.settle([(one.start, one.stop) for one in survey.unreadable], survey.log_start)
+    survey.chains.settle(list(_lost(survey)), survey.log_start)
     for run, (topic, queue_id) in survey.chains.wrong:
         what = f"topic {topic!r}, queue {queue_id}, offset {run.start}: not that of the record's neighbours"
         survey.unreadable.append(Unreadable(run.first_place, run.end_place, what))
@@ -111,6 +111,17 @@ def survey_log(
     survey.left_out.sort()
     survey.chains.number()
     return survey
+
+
+def _lost(survey: Survey) -> Iterator[tuple[int, int]]:
+    """The stretches in which messages may have been: unreadable ones, and all before the first record.
+
+    A log that begins with zeros is the kept piece of another one.
+    """
+    first = survey.stretches[0][0] if survey.stretches else survey.log_start
+    if first > survey.log_start:
+        yield survey.log_start, first
+    yield from ((one.start, one.stop) for one in survey.unreadable if one.start >= first)
 
 
 def _settle_batches(survey: Survey, known_end: int) -> None:

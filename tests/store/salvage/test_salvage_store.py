@@ -231,6 +231,21 @@ def test_the_head_of_the_log_may_be_missing(tmp_path: Path) -> None:
     assert_clean(tmp_path / "target")
 
 
+def test_a_piece_that_begins_with_zeros_loses_nothing(tmp_path: Path) -> None:
+    """As the directories are in which opening and repair keep what they cut."""
+    first = RECORDS[-60].start
+    store = tmp_path / "piece"
+    (store / "commitlog").mkdir(parents=True)
+    file = log_file(store, first)
+    data = log_file(GOLDEN_498, first).read_bytes()
+    at = first % FILE_SIZE
+    file.write_bytes(bytes(at) + data[at:])
+    report = salvage_store(store, tmp_path / "target", config=SMALL_INDEX)
+    assert report.records == 60
+    assert not [one for one in report.unreadable if one.start >= first]
+    assert_clean(tmp_path / "target")
+
+
 def test_a_short_file_and_a_zeroed_tail_lose_what_they_held(tmp_path: Path) -> None:
     store = damaged(tmp_path / "damaged", 0, b"")
     os.truncate(log_file(store, 0), 100_000)
