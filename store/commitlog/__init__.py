@@ -18,8 +18,11 @@ from commitlog.format.checkpoint import Checkpoint
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.sys_flag import CompressionType
 from commitlog.index.service import IndexFileInfo
+from commitlog.log.past_damage import Gap
 from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageStatus
-from commitlog.reader import Fence, QueueInfo, StoreReader
+from commitlog.queue.derived_queues import Stray
+from commitlog.queue.skipped import SkippedRange
+from commitlog.reader import Fence, OnDamage, QueueInfo, StoreReader
 
 if TYPE_CHECKING:
     from commitlog.export.export_store import ExportReport, export_store
@@ -50,20 +53,24 @@ __all__ = [
     "Fence",
     "Finding",
     "FlushDiskType",
+    "Gap",
     "IndexFileInfo",
     "Message",
     "MessageExt",
     "MessageExtBrokerInner",
     "MessageStore",
     "MessageStoreConfig",
+    "OnDamage",
     "PutMessageResult",
     "PutMessageStatus",
     "PutTableResult",
     "QueueInfo",
     "RepairReport",
     "SalvageReport",
+    "SkippedRange",
     "StagedFile",
     "StoreReader",
+    "Stray",
     "Transaction",
     "__version__",
     "column_type",

@@ -20,6 +20,10 @@ class BatchId:
     repeated. ``fingerprint`` distinguishes a batch that is replayed (the same) from another one that has taken its
     version; an empty one is not compared. ``InvalidValue`` for texts of more than 1,024 bytes, and for a
     version below zero.
+
+    ::
+
+        BatchId("orders-loader", 7)
     """
 
     app_id: str

@@ -46,6 +46,10 @@ class MessageStoreConfig:
     text and as ``settings`` and ``expected``.
 
     File sizes matter for a new store only: an existing one keeps the sizes of its files.
+
+    ::
+
+        MessageStoreConfig(flush_disk_type=FlushDiskType.ASYNC_FLUSH, mapped_file_size_commit_log=64 << 20)
     """
 
     mapped_file_size_commit_log: int = _GIB

@@ -116,7 +116,15 @@ _Error = TypeVar("_Error", bound="CommitLogError")
 
 
 class CommitLogError(Exception):
-    """The base of all errors of this package."""
+    """The base of all errors of this package.
+
+    ::
+
+        try:
+            StoreReader.open("/nowhere")
+        except CommitLogError as error:
+            print(error)
+    """
 
     # Exceptions are pickled by their args; subclasses with keyword-only fields would not come back from a worker
     # process, so the instance's own dictionary travels along instead of the constructor being called again.

@@ -24,6 +24,10 @@ class Message:
 
     ``tags`` and ``keys`` are stored among the properties (``TAGS``, and ``KEYS`` separated by spaces);
     ``properties`` holds the others. ``flag`` is the application's own number and means nothing to the store.
+
+    ::
+
+        Message(topic="orders", body=b"paid 12.50", tags="paid", keys=["k1", "k2"], properties={"region": "eu"})
     """
 
     topic: str
@@ -59,10 +63,23 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class MessageExtBrokerInner(Message):
-    """A message with a broker's fields: for transactions, replication and copies of messages.
+    """A message with a broker's fields: for transactions, delayed messages, replication and copies of messages.
+
+    What is refused of a ``Message`` and stored of this: topics to which producers may not send
+    (``SCHEDULE_TOPIC_XXXX``, half and op messages, ...), names of topics up to 255 characters, properties that only
+    brokers give (``REAL_TOPIC``, ``TRAN_MSG``, ``PGROUP``, ...) and those that ask for a timer (``TIMER_DELIVER_MS``,
+    ...). Refused of both: batches of several messages (``INNER_NUM``), light queues (``INNER_MULTI_DISPATCH``), and
+    topics that are kept in batch consume queues or compacted.
 
     ``body`` is stored unchanged: a caller that sets the system flag's compression bits has compressed it.
-    ``born_timestamp`` is milliseconds; None, as for the hosts (``"ip:port"``), takes the store's own.
+    ``born_timestamp`` is milliseconds from the year 1 to the year 9999; None, as for the hosts (``"ip:port"``), takes
+    the store's own. For example, what a producer's half message is::
+
+        MessageExtBrokerInner(
+            topic="RMQ_SYS_TRANS_HALF_TOPIC",
+            body=b"...",
+            properties={"REAL_TOPIC": "orders", "REAL_QID": "0", "TRAN_MSG": "true", "PGROUP": "payments"},
+        )
     """
 
     sys_flag: int = 0
@@ -79,7 +96,14 @@ class MessageExt(Message):
 
     ``body`` is decompressed when the system flag says that it was compressed; ``body_crc`` is over the stored bytes.
     ``properties`` holds every property of the record, ``TAGS`` and ``KEYS`` included. Times are milliseconds since
-    the epoch; hosts are ``"ip:port"`` as RocketMQ prints them (an IPv6 address uncompressed, without brackets).
+    the epoch, as they are stored: ``born_timestamp`` may be any number that a producer gave a broker. Hosts are
+    ``"ip:port"`` as RocketMQ prints them (an IPv6 address uncompressed, without brackets).
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            (message,) = reader.query("orders", "k1", limit=1)
+            print(message.queue_offset, message.store_timestamp, message.properties, message.unique_key)
     """
 
     queue_offset: int

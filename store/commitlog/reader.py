@@ -6,24 +6,29 @@ process. New messages are visible at the next call; messages removed by retentio
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, get_args
 
+import numpy as np
 import pyarrow as pa
 
 from commitlog.batch.frames import StoredFrames
 from commitlog.batch.ledger import load_ledger
+from commitlog.batch.log_snapshot import LogSnapshot, take_snapshot
 from commitlog.batch.visibility import NOTHING_HIDDEN, BatchMoments
 from commitlog.batch_id import CommittedBatch
 from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
+from commitlog.columnar.dispatch import dispatch_requests, index_entries
 from commitlog.errors import (
     CorruptCheckpoint,
     CorruptConsumeQueue,
     CorruptIndex,
+    CorruptRecord,
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
@@ -36,28 +41,47 @@ from commitlog.files import disk
 from commitlog.format import message_id
 from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from commitlog.format.checksum import crc32
+from commitlog.format.consume_queue_unit import FILLER_SIZE
+from commitlog.format.java_hash import index_key_hash
+from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
 from commitlog.index.service import IndexFileInfo, IndexService
 from commitlog.log.commit_log import CommitLog
+from commitlog.log.past_damage import Gap, walk_past_damage
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import MessageExt
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, validate_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue import Units
+from commitlog.queue.derived_queues import Stray
+from commitlog.queue.skipped import SkippedRange, Skips
+from commitlog.queue.views import CatalogView
 from commitlog.timestamps import checked_timestamp_ms
 
-__all__ = ["Fence", "QueueInfo", "StoreReader"]
+__all__ = ["Fence", "OnDamage", "QueueInfo", "StoreReader"]
+
+OnDamage = Literal["raise", "skip", "skip-records"]
 
 _T = TypeVar("_T")
 
+_logger = logging.getLogger(__name__)
+
+# After every store time.
+_AFTER_ALL = 2**63 - 1
 # How long to wait before each further look when several batches were dispatched during a look; then StoreBusy.
 _LOOK_AGAIN_SECONDS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """The bounds of one queue: ``min_offset`` is the first message, ``max_offset`` the next one to be written."""
+    """The bounds of one queue: ``min_offset`` is the first message, ``max_offset`` the next one to be written.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            print(sum(queue.max_offset - queue.min_offset for queue in reader.queues("orders")), "messages")
+    """
 
     topic: str
     queue_id: int
@@ -76,26 +100,64 @@ class Fence(NamedTuple):
 
 
 class StoreReader:
-    """Reads a store that RocketMQ (or this package) wrote. Use it as a context manager; one thread at a time."""
+    """Reads a store that RocketMQ (or this package) wrote. Use it as a context manager; one thread at a time.
 
-    def __init__(self, path: str) -> None:
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            for queue in reader.queues("orders"):  # of reader.topics()
+                start = reader.offset_by_time("orders", queue.queue_id, 1_700_000_000_000)
+                for batch in reader.read("orders", queue.queue_id, start, columns=["queueOffset", "tags", "body"]):
+                    print(batch.num_rows, batch.column("body")[0].as_py())
+            for message in reader.query("orders", "k1", limit=10):
+                assert reader.message_by_id(message.message_id) == reader.message_at(message.physical_offset)
+    """
+
+    def __init__(self, path: str, *, from_log: bool = False, on_damage: OnDamage = "raise") -> None:
         self.path = path
         self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
-        self._catalog = QueueCatalog(path, self._commit_log)
+        self._on_damage = _checked(on_damage)
+        self._skipped: list[SkippedRange] = []
+        # The log as it was when the reader was opened, with ``from_log``.
+        self._snapshot: LogSnapshot | None = take_snapshot(path, self._commit_log) if from_log else None
+        self._catalog: CatalogView = (
+            QueueCatalog(path, self._commit_log, tolerant=on_damage != "raise")
+            if self._snapshot is None
+            else self._snapshot.catalog
+        )
         self._index = IndexService(os.path.join(path, INDEX))
         self._frames = StoredFrames(self._commit_log, self._catalog)
         self._moments = BatchMoments(path, self._frames)
         self._closed = False
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> StoreReader:
+    def open(
+        cls, path: str | os.PathLike[str], *, from_log: bool = False, on_damage: OnDamage = "raise"
+    ) -> StoreReader:
         """Open the store directory at ``path``, in constant time whatever its size.
 
-        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read.
+        With ``from_log``, queue and index files are not used: the whole log is walked once, past damage, and the
+        queues are derived from it in memory, at about 20 bytes a message. For stores with only ``commitlog/``, with
+        damaged or missing queues, and for what recovery and repair have kept. The reader then shows the log as it was
+        when it was opened, and ``log_gaps`` says what of it cannot be read. Meant for stores without a living owner:
+        beside one, messages may show that are not flushed yet.
+
+        With ``on_damage="skip"``, a damaged record or queue unit does not end a read: the next whole message follows,
+        and ``skipped`` lists what was left out. The default raises ``CorruptRecord`` or ``CorruptConsumeQueue``. A
+        missing file is skipped in the same way; ``"skip-records"`` still raises ``FileMissing`` for it.
+
+        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read;
+        ``InvalidValue`` for another ``on_damage``::
+
+            with StoreReader.open("/data/copy", from_log=True, on_damage="skip") as reader:
+                for batch in reader.read("orders", 0, reader.queue_info("orders", 0).min_offset):
+                    ...
+                for gap in reader.skipped:
+                    print(gap)
         """
         directory = os.path.abspath(os.fspath(path))
         check_store_directory(directory)
-        return cls(directory)
+        return cls(directory, from_log=from_log, on_damage=on_damage)
 
     def __repr__(self) -> str:
         return f"<StoreReader of {self.path!r}, {'closed' if self._closed else 'open'}>"
@@ -110,7 +172,7 @@ class StoreReader:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Open files are not pickled; the store is opened again in the other process.
-        return (StoreReader.open, (self.path,))
+        return (_open_again, (self.path, self._snapshot is not None, self._on_damage))
 
     def close(self) -> None:
         """Close every file; all other methods raise ``ReaderClosed`` from then on. A second call does nothing.
@@ -131,6 +193,30 @@ class StoreReader:
         for item in items:
             yield item
             self._refuse_closed()
+
+    @property
+    def skipped(self) -> list[SkippedRange]:
+        """What reads have skipped so far because of damage, in the order in which they met it, each range once.
+
+        Each has topic, queue id, queue offsets, physical offsets and the reason. The same goes to the log, at WARNING.
+        """
+        return list(self._skipped)
+
+    @property
+    def log_gaps(self) -> list[Gap]:
+        """With ``from_log``, the stretches of the log that hold no whole record, in physical offsets; else empty.
+
+        Unwritten space at the log's ends (a kept piece begins with it) and blank fillers are not among them.
+        """
+        return [] if self._snapshot is None else list(self._snapshot.gaps)
+
+    @property
+    def strays(self) -> list[Stray]:
+        """With ``from_log``, whole records that are in no queue, as their queue offset or topic is damaged; else empty.
+
+        ``message_at`` reads them.
+        """
+        return [] if self._snapshot is None else list(self._snapshot.strays)
 
     def topics(self) -> list[str]:
         """All topics that have a consume queue, sorted, system topics included."""
@@ -161,6 +247,8 @@ class StoreReader:
         ``StoreBusy`` if several batches were dispatched during each of many looks.
         """
         self._refuse_closed()
+        if self._snapshot is not None:
+            return [QueueInfo(*key, *self._catalog.bounds(*key)) for key in (queues() if callable(queues) else queues)]
         given = None if callable(queues) else list(queues)
         for pause in _LOOK_AGAIN_SECONDS:
             before = self._moments.now()
@@ -185,16 +273,18 @@ class StoreReader:
     def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
         """The queue as if the log ended at a physical offset."""
         queue = self._catalog.queue(info.topic, info.queue_id)
-        end = queue.first_behind(physical_offset, info.min_offset, info.max_offset)
+        end = queue.first_offset_from(physical_offset, info.min_offset, info.max_offset)
         return QueueInfo(info.topic, info.queue_id, info.min_offset, end)
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.
 
         Files are allocated ahead, so the end is searched: from the last message of any queue on, record by record. This
-        reads the end of every queue.
+        reads the end of every queue. With ``from_log``, the bounds are the first and the last whole record's.
         """
         self._refuse_closed()
+        if self._snapshot is not None:
+            return self._snapshot.start, self._snapshot.end
         self._commit_log.refresh()
         end = self._commit_log.min_offset
         for topic in self.topics():
@@ -251,11 +341,14 @@ class StoreReader:
         verify_crc: bool = False,
         max_batch_rows: int = DEFAULT_ROWS,
         max_batch_bytes: int = DEFAULT_SIZE,
+        on_damage: OnDamage | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The messages at the queue offsets ``[start, stop)`` in order, in batches of the named columns.
 
         ``stop`` defaults to the queue's end as it is now. Body bytes a batch stay below ``max_batch_bytes`` unless
-        one message alone is larger. Fillers (units without a message) give no row.
+        one message alone is larger. Fillers (units without a message) give no row. ``on_damage`` is that of ``open``
+        unless given, but the queue's ends are found as ``open`` said. Damage to a body that no length or stream shows
+        is noticed with ``verify_crc`` only.
 
         Raises ``OffsetOutOfRange`` for offsets that are not there, also when retention removes them during the read;
         ``InvalidValue`` for a ``start`` after ``stop``; ``CorruptRecord`` (with ``verify_crc`` also for a body that
@@ -267,25 +360,43 @@ class StoreReader:
             rows=_positive("max_batch_rows", max_batch_rows), size=_positive("max_batch_bytes", max_batch_bytes)
         )
         low, high = self._check_range(topic, queue_id, start, stop)
-        blocks = BlockReader(self._commit_log, self._catalog.queue(topic, queue_id), limits, verify_crc=verify_crc)
+        blocks = BlockReader(
+            self._commit_log,
+            self._catalog.queue(topic, queue_id),
+            limits,
+            verify_crc=verify_crc,
+            skips=self._skips(on_damage or self._on_damage),
+        )
         return self._while_open(blocks.batches(low, high, schema.names))
+
+    def _skips(self, on_damage: OnDamage) -> Skips | None:
+        """The report of a read that skips; None for one that raises."""
+        if _checked(on_damage) == "raise":
+            return None
+        return Skips(self._skipped, missing_files=on_damage == "skip")
 
     def units(self, topic: str, queue_id: int, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
         """The queue's units ``[start, stop)``: numpy arrays of ``physical_offset``, ``size``, ``tags_code``.
 
-        Fillers are among them, with the size ``0x7FFFFFFF``. Raises as ``read`` does.
+        Fillers are among them, with the size ``0x7FFFFFFF``. Raises as ``read`` does; unless ``on_damage`` is
+        ``"raise"``, an impossible unit is given as a filler.
         """
         self._refuse_closed()
         low, high = self._check_range(topic, queue_id, start, stop)
-        return self._while_open(self._catalog.queue(topic, queue_id).units(low, high, chunk=_positive("chunk", chunk)))
+        strict = self._on_damage == "raise"
+        units = self._catalog.queue(topic, queue_id).units(low, high, chunk=_positive("chunk", chunk), check=strict)
+        return self._while_open(units if strict else map(_without_impossible, units))
 
-    def first_behind(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
+    def first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
         """The first queue offset in ``[start, stop)`` of a message at or after a physical offset, or ``stop``."""
         self._refuse_closed()
-        return self._catalog.queue(topic, queue_id).first_behind(physical_offset, start, stop)
+        return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
 
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
-        """The identity of the message at a queue offset; None if it does not exist (any more)."""
+        """The identity of the message at a queue offset; None if it does not exist (any more).
+
+        Unless ``on_damage`` is ``"raise"``, also None for a damaged record.
+        """
         self._refuse_closed()
         queue = self._catalog.queue(topic, queue_id)
         if queue.last_unit()[0] < 0:  # not looked at yet, or empty then
@@ -296,6 +407,8 @@ class StoreReader:
         else:
             unit = queue.unit(offset)
             place = None if unit is None else unit[0]
+        if place is not None and self._on_damage != "raise" and self._whole_record(place) is None:
+            return None  # its header cannot identify it
         head = None if place is None else self._commit_log.header(place)
         return None if place is None or head is None else Fence(place, crc32(head))
 
@@ -324,7 +437,8 @@ class StoreReader:
 
         ``lower``: the first message stored at or after the time, the queue's end when all are older. ``upper``: the
         last message stored at or before it, the queue's first offset when all are younger. These are the answers of
-        RocketMQ's ``getOffsetInQueueByTime``. ``InvalidValue`` for a time in seconds.
+        RocketMQ's ``getOffsetInQueueByTime``. ``InvalidValue`` for a time in seconds. Damaged and lost messages are
+        skipped with ``on_damage="skip"``, lost ones also with ``from_log``.
         """
         if boundary not in ("lower", "upper"):
             raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
@@ -333,12 +447,44 @@ class StoreReader:
         low, high = info.min_offset, info.max_offset
         while low < high:
             middle = (low + high) // 2
-            stored = self.store_timestamp(topic, queue_id, middle)
+            at, stored = self._stored_from(topic, queue_id, middle, high)
             if stored < timestamp_ms or (boundary == "upper" and stored == timestamp_ms):
-                low = middle + 1
+                low = at + 1
             else:
                 high = middle
-        return low if boundary == "lower" else max(low - 1, info.min_offset)
+        if boundary == "upper":
+            return max(low - 1, info.min_offset)
+        if self._on_damage != "raise" or self._snapshot is not None:  # ``low`` may be that of a lost message
+            low, _ = self._stored_from(topic, queue_id, low, info.max_offset)
+        return low
+
+    def _stored_from(self, topic: str, queue_id: int, start: int, stop: int) -> tuple[int, int]:
+        """Queue offset and store time of the message at ``start``, or of the first one after it that can be read.
+
+        ``stop`` and a time after all times when no message of the range can be read.
+        """
+        queue = self._catalog.queue(topic, queue_id)
+        at = start
+        while at < stop:
+            unit = queue.unit(at)
+            if unit is None and queue.fillers_are_lost:
+                at = queue.first_offset_from(0, at + 1, stop)
+            elif self._on_damage == "raise":
+                return at, self.store_timestamp(topic, queue_id, at)
+            elif unit is not None and (record := self._whole_record(unit[0])) is not None:
+                return at, record.store_timestamp
+            else:
+                absent = unit is not None and self._commit_log.find(unit[0]) is None
+                missing = self._commit_log.missing_file_after(unit[0]) if unit is not None and absent else None
+                at = at + 1 if missing is None else queue.first_offset_from(missing[1], at + 1, stop)
+        return stop, _AFTER_ALL
+
+    def _whole_record(self, physical_offset: int) -> Record | None:
+        """The record there if it is whole and has the right CRC."""
+        try:
+            return self._commit_log.read_record(physical_offset)
+        except (CorruptRecord, MessageNotFound):
+            return None
 
     def message_at(self, physical_offset: int) -> MessageExt:
         """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``."""
@@ -369,7 +515,9 @@ class StoreReader:
         """The newest ``limit`` messages of a topic with that key or unique key, in the order of the log.
 
         ``begin`` and ``end`` are store times in milliseconds, both inclusive. The index holds hashes, so each
-        message's own topic and keys are compared. ``CorruptIndex``, ``CorruptRecord``, ``StoreBusy``.
+        message's own topic and keys are compared. With ``from_log`` the whole log is searched instead. Unless
+        ``on_damage`` is ``"raise"``, a damaged record is skipped, with a warning.
+        ``CorruptIndex``, ``CorruptRecord``, ``StoreBusy``.
         """
         self._refuse_closed()
         validate_topic(topic)
@@ -378,6 +526,8 @@ class StoreReader:
         _positive("limit", limit)
         checked_timestamp_ms(begin, "begin")
         checked_timestamp_ms(end, "end")
+        if self._snapshot is not None:
+            return self._query_log(self._snapshot.end, topic, key, begin, end, limit)
         for pause in _LOOK_AGAIN_SECONDS:
             before = self._moments.now()
             found = self._query(topic, key, begin, end, limit)
@@ -404,6 +554,7 @@ class StoreReader:
                 continue
             try:
                 record = self._commit_log.read_record(offset)
+                message = message_of(record, self._commit_log.body(record))
             except MessageNotFound as error:
                 # A crash may keep the index and lose the end of the log; retention may just have removed the head.
                 if 0 <= offset < self._commit_log.min_offset or not clean:
@@ -416,11 +567,46 @@ class StoreReader:
                     found=offset,
                     advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
                 ) from error
-            message = message_of(record, self._commit_log.body(record))
-            matches = message.topic == topic and (key in message.keys or message.unique_key == key)
-            if matches and begin <= message.store_timestamp <= end:
+            except CorruptRecord as error:
+                self._refuse_or_skip(error)
+                continue
+            if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
                 found[offset] = message
         return [found[offset] for offset in sorted(found)]
+
+    def _refuse_or_skip(self, error: CorruptRecord) -> None:
+        """Log the damage of a record that a query would look at, or raise it."""
+        if self._on_damage == "raise":
+            raise error
+        _logger.warning("A query skipped a record, which may have the key: %s", error)
+
+    def _query_log(self, log_end: int, topic: str, key: str, begin: int, end: int, limit: int) -> list[MessageExt]:
+        """``query`` without index files: the key's hash is compared with those of every record's keys."""
+        wanted = index_key_hash(f"{topic}#{key}")
+        places: list[int] = []
+        for scan in walk_past_damage(self._commit_log, self._commit_log.min_offset, log_end, check_crc=False):
+            if isinstance(scan, Gap):
+                continue
+            requests = dispatch_requests(scan, ())
+            entries = index_entries(scan, requests)
+            rows = np.unique(entries.rows[entries.key_hashes == wanted])
+            times = requests.store_timestamps[rows]
+            places += requests.physical_offsets[rows[(times >= begin) & (times <= end)]].tolist()
+        found: list[MessageExt] = []
+        for place in reversed(places):
+            record = self._whole_record(place)
+            if record is None:
+                continue  # one of the log's gaps, which were reported
+            try:
+                message = message_of(record, self._commit_log.body(record))
+            except CorruptRecord as error:
+                self._refuse_or_skip(error)
+                continue
+            if _has_key(message, topic, key):
+                found.append(message)
+                if len(found) == limit:
+                    break
+        return found[::-1]
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
@@ -443,6 +629,27 @@ class StoreReader:
                 max_offset=info.max_offset,
             )
         return start, high
+
+
+def _has_key(message: MessageExt, topic: str, key: str) -> bool:
+    return message.topic == topic and (key in message.keys or message.unique_key == key)
+
+
+def _checked(on_damage: OnDamage) -> OnDamage:
+    if on_damage not in get_args(OnDamage):
+        raise InvalidValue(f"on_damage is 'raise', 'skip' or 'skip-records', not {on_damage!r}.")
+    return on_damage
+
+
+def _without_impossible(units: Units) -> Units:
+    bad = (units["size"] <= 0) | (units["physical_offset"] < 0)
+    if bad.any():
+        units[bad] = (0, FILLER_SIZE, 0)
+    return units
+
+
+def _open_again(path: str, from_log: bool, on_damage: OnDamage) -> StoreReader:
+    return StoreReader.open(path, from_log=from_log, on_damage=on_damage)
 
 
 def _positive(name: str, value: int) -> int:

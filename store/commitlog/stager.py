@@ -22,16 +22,16 @@ from commitlog.columnar.body_compression import BodyCompression
 from commitlog.columnar.encode import EncodedMessages, RecordSettings, encode_messages
 from commitlog.columnar.input import MessageColumns, MessageSchema, Rows, message_schema, parse_messages
 from commitlog.columnar.input_chunks import message_chunks
-from commitlog.columnar.producer_rules import refuse_for_producers
 from commitlog.columnar.queue_choice import choose_queues
 from commitlog.columnar.unique_key import unique_keys
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import PutRefused
-from commitlog.format.message_rules import NO_PRODUCERS_TOPICS
+from commitlog.format.message_rules import no_producers_fault
 from commitlog.format.record import FILLER_SIZE
+from commitlog.paths import MOST_QUEUES
 from commitlog.queue.queue_counts import file_size_of, queue_counts
 
-__all__ = ["NO_PRODUCERS_TOPICS", "BatchStager", "largest_record_of", "queue_counts", "remove_batch", "remove_files"]
+__all__ = ["BatchStager", "largest_record_of", "no_producers_fault", "queue_counts", "remove_batch", "remove_files"]
 
 
 def largest_record_of(store_path: str | os.PathLike[str], config: MessageStoreConfig | None = None) -> int:
@@ -45,6 +45,15 @@ class BatchStager:
 
     The same rows get the same queues and unique keys whenever they are staged for the same batch and partition, in any
     chunks. The staged file lists the topics with their uses, and which of them are new: those not in ``queue_counts``.
+
+    ::
+
+        batch = BatchId("loader", 7)
+        with BatchStager("/data/store", batch, queue_counts={"orders": 4}, topic="orders") as stager:
+            stager.put(pa.table({"body": [b"a", b"b"]}))
+            staged = stager.finish()
+        with MessageStore.open("/data/store") as store:
+            store.commit_batch(batch, [staged])
     """
 
     def __init__(
@@ -76,6 +85,7 @@ class BatchStager:
         self._config = config
         self._key_prefix = f"{batch.app_id}\0{batch.version}".encode()
         self._settings = RecordSettings.of(config, largest_record=largest_record, compression=compression)
+        self._limits = replace(self._settings.limits, max_queue_id=MOST_QUEUES - 1)
         self._rows = 0
         self._writer: StagedWriter | None = None
         self._stack = ExitStack()
@@ -83,8 +93,8 @@ class BatchStager:
     def put(self, rows: Rows) -> None:
         """Stage rows, with the columns of ``MessageStore.put_messages``.
 
-        ``PutRefused`` for the first row that no store accepts, or no broker from a producer
-        (``columnar.producer_rules``); ``InvalidValue`` for wrong columns; ``StagingFailed``.
+        ``PutRefused`` for the first row that no store accepts, and for a queue from ``MOST_QUEUES`` on: no topic has so
+        many, so no consumer looks there. ``InvalidValue`` for wrong columns; ``StagingFailed``.
         """
         schema = message_schema(rows, topic=self._topic)
         for _, chunk in message_chunks(rows):
@@ -112,11 +122,10 @@ class BatchStager:
             chunk,
             schema,
             born_timestamp_ms=int(time.time() * 1000),
-            limits=self._settings.limits,
+            limits=self._limits,
             first_row=self._rows,
             row_name=self._row_name,
         )
-        refuse_for_producers(columns)
         # By the row's number, so that the chunks of the rows do not matter.
         queue_ids = choose_queues(columns, self._queue_count, round_robin_start=self._partition + self._rows)
         keys = unique_keys(self._key_prefix, self._partition, self._rows, columns.count)

@@ -45,6 +45,15 @@ class MessageStore:
     signal handler may close it at any time; any other call of a handler while its own thread is within a call
     is refused (``NestedCall``). A store that is dropped without ``close`` warns (``ResourceWarning``); one that is
     still open when the interpreter exits is closed then.
+
+    ::
+
+        with MessageStore.open("/data/store") as store:
+            result = store.put_message(Message(topic="orders", body=b"paid 12.50", tags="paid", keys=["k1"]))
+            print(result.raise_for_status().queue_offset)
+            store.put_messages(pa.table({"topic": ["orders"] * 2, "body": [b"a", b"b"]})).raise_for_status()
+            store.dispatch()
+            print(store.reader().query("orders", "k1"))
     """
 
     def __init__(self, owned: OwnedStore, config: MessageStoreConfig) -> None:
@@ -146,6 +155,9 @@ class MessageStore:
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended, also for a refused message or a full disk.
+
+        Refused are messages that no store has room for, that no reader could read, and that only brokers may write:
+        ``MessageExtBrokerInner`` lists the latter.
 
         Raises for mistakes of the program: ``InvalidValue`` for a wrong type, ``StoreClosed``, ``StoreForked``,
         ``NestedCall``.
@@ -275,7 +287,7 @@ class MessageStore:
     def stats(self) -> StoreStats:
         """Statistics of puts, and the bytes that are not dispatched yet."""
         with self._enter():
-            return self._owned.stats.snapshot(self._owned.reput.behind)
+            return self._owned.stats.snapshot(self._owned.reput.undispatched_bytes)
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and its end."""

@@ -17,7 +17,6 @@ from commitlog import CommittedBatch, FlushDiskType, Message, MessageStore
 from commitlog.errors import BatchConflict, CommitLogError, DiskFull, StoreIOError
 from commitlog.files import disk
 from commitlog.paths import COMMIT_LOG
-from commitlog.services import commit_batch
 from tests.crash.batch_workloads import batch_table, commit, gate_is_open, stored_batches
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import kill, small_config
@@ -183,20 +182,19 @@ def test_a_batch_without_disk_space_leaves_nothing_and_takes_no_space(
 
 
 def test_a_ledger_without_disk_space_is_written_later(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log has all that it knows."""
+    """The log has all that it knows. An open store writes its ledger once in 256 batches."""
     store = memory / "store"
-    monkeypatch.setattr(commit_batch, "_SAVE_EVERY", 2)
     disk_full = FullDisk(monkeypatch, "write_at", lambda path: "batchLedger" in path)
     with MessageStore.open(store, CONFIG) as opened:
         commit(opened, "app", 1, 5)
         disk_full.full = True
-        for version in (2, 3, 4):
+        for version in range(2, 302):
             assert not commit(opened, "app", version, 2).already_there
         assert opened.writable
     with MessageStore.open(store, CONFIG) as opened:
         assert opened.recovered is None
-        assert [one.batch.version for one in opened.batches()] == [4]
-        assert commit(opened, "app", 3, 2).already_there
+        assert [one.batch.version for one in opened.batches()] == [301]
+        assert commit(opened, "app", 300, 2).already_there
         with pytest.raises(StoreIOError):
             opened.forget_batches("app")
     disk_full.full = False

@@ -19,9 +19,10 @@ import pyarrow as pa
 from commitlog.columnar.records import EncodedRecords, encode_records, new_headers, patch_late_fields
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog.format.index_file import INDEX_ENTRY_DTYPE, IndexHeader, encode_header, file_size
-from commitlog.format.java_hash import index_key_hash, tags_code
+from commitlog.format.java_hash import index_key_hash
 from commitlog.format.record import encode_filler
 from commitlog.paths import ABORT, file_name_for_offset, parse_file_name
+from tests.support.encoders import tags_code
 
 STORE_HOST = (bytes([10, 1, 2, 3]), 10911)
 BORN_HOST = (bytes([192, 168, 1, 9]), 40000)
@@ -61,11 +62,13 @@ class StoreBuilder:
         more: str = "",
         sys_flag: int = 0,
         step_ms: int = 1,
+        born_timestamp: int | None = None,
+        queue_step: int = 1,
     ) -> np.ndarray:
         """Append one message per body; ``queue_ids`` is one queue, or several taken in turn. Gives physical offsets.
 
         ``more`` is further properties, as stored; ``sys_flag`` says what the bodies are (hosts are IPv4). Store times
-        go up by ``step_ms`` a message.
+        go up by ``step_ms`` a message, and queue offsets by ``queue_step``; ``born_timestamp`` (ms) is that of all.
         """
         count = len(bodies)
         turns = [queue_ids] if isinstance(queue_ids, int) else list(queue_ids)
@@ -74,8 +77,8 @@ class StoreBuilder:
         for queue_id in set(turns):
             rows = queue_of == queue_id
             first = self.next_offsets.get((topic, queue_id), 0)
-            offsets[rows] = np.arange(first, first + int(rows.sum()))
-            self.next_offsets[topic, queue_id] = first + int(rows.sum())
+            offsets[rows] = np.arange(first, first + int(rows.sum()) * queue_step, queue_step)
+            self.next_offsets[topic, queue_id] = first + int(rows.sum()) * queue_step
         times = self.now_ms + np.arange(count) * step_ms
         self.now_ms += count * step_ms
         tag_list = [tags] * count if isinstance(tags, str) else list(tags)
@@ -83,7 +86,7 @@ class StoreBuilder:
         headers = new_headers(count)
         headers["queue_id"] = queue_of
         headers["sys_flag"] = sys_flag
-        headers["born_timestamp"] = times - 5
+        headers["born_timestamp"] = times - 5 if born_timestamp is None else born_timestamp
         for which, (ip, port) in (("born", BORN_HOST), ("store", STORE_HOST)):
             headers[f"{which}_ip"] = np.void(ip)
             headers[f"{which}_port"] = port

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from commitlog import OnDamage, StoreReader
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.subscription import Subscription
@@ -34,11 +35,22 @@ class SourceOptions:
     include_properties: bool = False
     include_metadata: bool = False
     verify_crc: bool = False
+    skips_corrupt: bool = False
+    from_log: bool = False
 
     @property
     def start_rule(self) -> OffsetRule:
         """Start of a query without a checkpoint. Only the two ``parse_*_options`` know the default."""
         return self.starting or OffsetRule(default=EARLIEST)
+
+    @property
+    def on_damage(self) -> OnDamage:
+        """How the store treats damage. A missing file is a loss, which failOnDataLoss is about."""
+        return "skip-records" if self.skips_corrupt else "raise"
+
+    def open_store(self) -> StoreReader:
+        """The store, opened as the options say. The errors of ``StoreReader.open``."""
+        return StoreReader.open(self.path, from_log=self.from_log, on_damage=self.on_damage)
 
     @property
     def end_rule(self) -> OffsetRule:
@@ -57,6 +69,8 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "includeProperties": ("include_properties", values.parse_boolean),
     "includeMetadata": ("include_metadata", values.parse_boolean),
     "verifyCrc": ("verify_crc", values.parse_boolean),
+    "corruptRecordMode": ("skips_corrupt", values.parse_corrupt_record_mode),
+    "fromLog": ("from_log", values.parse_boolean),
 }
 _STRATEGIES: dict[str, Callable[[str, str], Subscription]] = {
     "subscribe": values.parse_subscribe,
@@ -125,6 +139,12 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
                 option=name,
                 value=given[name],
             )
+    if parsed.from_log:
+        raise OptionError(
+            "Option fromLog is for batch reads: it shows the log as it is at one moment.",
+            option="fromLog",
+            value=given["fromLog"],
+        )
     if parsed.starting is not None:
         return parsed
     fields = {name: getattr(parsed, name) for name in parsed.__dataclass_fields__}

@@ -26,6 +26,7 @@ __all__ = [
     "parse_assign",
     "parse_boolean",
     "parse_bytes",
+    "parse_corrupt_record_mode",
     "parse_offsets",
     "parse_path",
     "parse_pattern",
@@ -96,6 +97,14 @@ def parse_path(option: str, value: str) -> str:
     if not path.strip() or "\0" in path:
         refuse(option, value, expected)
     return path
+
+
+def parse_corrupt_record_mode(option: str, value: str) -> bool:
+    """Whether damaged records are skipped."""
+    text = value.strip().lower()
+    if text not in ("fail", "skip"):
+        refuse(option, value, "fail or skip")
+    return text == "skip"
 
 
 def parse_boolean(option: str, value: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 from commitlog import BatchId, BodyCompression, CompressionType, FlushDiskType, MessageStoreConfig
 from commitlog.errors import InvalidValue
 from commitlog.paths import MOST_QUEUES, validate_new_topic
-from commitlog.stager import NO_PRODUCERS_TOPICS
+from commitlog.stager import no_producers_fault
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 
@@ -77,13 +77,8 @@ def _parse_topic(option: str, value: str) -> str:
         validate_new_topic(value)
     except InvalidValue as error:
         raise OptionError(f"Option {option} cannot be a topic: {error}", option=option, value=value) from error
-    if value in NO_PRODUCERS_TOPICS:
-        raise OptionError(
-            f"Option {option} is {value!r}, a topic that RocketMQ writes itself and accepts from no producer. Give "
-            "another one; messages that are to be delivered later have a column delayLevel.",
-            option=option,
-            value=value,
-        )
+    if fault := no_producers_fault(value):
+        raise OptionError(f"Option {option} cannot be a topic of messages: {fault}.", option=option, value=value)
     return value
 
 

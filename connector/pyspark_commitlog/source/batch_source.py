@@ -34,7 +34,7 @@ class CommitLogBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The ranges of offsets of all queues, cut by bytes. Named topics and queues must exist."""
         options = self._options
-        with StoreReader.open(options.path) as reader:
+        with options.open_store() as reader:
             options.subscription.require_all(reader)
             return list(retry_while_store_changes(lambda: self._plan(reader), fail=options.fail_on_data_loss))
 

@@ -106,6 +106,8 @@ def _cut_log(
     while at < log_stop:
         left = log_stop - at
         at, stops = _stretch(reader, begins, at, at + -(-left // -(-left // target)))
+        if at >= log_stop:
+            stops = {wanted: wanted.stop for wanted in begins}  # also when a damaged unit led the search astray
         ranges = tuple(
             wanted._replace(start=begins[wanted], stop=stop) for wanted, stop in stops.items() if begins[wanted] < stop
         )
@@ -127,7 +129,7 @@ def _stretch(
     stops: dict[QueueRange, int] = {}
     for queue, begin in begins.items():
         topic, queue_id = queue.topic, queue.queue_id
-        end = reader.first_behind(topic, queue_id, wanted, begin, queue.stop)
+        end = reader.first_offset_from(topic, queue_id, wanted, begin, queue.stop)
         if begin < end:
             last = next(reader.units(topic, queue_id, end - 1, end))
             place = int(last["physical_offset"][0])

@@ -42,7 +42,7 @@ class StreamPlanner:
     @classmethod
     def open(cls, options: SourceOptions) -> StreamPlanner:
         """``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``."""
-        return cls(StoreReader.open(options.path), options)
+        return cls(options.open_store(), options)
 
     def close(self) -> None:
         self._reader.close()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from commitlog import StoreReader
+from commitlog import OnDamage, StoreReader
 from commitlog.errors import FileChanged, FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
@@ -36,6 +36,8 @@ class ReadTask:
     projection: Projection
     verify_crc: bool
     fail_on_data_loss: bool
+    on_damage: OnDamage = "raise"
+    from_log: bool = False
 
     @classmethod
     def of(cls, options: SourceOptions, projection: Projection) -> ReadTask:
@@ -45,6 +47,8 @@ class ReadTask:
             projection=projection,
             verify_crc=options.verify_crc,
             fail_on_data_loss=options.fail_on_data_loss,
+            on_damage=options.on_damage,
+            from_log=options.from_log,
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -54,7 +58,7 @@ class ReadTask:
         if not ranges:
             return
         declared = self.projection.arrow_schema()
-        with StoreReader.open(self.path) as reader:
+        with StoreReader.open(self.path, from_log=self.from_log, on_damage=self.on_damage) as reader:
             batches = [self._read_range(reader, wanted) for wanted in ranges]
             side_by_side = isinstance(partition, RangePartition) and partition.side_by_side
             for batch in _in_step(ranges, batches) if side_by_side else chain.from_iterable(batches):

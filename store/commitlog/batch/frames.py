@@ -19,7 +19,7 @@ from commitlog.format.record import Record
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.scan import LogEnd, LogFiles, walk
 from commitlog.paths import BATCH_TOPIC
-from commitlog.queue.catalog import QueueCatalog
+from commitlog.queue.views import CatalogView
 
 __all__ = ["FoundFrame", "FrameCheck", "StoredFrames", "frame_of", "frames_in", "is_whole"]
 
@@ -106,7 +106,7 @@ def is_whole(files: LogFiles, found: FoundFrame) -> bool:
 class StoredFrames:
     """The frames in the files of a store, as a ``LedgerSource``."""
 
-    def __init__(self, commit_log: CommitLog, catalog: QueueCatalog) -> None:
+    def __init__(self, commit_log: CommitLog, catalog: CatalogView) -> None:
         self._commit_log = commit_log
         self._catalog = catalog
 

@@ -24,7 +24,7 @@ from commitlog.batch_id import BatchId, CommittedBatch
 from commitlog.errors import BatchConflict, CorruptConfig, InvalidValue, ReadFailed, StoreIOError
 from commitlog.files import disk
 from commitlog.files.whole_file import replace_file
-from commitlog.format.checkpoint import MAX_TIMESTAMP_MS
+from commitlog.format.timestamps import MAX_TIMESTAMP_MS
 from commitlog.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG
 
 __all__ = ["BatchLedger", "LedgerSource", "load_ledger", "saved_batches"]

@@ -53,6 +53,9 @@ def export(
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the export that filled this target.")] = False,
+    from_log: Annotated[
+        bool, typer.Option("--from-log", help="Derive the queues from the log: for missing or damaged queues.")
+    ] = False,
     compression: Annotated[str, typer.Option(help=f"Of Parquet files: {', '.join(_COMPRESSIONS)}.")] = "snappy",
     as_json: AsJson = False,
 ) -> None:
@@ -83,6 +86,7 @@ def export(
                 tags=_parse_tags(tags),
                 columns=EXPORT_COLUMNS if columns is None else [name.strip() for name in columns.split(",")],
                 resume=resume,
+                from_log=from_log,
                 compression=compression,
                 progress=progress,
             )

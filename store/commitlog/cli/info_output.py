@@ -38,7 +38,7 @@ _LAYOUTS = (_Layout(True, True), _Layout(False, True), _Layout(False, False))
 
 
 def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_sizes: bool) -> None:
-    """Print the store, then a row for each topic or queue; problems go to stderr."""
+    """Print the store, a row for each topic or queue, and what cuts have kept."""
     console = uncut_console()
     console.print(Text(printable_text(found.path), style="bold"))
     console.print(
@@ -61,8 +61,10 @@ def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_
         for group in ([[queue] for queue in queues] if with_queues else [queues])
     ]
     console.print(_table(groups, clock, with_queues=with_queues, with_sizes=with_sizes))
-    for problem in [*found.problems, *(queue.error for queue in found.queues if queue.error)]:
-        print(f"commitlog: {problem}", file=sys.stderr)
+    for piece in found.kept:
+        messages = _count(piece.messages, "message")
+        text = f"kept from byte {piece.cut_at} on: {messages}, {decimal(piece.size)}, in {printable_text(piece.path)}"
+        console.print(Text(text))
 
 
 def _count(number: int, what: str) -> str:
@@ -134,7 +136,7 @@ def _shortened(name: str, room: int) -> str:
 
 
 def print_queues_csv(found: StoreSummary) -> None:
-    """Print a line for each queue; problems go to stderr."""
+    """Print a line for each queue."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(
         ["topic", "queueId", "minOffset", "maxOffset", "messages", "size", "firstStoreTimestamp", "lastStoreTimestamp"]
@@ -144,5 +146,3 @@ def print_queues_csv(found: StoreSummary) -> None:
         writer.writerow(
             [queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.messages, queue.size, *times]
         )
-    for problem in [*found.problems, *(queue.error for queue in found.queues if queue.error)]:
-        print(f"commitlog: {problem}", file=sys.stderr)

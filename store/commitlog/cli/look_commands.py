@@ -66,7 +66,7 @@ def info(
 ) -> None:
     """Topics, queues, offsets and times of a store, and with --sizes the bytes of each queue.
 
-    -o csv has a line for each queue.
+    -o csv has a line for each queue. Exit code 1 when a part of the store cannot be read.
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with StoreReader.open(path) as reader:
@@ -77,6 +77,10 @@ def info(
         print_queues_csv(found)
     else:
         print_summary(found, clock, with_queues=queues, with_sizes=sizes)
+    for problem in found.all_problems:
+        say(problem)
+    if found.all_problems:
+        raise typer.Exit(1)
 
 
 def offset_at(

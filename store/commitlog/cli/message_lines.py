@@ -28,6 +28,7 @@ from commitlog.columnar.input import ASSIGNED_COLUMNS
 from commitlog.config import MessageStoreConfig
 from commitlog.format.message_rules import STORE_PROPERTIES, no_producers_fault
 from commitlog.format.properties import KEY_SEPARATOR
+from commitlog.paths import MOST_QUEUES
 
 __all__ = ["BadLine", "Defaults", "LineFormat", "MessageBatch", "MessageLine", "read_batches"]
 
@@ -237,6 +238,8 @@ def _parse(line: bytes, line_format: LineFormat, defaults: Defaults) -> dict[str
         raise ValueError("it has no topic; give it a field 'topic', or all messages one with --topic")
     if fault := no_producers_fault(str(row["topic"])):
         raise ValueError(fault)
+    if row["queueId"] is not None and row["queueId"] >= MOST_QUEUES:
+        raise ValueError(f"its queueId is {row['queueId']}; it must be 0 to {MOST_QUEUES - 1}")
     return row
 
 

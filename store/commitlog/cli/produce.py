@@ -34,6 +34,7 @@ from commitlog.log.store_directory import check_store_directory
 from commitlog.message import PutMessageStatus
 from commitlog.paths import MAX_QUEUE_ID
 from commitlog.queue.queue_counts import file_size_of
+from commitlog.queue.topic_config import TopicConfig
 from commitlog.services.put_table import PutTableResult
 from commitlog.store import MessageStore
 
@@ -144,16 +145,17 @@ def _pieces(store: MessageStore, batches: Iterator[MessageBatch]) -> Iterator[Me
     A store skips a row that it does not accept, and puts those after it.
     """
     room = (file_size_of(store.path) or store.config.mapped_file_size_commit_log) - FILLER_SIZE
+    topics = TopicConfig(store.path, store.config.default_topic_queue_nums, lambda _: -1)
     for batch in batches:
         start = 0
-        for row in _doubtful(store.config, room, batch):
+        for row in _doubtful(store.config, topics, room, batch):
             yield batch.part(start, row + 1)
             start = row + 1
         if start < len(batch.rows):
             yield batch.part(start)
 
 
-def _doubtful(config: MessageStoreConfig, room: int, batch: MessageBatch) -> list[int]:
+def _doubtful(config: MessageStoreConfig, topics: TopicConfig, room: int, batch: MessageBatch) -> list[int]:
     """Rows that the store refuses, or would with some queue: the queue that it will choose is not known yet.
 
     ``room`` is the size of the largest record.
@@ -161,7 +163,14 @@ def _doubtful(config: MessageStoreConfig, room: int, batch: MessageBatch) -> lis
     table, settings = batch.table(), RecordSettings.of(config, largest_record=room)
     schema, doubtful = message_schema(table, topic=None), []
     for first, chunk in message_chunks(table):
-        columns = parse_messages(chunk, schema, born_timestamp_ms=0, limits=settings.limits, first_row=first)
+        columns = parse_messages(
+            chunk,
+            schema,
+            born_timestamp_ms=0,
+            limits=settings.limits,
+            first_row=first,
+            topic_fault=topics.kind_fault,
+        )
         encoded = encode_messages(columns, np.full(columns.count, MAX_QUEUE_ID, np.int32), settings)
         doubtful += [refusal.row for refusal in encoded.refusals if refusal.row is not None]
     return doubtful

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
 
+from commitlog.cli.values import READ_THE_LOG
 from commitlog.errors import CommitLogError
 from commitlog.files import disk
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.paths import COMMIT_LOG, is_system_topic
 from commitlog.reader import QueueInfo, StoreReader
+from commitlog.recovery.kept import KeptPiece, kept_pieces
 
 __all__ = ["QueueSummary", "StoreSummary", "camel_members", "summarize"]
 
@@ -52,7 +54,13 @@ class StoreSummary:
     indexed_keys: int
     checkpoint: dict[str, int] | None
     queues: list[QueueSummary]
+    kept: list[KeptPiece]
     problems: list[str]
+
+    @property
+    def all_problems(self) -> list[str]:
+        """What is wrong with the store and with single queues."""
+        return self.problems + [queue.error for queue in self.queues if queue.error]
 
     def by_topic(self) -> dict[str, list[QueueSummary]]:
         grouped: dict[str, list[QueueSummary]] = defaultdict(list)
@@ -63,6 +71,7 @@ class StoreSummary:
     def to_json(self) -> dict[str, Any]:
         """The fields with names in camel case, as those of the columns."""
         plain = camel_members(self, without="queues")
+        plain["kept"] = [camel_members(piece, without="lost") for piece in self.kept]
         plain["topics"] = [
             {
                 "topic": topic,
@@ -99,6 +108,8 @@ def summarize(reader: StoreReader, *, with_sizes: bool) -> StoreSummary:
     checkpoint = _or_problem(reader.checkpoint, problems)
     index = _or_problem(reader.index_files, problems) or []
     files, size = _disk_use(reader.path)
+    if low < high and not queues and not problems:
+        problems.append(f"{reader.path} has a log of {high - low} bytes and no consume queues: {READ_THE_LOG}.")
     return StoreSummary(
         path=reader.path,
         aborted=reader.aborted,
@@ -110,6 +121,7 @@ def summarize(reader: StoreReader, *, with_sizes: bool) -> StoreSummary:
         indexed_keys=sum(max(file.index_count - 1, 0) for file in index),
         checkpoint=camel_members(checkpoint) if checkpoint else None,
         queues=queues,
+        kept=_or_problem(lambda: kept_pieces(reader.path), problems) or [],
         problems=problems,
     )
 

@@ -13,7 +13,10 @@ from commitlog.columnar.columns import column_type, nearest_name
 from commitlog.errors import InvalidValue, TopicNotFound
 from commitlog.reader import StoreReader
 
-__all__ = ["chosen_topics", "parse_columns", "parse_size"]
+__all__ = ["READ_THE_LOG", "chosen_topics", "parse_columns", "parse_size"]
+
+# What to do about queues that are missing, in the middle of a sentence.
+READ_THE_LOG = "read them from the log alone with --from-log"
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT])(i?B)?|B)?", re.IGNORECASE)
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
@@ -80,6 +83,6 @@ def _explain(reader: StoreReader, topic: str, known: Iterable[str]) -> None:
 def _list_of(topics: Iterable[str], most: int = 10) -> str:
     listed = list(topics)
     if not listed:
-        return "The store has none."
+        return f"The store has no consume queues at all; if its log holds messages, {READ_THE_LOG}."
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return f"It has {', '.join(listed[:most])}{more}."

@@ -14,7 +14,7 @@ from commitlog.cli.render import say
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import InvalidValue
 from commitlog.format.message_rules import no_producers_fault
-from commitlog.paths import validate_new_topic
+from commitlog.paths import MOST_QUEUES, validate_new_topic
 
 __all__ = ["produce", "register"]
 
@@ -39,7 +39,9 @@ def produce(
     ndjson: Annotated[bool, typer.Option("--ndjson", help="The same as --format ndjson.")] = False,
     tags: Annotated[str | None, typer.Option(help="For messages without tags.")] = None,
     key: Annotated[str | None, typer.Option(help="For messages without keys.")] = None,
-    queue_id: Annotated[int | None, typer.Option(min=0, help="For messages without one; default: in turn.")] = None,
+    queue_id: Annotated[
+        int | None, typer.Option(min=0, max=MOST_QUEUES - 1, help="For messages without one; default: in turn.")
+    ] = None,
     sync: Annotated[bool, typer.Option("--sync/--async", help="Wait for the device, or flush later.")] = True,
     batch_size: Annotated[int, typer.Option(min=1, help="Messages that are put at once, at most.")] = 1000,
     create: Annotated[bool, typer.Option("--create/--no-create", help="Create a store that does not exist.")] = False,

@@ -59,7 +59,12 @@ METADATA_COLUMNS: tuple[str, ...] = ALL_COLUMNS[ALL_COLUMNS.index("properties") 
 
 
 def column_type(name: str) -> pa.DataType:
-    """The Arrow type of a column; ``InvalidValue`` with the nearest known name for one that does not exist."""
+    """The Arrow type of a column; ``InvalidValue`` with the nearest known name for one that does not exist.
+
+    ::
+
+        column_type("storeTimestamp")  # timestamp[us, tz=UTC]
+    """
     try:
         return COLUMN_TYPES[name]
     except KeyError:

@@ -14,32 +14,22 @@ import pyarrow as pa
 
 from commitlog.columnar import columns as column_table
 from commitlog.columnar.bodies import plain_bodies
-from commitlog.columnar.locate import RecordBlock, RecordProblem
+from commitlog.columnar.locate import RecordBlock
 from commitlog.format import message_id, sys_flag
 from commitlog.format.arrays import ByteArray
 from commitlog.format.properties import KEYS, TAGS, UNIQ_KEY
+from commitlog.format.timestamps import is_timestamp
 
 __all__ = ["record_batch"]
 
-# The largest number of milliseconds whose microseconds fit a 64-bit integer.
-_MAX_TIME_MS = (2**63 - 1) // 1000
-
 
 def _time(block: RecordBlock, name: str) -> pa.Array:
-    values = block.field(name)
-    bad = (values > _MAX_TIME_MS) | (values < -_MAX_TIME_MS)
-    if bad.any():
-        index = int(np.argmax(bad))
-        raise RecordProblem(
-            name.replace("_", "").upper(),
-            index=index,
-            within=block.where(name, index),
-            expected="milliseconds whose microseconds fit 64 bits",
-            found=int(values[index]),
-        )
-    return pa.Array.from_buffers(
-        column_table.column_type("storeTimestamp"), len(values), [None, pa.py_buffer(values * 1000)]
-    )
+    """The times as microseconds; null for a number that is not a timestamp: a broker stores any that a client gives."""
+    kind, values = column_table.column_type("storeTimestamp"), block.field(name)
+    good = is_timestamp(values)
+    if not good.all():
+        return pa.array(np.where(good, values, 0) * 1000, kind, mask=~good)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values * 1000)])
 
 
 def _hosts(block: RecordBlock, which: str) -> pa.Array:

@@ -50,6 +50,7 @@ from commitlog.format.properties import (
     DELAY,
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
+    INNER_NUM,
     TAGS,
 )
 from commitlog.paths import names_directory
@@ -61,6 +62,7 @@ __all__ = [
     "QueueUnits",
     "dispatch_requests",
     "index_entries",
+    "inner_batch_topics",
     "units_by_queue",
 ]
 
@@ -213,6 +215,18 @@ def _named_queues(queues: str, offsets: str) -> list[tuple[str, int]]:
     numbers = [int(place) if _OFFSET.fullmatch(place) else _MAX_OFFSET + 1 for place in places]
     pairs = zip(names, numbers, strict=True)
     return [(name, number) for name, number in pairs if names_directory(name) and number <= _MAX_OFFSET]
+
+
+def inner_batch_topics(scan: RecordScan, requests: DispatchRequests) -> list[str]:
+    """The topics of records that hold several messages each, sorted: those of batch consume queues.
+
+    Such a record takes as many queue offsets as it has messages, so its queue looks as if it had gaps.
+    """
+    flagged = (requests.sys_flags & sys_flag.INNER_BATCH_FLAG) != 0
+    if not flagged.any():
+        return []
+    flagged &= scan.properties.text(INNER_NUM).is_valid().to_numpy(zero_copy_only=False)
+    return sorted({requests.topics[code] for code in requests.topic_codes[flagged].tolist()})
 
 
 def units_by_queue(requests: DispatchRequests) -> Iterator[QueueUnits]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from commitlog.columnar.scan import RecordScan
-from commitlog.format.checkpoint import MAX_TIMESTAMP_MS
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.record import Corrupt, field_offset
+from commitlog.format.timestamps import MAX_TIMESTAMP_MS
 from commitlog.paths import names_directory
 
 __all__ = ["IMPOSSIBLE_FIELDS", "first_impossible"]

@@ -48,8 +48,9 @@ from commitlog.columnar.input_properties import (
 from commitlog.columnar.refusals import Refusals
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import BoolArray, Int64Array
-from commitlog.format.message_rules import STORE_PROPERTIES, MessageLimits, parse_delay_level
+from commitlog.format.message_rules import STORE_PROPERTIES, MessageLimits, no_producers_fault, parse_delay_level
 from commitlog.format.properties import DELAY, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, WAIT, is_waiting
+from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog.paths import validate_new_topic
 
 __all__ = [
@@ -216,26 +217,29 @@ def parse_messages(
     limits: MessageLimits,
     first_row: int = 0,
     row_name: Callable[[int], str] = "row {}".format,
+    topic_fault: Callable[[str], str | None] = no_producers_fault,
 ) -> MessageColumns:
-    """The values of a chunk of the schema's table; rows that no store takes are noted in ``refusals``.
+    """The values of a chunk of the schema's table; rows that no store takes from a producer are noted in ``refusals``.
 
     ``born_timestamp_ms`` is that of rows without one; for ``first_row`` and ``row_name`` see ``Refusals``.
+    ``topic_fault`` says why no message may be put into a topic with a legal name, as the end of a sentence, or None.
     """
     count = chunk.num_rows
     refusals = Refusals(count, first_row=first_row, row_name=row_name)
     topics, codes = _topics(_column(chunk, schema, "topic"), schema.topic, count)
     given = _numbers(chunk, schema, "queueId", -1)
     refusals.name_places(topics, codes, lambda row: int(given.values[row]) if given and given.given[row] else None)
-    topics, codes = _legal_topics(topics, codes, refusals)
+    topics, codes = _legal_topics(topics, codes, topic_fault, refusals)
     bodies = large_binary_of(chunk.column(schema.spelling["body"]))
     _refuse_bodies(bodies, limits, refusals)
-    _refuse_numbers(given, 0, refusals)
+    _refuse_numbers(given, 0, limits.max_queue_id, refusals)
     flags = _numbers(chunk, schema, "flag", 0)
-    _refuse_numbers(flags, -_MAX_INT - 1, refusals)
+    _refuse_numbers(flags, -_MAX_INT - 1, _MAX_INT, refusals)
     ignored = STORE_PROPERTIES if schema.was_read else frozenset()
     properties = PropertyMap.of(_column(chunk, schema, "properties"), refusals.add, ignored)
     levels = _numbers(chunk, schema, "delayLevel", 0)
     delay_levels = _delay_levels(levels, properties.own.get(DELAY), limits, refusals, count)
+    properties.refuse_timers(delay_levels, refusals.add)
     texts = {
         KEYS: _keys(_column(chunk, schema, "keys"), refusals),
         SHARDING_KEY: _text(chunk, schema, "shardingKey"),
@@ -293,7 +297,7 @@ def _topics(column: pa.Array | None, default: str | None, count: int) -> tuple[l
 
 
 def _legal_topics(
-    names: list[str], codes: npt.NDArray[np.int32], refusals: Refusals
+    names: list[str], codes: npt.NDArray[np.int32], topic_fault: Callable[[str], str | None], refusals: Refusals
 ) -> tuple[list[str], npt.NDArray[np.int32]]:
     """The legal topic names, and each row's place among them; rows of other topics are refused."""
     refusals.add(codes < 0, lambda _: "its topic is null, and no topic is given for such rows")
@@ -302,8 +306,10 @@ def _legal_topics(
     for code, name in enumerate(names):
         try:
             validate_new_topic(name)
+            fault = topic_fault(name)
         except InvalidValue as error:
             fault = str(error).removesuffix(".")
+        if fault is not None:
             refusals.add(codes == code, lambda _, fault=fault: fault)  # type: ignore[misc]
         else:
             places[code] = len(legal)
@@ -340,14 +346,14 @@ def _numbers(chunk: pa.RecordBatch, schema: MessageSchema, name: str, default: i
     return _Numbers(name, values, column.is_valid().to_numpy(zero_copy_only=False))
 
 
-def _refuse_numbers(numbers: _Numbers | None, least: int, refusals: Refusals) -> None:
+def _refuse_numbers(numbers: _Numbers | None, least: int, most: int, refusals: Refusals) -> None:
     if numbers is not None and len(numbers.values):
         values = numbers.values
-        if int(values.min()) >= least and int(values.max()) <= _MAX_INT:
+        if int(values.min()) >= least and int(values.max()) <= most:
             return
         refusals.add(
-            numbers.given & ((values < least) | (values > _MAX_INT)),
-            lambda row: f"its {numbers.name} is {int(values[row])}; it must be {least} to {_MAX_INT}",
+            numbers.given & ((values < least) | (values > most)),
+            lambda row: f"its {numbers.name} is {int(values[row])}; it must be {least} to {most}",
         )
 
 
@@ -367,7 +373,7 @@ def _delay_levels(
     refusals: Refusals,
     count: int,
 ) -> npt.NDArray[np.int32] | None:
-    _refuse_numbers(numbers, 0, refusals)
+    _refuse_numbers(numbers, 0, _MAX_INT, refusals)
     levels = np.zeros(count, np.int64) if numbers is None else numbers.values
     if texts is not None:
         coded = texts.dictionary_encode()
@@ -391,12 +397,18 @@ def _born_timestamps(column: pa.Array | None, default: int, refusals: Refusals) 
         return default
     factor = _MS_OF_UNIT[column.type.unit] if pa.types.is_timestamp(column.type) else 1
     values: Int64Array = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    if factor > 1:
-        most = (2**63 - 1) // factor
-        refusals.add((values > most) | (values < -most), lambda _: "its bornTimestamp is out of range in milliseconds")
-        values = values * factor
-    elif factor < 0:
+    if factor < 0:
         values = values // -factor
+    elif factor > 1:
+        # Seconds beyond these would wrap around to a legal number.
+        values = np.clip(values, MIN_TIMESTAMP_MS, MAX_TIMESTAMP_MS) * factor
+    refusals.add(
+        ~is_timestamp(values),
+        lambda row: (
+            f"its bornTimestamp is {column[row].cast(pa.int64())} ({column.type}); it must be {MIN_TIMESTAMP_MS} to "
+            f"{MAX_TIMESTAMP_MS} ms, the years 1 to 9999"
+        ),
+    )
     return np.where(column.is_null().to_numpy(zero_copy_only=False), default, values) if column.null_count else values
 
 

@@ -11,25 +11,27 @@ import pyarrow.compute as pc
 from commitlog.columnar.input import Rows
 from commitlog.format.arrays import Int64Array
 
-__all__ = ["message_chunks"]
+__all__ = ["CHUNK_ROWS", "CHUNK_SIZE", "message_chunks"]
 
 # Rows and bytes of one chunk: its bytes stay in the processor's cache from one step to the next.
-_CHUNK_ROWS = 16_384
-_CHUNK_SIZE = 16 << 20
+CHUNK_ROWS = 16_384
+CHUNK_SIZE = 16 << 20
 
 
-def message_chunks(table: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
+def message_chunks(
+    table: Rows, *, max_rows: int = CHUNK_ROWS, max_size: int = CHUNK_SIZE
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Slices of limited rows and bytes (or of one row), each with its first row's number."""
     # Where each row ends, computed only when needed: mostly a chunk has far fewer bytes than it may.
     ends: Int64Array | None = None
     may_repeat = any(pa.types.is_dictionary(kind) or pa.types.is_nested(kind) for kind in table.schema.types)
     first = 0
     while first < table.num_rows:
-        piece = table.slice(first, _CHUNK_ROWS)
-        if may_repeat or piece.nbytes > _CHUNK_SIZE:
+        piece = table.slice(first, max_rows)
+        if may_repeat or piece.nbytes > max_size:
             ends = np.cumsum(_row_sizes(table)) if ends is None else ends
             done = int(ends[first - 1]) if first else 0
-            stop = int(np.searchsorted(ends, done + _CHUNK_SIZE, side="right"))
+            stop = int(np.searchsorted(ends, done + max_size, side="right"))
             piece = piece.slice(0, max(stop - first, 1))
         # A column of more than 2 GiB stays in several pieces, and so are the batches then.
         for batch in piece.combine_chunks().to_batches() if isinstance(piece, pa.Table) else (piece,):

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from commitlog.columnar.byte_parts import Part, binary_parts, join_rows, large_binary_of
 from commitlog.format.arrays import BoolArray, Int64Array
-from commitlog.format.message_rules import OWN_PROPERTIES, name_fault
-from commitlog.format.properties import KEY_SEPARATOR, UNIQ_KEY, WAIT
+from commitlog.format.message_rules import OWN_PROPERTIES, TIMER_PROPERTIES, name_fault, timer_fault
+from commitlog.format.properties import KEY_SEPARATOR, TIMER_OUT_MS, UNIQ_KEY, WAIT
 
 __all__ = [
     "PropertyMap",
@@ -35,7 +35,7 @@ _BINARY = pa.large_binary()
 _NAME_END = b"\x01"
 _ENTRY_END = b"\x02"
 # Properties without a column of their own that matter on the way to the log.
-_ASKED_FOR = (UNIQ_KEY, WAIT)
+_ASKED_FOR = (UNIQ_KEY, WAIT, *sorted(TIMER_PROPERTIES), TIMER_OUT_MS)
 
 
 def separator_rows(values: pa.LargeBinaryArray) -> BoolArray:
@@ -129,7 +129,7 @@ def _row_bounds(owner: Int64Array, count: int) -> Int64Array:
 class PropertyMap:
     """A parsed map column: the properties with a column of their own, by name, and all others as stored.
 
-    ``asked_for`` has UNIQ_KEY and WAIT, by name, where a row has one; they are among the others too.
+    ``asked_for`` has UNIQ_KEY, WAIT and the timer's, by name, where a row has one; they are among the others too.
     """
 
     own: dict[str, pa.LargeBinaryArray] = field(default_factory=dict)
@@ -168,6 +168,17 @@ class PropertyMap:
         if not keep.all():
             owner, names, values = owner[keep], names.filter(pa.array(keep)), values.filter(pa.array(keep))
         return cls(own, _stored(owner, names, values, count), asked_for)
+
+    def refuse_timers(self, delay_levels: npt.NDArray[np.int32] | None, refuse: Refuse) -> None:
+        """Refuse the rows that ask for a timer. ``delay_levels``: 0 for a row that is not delayed, None for all."""
+        for name in sorted(TIMER_PROPERTIES & self.asked_for.keys()):
+            fault = timer_fault({name})
+            wrong = self.asked_for[name].is_valid().to_numpy(zero_copy_only=False)
+            if TIMER_OUT_MS in self.asked_for:
+                wrong = wrong & self.asked_for[TIMER_OUT_MS].is_null().to_numpy(zero_copy_only=False)
+            if delay_levels is not None:
+                wrong = wrong & (delay_levels == 0)
+            refuse(wrong, f"its {fault}".format)
 
 
 def _last_of_rows(

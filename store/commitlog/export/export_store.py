@@ -70,6 +70,7 @@ def export_store(
     tags: Sequence[str] | None = None,
     columns: Sequence[str] = EXPORT_COLUMNS,
     resume: bool = False,
+    from_log: bool = False,
     compression: str = "snappy",
     file_size: int = DEFAULT_FILE_SIZE,
     progress: Progress | None = None,
@@ -80,6 +81,8 @@ def export_store(
     ``until_ms`` are store times in milliseconds, the second one excluded. ``tags`` keeps the messages with one of
     these. ``columns`` are those of ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about
     ``file_size`` bytes of messages, as Arrow has them in memory; the directory stands for the column ``topic``.
+
+    With ``from_log``, the queues are derived from the log in memory, for a store whose queues are missing or damaged.
 
     With ``resume``, an export that ended early, or at the end of the store as it was then, continues: the target has
     each row exactly once. Queues that are new since are exported from ``since_ms`` on. Without it the target must be
@@ -93,7 +96,7 @@ def export_store(
 
         from commitlog import export_store
 
-        report = export_store("/data/store", "parquet:/lake/orders", topics=["orders-*"], resume=True)
+        report = export_store("/data/store", "parquet:/data/store-export", topics=["orders*"], resume=True)
         print(report.rows, "new rows")
     """
     target = parse_target(target) if isinstance(target, str) else target
@@ -104,7 +107,7 @@ def export_store(
     if file_size < 1:
         raise InvalidValue(f"file_size is at least 1, not {file_size}.")
     source = os.path.abspath(os.fspath(path))
-    with StoreReader.open(source) as reader:
+    with StoreReader.open(source, from_log=from_log) as reader:
         names = _matching(reader, topics)
         asked = ExportState(
             store=source,

@@ -41,10 +41,10 @@ from dataclasses import astuple, dataclass, fields
 
 from commitlog.errors import InvalidValue
 from commitlog.format.checksum import crc32
+from commitlog.format.timestamps import MAX_TIMESTAMP_MS
 
 __all__ = [
     "CHECKPOINT_SIZE",
-    "MAX_TIMESTAMP_MS",
     "NO_OFFSET",
     "TRUST_MARGIN_MS",
     "Checkpoint",
@@ -58,9 +58,6 @@ CHECKPOINT_SIZE = 4096
 
 # RocketMQ's own margin: messages that are this much older than a checkpoint's time are trusted to be flushed.
 TRUST_MARGIN_MS = 3_000
-
-# The end of the year 9999: the last time that other programs (Spark, Python) can show.
-MAX_TIMESTAMP_MS = 253_402_300_799_999
 
 # The value of RocketMQ's offsets until replication sets them.
 NO_OFFSET = -1

@@ -7,8 +7,8 @@
     | PHYSICAL OFFSET  | SIZE     | TAGS CODE        |
     +------------------+----------+------------------+
 
-SIZE is the record's whole length. TAGS CODE is the hash code of the message's tags (``java_hash.tags_code``); in
-``SCHEDULE_TOPIC_XXXX`` it is the delivery time in ms.
+SIZE is the record's whole length. TAGS CODE is the hash code of the message's tags (``java_hash.string_hash_code``), 0
+without tags; in ``SCHEDULE_TOPIC_XXXX`` it is the delivery time in ms.
 
 Unwritten space is zero, so SIZE 0 ends a queue. A queue that starts late is padded in front with
 fillers: (0, 0x7FFFFFFF, 0).
@@ -35,8 +35,6 @@ __all__ = [
     "UnitState",
     "classify_unit",
     "decode_units",
-    "encode_units",
-    "is_filler",
     "unit_place",
 ]
 
@@ -87,19 +85,6 @@ def decode_units(data: bytes | bytearray | memoryview) -> UnitArray:
     if len(data) % UNIT_SIZE:
         raise InvalidValue(f"Consume-queue units take {UNIT_SIZE} bytes each; {len(data)} bytes are not whole units.")
     return np.frombuffer(data, UNIT_FILE_DTYPE).astype(UNIT_DTYPE)
-
-
-def encode_units(units: UnitArray) -> bytes:
-    """The bytes of units, which are of ``UNIT_DTYPE`` or ``UNIT_FILE_DTYPE``. ``InvalidValue`` for other fields."""
-    # numpy would convert other structured arrays by position, and numbers that are too wide by cutting them.
-    if units.dtype not in (UNIT_DTYPE, UNIT_FILE_DTYPE):
-        raise InvalidValue(f"Consume-queue units have the fields {UNIT_DTYPE}, not {units.dtype}.")
-    return units.astype(UNIT_FILE_DTYPE).tobytes()
-
-
-def is_filler(units: UnitArray) -> npt.NDArray[np.bool_]:
-    """Which units are fillers: they hold a place in the queue and no message."""
-    return np.asarray(units["size"] == FILLER_SIZE)
 
 
 def unit_place(data: bytes) -> tuple[int, int] | None:

@@ -54,7 +54,6 @@ __all__ = [
     "check_header",
     "decode_entry",
     "decode_header",
-    "encode_entry",
     "encode_header",
     "entry_capacity",
     "entry_could_be",
@@ -169,11 +168,6 @@ def decode_entry(data: bytes | memoryview) -> IndexEntry:
     """An entry from its 20 bytes, as they are. ``InvalidValue`` for another number of bytes."""
     _check_length("entry", data, ENTRY_SIZE)
     return IndexEntry(*_ENTRY.unpack(data))
-
-
-def encode_entry(entry: IndexEntry) -> bytes:
-    """The 20 bytes of an entry. ``InvalidValue`` for a number that does not fit its field."""
-    return _pack("entry", _ENTRY, entry)
 
 
 def file_size(slot_count: int, capacity: int) -> int:

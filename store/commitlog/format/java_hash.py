@@ -3,12 +3,12 @@
 A hash code is ``s[0]*31^(n-1) + s[1]*31^(n-2) + ... + s[n-1]`` over the UTF-16 units of the text, in signed 32-bit
 arithmetic that wraps. It stands on disk in two places:
 
-=================  =======================  ====================================================
+=================  =======================  =========================================================
 where              value                    bytes
-=================  =======================  ====================================================
-consume-queue unit ``tags_code(tags)``      8, big-endian, the 32-bit hash sign-extended
+=================  =======================  =========================================================
+consume-queue unit hash code of the tags    8, big-endian, the 32-bit hash sign-extended; 0 without tags
 index entry        ``index_key_hash(key)``  4, big-endian, never negative; slot = hash mod slots
-=================  =======================  ====================================================
+=================  =======================  =========================================================
 
 Source: Java SE ``java.lang.String.hashCode``; RocketMQ ``common/message/MessageExtBrokerInner.java``
 (``tagsString2tagsCode``), ``store/index/IndexFile.java`` (``indexKeyHashMethod``).
@@ -20,7 +20,7 @@ import struct
 
 import numpy as np
 
-__all__ = ["index_key_hash", "string_hash_code", "tags_code"]
+__all__ = ["index_key_hash", "string_hash_code"]
 
 _MASK = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
@@ -61,11 +61,3 @@ def index_key_hash(key: str) -> int:
     """
     value = abs(string_hash_code(key))
     return 0 if value == _SIGN else value
-
-
-def tags_code(tags: str | None) -> int:
-    """The tags code of a consume-queue unit: the tags' hash code, 0 for none or empty tags.
-
-    A delayed message's unit in ``SCHEDULE_TOPIC_XXXX`` holds its delivery time (ms) instead.
-    """
-    return string_hash_code(tags) if tags else 0

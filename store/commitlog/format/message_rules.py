@@ -7,6 +7,8 @@ KEYS, __SHARDINGKEY, TAGS, DELAY    the application, as a column or field of its
 REAL_TOPIC, REAL_QID                the store, for a message that waits in ``SCHEDULE_TOPIC_XXXX``
 TRAN_MSG, PGROUP, INNER_*,          the store or the broker; a message that brought them along would be taken for half a
 __CRC32#                            transaction, for a batch, or for damaged
+TIMER_DELIVER_MS, TIMER_DELAY_MS,   refused: they ask a broker's timer for a delivery at any time, and this store has no
+TIMER_DELAY_SEC                     timer. With DELAY, which brokers prefer, or TIMER_OUT_MS, which a timer adds: stored
 all others, UNIQ_KEY among them     the application or its client
 ==================================  ====================================================================================
 
@@ -14,13 +16,14 @@ In the record stand the application's others first, in the order given, then KEY
 REAL_TOPIC and REAL_QID. (In RocketMQ the order is that of a Java hash map.)
 
 Source: RocketMQ ``common/message/MessageConst.java``, ``broker/util/HookUtils.java`` (``checkBeforePutMessage``,
-``transformDelayLevelMessage``), ``store/MessageExtEncoder.java``.
+``checkInnerBatch``, ``checkIfTimerMessage``, ``transformDelayLevelMessage``), ``store/MessageExtEncoder.java``,
+``broker/processor/AbstractSendMessageProcessor.java`` (``msgCheck``), ``store/timer/TimerMessageStore.java``.
 """
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import SupportsIndex
@@ -40,8 +43,13 @@ from commitlog.format.properties import (
     REAL_TOPIC,
     SHARDING_KEY,
     TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
     TRAN_MSG,
 )
+from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from commitlog.message import Message, MessageExtBrokerInner
 from commitlog.paths import MAX_QUEUE_ID, validate_topic
 
@@ -50,6 +58,7 @@ __all__ = [
     "OWN_PROPERTIES",
     "SCHEDULE_TOPIC",
     "STORE_PROPERTIES",
+    "TIMER_PROPERTIES",
     "MessageLimits",
     "check_queue_place",
     "name_fault",
@@ -57,14 +66,16 @@ __all__ = [
     "number_fault",
     "parse_delay_level",
     "shown",
+    "timer_fault",
     "type_fault",
 ]
 
 # Topic of the messages that wait for their delay to pass; a level has the queue before its own number.
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
-# Messages of these topics come from the broker, which acts on them: ``isNotAllowedSendTopic`` of RocketMQ's
-# ``common/topic/TopicValidator.java``. Producers may send to the other system topics there, and so here.
+# Messages of these topics come from the broker, which acts on them: those of ``isNotAllowedSendTopic`` in RocketMQ's
+# ``common/topic/TopicValidator.java``, and the timer's, which for ever tries to read a message without TIMER_OUT_MS.
+# Producers may send to the other system topics, and so here.
 NO_PRODUCERS_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -73,8 +84,11 @@ NO_PRODUCERS_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
+        "rmq_sys_wheel_timer",
     }
 )
+# And those of this prefix and a cluster's name: the notes of what consumers have popped.
+_POP_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 
 # Properties that have a column or field of their own, in the order in which they are stored, after all others.
 OWN_PROPERTIES = (KEYS, SHARDING_KEY, TAGS, DELAY)
@@ -85,13 +99,16 @@ STORE_PROPERTIES = frozenset(
     | {CRC32}
 )
 
+# One of these makes a message a timer's, unless it has a delay level or TIMER_OUT_MS, which the timer adds itself.
+TIMER_PROPERTIES = frozenset({TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC})
+
 _MAX_INT = 2**31 - 1
 _MAX_LONG = 2**63 - 1
 # The numbers of a message, and the range of each; then those of a broker's message.
 _NUMBERS = {"queue_id": (0, MAX_QUEUE_ID), "flag": (-_MAX_INT - 1, _MAX_INT)}
 _BROKER_NUMBERS = _NUMBERS | {
     "sys_flag": (-_MAX_INT - 1, _MAX_INT),
-    "born_timestamp": (-_MAX_LONG - 1, _MAX_LONG),
+    "born_timestamp": (MIN_TIMESTAMP_MS, MAX_TIMESTAMP_MS),
     "reconsume_times": (-_MAX_INT - 1, _MAX_INT),
     "prepared_transaction_offset": (-_MAX_LONG - 1, _MAX_LONG),
 }
@@ -99,10 +116,13 @@ _BROKER_NUMBERS = _NUMBERS | {
 
 @dataclass(frozen=True, kw_only=True)
 class MessageLimits:
-    """``max_message_size``: bytes of the largest body; ``max_delay_level``: higher levels are taken for this one."""
+    """``max_message_size``: bytes of the largest body; ``max_delay_level``: higher levels are taken for this one;
+    ``max_queue_id``: the highest queue that a message may name.
+    """
 
     max_message_size: int = 4 << 20
     max_delay_level: int = 18
+    max_queue_id: int = MAX_QUEUE_ID
 
     def __post_init__(self) -> None:
         if not 0 < self.max_message_size <= LARGEST_BODY:
@@ -113,7 +133,7 @@ class MessageLimits:
 
 def no_producers_fault(topic: str) -> str | None:
     """Why producers may not send to this topic; None when they may."""
-    if topic not in NO_PRODUCERS_TOPICS:
+    if topic not in NO_PRODUCERS_TOPICS and not topic.startswith(_POP_TOPIC_PREFIX):
         return None
     hint = "give another topic"
     if topic == SCHEDULE_TOPIC:
@@ -130,6 +150,17 @@ def name_fault(name: str) -> str | None:
     if name in STORE_PROPERTIES:
         return f"the property {name!r}, which only the store gives: leave it out"
     return None
+
+
+def timer_fault(properties: Collection[str]) -> str | None:
+    """Why a message without delay level may not have properties of these names, as the end of a sentence; else None.
+
+    (A broker without timers answers WHEEL_TIMER_NOT_ENABLE.)
+    """
+    asked = TIMER_PROPERTIES.intersection(properties)
+    if not asked or TIMER_OUT_MS in properties:
+        return None
+    return f"property {min(asked)!r} asks for a timer, which is not supported: leave it out, or give a delayLevel"
 
 
 def parse_delay_level(text: str) -> int | None:

@@ -43,7 +43,6 @@ import numpy as np
 from commitlog.errors import InvalidValue
 from commitlog.format import sys_flag
 from commitlog.format.checksum import crc32
-from commitlog.format.properties import MAX_PROPERTIES_SIZE
 
 __all__ = [
     "BLANK_MAGIC",
@@ -67,7 +66,6 @@ __all__ = [
     "body_crc",
     "decode_record",
     "encode_filler",
-    "encode_record",
     "field_offset",
     "header_size",
     "own_position",
@@ -297,46 +295,6 @@ def _decode_whole(
     if check_crc and body_crc(body) != fields["body_crc"]:
         return Corrupt("BODYCRC", field_offset("body_crc"), str(body_crc(body)), str(fields["body_crc"]))
     return Record(**fields, body=body, topic=topic, properties=bytes(data[at + 2 :]))
-
-
-def encode_record(record: Record) -> bytes:
-    """The record's bytes, its fields as they are given; ``InvalidValue`` when they contradict each other."""
-    flags = record.sys_flag & HOST_FLAGS
-    limit = MAX_TOPIC_SIZE.get(record.magic)
-    if limit is None:
-        raise InvalidValue(f"A record's magic code is {MAGIC_V1:#x} or {MAGIC_V2:#x}, not {record.magic:#x}.")
-    if len(record.topic) > limit:
-        raise InvalidValue(
-            f"A topic of {len(record.topic)} bytes does not fit a record of this version: at most {limit}."
-        )
-    if len(record.properties) > MAX_PROPERTIES_SIZE:
-        raise InvalidValue(
-            f"Properties take {len(record.properties)} bytes; at most {MAX_PROPERTIES_SIZE} fit a record."
-        )
-    for field in _V6_FLAG_OF:
-        if len(getattr(record, field)) != _ip_size(field, flags):
-            raise InvalidValue(
-                f"{field} has {len(getattr(record, field))} bytes, the system flag says {_ip_size(field, flags)}."
-            )
-    topic_prefix = TOPIC_LENGTH_SIZE[record.magic]
-    size = header_size(flags) + len(record.body) + topic_prefix + len(record.topic) + 2 + len(record.properties)
-    if size != record.total_size:
-        raise InvalidValue(f"The record takes {size} bytes, its total size says {record.total_size}.")
-    values = [len(record.body) if name == "body_length" else getattr(record, name) for name, _ in _HEADER_FIELDS]
-    try:
-        header = _HEADER_STRUCTS[flags].pack(*values)
-    except struct.error as error:
-        raise InvalidValue(f"A number of the record does not fit its field: {error}.") from error
-    return b"".join(
-        (
-            header,
-            record.body,
-            len(record.topic).to_bytes(topic_prefix, "big"),
-            record.topic,
-            len(record.properties).to_bytes(2, "big"),
-            record.properties,
-        )
-    )
 
 
 def encode_filler(size: int) -> bytes:

@@ -20,6 +20,7 @@ from commitlog.format.message_rules import (
     OWN_PROPERTIES,
     SCHEDULE_TOPIC,
     STORE_PROPERTIES,
+    TIMER_PROPERTIES,
     name_fault,
     parse_delay_level,
     shown,
@@ -89,8 +90,8 @@ assert [field_offset(name) for name in ("born_timestamp", "born_ip", "store_ip",
 _PLAIN_FIXED = _PLAIN_HEADER.size + PROPERTIES_LENGTH_SIZE
 _PORT = struct.Struct(">i")
 _MAX_FLAG = 2**31 - 1
-# Properties that have a place of their own, or that the store acts upon.
-_ACTED_UPON = STORE_PROPERTIES.union(OWN_PROPERTIES, {WAIT})
+# Properties that have a place of their own, or that the store acts upon or refuses.
+_ACTED_UPON = STORE_PROPERTIES.union(OWN_PROPERTIES, TIMER_PROPERTIES, {WAIT})
 
 _V4_SIZE = 4
 _V6_SIZE = 16
@@ -306,18 +307,17 @@ def plain_message(message: Message) -> Message:
     return replace(message, body=body, queue_id=index(queue_id))
 
 
-def message_properties(message: Message, *, from_broker: bool = False) -> dict[str, str]:
+def message_properties(message: Message) -> dict[str, str]:
     """The properties to store, in their order (``message_rules``): the others, then KEYS, __SHARDINGKEY, TAGS, DELAY.
 
     Fields of the message win over properties of the same meaning. ``InvalidValue`` for a property that only the store
-    gives (unless the message comes ``from_broker``), for one without name or value, and for a key that holds a space.
-    ``encode_properties`` has the size's limit.
+    gives, for one without name or value, and for a key that holds a space. ``encode_properties`` has the size's limit.
     """
     given = message.properties
     found: dict[str, str] = {}
     own: dict[str, str] = {}
     for name, value in given.items():
-        fault = None if from_broker and name in STORE_PROPERTIES else name_fault(name)
+        fault = name_fault(name)
         if fault is None and not value:
             fault = f"the property {name!r} without a value: leave it out"
         if fault is not None:

@@ -47,7 +47,6 @@ __all__ = [
     "TRANSACTION_ROLLBACK_TYPE",
     "CompressionType",
     "compression_type",
-    "has_flag",
     "has_queue_unit",
     "transaction_type",
 ]
@@ -89,15 +88,6 @@ def compression_type(sys_flag: int) -> CompressionType:
             f"system flag {sys_flag:#x}, which names compression type {bits >> 8} (known: 0 and 3 zlib, 1 LZ4, 2 zstd)"
         )
     return kind
-
-
-@overload
-def has_flag(sys_flag: int, flag: int) -> bool: ...
-@overload
-def has_flag(sys_flag: IntArray, flag: int) -> BoolArray: ...
-def has_flag(sys_flag: int | IntArray, flag: int) -> bool | BoolArray:
-    """Whether the bit ``flag`` is set."""
-    return (sys_flag & flag) != 0
 
 
 @overload

@@ -14,13 +14,24 @@ from typing import NamedTuple, Protocol
 from commitlog.columnar.impossible_fields import first_impossible
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.files.mapped_file import MappedFile
-from commitlog.format.record import FILLER_SIZE, HEADER_SIZE, Filler, Torn, decode_record, own_position
+from commitlog.format.record import (
+    FILLER_SIZE,
+    HEADER_SIZE,
+    Corrupt,
+    Filler,
+    Torn,
+    Unwritten,
+    decode_record,
+    own_position,
+)
 from commitlog.log.record_search import first_good_record, good_record
 from commitlog.log.scan import BLOCK_SIZE, LogFiles
 
-__all__ = ["Gap", "ListedLogFiles", "walk_past_damage"]
+__all__ = ["Gap", "ListedLogFiles", "is_unwritten", "walk_past_damage"]
 
 _PIECE_SIZE = 4 << 20
+# The size of the first block after a bad record; the next ones grow.
+_AFTER_DAMAGE = 64 << 10
 
 
 class ListedLogFiles(LogFiles, Protocol):
@@ -48,6 +59,21 @@ class Gap:
     def size(self) -> int:
         """Bytes of the gap."""
         return self.stop - self.start
+
+    @property
+    def reason(self) -> str:
+        """What is wrong at the gap's start, as a text."""
+        match self.fault:
+            case Corrupt(field, _, expected, found):
+                return f"{field}: expected {expected}, found {found}"
+            case Torn(needed, available):
+                return f"a record of {needed} bytes where {available} are left"
+            case Filler(size):
+                return f"a blank filler of {size} bytes that does not reach to its file's end"
+            case Unwritten():
+                return "zeros before a record"
+            case _:
+                return "the file is missing, or ends early"
 
 
 def walk_past_damage(
@@ -114,7 +140,8 @@ class _InFile:
     def parts(self, start: int) -> Iterator[RecordScan | Gap]:
         """Records and gaps from ``start`` to the file's end, or to the limit before it."""
         stop = min(self.file_end, self.limit)
-        at, size = start, self.block_size
+        at = start
+        size = usual = self.block_size
         bad: Gap | None = None
         while at < stop:
             scan, fault = self._block(at, min(at + size, stop))
@@ -124,14 +151,16 @@ class _InFile:
                     bad = None
                 yield scan
             at += scan.end
-            size = self.block_size
+            size = usual
             match fault:
                 case None:
+                    size = usual = min(2 * usual, self.block_size)
                     continue
                 case Filler(length) if at + length == self.file_end:
                     break
                 case Torn(needed, available) if available < needed <= stop - at and self._may_start_at(at):
-                    size = max(needed, self.block_size)
+                    usual = min(2 * usual, self.block_size)
+                    size = max(needed, usual)
                     continue
                 case Torn() if self.limit < self.file_end and good_record(self.file, at, self.file_end) is not None:
                     break  # it crosses the limit
@@ -142,6 +171,8 @@ class _InFile:
                 at = self._filler_after(at, stop)
                 break
             at = found.physical_offset
+            # A scan checks a whole block before it stops at a bad body: near damage, more of it is likely.
+            size = usual = min(_AFTER_DAMAGE, self.block_size)
         if bad is not None:
             yield Gap(bad.start, at, bad.fault)
 
@@ -175,6 +206,11 @@ def _before_the_end(files: ListedLogFiles, unsure: list[Gap]) -> Iterator[Gap]:
             yield from unsure[:place]
             yield Gap(gap.start, stop, gap.fault)
             return
+
+
+def is_unwritten(files: ListedLogFiles, gap: Gap) -> bool:
+    """Whether every byte of a gap is zero, or in a hole: the head of a kept piece of a log is."""
+    return gap.fault is not None and _nonzero_end(files, gap) == gap.start
 
 
 def _nonzero_end(files: ListedLogFiles, gap: Gap) -> int:

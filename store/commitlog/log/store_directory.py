@@ -1,10 +1,12 @@
-"""Check of a store directory by the names in it: whether it is a store that can be read."""
+"""Check of a store directory by the names in it: whether it is a store that can be read, or owned."""
 
 from __future__ import annotations
 
 import os
 import time
 
+from commitlog.columnar.dispatch import DispatchRequests, inner_batch_topics
+from commitlog.columnar.scan import RecordScan
 from commitlog.errors import NotAStore, StoreNotFound, UnsupportedStore
 from commitlog.files import disk
 from commitlog.paths import (
@@ -18,7 +20,13 @@ from commitlog.paths import (
     LOCK,
 )
 
-__all__ = ["check_store_directory", "check_topic_kind"]
+__all__ = [
+    "check_store_directory",
+    "check_topic_kind",
+    "other_topic_kind",
+    "refuse_batch_queues",
+    "refuse_inner_batches",
+]
 
 _DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX)
 _FILES = (CHECKPOINT, ABORT, LOCK)
@@ -109,13 +117,45 @@ def _is_rocksdb(path: str) -> bool:
     return "CURRENT" in inside and any(name.startswith("MANIFEST-") for name in inside)
 
 
-def check_topic_kind(path: str, topic: str) -> None:
-    """Refuse a topic whose messages are not in a plain consume queue."""
+def other_topic_kind(path: str, topic: str) -> str | None:
+    """The kind of a topic whose messages are not in a plain consume queue, after its name in a sentence; else None."""
     for directory, what in (
         (BATCH_CONSUME_QUEUE, "is kept in batch consume queues"),
         (COMPACTION_CONSUME_QUEUE, "is a compaction topic"),
     ):
         if disk.is_directory(os.path.join(path, directory, topic)):
-            raise UnsupportedStore(
-                f"Topic {topic!r} in {path} {what} ({directory}/{topic}), which this package does not read.", path=path
-            )
+            return f"{what} ({directory}/{topic})"
+    return None
+
+
+def check_topic_kind(path: str, topic: str) -> None:
+    """``UnsupportedStore`` for a topic whose messages are not in a plain consume queue."""
+    if kind := other_topic_kind(path, topic):
+        raise UnsupportedStore(f"Topic {topic!r} in {path} {kind}, which this package does not read.", path=path)
+
+
+def refuse_batch_queues(path: str) -> None:
+    """``UnsupportedStore`` for an owner where a topic has batch consume queues: an owner keeps all queues complete.
+
+    A broker dispatches only what comes after the last message of all its queues, so that it would not complete them.
+    """
+    directory = os.path.join(path, BATCH_CONSUME_QUEUE)
+    names = sorted(disk.list_names(directory)) if disk.is_directory(directory) else []
+    topics = [name for name in names if disk.is_directory(os.path.join(directory, name))]
+    if topics:
+        raise _batch_queues(path, topics)
+
+
+def refuse_inner_batches(scan: RecordScan, requests: DispatchRequests, path: str) -> None:
+    """``UnsupportedStore`` for an owner whose log holds records for batch consume queues, of which it has no files."""
+    if topics := inner_batch_topics(scan, requests):
+        raise _batch_queues(path, topics)
+
+
+def _batch_queues(path: str, topics: list[str]) -> UnsupportedStore:
+    more = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
+    return UnsupportedStore(
+        f"Topic {topics[0]!r}{more} in {path} is kept in batch consume queues ({BATCH_CONSUME_QUEUE}), which this "
+        "package does not write: only a RocketMQ broker can own this store. StoreReader reads its other topics.",
+        path=path,
+    )

@@ -22,7 +22,9 @@ from commitlog.files.mapped_file import MappedFile
 from commitlog.format.arrays import Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.log.commit_log import CommitLog
-from commitlog.queue.consume_queue import ConsumeQueue, Units
+from commitlog.queue.consume_queue import Units
+from commitlog.queue.skipped import SkippedRange, Skips
+from commitlog.queue.views import QueueView
 
 __all__ = ["DEFAULT_ROWS", "DEFAULT_SIZE", "BlockLimits", "BlockReader"]
 
@@ -51,32 +53,101 @@ class BlockLimits:
 
 
 class BlockReader:
-    """Decodes ranges of one queue."""
+    """Decodes ranges of one queue.
 
-    def __init__(self, commit_log: CommitLog, queue: ConsumeQueue, limits: BlockLimits, *, verify_crc: bool) -> None:
+    With ``skips``, damage does not end the reading: a message that cannot be read is skipped and reported there.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queue: QueueView,
+        limits: BlockLimits,
+        *,
+        verify_crc: bool,
+        skips: Skips | None = None,
+    ) -> None:
         self._commit_log = commit_log
         self._queue = queue
         self._limits = limits
         self._verify_crc = verify_crc
+        self._skips = skips
         self._shared = queue.topic.startswith(_LIGHT_QUEUE_PREFIX)
         # Bytes of records a block: fewer than the limit where bodies unpack to more than they take in the log.
         self._size = limits.size
+        # Messages a block: fewer than the limit after a damaged one, so that much damage costs no decoding in vain.
+        self._rows = limits.rows
 
     def batches(self, start: int, stop: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The messages at queue offsets ``[start, stop)`` as batches of the named columns."""
-        at = start
-        for chunk in self._queue.units(start, stop, chunk=_UNITS_CHUNK):
-            messages = np.flatnonzero(chunk["size"] != FILLER_SIZE)
+        read_to = start
+        for at, chunk in self._chunks(start, stop):
+            messages = self._messages(at, chunk)
             units = chunk if len(messages) == len(chunk) else chunk[messages]
             offsets = at + messages
-            at += len(chunk)
             place = 0
             while place < len(units):
-                file, count = self._next_block(units, offsets, place, stop)
-                block = slice(place, place + count)
-                batch, count = self._decode(file, units[block], offsets[block], columns)
-                yield batch
+                if self._queue.fillers_are_lost and offsets[place] > read_to:
+                    self._report_lost(read_to, int(offsets[place]))
+                batch, count = self._next_batch(units, offsets, place, stop, columns)
                 place += count
+                read_to = int(offsets[place - 1]) + 1
+                if batch is not None:
+                    if self._skips is not None:
+                        self._skips.flush()
+                    yield batch
+        if self._queue.fillers_are_lost and read_to < stop:
+            self._report_lost(read_to, stop)
+        if self._skips is not None:
+            self._skips.flush()
+
+    def _chunks(self, start: int, stop: int) -> Iterator[tuple[int, Units]]:
+        """The queue's units and the first offset of each chunk; a missing queue file is skipped, if damage is."""
+        at = start
+        while at < stop:
+            try:
+                for chunk in self._queue.units(at, stop, chunk=_UNITS_CHUNK, check=self._skips is None):
+                    yield at, chunk
+                    at += len(chunk)
+            except FileMissing as missing:
+                if self._skips is None or not self._skips.missing_files:
+                    raise
+                resume = min(max(missing.stop, at + 1), stop)
+                self._skip(at, resume, None, missing)
+                at = resume
+
+    def _messages(self, at: int, chunk: Units) -> Int64Array:
+        """The rows that are messages. Impossible units are skipped here, if damage is."""
+        is_message = chunk["size"] != FILLER_SIZE
+        if self._skips is not None:
+            bad = (chunk["size"] <= 0) | (chunk["physical_offset"] < 0)
+            for row in np.flatnonzero(bad).tolist():
+                self._skip(at + row, at + row + 1, None, f"its unit is {chunk[row].tolist()[:2]}")
+            is_message &= ~bad
+        return np.flatnonzero(is_message)
+
+    def _next_batch(
+        self, units: Units, offsets: Int64Array, place: int, stop: int, columns: Sequence[str]
+    ) -> tuple[pa.RecordBatch | None, int]:
+        """The next batch, from ``place`` on, and the number of its messages; None for messages that were skipped."""
+        try:
+            file, count = self._next_block(units, offsets, place, stop)
+            block = slice(place, place + count)
+            batch, count = self._decode(file, units[block], offsets[block], columns)
+            self._rows = min(2 * self._rows, self._limits.rows)
+            return batch, count
+        except FileMissing as missing:
+            error: Exception = missing
+            count = max(int(np.searchsorted(offsets, missing.stop)) - place, 1)
+            if self._skips is None or not self._skips.missing_files:
+                raise
+        except (CorruptRecord, CorruptConsumeQueue, OffsetOutOfRange) as damage:
+            count, error = 1, damage
+            expired = isinstance(damage, OffsetOutOfRange) and damage.start < damage.min_offset
+            if self._skips is None or expired:
+                raise
+        self._skip(int(offsets[place]), int(offsets[place + count - 1]) + 1, units[place : place + count], error)
+        return None, count
 
     def _next_block(self, units: Units, offsets: Int64Array, place: int, stop: int) -> tuple[MappedFile, int]:
         """The file of the message at ``place``, and the number of messages from there on in one block."""
@@ -86,10 +157,16 @@ class BlockReader:
             file = self._commit_log.find(first)
         if file is None:
             self._explain_absence(first, int(offsets[place]), stop)
-        window = units[place : place + self._limits.rows]
+        window = units[place : place + self._rows]
+        if self._queue.fillers_are_lost:
+            window = window[: _first_jump(offsets[place : place + len(window)])]
         starts = window["physical_offset"]
         if len(window) > 1 and not (starts[1:] > starts[:-1]).all():
-            self._refuse_order(starts, offsets[place:])
+            if self._skips is None:
+                self._refuse_order(starts, offsets[place:])
+            # One of the two units is wrong: its record will say which.
+            window = window[: int(np.argmax(starts[1:] <= starts[:-1])) + 1]
+            starts = window["physical_offset"]
         within_file = np.searchsorted(starts, file.base + file.size)
         within_span = np.searchsorted(starts, first + self._limits.span)
         within_size = np.searchsorted(np.cumsum(window["size"], dtype=np.int64), self._size, side="right")
@@ -124,9 +201,53 @@ class BlockReader:
             self._size = max(int(sizes[: full.rows].sum()) * 3 // 4, 1)
             return self._decode(file, units[: full.rows], offsets[: full.rows], columns)
         except RecordProblem as problem:
+            if self._skips is not None and problem.index:
+                self._rows = problem.index
+                return self._decode(file, units[: problem.index], offsets[: problem.index], columns)
+            self._rows = 1
             self._report(problem, file, units, offsets)
         self._size = min(self._size + self._size // 32 + 1, self._limits.size)
         return batch, len(units)
+
+    def _report_lost(self, start: int, stop: int) -> None:
+        """A derived queue has no messages at ``[start, stop)``: the log holds none that is whole."""
+        path, before = self._queue.place_of(start - 1)
+        following = self._queue.unit(stop)
+        after = before if following is None else following[0]
+        error = CorruptRecord(
+            f"Messages of topic {self._queue.topic!r}, queue {self._queue.queue_id}, offsets [{start}, {stop})",
+            path=path,
+            offset=before,
+            expected=f"whole records between the physical offsets {before} and {after}",
+            found="none of that queue with these offsets",
+            advice=f"Read from offset {stop} on, or with on_damage='skip'.",
+        )
+        if self._skips is None:
+            raise error
+        self._skips.add(self._skipped(start, stop, (before, after), error))
+
+    def _skip(self, start: int, stop: int, units: Units | None, reason: object) -> None:
+        """Report the messages at ``[start, stop)`` as skipped; ``units`` are theirs, where these are known."""
+        assert self._skips is not None
+        physical = (-1, -1)
+        if (
+            units is not None
+            and units["physical_offset"][0] >= 0
+            and self._commit_log.bounds()[1] >= units["physical_offset"][-1] + np.int64(units["size"][-1])
+        ):
+            physical = int(units["physical_offset"][0]), int(units["physical_offset"][-1]) + int(units["size"][-1])
+        self._skips.add(self._skipped(start, stop, physical, reason))
+
+    def _skipped(self, start: int, stop: int, physical: tuple[int, int], reason: object) -> SkippedRange:
+        return SkippedRange(
+            topic=self._queue.topic,
+            queue_id=self._queue.queue_id,
+            start=start,
+            stop=stop,
+            physical_start=physical[0],
+            physical_stop=physical[1],
+            reason=str(reason),
+        )
 
     def _columns(self, block: RecordBlock, columns: Sequence[str]) -> pa.RecordBatch:
         if self._verify_crc:
@@ -184,7 +305,7 @@ class BlockReader:
         missing = self._commit_log.missing_file_after(physical)
         if missing is not None:
             path, resumes = missing
-            beyond = queue.first_behind(resumes, offset + 1, stop)
+            beyond = queue.first_offset_from(resumes, offset + 1, stop)
             raise FileMissing(path=path, topic=queue.topic, queue_id=queue.queue_id, start=offset, stop=beyond)
         unit_path, unit_position = queue.place_of(offset)
         raise CorruptConsumeQueue(
@@ -195,3 +316,9 @@ class BlockReader:
             found=physical,
             advice="The queue can be rebuilt from the CommitLog.",
         )
+
+
+def _first_jump(offsets: Int64Array) -> int:
+    """The number of offsets that follow one another from the first on."""
+    jumps = np.flatnonzero(np.diff(offsets) != 1)
+    return int(jumps[0]) + 1 if len(jumps) else len(offsets)

@@ -18,8 +18,10 @@ __all__ = ["QueueCatalog"]
 class QueueCatalog:
     """Topics, queue ids, and one ``ConsumeQueue`` for each queue that was used."""
 
-    def __init__(self, path: str, commit_log: CommitLog) -> None:
+    def __init__(self, path: str, commit_log: CommitLog, *, tolerant: bool = False) -> None:
+        """``tolerant``: damaged units do not fail ``bounds``, see ``ConsumeQueue``."""
         self._path = path
+        self._tolerant = tolerant
         self._commit_log = commit_log
         self._topics = DirectoryListing(os.path.join(path, CONSUME_QUEUE))
         self._queue_ids: dict[str, _QueueIds] = {}
@@ -68,7 +70,9 @@ class QueueCatalog:
             if queue_id not in self.queue_ids(topic):
                 raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self._path}.")
             path = os.path.join(self._topics.path, topic, str(queue_id))
-            queue = self._queues[topic, queue_id] = ConsumeQueue(path, topic, queue_id, self._commit_log, self._aborted)
+            queue = self._queues[topic, queue_id] = ConsumeQueue(
+                path, topic, queue_id, self._commit_log, self._aborted, tolerant=self._tolerant
+            )
         return queue
 
     def _aborted(self) -> bool:

@@ -31,6 +31,7 @@ __all__ = ["ConsumeQueue"]
 Units = npt.NDArray[Any]
 
 _PAGE = 4096
+_PIECE_SIZE = 1 << 20
 # How long a unit may stay half written, when its writer's thread is put to sleep.
 _LOOK_AGAIN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.0)
 
@@ -38,14 +39,25 @@ _A_PLACE = "a physical offset of at least 0 and a size of at least 1"
 
 
 class ConsumeQueue:
-    """Read access to ``<store>/consumequeue/<topic>/<queue id>``.
+    """Read access to ``<store>/consumequeue/<topic>/<queue id>``. A ``QueueView``.
 
-    ``bounds`` looks at the disk every time, which is cheap without a change: one ``stat``, one small read.
+    ``bounds`` looks at the disk every time, which is cheap without a change: one ``stat``, one small read. Damaged
+    units that mislead its searches are refused; with ``tolerant`` they are searched around, and reading meets them.
     """
 
+    fillers_are_lost = False
+
     def __init__(
-        self, path: str, topic: str, queue_id: int, commit_log: CommitLog, aborted: Callable[[], bool]
+        self,
+        path: str,
+        topic: str,
+        queue_id: int,
+        commit_log: CommitLog,
+        aborted: Callable[[], bool],
+        *,
+        tolerant: bool = False,
     ) -> None:
+        self._tolerant = tolerant
         self.path = path
         self.topic = topic
         self.queue_id = queue_id
@@ -152,7 +164,8 @@ class ConsumeQueue:
             count = self._written_units(base)
             if count:
                 self._end = first + count
-                self._refuse_hole(base)
+                if not self._tolerant:
+                    self._refuse_hole(base)
                 break
             # An empty last file follows a full one; without the one before it, the queue ends (and starts) here.
             self._end = first
@@ -167,6 +180,8 @@ class ConsumeQueue:
             return 0
         try:
             capacity = disk.size_of(descriptor) // UNIT_SIZE
+            if self._tolerant:
+                return _units_with_bytes(descriptor, capacity)
 
             def written(index: int) -> bool:
                 data = disk.read_at(descriptor, UNIT_SIZE, index * UNIT_SIZE)
@@ -201,10 +216,14 @@ class ConsumeQueue:
 
             first = _first_false(low, self._end, present)
             if first < self._end and self._aborted():
-                if not self._never_logged(first, low):
-                    self._find_end()  # read while it was written
-                    return
-                self._end = first
+                try:
+                    if not self._never_logged(first, low):
+                        self._find_end()  # read while it was written
+                        return
+                    self._end = first
+                except CorruptConsumeQueue:
+                    if not self._tolerant:
+                        raise
             last = self._unit(self._end - 1) if self._end > low else None
         if last is not None:
             self._last_unit = (self._end - 1, last[0])
@@ -305,17 +324,30 @@ class ConsumeQueue:
         if start - 2 >= low and (stray := self._unit(start - 1)) is not None:
             before = self._unit(start - 2)
             back = before is not None and stray[1] != FILLER_SIZE != before[1] and before[0] >= stray[0]
+            if (back or not expired(start - 2)) and self._tolerant:
+                return self._first_left(low, log_start)
             if back or not expired(start - 2):
                 expected = "the place of a message that is in the log"
                 self._refuse(start - 1, self._base_of(start - 1) or 0, *stray, expected)
         return start
+
+    def _first_left(self, low: int, log_start: int) -> int:
+        """The first offset whose message has not expired, whatever damaged units say of those after it."""
+        at = low
+        for units in self.units(low, self._end, check=False):
+            expired = (units["size"] == FILLER_SIZE) | ((units["physical_offset"] >= 0) & (units["size"] > 0))
+            expired &= (units["physical_offset"] < log_start) | (units["size"] == FILLER_SIZE)
+            if not expired.all():
+                return at + int(np.argmin(expired))
+            at += len(units)
+        return self._end
 
     @property
     def removed(self) -> bool:
         """Whether the queue's directory was missing at the last call of ``bounds``."""
         return not self._files.exists
 
-    def first_behind(self, physical_offset: int, start: int, stop: int) -> int:
+    def first_offset_from(self, physical_offset: int, start: int, stop: int) -> int:
         """The first offset in ``[start, stop)`` whose message lies at or after ``physical_offset``, or ``stop``."""
 
         def before(offset: int) -> bool:
@@ -334,11 +366,11 @@ class ConsumeQueue:
         found = self._unit(offset) if offset >= 0 else None
         return None if found is None or found[1] == FILLER_SIZE else found
 
-    def units(self, start: int, stop: int, *, chunk: int = 1_000_000) -> Iterator[Units]:
+    def units(self, start: int, stop: int, *, chunk: int = 1_000_000, check: bool = True) -> Iterator[Units]:
         """The units ``[start, stop)`` in arrays of at most ``chunk``, fillers included.
 
         ``OffsetOutOfRange`` when retention has removed them, ``FileMissing`` for a gap in the middle,
-        ``CorruptConsumeQueue`` for an impossible unit.
+        ``CorruptConsumeQueue`` for an impossible unit, with ``check``.
         """
         at = start
         while at < stop:
@@ -347,7 +379,8 @@ class ConsumeQueue:
             if not data:
                 self._explain_absence(at, stop)
             units = decode_units(data)
-            self._check(units, at, base or 0)
+            if check:
+                self._check(units, at, base or 0)
             yield units
             at += len(units)
 
@@ -384,6 +417,17 @@ class ConsumeQueue:
             found=f"{physical_offset} and {size}",
             advice="The queue can be rebuilt from the CommitLog.",
         )
+
+
+def _units_with_bytes(descriptor: int, capacity: int) -> int:
+    """The number of units up to the last one of a file that is not zero."""
+    for first, last in reversed(disk.data_extents(descriptor, 0, capacity * UNIT_SIZE)):
+        for stop in range(last, first, -_PIECE_SIZE):
+            start = max(stop - _PIECE_SIZE, first)
+            written = len(disk.read_at(descriptor, stop - start, start).rstrip(b"\0"))
+            if written:
+                return -(-(start + written) // UNIT_SIZE)
+    return 0
 
 
 def _first_false(low: int, high: int, predicate: Callable[[int], bool]) -> int:

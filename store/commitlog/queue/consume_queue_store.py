@@ -152,7 +152,7 @@ class ConsumeQueueStore:
     def _positioned(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
         writer = self.writer(topic, queue_id)
         if writer.next_offset is None:
-            writer.next_offset = 0 if writer.is_empty else self._catalog.bounds(topic, queue_id)[1]
+            writer.continue_at(0 if writer.is_empty else self._catalog.bounds(topic, queue_id)[1])
         return writer
 
     def _take_size(self) -> None:
@@ -174,7 +174,6 @@ class ConsumeQueueStore:
                     append_light(self.writer(group.topic, group.queue_id), group.queue_offsets, group.units)
                     continue
                 writer = self._positioned(group.topic, group.queue_id)
-                writer.has_own = True
                 writer.append(group.queue_offsets, group.units)
 
     def rewrite(self, group: QueueUnits, *, from_start: bool, write_back: bool) -> bool:
@@ -182,7 +181,6 @@ class ConsumeQueueStore:
         writer = self.writer(group.topic, group.queue_id)
         if group.light:
             return rewrite_light(writer, group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
-        writer.has_own = True
         return writer.rewrite(group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
 
     def holds(self, group: QueueUnits) -> bool:

@@ -55,6 +55,10 @@ class OpenFiles:
             self._open.move_to_end(path)
         return descriptor
 
+    def count(self, change: int) -> None:
+        """Count queue files that were made, or, as a negative number, deleted."""
+        self.made += change
+
     def forget(self, path: str) -> None:
         """Close a file that is to be deleted."""
         descriptor = self._open.pop(path, None)
@@ -105,11 +109,17 @@ class ConsumeQueueWriter:
         """The first offset with a place in a file; 0 without files."""
         return self._files.bases[0] // UNIT_SIZE if self._files.bases else 0
 
-    def append(self, offsets: npt.NDArray[np.int64], units: Units) -> None:
+    def continue_at(self, offset: int) -> None:
+        """Set the offset of the next unit, as it was found on disk."""
+        self.next_offset = offset
+
+    def append(self, offsets: npt.NDArray[np.int64], units: Units, *, light: bool = False) -> None:
         """Add units (``UNIT_FILE_DTYPE``) at ascending, contiguous offsets. Those below ``next_offset`` exist already.
 
-        ``CorruptConsumeQueue`` for a gap (invariant 6), ``StoreIOError``.
+        ``light``: they are units of messages of other queues. ``CorruptConsumeQueue`` for a gap (invariant 6),
+        ``StoreIOError``.
         """
+        self.has_own |= not light
         start = self.next_offset or 0
         offsets, units = first_of_each(offsets, units, start)
         if not len(offsets):
@@ -122,7 +132,7 @@ class ConsumeQueueWriter:
             # At once: should there be no space for the units, the next attempt finds no gap here.
             self.next_offset, self.pads = first, False
         self._write(first, units)
-        self.next_offset = first + len(units)
+        self.next_offset, self.pads = first + len(units), False
 
     def _refuse_gap(self, offsets: npt.NDArray[np.int64], start: int) -> None:
         first, last = int(offsets[0]), int(offsets[-1])
@@ -166,7 +176,13 @@ class ConsumeQueueWriter:
                 self.dirty.add(self._files.path_of(base))
 
     def rewrite(
-        self, offsets: npt.NDArray[np.int64], units: Units, *, from_start: bool, write_back: bool = False
+        self,
+        offsets: npt.NDArray[np.int64],
+        units: Units,
+        *,
+        from_start: bool,
+        write_back: bool = False,
+        light: bool = False,
     ) -> bool:
         """Recovery's ``append``: write units at their places, over any others. Equal units stay.
 
@@ -176,6 +192,7 @@ class ConsumeQueueWriter:
         False when the queue's units before the first of these are missing although the log may hold their messages:
         everything has to be read again, ``from_start``.
         """
+        self.has_own |= not light
         offsets, units = first_of_each(offsets, units, self.next_offset or 0)
         if not len(offsets):
             return True
@@ -229,7 +246,7 @@ class ConsumeQueueWriter:
                 except OSError as error:
                     raise StoreIOError("make the directory", path=self.path, cause=error) from error
                 make_file(path, self._file_size, sparse=True)
-                self._open_files.made += 1
+                self._open_files.count(1)
             self._files.bases = sorted({*self._files.bases, base})
         return path
 
@@ -284,7 +301,7 @@ class ConsumeQueueWriter:
         """Delete a file and sync that: after the next clean close its return would go unnoticed."""
         self._open_files.forget(path)
         disk.unlink(path)
-        self._open_files.made -= 1
+        self._open_files.count(-1)
         disk.sync_directory(self.path)
         self._files.bases.remove(base)
         self.dirty.discard(path)
@@ -332,7 +349,7 @@ class ConsumeQueueWriter:
             self.delete()
 
     def delete(self) -> None:
-        """Delete every file of the queue. ``StoreIOError``."""
+        """Delete every file of the queue; its next offset is open then. ``StoreIOError``."""
         self.cut(0)
         for base in list(self._files.bases):
             path = self._files.path_of(base)
@@ -340,6 +357,7 @@ class ConsumeQueueWriter:
                 self._remove(base, path)
             except OSError as error:
                 raise StoreIOError("delete", path=path, cause=error) from error
+        self.next_offset, self.pads = None, False
         self.dirty.clear()
         self._dirty_bytes = 0
 

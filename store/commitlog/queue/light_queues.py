@@ -85,12 +85,11 @@ def append_light(writer: ConsumeQueueWriter, offsets: Int64Array, units: Units) 
             return
         if begin != end:
             writer.delete()
-            writer.next_offset = None
-        end, writer.pads = begin, False
+        end = begin
     if not writer.is_empty:
-        writer.next_offset = end
+        writer.continue_at(end)
     rows = taken_rows(offsets, units, end, _last_place(writer.unit, end), np.zeros(0, np.int64))
-    writer.append(np.arange(end, end + len(rows)), units[rows])
+    writer.append(np.arange(end, end + len(rows)), units[rows], light=True)
 
 
 def rewrite_light(
@@ -113,12 +112,11 @@ def rewrite_light(
         if begin is None:
             return True
         writer.delete()
-        writer.next_offset = None
         end = begin
     there = places_of(writer.read(end, end + len(units)))
     rows = taken_rows(offsets, units, end, _last_place(writer.unit, end), there)
     places = np.arange(end, end + len(rows))
-    return writer.rewrite(places, units[rows], from_start=from_start, write_back=write_back)
+    return writer.rewrite(places, units[rows], from_start=from_start, write_back=write_back, light=True)
 
 
 def lacks_light_units(writer: ConsumeQueueWriter, offsets: Int64Array, units: Units) -> bool:

@@ -12,11 +12,12 @@ The list is written whole under another name, synced, and renamed: whenever the 
 new one. The old one is kept beside it as ``topics.json.bak``, as a broker does.
 
 Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.java``, ``common/ConfigManager.java``,
-``remoting/protocol/DataVersion.java``.
+``remoting/protocol/DataVersion.java``, ``common/TopicAttributes.java``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -40,6 +41,7 @@ from commitlog.errors import (
 )
 from commitlog.files import disk
 from commitlog.files.whole_file import replace_file
+from commitlog.log.store_directory import other_topic_kind
 from commitlog.message import PutMessageStatus
 from commitlog.paths import BACKUP_SUFFIX, CONFIG, MOST_QUEUES, TOPICS_CONFIG, validate_new_topic
 
@@ -52,6 +54,11 @@ _MAX_INT = 2**31 - 1
 _DEFAULT_QUEUE_NUMS = 16
 _READ_AND_WRITE = 6
 _MAX_LONG = 2**63 - 1
+# The attributes of topics whose messages are not in plain consume queues.
+_OTHER_KINDS = (
+    ("queue.type", "BatchCQ", "is kept in batch consume queues"),
+    ("cleanup.policy", "COMPACTION", "is a compaction topic"),
+)
 # A text, or an integer that is the name of a member: fastjson leaves the quotes off.
 _TEXT_OR_INTEGER_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(?=\s*:)', re.DOTALL)
 _QueueNums = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
@@ -89,11 +96,15 @@ class TopicConfig:
 
     def __init__(self, store_path: str, default_queue_nums: int, highest_id: Callable[[str], int]) -> None:
         self.path = os.path.join(store_path, CONFIG, TOPICS_CONFIG)
+        self._store_path = store_path
         self._default = default_queue_nums
         self._highest_id = highest_id
         self._lock = threading.Lock()
         self._signature: tuple[int, ...] | None = None
         self._listed: dict[str, int] = {}
+        # Listed topics whose messages are not kept in plain consume queues; topics whose messages certainly are.
+        self._other_kinds: dict[str, str] = {}
+        self._plain: set[str] = set()
         self._kept: dict[str, int] = {}
 
     def queue_count(self, topic: str) -> int:
@@ -110,6 +121,23 @@ class TopicConfig:
             if topic not in self._kept:
                 self._kept[topic] = spread_over(self._highest_id(topic) + 1, self._default)
             return self._kept[topic]
+
+    def kind_fault(self, topic: str) -> str | None:
+        """Why no message can be put into a topic that is not kept in plain queues, as the end of a sentence.
+
+        None for a plain topic, which remains one: RocketMQ does not change a topic's kind. A list that cannot be read
+        says nothing here; ``queue_count`` raises the error.
+        """
+        with self._lock:
+            if topic in self._plain:
+                return None
+            with contextlib.suppress(CorruptConfig, ReadFailed):
+                self._refresh()
+            kind = self._other_kinds.get(topic) or other_topic_kind(self._store_path, topic)
+            if kind is None:
+                self._plain.add(topic)
+                return None
+            return f"topic {topic!r} {kind}, which this store does not keep: no consumer would find the message"
 
     def create_topic(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0) -> None:
         """Add the topic to the list with so many queues, to read and to write; a listed one keeps its number.
@@ -129,10 +157,13 @@ class TopicConfig:
 
         New topics are listed with ``queue_nums`` queues, as by ``create_topic``, which documents the other errors.
         ``PutRefused`` when a topic has fewer queues to write to than the messages were spread over, since those of a
-        sharding key would then lie in two queues; nothing is changed then.
+        sharding key would then lie in two queues, and for a topic of another kind (``kind_fault``); nothing is changed
+        then.
         """
         uses = list(uses)
         for use in uses:
+            if fault := self.kind_fault(use.topic):
+                raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, f"Nothing was written: {fault}.")
             if use.is_new:
                 _check_new_topic(use.topic, queue_nums)
         with self._lock:
@@ -183,9 +214,10 @@ class TopicConfig:
             signature = disk.file_signature(self.path)
             if signature == self._signature:
                 return
-            self._listed = parse_topic_config(self._read(), self.path)
+            root = _parse(self._read(), self.path)
+            self._listed, self._other_kinds = _queue_nums(root, self.path), _other_kinds(root)
         except FileNotFoundError:
-            self._signature, self._listed = None, {}
+            self._signature, self._listed, self._other_kinds = None, {}, {}
             return
         except OSError as error:
             raise ReadFailed("read", path=self.path, cause=error) from error
@@ -217,6 +249,20 @@ def _parse(data: bytes, path: str) -> dict[str, Any]:
 def _queue_nums(root: dict[str, Any], path: str) -> dict[str, int]:
     table = root.get("topicConfigTable", {})
     return {topic: _entry(topic, entry, path).writeQueueNums for topic, entry in table.items()}
+
+
+def _other_kinds(root: dict[str, Any]) -> dict[str, str]:
+    """What kind of topic those are whose messages are not in plain consume queues, after the name in a sentence."""
+    kinds = {}
+    for topic, entry in root.get("topicConfigTable", {}).items():
+        attributes = entry.get("attributes") if isinstance(entry, dict) else None
+        if not isinstance(attributes, dict):
+            continue
+        for name, value, what in _OTHER_KINDS:
+            # With a plus, as the tools send attributes to a broker, which takes it off when it changes a topic.
+            if value in (attributes.get(name), attributes.get(f"+{name}")):
+                kinds[topic] = f"{what} ({name}={value} in {TOPICS_CONFIG})"
+    return kinds
 
 
 def _entry(topic: str, entry: object, path: str) -> _TopicEntry:

@@ -18,13 +18,14 @@ from commitlog.errors import (
     StoreAccessDenied,
     StoreLocked,
     StoreOpenError,
+    UnsupportedStore,
 )
 from commitlog.files import disk
 from commitlog.files.store_lock import lock_holder
 from commitlog.index.writer import IndexWriter
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.store_checkpoint import StoreCheckpoint
-from commitlog.log.store_directory import check_store_directory
+from commitlog.log.store_directory import check_store_directory, refuse_batch_queues
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, LOCK
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_store import ConsumeQueueStore
@@ -113,8 +114,9 @@ def _forecast(
 ) -> Forecast:
     levels = config.delay_levels_ms
     try:
+        refuse_batch_queues(parts.path)
         evidence, start = how_to_start(parts, levels, rebuild=False, accept_lost_log=accept_lost_log)
-    except Damaged as error:
+    except (Damaged, UnsupportedStore) as error:
         return Forecast(path=parts.path, start=Start(StartKind.REFUSE, str(error)), refusal=error)
     if start.refusal is not None:
         return Forecast(path=parts.path, start=start, refusal=start.refusal(start.reason, path=parts.path))

@@ -26,6 +26,7 @@ from commitlog.errors import DamagedLog, LogShort
 from commitlog.format.checkpoint import TRUST_MARGIN_MS, Checkpoint
 from commitlog.format.record import Corrupt, Filler, Torn, field_offset
 from commitlog.log.scan import LogEnd, LogFileList, find_by_time, find_record, walk
+from commitlog.log.store_directory import refuse_inner_batches
 from commitlog.queue.consume_queue_writer import first_of_each
 
 __all__ = ["DerivedParts", "FoundEnd", "Progress", "RecoveryPolicy", "SoundBlock", "find_end"]
@@ -294,6 +295,7 @@ class _Search:
         stop: Stop = None
         while True:
             requests = dispatch_requests(scan, self._delay_levels_ms)
+            refuse_inner_batches(scan, requests, os.path.dirname(self._files.path))
             groups = list(units_by_queue(requests))
             found = _place_of_impossible(scan) or self._order.first_misfit(groups) or self._broken_frame(scan, requests)
             if found is None:

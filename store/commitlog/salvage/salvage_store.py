@@ -60,8 +60,9 @@ def salvage_store(
 
         from commitlog import salvage_store
 
-        report = salvage_store("/data/broken", "/data/salvaged")
-        print(report.found, "messages,", report.lost, "lost")
+        report = salvage_store("/data/store")
+        print(report.found, "messages,", report.lost, "lost,", report.unreadable_bytes, "bytes unreadable")
+        salvage_store("/data/store", "parquet:/data/store-salvaged")
     """
     source = os.path.abspath(os.fspath(path))
     place = None if target is None else _checked_target(source, os.fspath(target))

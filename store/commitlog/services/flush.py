@@ -64,7 +64,7 @@ class LogFlusher:
         return self._files.flushed_where
 
     @property
-    def is_behind(self) -> bool:
+    def has_unflushed(self) -> bool:
         """Whether bytes are committed and not on the device."""
         return self._files.flushed_where < self._files.committed_where
 
@@ -154,7 +154,7 @@ class GroupCommitService:
     def run_once(self) -> float:
         """Sync once for all puts that wait by now, and wake them. After a ``StoreIOError`` the service ends."""
         try:
-            if self._requests or self._flusher.is_behind:
+            if self._requests or self._flusher.has_unflushed:
                 self._flusher.flush()
         finally:
             self._wake()
@@ -186,7 +186,7 @@ class FlushRealTimeService:
         self._flushed_at = clock()
 
     def run_once(self) -> float:
-        if self._flusher.is_behind:
+        if self._flusher.has_unflushed:
             now = self._clock()
             if self._flusher.dirty_pages >= self._least_pages or now - self._flushed_at >= self._thorough:
                 self._flusher.flush()

@@ -80,10 +80,10 @@ class OwnedStore:
 
         flusher = LogFlusher(log.files, on_flushed=message_arrived)
         group_commit = GroupCommitService(flusher, flush_wakeup)
-        self.putter = PutMessageService(config, log.writer, group_commit, state, self.stats, message_arrived)
-        self.bulk = PutTableService(
-            config, log.writer, self.putter, state, self.stats, self.topics.queue_count, message_arrived
+        self.putter = PutMessageService(
+            config, log.writer, group_commit, state, self.stats, self.topics, message_arrived
         )
+        self.bulk = PutTableService(config, log.writer, self.putter, state, self.stats, self.topics, message_arrived)
         committer = None
         if config.transient_store_pool_enable:
             committer = CommitRealTimeService(log.files, config, message_arrived)

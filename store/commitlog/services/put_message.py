@@ -28,10 +28,19 @@ from commitlog.errors import (
     put_error,
 )
 from commitlog.format.message_id import encode_message_id, parse_host
-from commitlog.format.message_rules import SCHEDULE_TOPIC, number_fault, shown, type_fault
+from commitlog.format.message_rules import (
+    SCHEDULE_TOPIC,
+    no_producers_fault,
+    number_fault,
+    shown,
+    timer_fault,
+    type_fault,
+)
 from commitlog.format.properties import (
+    INNER_BASE,
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
+    INNER_NUM,
     KEY_SEPARATOR,
     KEYS,
     TAGS,
@@ -47,11 +56,18 @@ from commitlog.format.single_record import (
     plain_message,
     stored_place,
 )
-from commitlog.format.sys_flag import BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, has_queue_unit
+from commitlog.format.sys_flag import (
+    BORNHOST_V6_FLAG,
+    INNER_BATCH_FLAG,
+    STOREHOSTADDRESS_V6_FLAG,
+    has_queue_unit,
+)
+from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog.log.append_results import Appended
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.message import Message, MessageExtBrokerInner, PutMessageStatus
 from commitlog.paths import MAX_QUEUE_ID, refuse_batch_topic, validate_new_topic, validate_topic
+from commitlog.queue.topic_config import TopicConfig
 from commitlog.services.flush import GroupCommitService
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
@@ -68,6 +84,12 @@ class PutMessageResult(NamedTuple):
     Offsets and the store time (ms) are -1 for a message that is not in the log. A batch has one result: its first
     message's offsets, and ``message_num`` messages. ``reason`` says in a sentence why the status is not PUT_OK.
     ``record_offsets`` are the physical offsets of all its records, ``store_hosts`` the ip and port in each.
+
+    ::
+
+        with MessageStore.open("/data/store") as store:
+            result = store.put_message(Message(topic="orders", body=b"x"))
+            print(result.status, result.message_id, result.queue_offset)
     """
 
     status: PutMessageStatus
@@ -123,6 +145,7 @@ class PutMessageService:
         group_commit: GroupCommitService,
         state: RunningState,
         stats: StoreStatsService,
+        topics: TopicConfig,
         on_appended: Callable[[], None],
     ) -> None:
         self._config = config
@@ -130,6 +153,7 @@ class PutMessageService:
         self._group_commit = group_commit
         self._state = state
         self._stats = stats
+        self._topics = topics
         self._on_appended = on_appended
         self._store_host = parse_host(f"{config.broker_ip}:{config.listen_port}")
         self._levels = len(config.delay_levels_ms)
@@ -269,6 +293,8 @@ class PutMessageService:
         topic, queue_id, properties = stored_place(
             message.topic, message.queue_id, message_properties(message), self._levels
         )
+        if topic == message.topic and (fault := timer_fault(properties)) is not None:
+            raise InvalidValue(f"The message's {fault}.")
         record = encode_message(
             known if topic == message.topic else topic.encode(),
             message.body,
@@ -296,17 +322,28 @@ class PutMessageService:
                 raise InvalidValue(
                     f"The message has the property {name!r}; this store gives no light queues: leave it out."
                 )
+        if message.sys_flag & INNER_BATCH_FLAG or INNER_NUM in given or INNER_BASE in given:
+            raise InvalidValue(
+                "The message is a batch of several messages (INNER_BATCH of the system flag, or INNER_NUM): these need "
+                "batch consume queues, which this store does not keep. Put the messages one by one."
+            )
         properties: Mapping[str, str] = given
         topic, queue_id = message.topic, message.queue_id
         # Messages of another store may be longer than those that an application may create.
         validate_topic(topic)
         refuse_batch_topic(topic)
+        self._refuse_kind(topic)
         # A half message is delayed only when it is committed; the copy of a delayed message stays as it is.
         if has_queue_unit(message.sys_flag) and topic != SCHEDULE_TOPIC:
             topic, queue_id, properties = stored_place(topic, queue_id, properties, self._levels)
         born_host = parse_host(message.born_host) if message.born_host else self._store_host
         store_host = parse_host(message.store_host) if message.store_host else self._store_host
         born = message.born_timestamp
+        if born is not None and not is_timestamp(born):
+            raise InvalidValue(
+                f"The field born_timestamp is {MIN_TIMESTAMP_MS} to {MAX_TIMESTAMP_MS} (the years 1 to 9999, in ms), "
+                f"not {born}: readers could not show it."
+            )
         record = encode_message(
             topic.encode(),
             message.body,
@@ -329,9 +366,16 @@ class PutMessageService:
         known = self._known_topics.get(topic)
         if known is None:
             validate_new_topic(topic)
+            if fault := no_producers_fault(topic):
+                raise InvalidValue(f"{fault}.")
+            self._refuse_kind(topic)
             known = self._known_topics[topic] = topic.encode()
             self._plain.learn_topic(topic)
         return known
+
+    def _refuse_kind(self, topic: str) -> None:
+        if fault := self._topics.kind_fault(topic):
+            raise InvalidValue(f"{fault}.")
 
     def _property_bytes(self, properties: Mapping[str, str]) -> bytes:
         return encode_properties(properties, self._config.properties_trailing_separator)

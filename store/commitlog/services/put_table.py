@@ -20,9 +20,11 @@ from commitlog.columnar.input_chunks import message_chunks
 from commitlog.columnar.queue_choice import choose_queues
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, PutRefused, put_error
+from commitlog.format.message_rules import no_producers_fault
 from commitlog.log.append_results import AppendedRows
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.put_status import PutMessageStatus
+from commitlog.queue.topic_config import TopicConfig
 from commitlog.services.put_message import PutMessageService
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
@@ -43,6 +45,12 @@ class PutTableResult:
     ``message_num`` is the number of rows in the log. ``rows`` has the columns ``status`` (the ``PutMessageStatus``'s
     name, dictionary-encoded), ``physicalOffset``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` (ms), -1 where a
     row is not in the log.
+
+    ::
+
+        with MessageStore.open("/data/store") as store:
+            result = store.put_messages(pa.table({"topic": ["orders"], "body": [b"x"]}))
+            print(result.ok, result.rows.column("queueOffset").to_pylist())
     """
 
     status: PutMessageStatus
@@ -135,7 +143,7 @@ class PutTableService:
         single: PutMessageService,
         state: RunningState,
         stats: StoreStatsService,
-        queue_count: Callable[[str], int],
+        topics: TopicConfig,
         on_appended: Callable[[], None],
     ) -> None:
         self._config = config
@@ -143,7 +151,7 @@ class PutTableService:
         self._single = single
         self._state = state
         self._stats = stats
-        self._queue_count = queue_count
+        self._topics = topics
         self._on_appended = on_appended
         self._settings = RecordSettings.of(config, largest_record=log.largest_record)
         self._turn = 0
@@ -197,11 +205,20 @@ class PutTableService:
             raise appended.error
 
     def _parsed(self, schema: MessageSchema, first: int, chunk: pa.RecordBatch) -> MessageColumns:
-        now = int(time.time() * 1000)
-        return parse_messages(chunk, schema, born_timestamp_ms=now, limits=self._settings.limits, first_row=first)
+        return parse_messages(
+            chunk,
+            schema,
+            born_timestamp_ms=int(time.time() * 1000),
+            limits=self._settings.limits,
+            first_row=first,
+            topic_fault=self._topic_fault,
+        )
+
+    def _topic_fault(self, topic: str) -> str | None:
+        return no_producers_fault(topic) or self._topics.kind_fault(topic)
 
     def _queues_of(self, columns: MessageColumns) -> npt.NDArray[np.int32]:
-        queue_ids = choose_queues(columns, self._queue_count, round_robin_start=self._turn)
+        queue_ids = choose_queues(columns, self._topics.queue_count, round_robin_start=self._turn)
         self._turn += columns.count
         return queue_ids
 

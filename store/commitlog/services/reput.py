@@ -44,7 +44,7 @@ _INTERVAL_SECONDS = 0.001
 _REST = 9.0
 _LONGEST_REST_SECONDS = 0.02
 # With this many bytes waiting, dispatch does not rest.
-_BEHIND = 1 << 20
+_BUSY_BYTES = 1 << 20
 
 
 Step: TypeAlias = Callable[[], None]
@@ -134,12 +134,12 @@ class ReputMessageService:
         self._lock = threading.Lock()
 
     @property
-    def behind(self) -> int:
+    def undispatched_bytes(self) -> int:
         """Bytes of the log that readers may see and that are not dispatched yet."""
         return max(self._confirm() - self.reput_from, 0)
 
     def run_once(self) -> float:
-        if not self.behind:
+        if not self.undispatched_bytes:
             self._on_disk_full(None)  # another thread may have dispatched what waited for space
             if not self.idle:
                 self.idle = True  # and one more look: a put may have come before it could see that
@@ -156,7 +156,7 @@ class ReputMessageService:
             self._on_disk_full(error)
             return _NO_SPACE_SECONDS
         self._on_disk_full(None)
-        if self.behind >= _BEHIND:
+        if self.undispatched_bytes >= _BUSY_BYTES:
             return 0
         return min(max(_INTERVAL_SECONDS, (time.thread_time() - started) * _REST), _LONGEST_REST_SECONDS)
 

@@ -28,6 +28,12 @@ class Transaction:
     Leaving the block commits; an exception in it, or the end of the process, discards everything. Until the commit its
     messages are staged on disk, so a transaction may be larger than memory, and other puts run concurrently. Any number
     of threads may put into it, one after the other, as long as the block lasts.
+
+    ::
+
+        with MessageStore.open("/data/store") as store, store.transaction("loader", version=1) as batch:
+            if not batch.already_there:  # a version is stored at most once
+                batch.put_messages(pa.table({"topic": ["orders", "audit"], "body": [b"a", b"b"]}))
     """
 
     def __init__(self, user: HasPath, batch: BatchId, store: OwnedStore, committed: CommittedBatch | None) -> None:

@@ -17,7 +17,8 @@ from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import MappedFileQueue
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark
-from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, Torn, Unwritten
+from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, Torn, Unwritten, field_offset
+from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog.log.record_search import first_good_record, good_record
 from commitlog.paths import parse_file_name
 from commitlog.verify.findings import NOWHERE, Finding, Findings, Lost, Severity
@@ -26,6 +27,8 @@ __all__ = ["LogCheck", "first_nonzero", "usual_size"]
 
 _BLOCK_SIZE = 4 << 20
 _ZEROS = bytes(_BLOCK_SIZE)
+# A born timestamp is the client's, and a broker stores any; a store timestamp is that of the broker itself.
+_TIMES: dict[str, Severity] = {"born_timestamp": "note", "store_timestamp": "error"}
 
 
 class _File(NamedTuple):
@@ -70,13 +73,22 @@ class LogCheck:
     """
 
     def __init__(
-        self, path: str, findings: Findings, *, aborted: bool, checkpoint: Checkpoint, mark: CheckpointMark | None
+        self,
+        path: str,
+        findings: Findings,
+        *,
+        aborted: bool,
+        checkpoint: Checkpoint,
+        mark: CheckpointMark | None,
+        block_size: int = _BLOCK_SIZE,
     ) -> None:
+        """``block_size``: bytes of the log to read at a time."""
         self.path = path
         self.lost = Lost()
         self.records = 0
         self.newest_store_timestamp = 0
         self._findings = findings
+        self._block_size = block_size
         self._aborted = aborted
         self._checkpoint = checkpoint
         self._mark = mark
@@ -151,7 +163,7 @@ class LogCheck:
                 if any(opened.read(0, 8)):
                     at = stop = file.base
                     while stop < file.base + file.size:
-                        stop = min(at + _BLOCK_SIZE, file.base + file.size)
+                        stop = min(at + self._block_size, file.base + file.size)
                         scan = scan_records(
                             opened.span(at - file.base, stop - file.base, populate=True), at, check_crc=False
                         )
@@ -233,7 +245,7 @@ class LogCheck:
         opened = self._mapped.file(file.base)
         next_base = self._next_base(file)
         file_end = min(file.base + file.size, next_base if next_base is not None else NOWHERE)
-        at, size = start, _BLOCK_SIZE
+        at, size = start, self._block_size
         while at < file_end:
             stop = min(at + size, file_end)
             scan = scan_records(opened.span(at - file.base, stop - file.base, populate=True), at, check_crc=True)
@@ -244,18 +256,33 @@ class LogCheck:
                 self.newest_store_timestamp = max(
                     self.newest_store_timestamp, int(scan.headers["store_timestamp"].max())
                 )
+                self._check_times(file, scan)
                 yield scan
-            size = _BLOCK_SIZE
+            size = self._block_size
             match scan.stop:
                 case None:
                     continue
                 case Filler(length) if at + length == file_end:
                     at = self.end = file_end
                 case Torn(needed, _) if stop < file_end and at + needed <= file_end:
-                    size = max(needed, _BLOCK_SIZE)
+                    size = max(needed, self._block_size)
                 case _:
                     return self._behind_bad(file, at, file_end, scan.stop)
         return at
+
+    def _check_times(self, file: _File, scan: RecordScan) -> None:
+        """Note the timestamps that readers give as null: a client's clock may say anything, a broker's may not."""
+        for name, severity in _TIMES.items():
+            values = scan.field(name)
+            for row in np.flatnonzero(~is_timestamp(values)).tolist():
+                at = int(scan.positions[row]) + scan.physical_offset
+                offset = at + field_offset(name, int(scan.headers["sys_flag"][row]))
+                field = name.replace("_", "").upper()
+                self._note(
+                    "log.timestamp", file, offset, f"{field} of the record at physical offset {at}: expected "
+                    f"{MIN_TIMESTAMP_MS} to {MAX_TIMESTAMP_MS} ms (the years 1 to 9999), found {int(values[row])}. "
+                    "Tables of messages have null there.", severity,
+                )  # fmt: skip
 
     def _behind_bad(self, file: _File, at: int, file_end: int, stop: Stop) -> int | None:
         """Report that no good record starts at ``at``. Returns where the next one starts; None at the log's end."""

@@ -93,6 +93,17 @@ class QueueCheck:
             for start, stop in zip([0, *jumps.tolist()], [*jumps.tolist(), len(offsets)], strict=True):
                 self._run(queue, offsets[start:stop], units[start:stop], requests)
 
+    def skip_batch_topics(self, topics: list[str]) -> None:
+        """Do not verify the queues of these topics: the log holds records for batch consume queues of them."""
+        for topic in topics:
+            if not self._skips(topic):
+                reason = f"Not verified: the log holds records of topic {topic!r} for batch consume queues."
+                self._note_kind(topic, reason)
+                self._kept_otherwise[topic] = True
+
+    def _note_kind(self, topic: str, reason: str) -> None:
+        self._findings.add(Finding(check="queue.kind", severity="note", path=self._path, message=reason, topic=topic))
+
     def _compare_light(self, queue: _Queue, group: QueueUnits, requests: DispatchRequests) -> None:
         """Light units follow one another; before the first, the queue's files give its offset."""
         if queue.has_own:
@@ -125,9 +136,7 @@ class QueueCheck:
                 self._findings.add(Finding(check="log.topic", severity="error", path=self._log.path, message=reason))
             except CommitLogError as error:
                 reason = f"Not verified: {error}"
-                self._findings.add(
-                    Finding(check="queue.kind", severity="note", path=self._path, message=reason, topic=topic)
-                )
+                self._note_kind(topic, reason)
             known = self._kept_otherwise[topic] = bool(reason)
         return known
 

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from commitlog.columnar.dispatch import dispatch_requests
+from commitlog.columnar.dispatch import dispatch_requests, inner_batch_topics
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import CorruptStoreError, InvalidValue, StoreLocked
+from commitlog.errors import CorruptStoreError, InvalidValue, StoreLocked, UnsupportedStore
 from commitlog.files import disk
 from commitlog.format.checkpoint import (
     CHECKPOINT_SIZE,
@@ -141,12 +141,15 @@ def _forecast(directory: str, config: MessageStoreConfig | None, findings: Findi
     repair = f"commitlog repair {shlex.quote(directory)}"
     if isinstance(forecast.refusal, CorruptStoreError):
         path, offset = forecast.refusal.path, forecast.refusal.offset
+    severity: Severity
     if forecast.refusal is not None:
+        # A broker's store of a kind that this package does not write has nothing wrong.
+        severity = "note" if isinstance(forecast.refusal, UnsupportedStore) else "error"
         message = f"The store does not open: {forecast.refusal}"
-        findings.add(Finding(check="opening.refused", severity="error", path=path, offset=offset, message=message))
+        findings.add(Finding(check="opening.refused", severity=severity, path=path, offset=offset, message=message))
     cut = forecast.cut
     if cut is not None:
-        severity: Severity = "note" if cut.uncommitted else "error"
+        severity = "note" if cut.uncommitted else "error"
         of = f" of {cut.uncommitted}, which was not committed" if cut.uncommitted else ""
         message = (
             f"Opening the store cuts {cut.messages} whole records ({cut.size} bytes){of} off the log, from physical "
@@ -169,6 +172,7 @@ def _walk(
     start, total = log.min_offset, log.size
     for scan in log.scans():
         requests = dispatch_requests(scan, levels)
+        queues.skip_batch_topics(inner_batch_topics(scan, requests))
         queues.compare(requests)
         index.compare(scan, requests)
         batches.compare(scan, requests)

@@ -97,6 +97,8 @@ def test_an_option_like_no_other_is_refused_with_all_names() -> None:
         ("minPartitions", "-3", "at least 1"),
         ("failOnDataLoss", "maybe", "true or false"),
         ("verifyCrc", "", "true or false"),
+        ("corruptRecordMode", "ignore", "fail or skip"),
+        ("fromLog", "yes", "true or false"),
         ("startingOffsets", "oldest", "earliest, latest, or JSON"),
         ("startingOffsets", "[1]", "earliest, latest, or JSON"),
         ("startingOffsets", '{"orders":5}', "'orders' has no object"),
@@ -213,6 +215,20 @@ def test_a_stream_has_no_end(option: str, value: str) -> None:
     message = refused(parse_stream_options, GOOD | {option: value})
     assert option in message
     assert "availableNow" in message
+
+
+def test_damage_fails_a_query_unless_it_is_to_be_skipped() -> None:
+    given = {"path": "/store", "subscribe": "orders"}
+    assert parse_options(given).on_damage == "raise"
+    assert parse_options(given | {"corruptRecordMode": "FAIL"}).on_damage == "raise"
+    assert parse_options(given | {"corruptRecordMode": "skip"}).on_damage == "skip-records"
+
+
+def test_a_stream_is_not_read_from_the_log_alone() -> None:
+    given = {"path": "/store", "subscribe": "orders", "fromLog": "true"}
+    assert parse_batch_options(given).from_log
+    with pytest.raises(OptionError, match="fromLog is for batch reads"):
+        parse_stream_options(given)
 
 
 def test_offsets_and_times_exclude_each_other() -> None:

@@ -102,7 +102,7 @@ def test_sparks_own_options_of_the_query_are_kept() -> None:
     ("name", "value", "expected"),
     [
         ("topic", "no topic", "letters"),
-        ("topic", "SELF_TEST_TOPIC", "accepts from no producer"),
+        ("topic", "SELF_TEST_TOPIC", "takes it from no producer"),
         ("topic", "SCHEDULE_TOPIC_XXXX", "delayLevel"),
         ("queues", "0", "at least 1"),
         ("queues", "70000", "65536"),

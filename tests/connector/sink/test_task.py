@@ -13,7 +13,6 @@ import pytest
 from commitlog import MessageStore
 from commitlog.batch.staging import read_blocks
 from commitlog.batch_id import BatchId, StagedFile, TopicUse
-from commitlog.columnar import input_chunks as message_chunks
 from commitlog.errors import PutRefused, StoreNotFound
 from commitlog.format.message_rules import NO_PRODUCERS_TOPICS
 from commitlog.format.properties import decode_properties
@@ -153,14 +152,12 @@ def test_without_rows_no_file_is_staged(store: Path) -> None:
     assert not staged_files(store)
 
 
-def test_large_batches_are_cut(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded by a chunk, whatever size of batch Spark hands over."""
-    monkeypatch.setattr(message_chunks, "_CHUNK_ROWS", 4)
-    monkeypatch.setattr(message_chunks, "_CHUNK_SIZE", 100)
-    sizes = [60, 60, 1, 1, 1, 1, 1, 500, 1]
+def test_large_batches_are_cut(store: Path) -> None:
+    """Memory is bounded by a chunk of 16,384 rows and 16 MiB, whatever size of batch Spark hands over."""
+    sizes = [*[200_000] * 100, *[1] * 16_400]
     staged = task(store, ("body",)).stage([batch_of(body=[b"x" * size for size in sizes])], BATCH, 0, 0)
     assert staged is not None
-    assert [len(block) for block in read_blocks(str(store), staged)] == [1, 4, 2, 1, 1]
+    assert [len(block) for block in read_blocks(str(store), staged)] == [83, 16_384, 33]
     assert [len(record.body) for record in records(store, staged)] == sizes
 
 
@@ -195,6 +192,7 @@ NOT_UTF8 = pa.array([b"\xff"]).view(pa.string())
         ("properties", pa.array([[("TIMER_DELAY_SEC", "30")]], KIND), "'TIMER_DELAY_SEC' asks for a timer"),
         ("properties", pa.array([[("a", "b"), ("TIMER_DELIVER_MS", "1")]], KIND), "leave it out, or give a delayLevel"),
         ("delayLevel", pa.array([-5], pa.int32()), "delayLevel is -5"),
+        ("bornTimestamp", pa.array([2**63 - 1], pa.timestamp("us", "UTC")), "its bornTimestamp is 9223372036854775807"),
     ],
 )
 def test_a_row_that_no_store_accepts_fails_the_task_and_leaves_no_file(

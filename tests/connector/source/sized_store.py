@@ -49,9 +49,9 @@ class CountingReader(StoreReader):
         self.calls["units"] += 1
         return super().units(topic, queue_id, start, stop, chunk=chunk)
 
-    def first_behind(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
-        self.calls["first_behind"] += 1
-        return super().first_behind(topic, queue_id, physical_offset, start, stop)
+    def first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
+        self.calls["first_offset_from"] += 1
+        return super().first_offset_from(topic, queue_id, physical_offset, start, stop)
 
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         self.calls["fence"] += 1

@@ -200,7 +200,7 @@ def test_a_large_message_does_not_cost_a_cut_for_each_part_of_it(new_store: NewS
     store = new_store()
     store.append("t", [0, 1, 0, 1], [400, 200_000, 400, 400])
     assert len(plan(store, 400)) == 4
-    assert store.reader.calls["first_behind"] < 20
+    assert store.reader.calls["first_offset_from"] < 20
 
 
 def test_a_message_larger_than_a_partition_goes_alone(new_store: NewStore) -> None:

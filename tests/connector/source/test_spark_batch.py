@@ -53,6 +53,15 @@ def test_a_read_without_schema_gives_the_default_columns(
     assert_df_equality(frame.sort(*ORDER), expected_frame(spark, messages, DEFAULT_COLUMNS))
 
 
+def test_a_timestamp_that_spark_cannot_hold_is_null(spark: SparkSession, tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    for born in (2**63 - 1, -(2**63), 1_700_000_000_000):
+        builder.append("orders", 0, [b"x"], born_timestamp=born)
+    rows = read(spark, builder.path, subscribe="orders").sort("queueOffset").collect()
+    assert [row.bornTimestamp is None for row in rows] == [True, True, False]
+    assert [row.storeTimestamp is None for row in rows] == [False] * 3
+
+
 def test_the_two_include_options_give_all_columns(spark: SparkSession, golden_533: Path) -> None:
     frame = read(spark, golden_533, subscribe="orders", includeProperties="true", includeMetadata="true")
     assert frame.columns == list(ALL_COLUMNS)
@@ -180,6 +189,21 @@ def test_offsets_that_retention_deleted_are_lost_data(spark: SparkSession, tmp_p
     assert "wanted offsets [3, 60), available are [28, 60)" in message
     rows = read(spark, store.path, "queueOffset bigint", **wanted, failOnDataLoss="false").collect()
     assert [row[0] for row in rows] == list(range(28, 60))
+
+
+def test_damaged_records_are_skipped_when_asked_to(spark: SparkSession, tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store", log_file_size=16 << 10)
+    places = builder.append("orders", [0, 1], [b"x" * 200] * 40)
+    with open(builder.path / "commitlog" / f"{0:020d}", "r+b") as file:
+        file.seek(int(places[10]))
+        file.write(b"junk")
+    wanted = {"subscribe": "orders"}
+    found = error_of(read(spark, builder.path, "queueOffset bigint", **wanted).count)
+    assert "CorruptRecord" in found
+    for more in ({}, {"fromLog": "true"}):
+        frame = read(spark, builder.path, "queueId int, queueOffset bigint", **wanted, corruptRecordMode="skip", **more)
+        rows = sorted((row[0], row[1]) for row in frame.collect())
+        assert rows == [(queue, offset) for queue in (0, 1) for offset in range(20) if (queue, offset) != (0, 5)]
 
 
 def test_a_damaged_body_is_noticed_when_asked_to(

@@ -84,6 +84,20 @@ def test_a_restart_neither_repeats_nor_skips(spark: SparkSession, store: StoreBu
     assert places(batches.rows) == all_places(store)
 
 
+def test_damaged_records_are_skipped_when_asked_to(spark: SparkSession, store: StoreBuilder, batches: Batches) -> None:
+    """Also the last message of a batch, whose record is to identify the position."""
+    end = store.position
+    damaged = store.append("orders", [0, 1], [b"y" * 200] * 2)
+    with open(store.path / "commitlog" / f"{end // (16 << 10) * (16 << 10):020d}", "r+b") as file:
+        file.seek(int(damaged[0]) % (16 << 10))
+        file.write(b"junk")
+    frame = stream(spark, store.path, PLACE, **FROM_START, corruptRecordMode="skip")
+    batches.run(frame)
+    store.append("orders", [0, 1], [b"z"] * 10)
+    batches.run(frame)
+    assert places(batches.rows) == [place for place in all_places(store) if place != ("orders", 0, 50)]
+
+
 def test_limits_in_bytes_are_exact(spark: SparkSession, store: StoreBuilder, batches: Batches) -> None:
     frame = stream(spark, store.path, PLACE, **FROM_START, maxBytesPerTrigger="8k")
     batches.run(frame)

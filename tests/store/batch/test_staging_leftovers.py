@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from commitlog import BatchId
-from commitlog.batch import staging
 from commitlog.batch.staging import LEFT_OVER_AFTER_SECONDS, StagedWriter, _directory_name, remove_leftovers
 from commitlog.errors import StagingLost, StoreAccessDenied
 from commitlog.files import disk
@@ -159,14 +158,14 @@ def test_a_leftover_that_cannot_be_removed_does_not_keep_a_store_from_opening(
 def test_an_unreadable_leftover_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage(tmp_path)
     stage(tmp_path, OTHER)
-    real = staging._last_change
+    real = disk.modified_at
 
-    def failing(directory: str, depth: int) -> float:
-        if directory.endswith(UNNAMED):
-            raise FileNotFoundError(2, "removed concurrently", directory)
-        return real(directory, depth)
+    def failing(path: str) -> float:
+        if path.endswith(UNNAMED):
+            raise FileNotFoundError(2, "removed concurrently", path)
+        return real(path)
 
-    monkeypatch.setattr(staging, "_last_change", failing)
+    monkeypatch.setattr(disk, "modified_at", failing)
     remove_leftovers(str(tmp_path), now=NOW)
     assert left(tmp_path) == [UNNAMED]
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 from pathlib import Path
 
-from tests.store.cli.commands import COUNTS, EXPECTED, lines, run, script
+import pytest
+
+from tests.store.cli.commands import COUNTS, EXPECTED, ended, lines, run, script
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -62,7 +65,9 @@ def test_info_reads_every_unit_only_when_sizes_are_wanted(tmp_path: Path) -> Non
     assert [line.split()[:5] for line in run("info", builder.path).splitlines() if line.startswith("t ")] == [
         ["t", "1", "7", "907", "900"]
     ]
-    (queue,) = lines("info", builder.path, "--sizes", "--json")[0]["topics"][0]["queues"]
+    done = ended("info", builder.path, "--sizes", "--json")
+    assert done.returncode == 1
+    (queue,) = json.loads(done.stdout)["topics"][0]["queues"]
     assert queue["messages"] == 900
     assert queue["size"] is None
     assert "queue offset 300" in queue["error"]
@@ -106,7 +111,7 @@ def test_info_continues_when_a_part_of_the_store_is_damaged(tmp_path: Path) -> N
     (builder.path / "index" / "20261121000000000").write_bytes(b"?")
     (builder.path / "checkpoint").write_bytes(b"?")
     done = script("info", builder.path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1
     assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("good")] == [["good", "1"]]
     for words in ("a multiple of the unit size", "20261121000000000", "checkpoint", "batch consume queues"):
         assert words in done.stderr
@@ -125,5 +130,31 @@ def test_a_broken_checkpoint_is_reported_in_one_sentence(tmp_path: Path) -> None
         (b"\xff" * 4096, "found a physic_msg_timestamp that should be 0 to 253402300799999, not -1"),
     ):
         path.write_bytes(data)
-        (problem,) = lines("info", builder.path, "--json")[0]["problems"]
+        done = ended("info", builder.path, "--json")
+        assert done.returncode == 1
+        (problem,) = json.loads(done.stdout)["problems"]
         assert problem == f"Checkpoint in {path} at byte 0: expected 4096 bytes of times, {words}."
+
+
+@pytest.mark.parametrize("command", [["info"], ["cat", "*"], ["cat", "orders"], ["tail", "orders"]], ids=" ".join)
+def test_a_log_without_queues_is_not_shown_as_empty(tmp_path: Path, command: list[str]) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("orders", 0, [b"x"] * 5)
+    shutil.rmtree(builder.path / "consumequeue")
+    done = ended(command[0], builder.path, *command[1:])
+    assert done.returncode == 1
+    assert "--from-log" in done.stderr
+    done = ended("info", StoreBuilder(tmp_path / "empty").path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_info_lists_what_cuts_have_kept(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("orders", 0, [b"x"] * 5)
+    kept = builder.path / "repair" / "20261121T083655Z"
+    kept.mkdir(parents=True)
+    report = {"cutAt": 100, "size": 2000, "messages": 3, "reason": "damage", "uncommitted": "", "queues": []}
+    (kept / "kept.json").write_text(json.dumps(report))
+    assert f"kept from byte 100 on: 3 messages, 2.0 kB, in {kept}\n" in run("info", builder.path)
+    (piece,) = lines("info", builder.path, "--json")[0]["kept"]
+    assert (piece["path"], piece["cutAt"], piece["messages"]) == (str(kept), 100, 3)

@@ -102,6 +102,7 @@ def test_results_are_printed_as_json_for_programs(path: Path) -> None:
         ('{"body": "x", "bodyBase64": "eA=="}', "found both"),
         ('{"body": 7}', "body is a string, not 7"),
         ('{"bodyBase64": "?"}', "bodyBase64 is a string of base64"),
+        ('{"body": "x", "queueId": 65536}', "its queueId is 65536; it must be 0 to 65535"),
         ('{"body": "x", "queueId": "1"}', 'queueId is an integer, not "1"'),
         ('{"body": "x", "queueId": true}', "queueId is an integer"),
         ('{"body": "x", "flag": 99999999999999999999}', "flag is an integer"),
@@ -136,6 +137,27 @@ def test_topics_that_brokers_take_from_no_producer_are_refused(path: Path) -> No
     result = produce("x", path, "--topic", "SCHEDULE_TOPIC_XXXX")
     assert result.exit_code == 2
     assert "a delayLevel" in plain(result.stderr)
+
+
+def test_a_topic_of_batch_queues_stops_the_input(path: Path) -> None:
+    entry = {"topicName": "special", "attributes": {"queue.type": "BatchCQ"}}
+    (path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"special": entry}}))
+    given = "".join(f'{{"body": "x", "topic": "{topic}"}}\n' for topic in ("plain", "special", "after"))
+    result = produce(given, path, "--ndjson")
+    assert result.exit_code == 1
+    assert "Line 2: MESSAGE_ILLEGAL" in result.stderr
+    assert "topic 'special' is kept in batch consume queues" in result.stderr
+    assert len(messages(path, "plain")) == 1
+    with StoreReader.open(path) as reader:
+        assert reader.topics() == ["made", "plain"]
+
+
+def test_a_queue_that_no_topic_has_is_refused_before_the_first_line(path: Path) -> None:
+    """The sink's limit: no consumer looks in a queue above it."""
+    for queue, code in ((65_536, 2), (65_535, 0)):
+        result = produce("x", path, "-t", "t", "--queue-id", queue)
+        assert result.exit_code == code, result.stderr
+    assert [row["queueId"] for row in messages(path, "t")] == [65_535]
 
 
 def test_a_line_without_a_topic_is_reported(path: Path) -> None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from commitlog.format.arrays import ByteArray
-from commitlog.format.record import Decoded, Record, body_crc, decode_record, encode_record, header_size
+from commitlog.format.record import Decoded, Record, body_crc, decode_record, header_size
 from tests.store.columnar.record_blocks import plain_record
+from tests.support.encoders import encode_record
 
 __all__ = ["as_array", "record_of", "stretch", "walked"]
 

@@ -17,7 +17,8 @@ from commitlog.columnar.locate import QueuePlace, locate
 from commitlog.format import compression, sys_flag
 from commitlog.format.message_id import encode_message_id, format_host
 from commitlog.format.properties import decode_properties, decode_utf8
-from commitlog.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, encode_record, header_size
+from commitlog.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, header_size
+from tests.support.encoders import encode_record
 
 __all__ = [
     "QUEUE_ID",

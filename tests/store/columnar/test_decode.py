@@ -15,9 +15,10 @@ from commitlog.columnar.columns import ALL_COLUMNS, COLUMN_TYPES, arrow_schema, 
 from commitlog.columnar.decode import record_batch
 from commitlog.columnar.locate import QueuePlace, locate
 from commitlog.errors import InvalidValue
-from commitlog.format.record import HEADER_DTYPES, Record, decode_record, encode_record, header_size
+from commitlog.format.record import HEADER_DTYPES, Record, decode_record, header_size
 from commitlog.format.sys_flag import CompressionType
 from tests.store.columnar.record_blocks import Block, expected_row, one_record, plain_record, rows_of
+from tests.support.encoders import encode_record
 
 __all__: list[str] = []
 

@@ -15,11 +15,12 @@ from commitlog.columnar.scan import RecordScan, scan_records
 from commitlog.format import sys_flag
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog.format.index_file import ENTRY_SIZE, HEADER_SIZE, INDEX_ENTRY_DTYPE, SLOT_SIZE, decode_header
-from commitlog.format.java_hash import index_key_hash, tags_code
+from commitlog.format.java_hash import index_key_hash
 from commitlog.format.properties import decode_properties, decode_utf8
 from commitlog.format.record import Filler, Record, Unwritten
 from tests.store.columnar.log_stretches import as_array, record_of, stretch
 from tests.store.columnar.record_blocks import one_record, plain_record
+from tests.support.encoders import tags_code
 from tests.support.golden import GOLDEN, ROCKETMQ_498, ROCKETMQ_533
 
 __all__: list[str] = []

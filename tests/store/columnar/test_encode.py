@@ -25,12 +25,14 @@ from commitlog.errors import InvalidValue
 from commitlog.format.java_hash import string_hash_code
 from commitlog.format.message_rules import MessageLimits
 from commitlog.format.properties import encode_properties
-from commitlog.format.record import HEADER_DTYPES, HOST_FLAGS, Record, decode_record, encode_record
+from commitlog.format.record import HEADER_DTYPES, HOST_FLAGS, Record, decode_record
 from commitlog.format.single_record import encode_message, message_properties, stored_place
+from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from commitlog.message import Message
 from tests.store.columnar.encoded_rows import encode_table, one_chunk
 from tests.store.format.test_record import walk
 from tests.support import golden
+from tests.support.encoders import encode_record
 
 __all__: list[str] = []
 
@@ -53,7 +55,7 @@ _row = st.fixed_dictionaries(
         "shardingKey": _some_text,
         "properties": st.one_of(st.none(), st.dictionaries(_names, st.one_of(st.none(), _text), max_size=4)),
         "flag": st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)),
-        "bornTimestamp": st.one_of(st.none(), st.integers(0, 2**50)),
+        "bornTimestamp": st.one_of(st.none(), st.integers(MIN_TIMESTAMP_MS, MAX_TIMESTAMP_MS)),
         "delayLevel": st.one_of(st.none(), st.integers(0, 2**31 - 1)),
         "DELAY": st.one_of(st.none(), st.sampled_from(["0", "1", "+7", "007", "99"])),
     }

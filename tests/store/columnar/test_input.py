@@ -92,7 +92,7 @@ def test_every_column_may_be_given_or_be_all_null() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["%RETRY%" + "g" * 248, "%DLQ%g", "SCHEDULE_TOPIC_XXXX", "rmq_sys_x"])
+@pytest.mark.parametrize("name", ["%RETRY%" + "g" * 248, "%DLQ%g", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_x"])
 def test_topics_of_groups_and_of_the_system_are_taken(name: str) -> None:
     assert [record.topic.decode() for record in records_of(encode({"body": [b""], "topic": [name]}))] == [name]
 
@@ -133,7 +133,7 @@ BODIES = [b"a", b"b", b"c"]
         ({"body": BODIES, "properties": [[], [("a\x02", "a")], None]}, "separates properties"),
         ({"body": BODIES, "properties": [[], [("x", "1"), ("a", "\x02")], [("x", "1")]]}, "'a' holds"),
         ({"body": BODIES, "properties": [[], [("DELAY", "soon")], None]}, "DELAY is 'soon'"),
-        ({"body": BODIES, "bornTimestamp": pa.array([0, 2**62, 1], pa.timestamp("s"))}, "bornTimestamp is out of"),
+        ({"body": BODIES, "bornTimestamp": pa.array([0, 2**62, 1], pa.timestamp("s"))}, f"is {2**62} (timestamp[s])"),
     ],
 )  # fmt: skip
 def test_a_row_that_no_store_accepts_is_left_out_and_named(columns: dict[str, Any], names: str) -> None:

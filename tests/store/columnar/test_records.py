@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from commitlog.columnar.records import encode_records, new_headers, patch_late_fields
 from commitlog.errors import InvalidValue
-from commitlog.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, decode_record, encode_record
+from commitlog.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, decode_record
 from tests.store.columnar.record_blocks import properties_of_one
+from tests.support.encoders import encode_record
 
 __all__: list[str] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -157,6 +158,13 @@ def test_a_resumed_export_adds_what_the_store_has_got_since(tmp_path: Path, kind
     report = export_store(built.path, target, resume=True)
     assert (report.rows, report.total_rows) == (3, 5)
     assert places(READ[kind](tmp_path / "out")) == places(rows_of(built.path))
+
+
+def test_a_log_without_queues_is_exported(golden_533: Path, tmp_path: Path) -> None:
+    shutil.copytree(golden_533 / "commitlog", tmp_path / "store" / "commitlog")
+    report = export_store(tmp_path / "store", f"ndjson:{tmp_path / 'out'}", topics=["*"], from_log=True)
+    assert report.rows == len(rows_of(golden_533))
+    assert places(json_rows(tmp_path / "out")) == places(rows_of(golden_533))
 
 
 def test_a_target_that_is_in_use_is_refused(store: Path, tmp_path: Path) -> None:

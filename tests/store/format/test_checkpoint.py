@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from commitlog.errors import InvalidValue
 from commitlog.format.checkpoint import (
     CHECKPOINT_SIZE,
-    MAX_TIMESTAMP_MS,
     NO_OFFSET,
     Checkpoint,
     decode_checkpoint,
     encode_checkpoint,
 )
+from commitlog.format.timestamps import MAX_TIMESTAMP_MS
 from tests.store.format.golden_files import STORES, messages, store_file
 from tests.support import golden
 

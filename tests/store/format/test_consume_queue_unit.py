@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,8 +19,6 @@ from commitlog.format.consume_queue_unit import (
     UnitState,
     classify_unit,
     decode_units,
-    encode_units,
-    is_filler,
 )
 from tests.store.format.golden_files import STORES, messages, queue_files, store_file
 
@@ -34,7 +31,7 @@ INT32 = st.integers(-(2**31), 2**31 - 1)
 @pytest.mark.parametrize("path", queue_files())
 def test_files_of_rocketmq_encode_to_the_same_bytes(path: Path) -> None:
     data = path.read_bytes()
-    assert encode_units(decode_units(data)) == data
+    assert decode_units(data).astype(UNIT_FILE_DTYPE).tobytes() == data
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -72,32 +69,17 @@ def test_decoded_units_are_native_and_do_not_hold_on_to_the_buffer() -> None:
 def test_units_are_read_back(values: list[tuple[int, int, int]]) -> None:
     data = b"".join(UNIT.pack(*value) for value in values)
     assert decode_units(data).tolist() == values
-    assert encode_units(np.array(values, UNIT_DTYPE)) == data
-    assert encode_units(np.array(values, UNIT_FILE_DTYPE)) == data
+    assert decode_units(data).astype(UNIT_FILE_DTYPE).tobytes() == data
 
 
 def test_no_bytes_are_not_units() -> None:
     assert len(decode_units(b"")) == 0
-    assert encode_units(np.zeros(0, UNIT_DTYPE)) == b""
 
 
 @pytest.mark.parametrize("size", [1, 19, 21, 39])
 def test_part_of_a_unit_is_refused(size: int) -> None:
     with pytest.raises(InvalidValue, match=f"{size} bytes"):
         decode_units(bytes(size))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        pytest.param([("size", "i4"), ("physical_offset", "i8"), ("tags_code", "i8")], id="other-order"),
-        pytest.param([("physical_offset", "i8"), ("size", "i8"), ("tags_code", "i8")], id="size-too-wide"),
-        pytest.param([("physical_offset", "i8"), ("size", "i4")], id="field-missing"),
-    ],
-)
-def test_array_of_other_fields_is_refused_rather_than_converted(fields: list[tuple[str, str]]) -> None:
-    with pytest.raises(InvalidValue, match="fields"):
-        encode_units(np.zeros(1, np.dtype(fields)))
 
 
 @pytest.mark.parametrize(
@@ -117,9 +99,3 @@ def test_array_of_other_fields_is_refused_rather_than_converted(fields: list[tup
 )
 def test_unit_is_found_by_its_offset_and_size(physical_offset: int, size: int, state: UnitState) -> None:
     assert classify_unit(physical_offset, size) is state
-
-
-def test_fillers_are_found_by_their_size() -> None:
-    units = np.array([(0, FILLER_SIZE, 0), (0, 91, 0), (0, 0, 0)], UNIT_DTYPE)
-    assert is_filler(units).tolist() == [True, False, False]
-    assert FILLER_SIZE == 2147483647

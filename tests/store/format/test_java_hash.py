@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from commitlog.format.java_hash import index_key_hash, string_hash_code, tags_code
+from commitlog.format.java_hash import index_key_hash, string_hash_code
 from tests.store.format.golden_files import STORES, delayed, messages
+from tests.support.encoders import tags_code
 
 __all__: list[str] = []
 

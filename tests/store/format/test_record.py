@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,10 +31,10 @@ from commitlog.format.record import (
     body_crc,
     decode_record,
     encode_filler,
-    encode_record,
     header_size,
 )
 from tests.support import golden
+from tests.support.encoders import encode_record
 
 __all__: list[str] = []
 
@@ -350,35 +349,3 @@ def test_a_damaged_record_never_gives_another_body(data: st.DataObject) -> None:
     if isinstance(found, Record):
         assert found.body == b"a body that is long enough to be worth it"
         assert encode_record(found) == damaged
-
-
-# -- what cannot be written --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"magic": 0}, "magic code"),
-        ({"magic": BLANK_MAGIC}, "magic code"),
-        ({"total_size": 113}, "total size"),
-        ({"total_size": 0}, "total size"),
-        ({"topic": b"t" * 128}, "topic of 128 bytes"),
-        ({"topic": b"t" * 32768, "magic": MAGIC_V2}, "topic of 32768 bytes"),
-        ({"properties": b"p" * 32768}, "32768 bytes"),
-        ({"born_ip": V6}, "born_ip"),
-        ({"store_ip": b""}, "store_ip"),
-        ({"sys_flag": 16}, "born_ip"),
-    ],
-)
-def test_contradicting_fields_are_refused(change: dict[str, object], words: str) -> None:
-    with pytest.raises(InvalidValue, match=words):
-        encode_record(dataclasses.replace(a_record(), **change))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"queue_id": 2**31}, {"queue_offset": 2**63}, {"flag": -(2**31) - 1}, {"body_crc": 2**31}, {"born_port": 2**31}],
-)
-def test_numbers_that_do_not_fit_their_field_are_refused(change: dict[str, int]) -> None:
-    with pytest.raises(InvalidValue):
-        encode_record(dataclasses.replace(a_record(), **change))  # type: ignore[arg-type]

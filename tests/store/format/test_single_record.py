@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from commitlog.errors import InvalidValue
 from commitlog.format.properties import decode_properties, encode_properties
-from commitlog.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, decode_record, encode_record, header_size
+from commitlog.format.record import MAGIC_V1, MAGIC_V2, Record, body_crc, decode_record, header_size
 from commitlog.format.single_record import (
     PlainRecords,
     encode_message,
@@ -19,6 +19,7 @@ from commitlog.format.single_record import (
 from commitlog.message import Message
 from tests.store.format.test_record import walk
 from tests.support import golden
+from tests.support.encoders import encode_record
 
 __all__: list[str] = []
 
@@ -238,11 +239,6 @@ def test_properties_are_stored_in_one_order_and_fields_win() -> None:
 def test_properties_that_may_not_be_are_refused_by_name(message: Message, names: str) -> None:
     with pytest.raises(InvalidValue, match=names):
         message_properties(message)
-
-
-def test_a_broker_may_give_the_properties_of_the_store() -> None:
-    half = Message(topic="t", body=b"", tags="a", properties={"TRAN_MSG": "true", "PGROUP": "g"})
-    assert list(message_properties(half, from_broker=True)) == ["TRAN_MSG", "PGROUP", "TAGS"]
 
 
 def test_a_delayed_message_is_stored_with_those_of_its_level() -> None:

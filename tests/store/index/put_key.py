@@ -13,7 +13,6 @@ from commitlog.format.index_file import (
     IndexEntry,
     IndexHeader,
     decode_header,
-    encode_entry,
     encode_header,
     entry_offset,
     file_size,
@@ -21,6 +20,7 @@ from commitlog.format.index_file import (
 )
 from commitlog.format.java_hash import index_key_hash
 from commitlog.index.writer import IndexWriter
+from tests.support.encoders import encode_entry
 
 __all__ = [
     "CAPACITY",

@@ -24,7 +24,6 @@ from commitlog.format.index_file import (
     IndexEntry,
     IndexHeader,
     decode_header,
-    encode_entry,
     encode_header,
     entry_could_be,
     entry_offset,
@@ -36,6 +35,7 @@ from commitlog.format.index_file import (
 )
 from commitlog.format.java_hash import index_key_hash
 from commitlog.index.service import IndexFile, IndexService
+from tests.support.encoders import encode_entry
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []

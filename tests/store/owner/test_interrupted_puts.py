@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from commitlog import Message, MessageStore, PutMessageStatus
-from commitlog.columnar import input_chunks as message_chunks
 from commitlog.columnar.encode import encode_messages
+from commitlog.columnar.input_chunks import CHUNK_ROWS
 from commitlog.errors import FileChanged, StoreIOError
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.files.mapped_file_writer import MappedFileWriter
@@ -117,14 +117,14 @@ def test_rows_that_are_in_the_log_keep_their_result_when_the_rest_fails(
             raise pa.ArrowInvalid("an unexpected error")
         return encode_messages(*arguments, **named)
 
-    monkeypatch.setattr(message_chunks, "_CHUNK_ROWS", 2)
     monkeypatch.setattr(bulk, "encode_messages", failing)
-    with open_store(tmp_path, flush_disk_type=SYNC) as store:
-        result = store.put_messages(pa.table({"body": [b"a", b"b", b"c"], "queueId": [0] * 3}), topic="orders")
-        assert result.rows["status"].to_pylist() == ["PUT_OK", "PUT_OK", "UNKNOWN_ERROR"]
+    count = CHUNK_ROWS + 1
+    with open_store(tmp_path, flush_disk_type=SYNC, mapped_file_size_commit_log=4 << 20) as store:
+        result = store.put_messages(pa.table({"body": [b"a"] * count, "queueId": [0] * count}), topic="orders")
+        assert result.rows["status"].to_pylist() == [*["PUT_OK"] * CHUNK_ROWS, "UNKNOWN_ERROR"]
         assert "an unexpected error" in result.reason
         assert store.flushed_where() == store.physical_bounds()[1]
-        assert put_ok(store).queue_offset == 2
+        assert put_ok(store).queue_offset == CHUNK_ROWS
 
 
 def _as_link(store: MessageStore, queue: Path) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from commitlog import MessageStore, PutMessageStatus, PutTableResult
-from commitlog.columnar import input_chunks as message_chunks
+from commitlog.columnar.input_chunks import message_chunks
 from commitlog.errors import InvalidValue, PutRefused
 from commitlog.format.java_hash import string_hash_code
 from tests.store.owner.owned_store import SYNC, open_store, put_ok, rows
@@ -278,14 +278,12 @@ def test_a_table_of_a_few_large_bodies_among_many_small_ones_loses_no_row(tmp_pa
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_binary(), pa.dictionary(pa.int8(), pa.string())])
-def test_chunks_are_cut_by_the_bytes_of_the_bodies(monkeypatch: pytest.MonkeyPatch, kind: pa.DataType) -> None:
-    monkeypatch.setattr(message_chunks, "_CHUNK_SIZE", 10)
-    monkeypatch.setattr(message_chunks, "_CHUNK_ROWS", 3)
+def test_chunks_are_cut_by_the_bytes_of_the_bodies(kind: pa.DataType) -> None:
     values = pa.array(["", "12345", "6789", "x" * 50, None, "1234567890", "1", "2", "3", "4"])
     column = values.dictionary_encode() if pa.types.is_dictionary(kind) else values.cast(kind)
     table = pa.table({"value": column})
     for rows_of in (table, table.to_batches()[0], pa.concat_tables([table.slice(0, 2), table.slice(2)])):
-        found = [(first, chunk.num_rows) for first, chunk in message_chunks.message_chunks(rows_of)]
+        found = [(first, chunk.num_rows) for first, chunk in message_chunks(rows_of, max_rows=3, max_size=10)]
         assert found == [(0, 3), (3, 1), (4, 2), (6, 3), (9, 1)]
 
 
@@ -301,16 +299,13 @@ _MAPS = [{"a": "123456789"}, {"a": "1234"}, None, {"b": "12", "c": ""}, {"a": "1
     ],
     ids=["text", "lists", "maps"],
 )
-def test_chunks_are_cut_by_the_bytes_of_keys_and_properties(
-    monkeypatch: pytest.MonkeyPatch, name: str, values: pa.Array
-) -> None:
-    monkeypatch.setattr(message_chunks, "_CHUNK_SIZE", 10)
+def test_chunks_are_cut_by_the_bytes_of_keys_and_properties(name: str, values: pa.Array) -> None:
     table = pa.table({"body": [b""] * 6, name: pa.concat_arrays([values.slice(0, 1), values])})
     for rows_of in (table, pa.concat_tables([table.slice(0, 2), table.slice(2)])):
-        found = [(first, chunk.num_rows) for first, chunk in message_chunks.message_chunks(rows_of.slice(1))]
+        found = [(first, chunk.num_rows) for first, chunk in message_chunks(rows_of.slice(1), max_size=10)]
         assert found == [(0, 1), (1, 3), (4, 1)]
 
 
 def test_lists_of_nulls_take_no_bytes() -> None:
     table = pa.table({"body": [b"x"] * 2, "keys": pa.array([[None], [None]])})
-    assert [chunk.num_rows for _, chunk in message_chunks.message_chunks(table)] == [2]
+    assert [chunk.num_rows for _, chunk in message_chunks(table)] == [2]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from commitlog import Message, MessageStore
-from commitlog.columnar import input_chunks as message_chunks
+from commitlog.columnar.input_chunks import CHUNK_ROWS
 from commitlog.errors import NestedCall, PutRefused, StoreClosed, StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
@@ -133,13 +133,13 @@ def test_without_a_block_the_store_is_closed_when_the_put_ends(tmp_path: Path, m
 def test_rows_that_were_not_begun_when_a_handler_closed_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message_chunks, "_CHUNK_ROWS", 1)
-    with open_store(tmp_path) as store:
+    table = pa.table({"body": [b"a"] * (CHUNK_ROWS + 2), "queueId": [0] * (CHUNK_ROWS + 2)})
+    with open_store(tmp_path, mapped_file_size_commit_log=4 << 20) as store:
         with _handler(store.close), monkeypatch.context() as patch:
             _signalled_at(patch, bulk, "encode_messages")
-            result = store.put_messages(TABLE, topic="orders")
-        assert result.rows["status"].to_pylist() == ["PUT_OK", *["SERVICE_NOT_AVAILABLE"] * 2]
-    assert bodies(tmp_path) == [b"a"]
+            result = store.put_messages(table, topic="orders")
+        assert result.rows["status"].to_pylist() == [*["PUT_OK"] * CHUNK_ROWS, *["SERVICE_NOT_AVAILABLE"] * 2]
+    assert bodies(tmp_path) == [b"a"] * CHUNK_ROWS
 
 
 def test_a_batch_that_is_being_committed_when_a_handler_closes_is_whole(

@@ -12,7 +12,6 @@ import pytest
 from commitlog import StoreReader
 from commitlog.errors import FileChanged, InvalidValue, OffsetOutOfRange
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE
-from commitlog.queue import block_reader
 from tests.store.shapes.numbered_bodies import body, bounds, log_files, made_bodies, numbered, queue_files, read
 from tests.support.store_builder import StoreBuilder
 
@@ -127,12 +126,15 @@ def test_an_empty_range_within_the_queue_gives_no_batch(builder: StoreBuilder, a
         assert list(reader.units("t", 0, at, at)) == []
 
 
-@pytest.mark.parametrize("gap", [1, 64 << 10], ids=["each message by itself", "through the mapping"])
-def test_queues_that_share_the_log_keep_apart(builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch, gap: int) -> None:
+@pytest.mark.parametrize("between", [1, 80 << 10], ids=["through the mapping", "each message by itself"])
+def test_queues_that_share_the_log_keep_apart(tmp_path: Path, between: int) -> None:
     """Where a queue's messages lie far apart they are read one by one; the rows are the same."""
-    monkeypatch.setattr(block_reader, "_SPARSE_GAP", gap)
-    builder.append("t", range(20), made_bodies(200))
-    builder.append("u", range(20), made_bodies(200))
+    builder = StoreBuilder(tmp_path / "store", log_file_size=8 << 20)
+    for topic in ("t", "u"):
+        made = made_bodies(200)
+        for first in range(0, 200, 20):
+            builder.append(topic, range(20), made[first : first + 20])
+            builder.append("other", 0, [b"x" * between] * 20)
     with StoreReader.open(builder.path) as reader:
         for queue_id in range(20):
             for topic in ("t", "u"):
@@ -141,11 +143,12 @@ def test_queues_that_share_the_log_keep_apart(builder: StoreBuilder, monkeypatch
                 assert read(reader, topic=topic, queue_id=queue_id, max_batch_rows=3) == expected
 
 
-def test_a_record_cut_off_is_reported_when_read_by_itself_too(
-    builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(block_reader, "_SPARSE_GAP", 1)
-    places = builder.append("t", 0, made_bodies(10))
+def test_a_record_cut_off_is_reported_when_read_by_itself_too(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    places = []
+    for body_of in made_bodies(10):
+        builder.append("other", 0, [b"x" * (80 << 10)])
+        places += builder.append("t", 0, [body_of]).tolist()
     with StoreReader.open(builder.path) as reader:
         assert bounds(reader) == (0, 10)
         batches = reader.read("t", 0, 0)

@@ -12,7 +12,10 @@ import pytest
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig, StoreReader
 from commitlog.columnar.scan import scan_records
 from commitlog.errors import NotAStore, StoreNotFound
+from commitlog.format.checkpoint import Checkpoint
 from commitlog.verify import log as verification_log
+from commitlog.verify.findings import Findings
+from commitlog.verify.log import LogCheck
 from commitlog.verify.store import verification_report, verify_store
 from tests.store.verify.made_store import CONFIG, files, make_store
 from tests.support import golden
@@ -49,12 +52,22 @@ def test_a_store_that_rocketmq_wrote_is_whole(tmp_path: Path, name: str) -> None
 
 @pytest.mark.parametrize("block_size", [200, 1000, 70_000])
 @pytest.mark.parametrize("name", [golden.ROCKETMQ_533, golden.ROCKETMQ_498])
-def test_where_blocks_are_cut_makes_no_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, block_size: int
-) -> None:
+def test_where_blocks_are_cut_makes_no_difference(tmp_path: Path, name: str, block_size: int) -> None:
     path = golden.copy_golden(name, tmp_path / "store")
-    monkeypatch.setattr(verification_log, "_BLOCK_SIZE", block_size)
-    assert verify_store(path) == []
+    store, findings = golden.expected(name)["store"][0], Findings()
+    log = LogCheck(
+        str(path / "commitlog"),
+        findings,
+        aborted=(path / "abort").exists(),
+        checkpoint=Checkpoint(0, 0, 0),
+        mark=None,
+        block_size=block_size,
+    )
+    found = [at for scan in log.scans() for at in (scan.positions + scan.physical_offset).tolist()]
+    log.close()
+    assert findings.all() == []
+    assert found == sorted(set(found))
+    assert (len(found), log.end) == (verification_report(path).records, store["maxPhysicOffset"])
 
 
 def test_a_store_made_by_the_builder_is_whole(tmp_path: Path) -> None:

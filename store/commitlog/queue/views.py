@@ -1,0 +1,67 @@
+"""Protocols of a queue and of a store's catalog of queues, whether they are files or derived from the log in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["CatalogView", "QueueView"]
+
+Units = npt.NDArray[np.void]
+
+
+class QueueView(Protocol):
+    """The places in the CommitLog of all messages of one queue; ``consume_queue.ConsumeQueue`` has the meanings."""
+
+    topic: str
+    queue_id: int
+    # Whether a filler between messages stands for lost ones. RocketMQ writes fillers only before a queue's first one.
+    fillers_are_lost: bool
+
+    def bounds(self) -> tuple[int, int]:
+        """``(min_offset, max_offset)``: the first message's offset, and the next one."""
+        ...
+
+    def last_unit(self) -> tuple[int, int]:
+        """Queue offset and physical offset of the last message; ``(-1, 0)`` without any."""
+        ...
+
+    def first_offset_from(self, physical_offset: int, start: int, stop: int) -> int:
+        """The first offset in ``[start, stop)`` whose message lies at or after ``physical_offset``, or ``stop``."""
+        ...
+
+    def place_of(self, offset: int) -> tuple[str, int]:
+        """The file that holds a unit, and the unit's first byte in it."""
+        ...
+
+    def unit(self, offset: int) -> tuple[int, int] | None:
+        """Physical offset and size of the message at a queue offset; None where no message is."""
+        ...
+
+    def units(self, start: int, stop: int, *, chunk: int = ..., check: bool = ...) -> Iterator[npt.NDArray[Any]]:
+        """The units ``[start, stop)`` in arrays of at most ``chunk``, fillers included; impossible ones are refused
+        only with ``check``."""
+        ...
+
+
+class CatalogView(Protocol):
+    """Topics, queue ids and queues of a store; ``catalog.QueueCatalog`` has the meanings."""
+
+    def topics(self) -> list[str]:
+        """All topics, sorted."""
+        ...
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """The topic's queue ids, sorted. ``TopicNotFound``, ``UnsupportedStore``, ``InvalidValue``."""
+        ...
+
+    def queue(self, topic: str, queue_id: int) -> QueueView:
+        """One queue. ``QueueNotFound``, and the errors of ``queue_ids``."""
+        ...
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The queue's bounds now."""
+        ...

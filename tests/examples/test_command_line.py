@@ -1,0 +1,45 @@
+"""The commands of docs/command-line.md run as they stand, on a golden store in place of the path they name."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commitlog.cli.exit_codes import EXIT_CODES
+from commitlog.cli.message_format import LETTERS
+from tests.support.local_spark import PROJECT
+from tests.support.waiting import WAIT_LIMIT_S
+
+__all__: list[str] = []
+
+PAGE = (PROJECT / "docs" / "command-line.md").read_text(encoding="utf-8")
+LOOKING, FILTERS, DUMPS, WRITING = re.findall(r"^```bash\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("block", [LOOKING, FILTERS, DUMPS, WRITING], ids=["look", "print", "dump", "write"])
+def test_the_commands_of_the_page_succeed(golden_533: Path, tmp_path: Path, block: str) -> None:
+    for line in block.splitlines():
+        command = line.replace("/data/store", str(golden_533)).replace("/tmp/shop", str(tmp_path / "shop"))
+        # The index files of a new store would have their full size.
+        command = command.replace(" --create", " --create --max-hash-slot-num 100 --max-index-num 400")
+        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            capture_output=True,
+            check=False,
+            env=environment,
+            timeout=WAIT_LIMIT_S,
+        )
+        assert done.returncode == 0, (line, done.stderr.decode())
+
+
+def test_the_page_has_every_exit_code_and_letter() -> None:
+    for code, meaning in EXIT_CODES.items():
+        assert f"| {code} | {meaning} |" in PAGE
+    for letter in LETTERS:
+        assert f"`%{letter}`" in PAGE

@@ -1,0 +1,3 @@
+"""Consume queues: derived from the log."""
+
+__all__: list[str] = []
