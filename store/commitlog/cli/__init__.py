@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import io
+import logging
 import os
 import sys
 
@@ -31,6 +32,8 @@ def _main() -> None:
     from commitlog.cli.render import drop_output
     from commitlog.errors import CommitLogError
 
+    # Warnings of the package, such as a cut or damage that is skipped, look like the command's own sentences.
+    logging.basicConfig(format="commitlog: %(message)s", level=logging.WARNING)
     gc.freeze()
     gc.enable()
     # A message may hold characters that the terminal cannot show; they must not end the command.

@@ -9,6 +9,7 @@ import typer
 from commitlog.cli import render, summary
 from commitlog.cli.info_output import print_queues_csv, print_summary
 from commitlog.cli.offset_at import OFFSET_COLUMNS, offsets_at
+from commitlog.cli.open_reader import FromLogOption, OnDamage, OnDamageOption, open_reader
 from commitlog.cli.options import (
     LOOK,
     AsJson,
@@ -25,7 +26,6 @@ from commitlog.cli.row_output import print_rows
 from commitlog.cli.times import TIME_HELP, Clock, parse_time, parse_zone
 from commitlog.cli.values import chosen_topics
 from commitlog.errors import StoreOpenError
-from commitlog.reader import StoreReader
 
 __all__ = ["info", "offset_at", "register", "verify"]
 
@@ -61,6 +61,8 @@ def info(
         bool, typer.Option("--sizes", help="Also the bytes of each queue's messages. Reads all consume queues.")
     ] = False,
     tz: ZoneOption = "UTC",
+    from_log: FromLogOption = False,
+    on_damage: OnDamageOption = OnDamage.RAISE,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -69,16 +71,16 @@ def info(
     -o csv has a line for each queue. Exit code 1 when a part of the store cannot be read.
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
-    with StoreReader.open(path) as reader:
+    with open_reader(path, from_log, on_damage) as reader:
         found = summary.summarize(reader, with_sizes=sizes)
-    if form is OutputFormat.JSON:
-        print(render.json_text(found.to_json()))
-    elif form is OutputFormat.CSV:
-        print_queues_csv(found)
-    else:
-        print_summary(found, clock, with_queues=queues, with_sizes=sizes)
-    for problem in found.all_problems:
-        say(problem)
+        if form is OutputFormat.JSON:
+            print(render.json_text(found.to_json()))
+        elif form is OutputFormat.CSV:
+            print_queues_csv(found)
+        else:
+            print_summary(found, clock, with_queues=queues, with_sizes=sizes)
+        for problem in found.all_problems:
+            say(problem)
     if found.all_problems:
         raise typer.Exit(1)
 
@@ -88,6 +90,8 @@ def offset_at(
     when: Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_HELP}.")],
     topics: OptionalTopics = None,
     tz: ZoneOption = "UTC",
+    from_log: FromLogOption = False,
+    on_damage: OnDamageOption = OnDamage.RAISE,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -97,7 +101,7 @@ def offset_at(
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     timestamp = parse_time(when, clock.zone)
-    with StoreReader.open(path) as reader:
+    with open_reader(path, from_log, on_damage) as reader:
         names = reader.topics() if not topics else chosen_topics(reader, topics)
         print_rows(OFFSET_COLUMNS, offsets_at(reader, names, timestamp, clock), form)
 

@@ -15,6 +15,7 @@ from commitlog.cli.find_message import find_message
 from commitlog.cli.message_filter import MessageFilter
 from commitlog.cli.message_format import FORMAT_HELP
 from commitlog.cli.message_output import MessageOutput, message_output
+from commitlog.cli.open_reader import FromLogOption, OnDamage, OnDamageOption, open_reader
 from commitlog.cli.options import (
     LOOK,
     AsJson,
@@ -98,6 +99,8 @@ def cat(
     columns: ColumnsOption = None,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
+    from_log: FromLogOption = False,
+    on_damage: OnDamageOption = OnDamage.RAISE,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -111,7 +114,7 @@ def cat(
         chosen_output(output, as_json), clock=clock, columns=names, body=body, line_format=line_format, full=full
     )
     wanted = MessageFilter.of(tag or (), key or (), grep)
-    with StoreReader.open(path) as reader:
+    with open_reader(path, from_log, on_damage) as reader:
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
         _print(reader, found, out, wanted, count)
 
@@ -126,6 +129,8 @@ def tail(
     columns: ColumnsOption = None,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
+    from_log: FromLogOption = False,
+    on_damage: OnDamageOption = OnDamage.RAISE,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -133,7 +138,7 @@ def tail(
     names = None if columns is None else parse_columns(columns)
     clock = Clock(parse_zone(tz))
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
-    with StoreReader.open(path) as reader:
+    with open_reader(path, from_log, on_damage) as reader:
         found, position = scan.newest(reader, chosen_topics(reader, topics), queue, count)
         _print(reader, found, out)
         while follow:
@@ -154,6 +159,8 @@ def get(
     line_format: FormatOption = None,
     columns: ColumnsOption = None,
     tz: ZoneOption = "UTC",
+    from_log: FromLogOption = False,
+    on_damage: OnDamageOption = OnDamage.RAISE,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -164,13 +171,13 @@ def get(
     clock = Clock(parse_zone(tz))
     names = None if columns is None else parse_columns(columns)
     form = chosen_output(output, as_json)
-    with StoreReader.open(path) as reader:
+    with open_reader(path, from_log, on_damage) as reader:
         found = find_message(reader, message, topic)
-    if form is OutputFormat.TABLE and not body and line_format is None:
-        row = scan.as_row(found)
-        render.print_message({name: row[name] for name in names or scan.ROW_COLUMNS}, clock)
-    else:
-        _write(message_output(form, clock=clock, columns=names, body=body, line_format=line_format), [found])
+        if form is OutputFormat.TABLE and not body and line_format is None:
+            row = scan.as_row(found)
+            render.print_message({name: row[name] for name in names or scan.ROW_COLUMNS}, clock)
+        else:
+            _write(message_output(form, clock=clock, columns=names, body=body, line_format=line_format), [found])
 
 
 def query(
@@ -184,6 +191,8 @@ def query(
     columns: ColumnsOption = None,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
+    from_log: FromLogOption = False,
+    on_damage: OnDamageOption = OnDamage.RAISE,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -193,13 +202,12 @@ def query(
     end = parse_time(until, clock.zone) if until is not None else 2**63 - 1
     names = None if columns is None else parse_columns(columns)
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
-    with StoreReader.open(path) as reader:
+    with open_reader(path, from_log, on_damage) as reader:
         found = reader.query(topic, key, begin=begin, end=end, limit=count)
         if not found:
             chosen_topics(reader, [topic])  # names the topic that was meant
-    if not found:
-        raise MessageNotFound(f"No message of topic {topic!r} with key {key!r} in the index of {path}.")
-    _write(out, found)
+            raise MessageNotFound(f"No message of topic {topic!r} with key {key!r} in the index of {path}.")
+        _write(out, found)
 
 
 def _print(

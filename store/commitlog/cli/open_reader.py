@@ -1,0 +1,51 @@
+"""Readers of the commands that look: from the queues or the log alone, and what damage made them skip."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from commitlog.cli.render import say
+from commitlog.reader import StoreReader
+
+__all__ = ["FromLogOption", "OnDamage", "OnDamageOption", "open_reader"]
+
+
+class OnDamage(str, enum.Enum):
+    """What to do at a damaged record or unit: end with an error, or go on after it and report what was skipped."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+
+
+FromLogOption = Annotated[
+    bool, typer.Option("--from-log", help="Derive the queues from the log, which is read as a whole, past damage.")
+]
+OnDamageOption = Annotated[
+    OnDamage, typer.Option("--on-damage", help="At damage: end with an error, or skip it and report it at the end.")
+]
+
+
+@contextmanager
+def open_reader(path: str, from_log: bool, on_damage: OnDamage) -> Iterator[StoreReader]:
+    """A reader of the store. What it cannot read is logged as it is met; at the end it is counted: exit code 1."""
+    with StoreReader.open(path, from_log=from_log, on_damage=on_damage.value) as reader:
+        yield reader
+        gaps, strays, skipped = reader.log_gaps, reader.strays, reader.skipped
+    if gaps:
+        say(f"{_count(len(gaps), 'stretch', 'es')} of the log, {sum(gap.size for gap in gaps)} bytes, cannot be read.")
+    if strays:
+        found = _count(sum(stray.records for stray in strays), "whole message")
+        say(f"{found} are in no queue, since their queue offset or topic is damaged; 'dump-log' lists them.")
+    if skipped:
+        say(f"{_count(sum(one.messages for one in skipped), 'message')} skipped because of damage.")
+    if gaps or strays or skipped:
+        raise typer.Exit(1)
+
+
+def _count(number: int, what: str, ending: str = "s") -> str:
+    return f"{number} {what}{'' if number == 1 else ending}"
