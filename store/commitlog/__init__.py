@@ -25,7 +25,10 @@ from commitlog.queue.skipped import SkippedRange
 from commitlog.reader import Fence, OnDamage, QueueInfo, StoreReader
 
 if TYPE_CHECKING:
+    from commitlog.export.export_store import ExportReport, export_store
     from commitlog.repair import RepairReport, repair_store
+    from commitlog.salvage.report import SalvageReport
+    from commitlog.salvage.salvage_store import salvage_store
     from commitlog.services.put_message import PutMessageResult
     from commitlog.services.put_table import PutTableResult
     from commitlog.services.transaction import Transaction
@@ -46,6 +49,7 @@ __all__ = [
     "CommitLogError",
     "CommittedBatch",
     "CompressionType",
+    "ExportReport",
     "Fence",
     "Finding",
     "FlushDiskType",
@@ -62,6 +66,7 @@ __all__ = [
     "PutTableResult",
     "QueueInfo",
     "RepairReport",
+    "SalvageReport",
     "SkippedRange",
     "StagedFile",
     "StoreReader",
@@ -69,7 +74,9 @@ __all__ = [
     "Transaction",
     "__version__",
     "column_type",
+    "export_store",
     "repair_store",
+    "salvage_store",
     "verify_store",
 ]
 
@@ -77,12 +84,16 @@ __all__ = [
 _LAZY = {
     "Finding": "commitlog.verify.store",
     "BatchStager": "commitlog.stager",
+    "ExportReport": "commitlog.export.export_store",
     "MessageStore": "commitlog.store",
     "PutMessageResult": "commitlog.services.put_message",
     "PutTableResult": "commitlog.services.put_table",
     "RepairReport": "commitlog.repair",
+    "SalvageReport": "commitlog.salvage.report",
     "Transaction": "commitlog.services.transaction",
+    "export_store": "commitlog.export.export_store",
     "repair_store": "commitlog.repair",
+    "salvage_store": "commitlog.salvage.salvage_store",
     "verify_store": "commitlog.verify.store",
 }
 

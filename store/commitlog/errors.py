@@ -28,6 +28,7 @@
     │   │   └── DiskFull            no space for it
     │   ├── ReadFailed              the operating system failed to read, list or open a file
     │   ├── StagingFailed           the operating system failed to write a staged file of a batch
+    │   ├── TargetFailed            the operating system failed to write a file of an export or a salvage
     │   ├── StagingLost             a staged file of a batch does not exist (any more)
     │   ├── TransactionEnded        a put into a transaction that has ended, or that failed before
     │   └── BatchConflict           another batch was committed under the same application id and version
@@ -103,6 +104,7 @@ __all__ = [
     "StoreLocked",
     "StoreNotFound",
     "StoreOpenError",
+    "TargetFailed",
     "TopicNotFound",
     "TransactionEnded",
     "UnsupportedStore",
@@ -430,6 +432,10 @@ class CutRefused(Refused):
         self.cut_at = cut_at
         self.size = size
         self.messages = messages
+
+
+class TargetFailed(_SystemFailure, Refused):
+    """The operating system failed to write a file that an export or a salvage makes. The store is as it was."""
 
 
 class StagingFailed(_SystemFailure, Refused):

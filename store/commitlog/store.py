@@ -177,6 +177,13 @@ class MessageStore:
         ``tags``, ``keys`` or ``key``, ``queueId``, ``shardingKey``, ``properties``, ``flag``, ``bornTimestamp``,
         ``delayLevel``. Rows that no store accepts get their status, the others are appended. ``InvalidValue``
         for wrong columns, before anything is written.
+
+        Batches of ``StoreReader.read`` are taken too; what only a store gives in them (``queueOffset``, ``msgId``, ...,
+        and properties such as ``REAL_TOPIC``) is ignored. To copy a queue with all that belongs to its messages::
+
+            columns = ["topic", "queueId", "queueOffset", "tags", "keys", "bornTimestamp", "flag", "properties", "body"]
+            for batch in reader.read("orders", 0, start, columns=columns):
+                store.put_messages(batch)
         """
         with self._enter():
             self._owned.state.refuse_closed()

@@ -17,8 +17,9 @@ __all__: list[str] = []
 PUBLIC = {name: getattr(commitlog, name) for name in commitlog.__all__}
 # Records that calls return, and enumerations: the examples of the calls show them.
 WITHOUT_EXAMPLE = {
-    "BodyCompression", "Checkpoint", "CommittedBatch", "CompressionType", "Fence", "Finding", "FlushDiskType",
-    "IndexFileInfo", "MessageExtBrokerInner", "PutMessageStatus", "RepairReport", "StagedFile",
+    "BodyCompression", "Checkpoint", "CommittedBatch", "CompressionType", "ExportReport", "Fence", "Finding",
+    "FlushDiskType", "Gap", "IndexFileInfo", "MessageExtBrokerInner", "PutMessageStatus", "RepairReport",
+    "SalvageReport", "SkippedRange", "StagedFile", "Stray",
 }  # fmt: skip
 DOCUMENTED = {name: one for name, one in PUBLIC.items() if inspect.isclass(one) or inspect.isfunction(one)}
 # Those of repair and verify are tested with their functions.

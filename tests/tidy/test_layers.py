@@ -34,12 +34,14 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "verify": _PARTS | {"recovery"},
     "reader": _PARTS | {"recovery"},
     "stager": _PARTS,
+    "export": _PARTS | {"reader"},
+    "salvage": _PARTS | {"recovery", "export"},
     "services": _PARTS | {"threads", "recovery"},
     "store": _PARTS | {"threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
-    "public": _PARTS | {"services", "recovery", "verify", "reader", "stager", "store", "repair"},
-    "cli": _PARTS | {"services", "recovery", "verify", "reader", "store", "repair", "public"},
+    "public": _PARTS | {"services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"},
+    "cli": _PARTS | {"services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"},
     "__main__": frozenset({"cli", "public"}),
 }
 
@@ -57,6 +59,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
     "recovery": frozenset({"msgspec", "numpy", "pyarrow"}),
     "cli": frozenset({"msgspec", "numpy", "orjson", "pyarrow", "rich", "typer"}),
+    "export": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
 }
 
 # Codecs are pure: they reach neither files nor threads nor the clock.

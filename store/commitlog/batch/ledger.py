@@ -27,7 +27,7 @@ from commitlog.files.whole_file import replace_file
 from commitlog.format.timestamps import MAX_TIMESTAMP_MS
 from commitlog.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG
 
-__all__ = ["BatchLedger", "LedgerSource", "load_ledger"]
+__all__ = ["BatchLedger", "LedgerSource", "load_ledger", "saved_batches"]
 
 _FORMAT: Final = 1
 _LARGEST = 256 << 20
@@ -213,6 +213,11 @@ def load_ledger(store_path: str, source: LedgerSource) -> BatchLedger:
         place = source.place(ledger.next_offset)
         ledger.read(None if place is None else source.frame_at(place))
     return ledger
+
+
+def saved_batches(store_path: str) -> dict[str, CommittedBatch]:
+    """The last batch of each application in the ledger's file alone; none without a file. ``CorruptConfig``."""
+    return _load(os.path.join(store_path, CONFIG, BATCH_LEDGER))[1]
 
 
 def _still_there(batch: CommittedBatch, log_bounds: tuple[int, int], find: Callable[[int], FoundFrame | None]) -> bool:

@@ -14,7 +14,16 @@ import typer
 from typer.core import TyperGroup
 
 from commitlog import __version__
-from commitlog.cli import dump_commands, look_commands, message_commands, repair_commands, txn_commands, write_commands
+from commitlog.cli import (
+    dump_commands,
+    export_commands,
+    look_commands,
+    message_commands,
+    repair_commands,
+    salvage_commands,
+    txn_commands,
+    write_commands,
+)
 from commitlog.cli.exit_codes import EXIT_CODES
 from commitlog.cli.options import CONTEXT
 
@@ -63,5 +72,14 @@ app = typer.Typer(
     epilog="Exit codes:\n" + "\n".join(f"  {code:3}  {meaning}" for code, meaning in EXIT_CODES.items()),
 )
 
-for _module in (look_commands, message_commands, dump_commands, write_commands, repair_commands, txn_commands):
+for _module in (
+    look_commands,
+    message_commands,
+    dump_commands,
+    export_commands,
+    write_commands,
+    repair_commands,
+    salvage_commands,
+    txn_commands,
+):
     _module.register(app)

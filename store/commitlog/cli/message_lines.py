@@ -3,6 +3,9 @@
 A line is a body, or a JSON object with the names that message columns have::
 
     {"body": "...", "topic": "orders", "tags": "paid", "keys": ["k1", "k2"], "queueId": 0, "properties": {"a": "b"}}
+
+The lines of ``cat --json`` and ``export`` are taken back: what only a store gives is ignored, as
+``columnar/input.py`` has it for tables. A text of ``keys`` has them separated by spaces, as in a store.
 """
 
 from __future__ import annotations
@@ -14,14 +17,17 @@ import re
 import select
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from difflib import get_close_matches
 from typing import IO, Annotated, Any
 
 import msgspec
 import pyarrow as pa
 
+from commitlog.columnar.input import ASSIGNED_COLUMNS
 from commitlog.config import MessageStoreConfig
-from commitlog.format.message_rules import no_producers_fault
+from commitlog.format.message_rules import STORE_PROPERTIES, no_producers_fault
+from commitlog.format.properties import KEY_SEPARATOR
 from commitlog.paths import MOST_QUEUES
 
 __all__ = ["BadLine", "Defaults", "LineFormat", "MessageBatch", "MessageLine", "read_batches"]
@@ -67,6 +73,7 @@ _SCHEMA = pa.schema(
         ("queueId", pa.int64()),
         ("properties", pa.map_(pa.string(), pa.string())),
         ("flag", pa.int64()),
+        ("bornTimestamp", pa.int64()),
         ("delayLevel", pa.int64()),
         ("shardingKey", pa.string()),
     ]
@@ -87,17 +94,34 @@ class MessageLine(msgspec.Struct, forbid_unknown_fields=True):
     queueId: _Long | None = None
     properties: dict[str, str] | None = None
     flag: _Long | None = None
+    bornTimestamp: datetime | _Long | None = None
     delayLevel: _Long | None = None
     shardingKey: str | None = None
+    # What only a store gives.
+    queueOffset: Any = None
+    physicalOffset: Any = None
+    storeTimestamp: Any = None
+    storeSize: Any = None
+    msgId: Any = None
+    uniqKey: Any = None
+    bornHost: Any = None
+    storeHost: Any = None
+    sysFlag: Any = None
+    bodyCrc: Any = None
+    reconsumeTimes: Any = None
+    preparedTransactionOffset: Any = None
 
 
 _DECODER = msgspec.json.Decoder(MessageLine)
-_FIELDS = MessageLine.__struct_fields__
+_ASSIGNED = tuple(name for name in MessageLine.__struct_fields__ if name in ASSIGNED_COLUMNS)
+assert len(_ASSIGNED) == len(ASSIGNED_COLUMNS)
+_FIELDS = tuple(name for name in MessageLine.__struct_fields__ if name not in ASSIGNED_COLUMNS)
 # The words for the types that are not a string.
 _EXPECTED = {
     "bodyBase64": "a string of base64",
     "keys": "a string or a list of strings",
     "properties": "an object of strings",
+    "bornTimestamp": "a time in ISO 8601 or in milliseconds",
     **dict.fromkeys(("queueId", "flag", "delayLevel"), "an integer"),
 }
 # In the messages of msgspec: the field of the line that has another type.
@@ -230,10 +254,20 @@ def _parse_json(line: bytes) -> dict[str, Any]:
     row = {name: value for name in _SCHEMA.names if (value := getattr(found, name)) is not None}
     row["body"] = found.bodyBase64 if found.body is None else found.body.encode()
     if isinstance(found.keys, str):
-        row["keys"] = [found.keys]
+        row["keys"] = found.keys.split(KEY_SEPARATOR)
+    if isinstance(found.bornTimestamp, datetime):
+        row["bornTimestamp"] = _milliseconds(found.bornTimestamp)
     if found.properties is not None:
-        row["properties"] = list(found.properties.items())
+        was_read = any(getattr(found, name) is not None for name in _ASSIGNED)
+        ignored = STORE_PROPERTIES if was_read else ()
+        row["properties"] = [one for one in found.properties.items() if one[0] not in ignored]
     return row
+
+
+def _milliseconds(when: datetime) -> int:
+    """A time in milliseconds since the epoch; in UTC unless it says otherwise."""
+    when = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
+    return round(when.timestamp() * 1000)
 
 
 def _fault(line: bytes, error: Exception) -> str:
@@ -252,7 +286,7 @@ def _fault(line: bytes, error: Exception) -> str:
     if not isinstance(found, dict):
         return "expected a JSON object, found another value"
     for name in found:
-        if name not in _FIELDS:
+        if name not in _FIELDS and name not in _ASSIGNED:
             near = get_close_matches(name, _FIELDS, n=1, cutoff=0.5)
             hint = f", did you mean {near[0]!r}" if near else ""
             return f"unknown field {name!r}{hint}? The fields are: {', '.join(_FIELDS)}"

@@ -13,12 +13,12 @@ import orjson
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
-from commitlog.cli.json_lines import json_lines
 from commitlog.cli.message_format import MessageFormat
 from commitlog.cli.options import OutputFormat
 from commitlog.cli.render import body_text, printable_text, terminal_width
 from commitlog.cli.scan import ROW_COLUMNS, column_values
 from commitlog.cli.times import Clock
+from commitlog.export.json_lines import json_lines
 
 __all__ = ["BodyOutput", "CsvOutput", "FormatOutput", "JsonOutput", "MessageOutput", "TextOutput", "message_output"]
 
@@ -77,7 +77,7 @@ class JsonOutput:
         self._utf8 = (sys.stdout.encoding or "").lower() == "utf-8"
 
     def write(self, table: pa.Table) -> None:
-        lines = json_lines(table, self.columns, self._clock)
+        lines = json_lines(table, self.columns, self._clock.texts)
         if not self._utf8 and not lines.isascii():
             lines = b"".join(json.dumps(json.loads(line)).encode() + b"\n" for line in lines.splitlines())
         sys.stdout.flush()

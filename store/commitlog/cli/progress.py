@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import (
@@ -21,10 +22,11 @@ __all__ = ["count_bar", "progress_bar"]
 
 
 @contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A callback for bytes done and bytes in all. The bar shows with its first call, on a terminal only."""
+def progress_bar(label: str, *, counts: Literal["bytes", "messages"] = "bytes") -> Iterator[Callable[[int, int], None]]:
+    """A callback for bytes (or messages) done and in all. The bar shows with its first call, on a terminal only."""
     console = Console(stderr=True)
-    columns = (TextColumn(label), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    done = (DownloadColumn(), TransferSpeedColumn()) if counts == "bytes" else (MofNCompleteColumn(),)
+    columns = (TextColumn(label), BarColumn(), *done, TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task(label)
 

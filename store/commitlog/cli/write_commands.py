@@ -59,8 +59,9 @@ def produce(
     It stops at the first line that is not a message, or that the store refuses: the lines before it are put, and none
     after it.
 
-    The fields of a JSON line: body or bodyBase64, topic, tags, keys (a string or a list), queueId, properties, flag,
-    delayLevel, shardingKey.
+    The fields of a JSON line: body or bodyBase64, topic, tags, keys (a list, or a string with spaces between them),
+    queueId, properties, flag, bornTimestamp, delayLevel, shardingKey. Lines of 'cat --json' and 'export' are taken
+    back: the fields that only a store gives, such as queueOffset and msgId, are ignored.
     """
     from commitlog.cli import produce as put
 

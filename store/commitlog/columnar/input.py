@@ -15,6 +15,12 @@ bornTimestamp       TIMESTAMP, or int64 in ms       the time that the caller giv
 delayLevel          an integer                      delivered at once (as with 0)
 ==================  ==============================  ===================================================================
 
+What ``StoreReader.read`` gave is taken back. Its columns that only a store gives (``queueOffset``, ``physicalOffset``,
+``storeTimestamp``, ``msgId``, ...: ``ASSIGNED_COLUMNS``) are ignored, and so are, in a table with one of them, the
+properties that only a store gives (``REAL_TOPIC``, ``TRAN_MSG``, ...): the message is put as an ordinary one of its
+topic. All others, ``UNIQ_KEY`` among them, stay as they are; ``uniqKey`` only shows the property. Bodies were unpacked,
+so ``sysFlag`` is ignored too.
+
 The columns are those of RocketMQ's ``Message``. An empty text means the same as null. A property of ``properties``
 that has a column of its own counts where that column is null. STRING may be large, or a dictionary of strings.
 """
@@ -31,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog.columnar.byte_parts import binary_parts, large_binary_of
-from commitlog.columnar.columns import nearest_name
+from commitlog.columnar.columns import ALL_COLUMNS, nearest_name
 from commitlog.columnar.input_properties import (
     PropertyMap,
     blank_to_null,
@@ -42,12 +48,13 @@ from commitlog.columnar.input_properties import (
 from commitlog.columnar.refusals import Refusals
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import BoolArray, Int64Array
-from commitlog.format.message_rules import MessageLimits, no_producers_fault, parse_delay_level
+from commitlog.format.message_rules import STORE_PROPERTIES, MessageLimits, no_producers_fault, parse_delay_level
 from commitlog.format.properties import DELAY, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, WAIT, is_waiting
 from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog.paths import validate_new_topic
 
 __all__ = [
+    "ASSIGNED_COLUMNS",
     "MESSAGE_COLUMNS",
     "MessageColumns",
     "MessageSchema",
@@ -115,17 +122,21 @@ _KINDS = {
     "delayLevel": _INTEGER,
 }
 MESSAGE_COLUMNS: tuple[str, ...] = tuple(_KINDS)
+# Columns of messages that were read whose values only a store gives.
+ASSIGNED_COLUMNS = frozenset(ALL_COLUMNS) - frozenset(MESSAGE_COLUMNS)
 
 
 @dataclass(frozen=True)
 class MessageSchema:
     """The checked schema of a table of messages: the table's name of each column, and the default topic.
 
-    Columns that can only be null are left out: they mean nothing.
+    Columns that can only be null are left out: they mean nothing. ``was_read``: the table has columns that only a store
+    gives, and so properties of that kind.
     """
 
     spelling: dict[str, str]
     topic: str | None
+    was_read: bool = False
 
 
 def message_schema(rows: Rows, *, topic: str | None) -> MessageSchema:
@@ -141,6 +152,8 @@ def message_schema(rows: Rows, *, topic: str | None) -> MessageSchema:
     found: dict[str, str] = {}
     only_null: set[str] = set()
     for column in rows.schema:
+        if column.name in ASSIGNED_COLUMNS:
+            continue
         name = _ALIASES.get(column.name, column.name)
         if name not in _KINDS:
             raise InvalidValue(_unknown(column.name))
@@ -156,7 +169,8 @@ def message_schema(rows: Rows, *, topic: str | None) -> MessageSchema:
         raise InvalidValue("The column 'body' (or 'value') is missing: it holds the content of the messages.")
     if "topic" not in found and topic is None:
         raise InvalidValue("The messages have no topic: add a column 'topic', or give one topic for all.")
-    return MessageSchema({name: column for name, column in found.items() if name not in only_null}, topic)
+    was_read = not ASSIGNED_COLUMNS.isdisjoint(rows.schema.names)
+    return MessageSchema({name: column for name, column in found.items() if name not in only_null}, topic, was_read)
 
 
 def _unknown(name: str) -> str:
@@ -221,7 +235,8 @@ def parse_messages(
     _refuse_numbers(given, 0, limits.max_queue_id, refusals)
     flags = _numbers(chunk, schema, "flag", 0)
     _refuse_numbers(flags, -_MAX_INT - 1, _MAX_INT, refusals)
-    properties = PropertyMap.of(_column(chunk, schema, "properties"), refusals.add)
+    ignored = STORE_PROPERTIES if schema.was_read else frozenset()
+    properties = PropertyMap.of(_column(chunk, schema, "properties"), refusals.add, ignored)
     levels = _numbers(chunk, schema, "delayLevel", 0)
     delay_levels = _delay_levels(levels, properties.own.get(DELAY), limits, refusals, count)
     properties.refuse_timers(delay_levels, refusals.add)

@@ -6,6 +6,7 @@ Text is ``large_binary`` here, UTF-8, since only its bytes matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -136,8 +137,11 @@ class PropertyMap:
     asked_for: dict[str, pa.LargeBinaryArray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, column: pa.MapArray | None, refuse: Refuse) -> PropertyMap:
-        """A null value means that the property is not set; of equal names with a column, the last one counts."""
+    def of(cls, column: pa.MapArray | None, refuse: Refuse, ignored: AbstractSet[str] = frozenset()) -> PropertyMap:
+        """A null value means that the property is not set; of equal names with a column, the last one counts.
+
+        ``ignored`` are names whose properties are not set either.
+        """
         if column is None:
             return cls()
         count = len(column)
@@ -147,6 +151,8 @@ class PropertyMap:
         codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         distinct = [name.decode("utf-8", "surrogateescape") for name in coded.dictionary.to_pylist()]
         keep = values.is_valid().to_numpy(zero_copy_only=False)
+        if not ignored.isdisjoint(distinct):
+            keep = keep & ~np.isin(codes, [code for code, name in enumerate(distinct) if name in ignored])
         _refuse_names(distinct, codes, owner, keep, count, refuse)
         _refuse_values(distinct, codes, owner, keep, values, count, refuse)
         own, asked_for = {}, {}

@@ -40,6 +40,7 @@ __all__ = [
     "QueuedRecords",
     "TopicRows",
     "encode_records",
+    "move_records",
     "new_headers",
     "patch_late_fields",
     "record_sizes",
@@ -204,6 +205,16 @@ def patch_late_fields(
     stored = np.asarray(store_timestamps, _STORED)
     _scatter(data, starts, stride, field_offset("store_timestamp", host_flags), stored)
     return EncodedRecords(data, records.starts)
+
+
+def move_records(data: ByteArray, starts: Int64Array, queue_offsets: Int64Array, physical_offsets: Int64Array) -> None:
+    """Give whole records other places: QUEUEOFFSET and PHYSICALOFFSET are written into ``data``.
+
+    ``starts`` is where each record starts in ``data``.
+    """
+    pairs = np.empty(len(starts), _OFFSETS)
+    pairs["queue_offset"], pairs["physical_offset"] = queue_offsets, physical_offsets
+    _scatter(data, starts, 0, field_offset("queue_offset"), pairs)
 
 
 def _scatter(data: ByteArray, starts: Int64Array, stride: int, offset: int, values: npt.NDArray[np.generic]) -> None:

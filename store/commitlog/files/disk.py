@@ -56,6 +56,7 @@ __all__ = [
     "read_at",
     "read_file",
     "read_into",
+    "real_path",
     "remove_directory",
     "rename",
     "size_of",
@@ -346,6 +347,11 @@ def make_directory(path: str) -> None:
 def remove_directory(path: str) -> None:
     """Remove an empty directory."""
     os.rmdir(path)
+
+
+def real_path(path: str) -> str:
+    """The path without symbolic links; of one that does not exist, those of its directories are resolved."""
+    return os.path.realpath(path)
 
 
 def is_symlink(path: str) -> bool:

@@ -1,0 +1,126 @@
+"""Commands that copy messages out of a store: ``export``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from commitlog.cli.options import LOOK, AsJson, Since, StorePath, Until, examples
+from commitlog.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from commitlog.export.export_store import ExportReport
+
+__all__ = ["export", "register"]
+
+_COMPRESSIONS = ("none", "snappy", "lz4", "zstd", "gzip", "brotli")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        rich_help_panel=LOOK,
+        epilog=examples(
+            "commitlog export /data/store --to parquet:/lake/orders --topic 'orders*'",
+            "commitlog export /data/store --to parquet:/lake/orders --topic 'orders*' --resume",
+            "commitlog export /data/store --to ndjson:paid.ndjson -t orders --tags 'paid || sent' --since 2h",
+            "commitlog export /data/store --to csv:keys.csv -t orders --columns queueId,queueOffset,keys,tags",
+        ),
+    )(export)
+
+
+def export(
+    path: StorePath,
+    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="PATTERN",
+            help="Name or shell pattern, repeatable; default: all but system topics.",
+        ),
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    tags: Annotated[str | None, typer.Option(metavar="TAGS", help="Only messages with these tags: 'A || B'.")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Columns, separated by commas. Default: what a put takes back, and where each message stood.",
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the export that filled this target.")] = False,
+    from_log: Annotated[
+        bool, typer.Option("--from-log", help="Derive the queues from the log: for missing or damaged queues.")
+    ] = False,
+    compression: Annotated[str, typer.Option(help=f"Of Parquet files: {', '.join(_COMPRESSIONS)}.")] = "snappy",
+    as_json: AsJson = False,
+) -> None:
+    """Copy messages into Parquet, JSON lines or CSV. Changes nothing in the store.
+
+    Parquet files are DIR/topic=NAME/part-*.parquet, which Spark, DuckDB and pyarrow read as one table with a column
+    'topic'. JSON lines are those of 'cat --json', and 'produce --ndjson' takes them back.
+
+    How far an export has come stands in DIR/_export.json or FILE.export.json. After an interruption, or when the store
+    has grown, --resume continues there with the same options: each row is in the target exactly once.
+    """
+    from commitlog.cli.progress import progress_bar
+    from commitlog.cli.times import parse_time
+    from commitlog.export.export_store import EXPORT_COLUMNS, export_store
+    from commitlog.export.targets import parse_target
+
+    if compression not in _COMPRESSIONS:
+        raise typer.BadParameter(f"one of {', '.join(_COMPRESSIONS)}, not {compression!r}.", param_hint="--compression")
+    try:
+        target = parse_target(to)
+        with progress_bar("exporting", counts="messages") as progress:
+            report = export_store(
+                path,
+                target,
+                topics=topic or (),
+                since_ms=None if since is None else parse_time(since),
+                until_ms=None if until is None else parse_time(until),
+                tags=_parse_tags(tags),
+                columns=EXPORT_COLUMNS if columns is None else [name.strip() for name in columns.split(",")],
+                resume=resume,
+                from_log=from_log,
+                compression=compression,
+                progress=progress,
+            )
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error)) from error
+    _print_report(report, as_json=as_json)
+
+
+def _parse_tags(text: str | None) -> list[str] | None:
+    """The tags of ``A || B``; None for none, and for ``*``."""
+    if text is None or text.strip() in ("", "*"):
+        return None
+    return [tag for part in text.split("||") if (tag := part.strip())]
+
+
+def _print_report(report: ExportReport, *, as_json: bool) -> None:
+    from rich.filesize import decimal
+
+    from commitlog.cli.render import json_text, printable_text
+    from commitlog.export.targets import ExportFormat
+
+    is_parquet = report.target.format is ExportFormat.PARQUET
+    if as_json:
+        plain = {
+            "target": str(report.target),
+            "topics": report.topics,
+            "rows": report.rows,
+            "totalRows": report.total_rows,
+            "files" if is_parquet else "bytes": report.committed,
+        }
+        print(json_text(plain))
+        return
+    what = f"{report.committed} files" if is_parquet else decimal(report.committed)
+    more = "" if report.rows == report.total_rows else f", {report.rows} of them now"
+    print(
+        f"{report.total_rows} rows of {len(report.topics)} topics{more}: {what} in {printable_text(report.target.path)}"
+    )

@@ -1,0 +1,161 @@
+"""Commands that save what is left of a damaged store: ``salvage``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from commitlog.cli.options import REPAIR, AsJson, CountOption, StorePath, examples
+from commitlog.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from commitlog.salvage.report import SalvageReport
+
+__all__ = ["register", "salvage"]
+
+_MOST_ROWS = 40
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        rich_help_panel=REPAIR,
+        epilog=examples(
+            "commitlog salvage /data/broken",
+            "commitlog salvage /data/broken --to /data/salvaged",
+            "commitlog salvage /data/broken/commitlog --to parquet:/lake/salvaged",
+            "commitlog salvage /data/broken --to ndjson:salvaged.ndjson --json",
+        ),
+    )(salvage)
+
+
+def salvage(
+    path: StorePath,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="TARGET", help="DIR (a new store), parquet:DIR, ndjson:FILE, csv:FILE."),
+    ] = None,
+    uncommitted: Annotated[
+        bool, typer.Option("--uncommitted", help="Also take the rows of a batch that a crash left unfinished.")
+    ] = False,
+    as_json: AsJson = False,
+    max_hash_slot_num: CountOption = None,
+    max_index_num: CountOption = None,
+) -> None:
+    """Bring every whole record of a damaged log into a new store, or into files; report what is lost.
+
+    PATH is a store, of which only 'commitlog' is needed, or a directory of CommitLog files. Nothing in it changes: it
+    may be on a read-only mount. Without --to, the report says what a salvage would find.
+
+    A new store opens in RocketMQ and here. Its files have the names of the old ones, records keep their store times,
+    and those of files without damage their places and message ids. Where offsets of a queue are lost, the messages
+    before them get higher offsets: the queue has no gap, and consumers near its end continue where they were. The
+    report lists the moved offsets. Files get the messages that consumers see, with their old offsets.
+
+    Exit code 1 when anything is lost or unreadable.
+    """
+    from commitlog.cli.progress import progress_bar
+    from commitlog.config import MessageStoreConfig
+    from commitlog.salvage.salvage_store import salvage_store
+
+    counts = {"max_hash_slot_num": max_hash_slot_num, "max_index_num": max_index_num}
+    try:
+        config = MessageStoreConfig.from_mapping({name: count for name, count in counts.items() if count is not None})
+        with progress_bar("salvaging") as progress:
+            report = salvage_store(path, to, config=config, uncommitted=uncommitted, progress=progress)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error)) from error
+    if as_json:
+        _print_json(report)
+    else:
+        _print_report(report)
+    if not report.is_whole:
+        raise typer.Exit(1)
+
+
+def _print_json(report: SalvageReport) -> None:
+    from commitlog.cli.render import json_text
+    from commitlog.cli.summary import camel_members
+
+    plain: dict[str, Any] = camel_members(report)
+    plain |= {"found": report.found, "lost": report.lost, "unreadableBytes": report.unreadable_bytes}
+    plain["topics"] = [
+        camel_members(one) | {"lostOffsets": [_members(hole) for hole in one.lost_offsets]} for one in report.topics
+    ]
+    for name in ("unreadable", "batches", "moved", "misnamed"):
+        plain[name] = [_members(one) for one in getattr(report, name)]
+    print(json_text(plain))
+
+
+def _members(row: Any) -> dict[str, Any]:
+    """The fields of a named tuple under their JSON names."""
+    from types import SimpleNamespace
+
+    from commitlog.cli.summary import camel_members
+
+    return camel_members(SimpleNamespace(**row._asdict()))
+
+
+def _print_report(report: SalvageReport) -> None:
+    from rich.filesize import decimal
+    from rich.table import Table
+    from rich.text import Text
+
+    from commitlog.cli.render import printable_text, uncut_console
+
+    console = uncut_console()
+    console.print(Text(printable_text(report.path), style="bold"))
+    table = Table("topic", box=None, pad_edge=False)
+    for heading in ("found", "lost", "prepared", "committed", "rolled back"):
+        table.add_column(heading, justify="right")
+    table.add_column("lost offsets")
+    for one in report.topics:
+        holes = ", ".join(f"{queue}: {_range(start, stop)}" for queue, start, stop in one.lost_offsets[:_MOST_ROWS])
+        more = len(one.lost_offsets) - _MOST_ROWS
+        numbers = (one.found, one.lost, one.prepared, one.committed, one.rolled_back)
+        lost_offsets = holes + (f" and {more} more" if more > 0 else "")
+        table.add_row(Text(printable_text(one.topic)), *map(str, numbers), Text(lost_offsets))
+    console.print(table)
+    _print_batches_and_moves(report)
+    if report.unreadable:
+        console.print(
+            Text(f"unreadable: {len(report.unreadable)} stretches, {decimal(report.unreadable_bytes)}", "red")
+        )
+        stretches = Table("from", "to", "bytes", "what stands there", box=None, pad_edge=False)
+        for start, stop, what in report.unreadable:
+            stretches.add_row(str(start), str(stop), str(stop - start), Text(printable_text(what)))
+        console.print(stretches)
+    size = decimal(report.record_bytes)
+    console.print(
+        Text(f"{report.records} records, {size}; {report.found} messages found, {report.lost} known to be lost")
+    )
+    if report.target is not None:
+        console.print(Text(f"in {printable_text(report.target)}"))
+
+
+def _print_batches_and_moves(report: SalvageReport) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from commitlog.cli.render import printable_text, uncut_console
+
+    for name, belongs in report.misnamed:
+        uncut_console().print(Text(f"file {name}: its records belong into {belongs}, and were taken for that"))
+    for batch in report.batches:
+        fate = (
+            "taken as plain messages" if batch.taken else "not taken: it was not committed (--uncommitted takes them)"
+        )
+        found = f"{batch.rows_found} of {batch.rows} messages whole, {fate}"
+        uncut_console().print(Text(f"batch {printable_text(batch.app_id)} {batch.version}: {found}"))
+    if report.moved:
+        table = Table("topic", "queue", "offsets", "are now", box=None, pad_edge=False)
+        for topic, queue_id, start, stop, new in report.moved:
+            table.add_row(
+                Text(printable_text(topic)), str(queue_id), _range(start, stop), _range(new, new + stop - start)
+            )
+        uncut_console().print(table)
+
+
+def _range(start: int, stop: int) -> str:
+    return str(start) if stop - start == 1 else f"{start} to {stop - 1}"

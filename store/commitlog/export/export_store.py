@@ -1,0 +1,254 @@
+"""``export_store``: copies messages of a store into Parquet, JSON lines or CSV, each row exactly once.
+
+Queues are read one after the other through ``StoreReader.read``. After each finished file (Parquet) or piece (lines),
+everything is synced and the state file gets the next queue offsets (``export/state.py``). An export that was killed at
+any moment is resumed from there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from commitlog.columnar.columns import column_type
+from commitlog.errors import InvalidValue, TargetFailed, TopicNotFound, UnsupportedStore
+from commitlog.export.state import ExportState, load_state, refuse_used_target, save_state
+from commitlog.export.targets import ExportFormat, ExportTarget, RowWriter, make_directory_of, parse_target
+from commitlog.export.writers import DEFAULT_FILE_SIZE, new_writer
+from commitlog.paths import is_system_topic
+from commitlog.queue.block_reader import DEFAULT_ROWS
+from commitlog.reader import StoreReader
+
+__all__ = ["EXPORT_COLUMNS", "ExportReport", "export_store"]
+
+# Called with the queue offsets that were read, and the number of all to read.
+Progress = Callable[[int, int], None]
+
+# Everything that a put takes back, and where the message stood.
+EXPORT_COLUMNS: tuple[str, ...] = (
+    "topic", "queueId", "queueOffset", "physicalOffset", "msgId", "storeTimestamp", "bornTimestamp", "bornHost",
+    "tags", "keys", "properties", "body",
+)  # fmt: skip
+# As many rows as a writer turns into texts at a time.
+_TEXT_ROWS = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportReport:
+    """Report of an export: the rows that this call wrote, and those of all calls that filled the target.
+
+    ``committed`` is the number of Parquet files, or the length of the file in bytes.
+    """
+
+    target: ExportTarget
+    topics: list[str]
+    rows: int
+    total_rows: int
+    committed: int
+
+
+class _Range(NamedTuple):
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+
+
+def export_store(
+    path: str | os.PathLike[str],
+    target: ExportTarget | str,
+    *,
+    topics: Sequence[str] = (),
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    tags: Sequence[str] | None = None,
+    columns: Sequence[str] = EXPORT_COLUMNS,
+    resume: bool = False,
+    from_log: bool = False,
+    compression: str = "snappy",
+    file_size: int = DEFAULT_FILE_SIZE,
+    progress: Progress | None = None,
+) -> ExportReport:
+    """Copy messages of the store at ``path`` into ``target``, such as ``"parquet:/data/orders"``.
+
+    ``topics`` are names or shell patterns (``"orders-*"``); by default all topics of applications. ``since_ms`` and
+    ``until_ms`` are store times in milliseconds, the second one excluded. ``tags`` keeps the messages with one of
+    these. ``columns`` are those of ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about
+    ``file_size`` bytes of messages, as Arrow has them in memory; the directory stands for the column ``topic``.
+
+    With ``from_log``, the queues are derived from the log in memory, for a store whose queues are missing or damaged.
+
+    With ``resume``, an export that ended early, or at the end of the store as it was then, continues: the target has
+    each row exactly once. Queues that are new since are exported from ``since_ms`` on. Without it the target must be
+    empty or missing.
+
+    ``InvalidValue`` for a target that cannot be used, unknown columns, and other options than those of the export to
+    be resumed; ``TopicNotFound``, the errors of ``StoreReader.open`` and ``StoreReader.read``; ``TargetFailed`` when
+    the target cannot be written.
+
+    ::
+
+        from commitlog import export_store
+
+        report = export_store("/data/store", "parquet:/data/store-export", topics=["orders*"], resume=True)
+        print(report.rows, "new rows")
+    """
+    target = parse_target(target) if isinstance(target, str) else target
+    for name in columns:
+        column_type(name)
+    if not columns or len(set(columns)) < len(columns):
+        raise InvalidValue(f"The columns of an export are at least one, each named once, not {list(columns)!r}.")
+    if file_size < 1:
+        raise InvalidValue(f"file_size is at least 1, not {file_size}.")
+    source = os.path.abspath(os.fspath(path))
+    with StoreReader.open(source, from_log=from_log) as reader:
+        names = _matching(reader, topics)
+        asked = ExportState(
+            store=source,
+            format=target.format.value,
+            columns=list(columns),
+            tags=None if tags is None else sorted(set(tags)),
+        )
+        try:
+            state = _begun(target, asked, resume=resume)
+            ranges = list(_ranges(reader, names, state, since_ms, until_ms))
+            state = _with_starts(state, ranges)
+            save_state(target, state)
+            writer = new_writer(target, columns, state.committed, file_size=file_size, compression=compression)
+            export = _Export(reader, target, writer, state, progress)
+            try:
+                state = export.run(ranges)
+            finally:
+                writer.close()
+        except OSError as error:
+            raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
+    return ExportReport(
+        target=target, topics=names, rows=export.new_rows, total_rows=state.rows, committed=state.committed
+    )
+
+
+def _matching(reader: StoreReader, patterns: Sequence[str]) -> list[str]:
+    """The topics that one of the patterns names, in order; a name or pattern without a topic is ``TopicNotFound``."""
+    known = reader.topics()
+    if not patterns:
+        return [topic for topic in known if not is_system_topic(topic)]
+    for pattern in patterns:
+        if not any(fnmatchcase(topic, pattern) for topic in known):
+            raise TopicNotFound(f"No topic of {reader.path} matches {pattern!r}; `commitlog info` lists them.")
+    return [topic for topic in known if any(fnmatchcase(topic, pattern) for pattern in patterns)]
+
+
+def _begun(target: ExportTarget, asked: ExportState, *, resume: bool) -> ExportState:
+    """The state to continue from; the target's directory is made."""
+    began = load_state(target) if resume else None
+    if began is not None:
+        began.check_same(asked, target)
+        return began
+    refuse_used_target(target)
+    make_directory_of(target)
+    return asked
+
+
+def _ranges(
+    reader: StoreReader, topics: list[str], state: ExportState, since_ms: int | None, until_ms: int | None
+) -> Iterator[_Range]:
+    """What is to be read of each queue: from where the state left off, or from the given time, or from its start."""
+    for topic in topics:
+        try:
+            infos = reader.queues(topic)
+        except UnsupportedStore:
+            if state.queues.get(topic) is None:
+                raise
+            continue
+        for info in infos:
+            start = state.queues.get(topic, {}).get(str(info.queue_id))
+            if start is None:
+                start = info.min_offset
+                if since_ms is not None:
+                    start = reader.offset_by_time(topic, info.queue_id, since_ms)
+            stop = info.max_offset
+            if until_ms is not None:
+                stop = reader.offset_by_time(topic, info.queue_id, until_ms)
+            yield _Range(topic, info.queue_id, start, max(start, stop))
+
+
+def _with_starts(state: ExportState, ranges: list[_Range]) -> ExportState:
+    """The state with the first offset of every queue: a relative time means another one when the export is resumed."""
+    queues = {topic: dict(offsets) for topic, offsets in state.queues.items()}
+    for topic, queue_id, start, _ in ranges:
+        queues.setdefault(topic, {}).setdefault(str(queue_id), start)
+    return state.at(queues, state.committed, state.rows, finished=False)
+
+
+class _Export:
+    """One run of an export: reads the ranges, writes their rows, and commits."""
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        target: ExportTarget,
+        writer: RowWriter,
+        state: ExportState,
+        progress: Progress | None,
+    ) -> None:
+        self.new_rows = 0
+        self._reader = reader
+        self._target = target
+        self._writer = writer
+        self._state = state
+        self._progress = progress
+        self._queues = {topic: dict(offsets) for topic, offsets in state.queues.items()}
+        self._rows = state.rows
+        wanted = [*state.columns, "queueOffset", *(["tags"] if state.tags is not None else [])]
+        self._columns = list(dict.fromkeys(wanted))
+        self._tags = None if state.tags is None else pa.array(state.tags, pa.string())
+        self._batch_rows = DEFAULT_ROWS if target.format is ExportFormat.PARQUET else _TEXT_ROWS
+
+    def run(self, ranges: list[_Range]) -> ExportState:
+        """Export all ranges. Returns the last state."""
+        total = sum(one.stop - one.start for one in ranges)
+        done = 0
+        topic = None
+        for one in ranges:
+            if topic not in (None, one.topic):
+                self._writer.end_topics()
+            topic = one.topic
+            for batch in self._batches(one):
+                self._write(one, batch)
+                if self._progress is not None:
+                    self._progress(done + self._queues[one.topic][str(one.queue_id)] - one.start, total)
+            self._queues[one.topic][str(one.queue_id)] = one.stop
+            done += one.stop - one.start
+        self._commit(finished=True)
+        return self._state
+
+    def _batches(self, one: _Range) -> Iterator[pa.RecordBatch]:
+        if one.start == one.stop:
+            return iter(())
+        return self._reader.read(
+            one.topic, one.queue_id, one.start, one.stop, columns=self._columns, max_batch_rows=self._batch_rows
+        )
+
+    def _write(self, one: _Range, batch: pa.RecordBatch) -> None:
+        following = int(batch.column("queueOffset")[-1].as_py()) + 1
+        if self._tags is not None:
+            batch = batch.filter(pc.is_in(batch.column("tags"), value_set=self._tags))
+        if batch.num_rows:
+            self._writer.write(one.topic, batch)
+            self._rows += batch.num_rows
+            self.new_rows += batch.num_rows
+        self._queues[one.topic][str(one.queue_id)] = following
+        if self._writer.is_due:
+            self._commit(finished=False)
+
+    def _commit(self, *, finished: bool) -> None:
+        committed = self._writer.commit()
+        queues = {topic: dict(offsets) for topic, offsets in self._queues.items()}
+        self._state = self._state.at(queues, committed, self._rows, finished=finished)
+        save_state(self._target, self._state)

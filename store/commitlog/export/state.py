@@ -1,0 +1,113 @@
+"""State of an export: how far it has come, in a small file beside or in its target, so that it can be resumed.
+
+For ``parquet:DIR`` it is ``DIR/_export.json``, for the others ``FILE.export.json``. It is replaced after each finished
+file or piece: ``queues`` has the next queue offset of each queue, and ``committed`` the number of finished files or the
+length of the file. Rows beyond that are removed when the export is resumed, so each row is there exactly once::
+
+    {"version": 1, "store": "/data/store", "format": "parquet", "columns": ["topic", ...], "tags": ["paid"],
+     "queues": {"orders": {"0": 1200, "1": 1187}}, "committed": 3, "rows": 2387, "finished": false}
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import orjson
+
+from commitlog.errors import CorruptConfig, InvalidValue
+from commitlog.export.targets import ExportFormat, ExportTarget
+from commitlog.files import disk
+from commitlog.files.whole_file import TEMPORARY_SUFFIX, replace_file
+
+__all__ = ["ExportState", "load_state", "refuse_used_target", "save_state", "state_path"]
+
+_FORMAT = 1
+_LARGEST = 256 << 20
+_IN_DIRECTORY = "_export.json"
+_BESIDE_FILE = ".export.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportState:
+    """How far an export has come. ``queues`` has the next queue offset, by topic and queue id (as text, for JSON)."""
+
+    store: str
+    format: str
+    columns: list[str]
+    tags: list[str] | None
+    queues: dict[str, dict[str, int]] = field(default_factory=dict)
+    committed: int = 0
+    rows: int = 0
+    finished: bool = False
+    version: int = _FORMAT
+
+    def check_same(self, other: ExportState, target: ExportTarget) -> None:
+        """``InvalidValue`` when ``other``, the options of this call, would make other rows."""
+        for name, what in (("store", "store"), ("format", "format"), ("columns", "columns"), ("tags", "tags")):
+            began, now = getattr(self, name), getattr(other, name)
+            if began != now:
+                raise InvalidValue(
+                    f"The export to {target} was begun with the {what} {began!r}; it cannot be resumed with {now!r}. "
+                    "Resume it with the same options, or export into another target."
+                )
+
+    def at(self, queues: dict[str, dict[str, int]], committed: int, rows: int, *, finished: bool) -> ExportState:
+        """The state after a commit."""
+        return replace(self, queues=queues, committed=committed, rows=rows, finished=finished)
+
+
+def state_path(target: ExportTarget) -> str:
+    """The path of the target's state file."""
+    if target.format is ExportFormat.PARQUET:
+        return os.path.join(target.path, _IN_DIRECTORY)
+    return target.path + _BESIDE_FILE
+
+
+def load_state(target: ExportTarget) -> ExportState | None:
+    """The state of an export that was begun; None when none was. ``CorruptConfig``."""
+    path = state_path(target)
+    try:
+        data = disk.read_file(path, _LARGEST)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        state = msgspec.json.decode(data, type=ExportState)
+        if state.version != _FORMAT:
+            raise ValueError(f"version {state.version}")
+        return state
+    except ValueError as error:  # msgspec's errors are among these
+        raise CorruptConfig(
+            "The state of an export",
+            path=path,
+            offset=0,
+            expected=f"JSON of version {_FORMAT}",
+            found=str(error),
+            advice="Export into another target.",
+        ) from error
+
+
+def save_state(target: ExportTarget, state: ExportState) -> None:
+    """Replace the state file, on the device too. ``OSError``."""
+    path = state_path(target)
+    replace_file(path, orjson.dumps(state))
+    disk.sync_directory(os.path.dirname(path))
+
+
+def refuse_used_target(target: ExportTarget) -> None:
+    """``InvalidValue`` when something is in the target's place already."""
+    path = target.path
+    if target.format is not ExportFormat.PARQUET:
+        if disk.is_directory(path):
+            raise InvalidValue(f"{path} is a directory; {target.format.value}: takes a file.")
+        used = disk.exists(path) and disk.file_size(path) > 0
+    elif disk.exists(path) and not disk.is_directory(path):
+        raise InvalidValue(f"{path} is a file; parquet: takes a directory.")
+    else:
+        # A state file that was being written is all that a killed export leaves before its first row.
+        names = disk.list_names(path) if disk.is_directory(path) else []
+        used = any(name != _IN_DIRECTORY + TEMPORARY_SUFFIX for name in names)
+    if used or disk.exists(state_path(target)):
+        hint = "" if load_state(target) is None else " To continue the export that was begun there: --resume."
+        raise InvalidValue(f"{path} exists already; an export begins in an empty target.{hint}")

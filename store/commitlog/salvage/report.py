@@ -1,0 +1,166 @@
+"""Report of a salvage: found and lost by topic, batches, transactions, unreadable stretches, moved queue offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from commitlog.paths import is_system_topic
+from commitlog.salvage.log_source import MisnamedFile
+from commitlog.salvage.survey import Survey, Unreadable
+
+__all__ = ["BatchLoss", "MovedOffsets", "QueueLoss", "SalvageReport", "TopicSalvage", "report_of"]
+
+
+class QueueLoss(NamedTuple):
+    """Queue offsets ``[start, stop)`` without a message between messages that were found."""
+
+    queue_id: int
+    start: int
+    stop: int
+
+
+class MovedOffsets(NamedTuple):
+    """Messages with the queue offsets ``[start, stop)`` that begin at ``new_start`` in a salvaged store."""
+
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+    new_start: int
+
+
+@dataclass(frozen=True)
+class TopicSalvage:
+    """One topic: messages found, messages known to be lost, and their queue offsets.
+
+    Transactions: records that are prepared or rolled back have no queue offset and are not among the messages;
+    ``committed`` ones are. ``is_system``: the topic holds RocketMQ's own records.
+    """
+
+    topic: str
+    is_system: bool
+    found: int
+    lost: int
+    lost_offsets: list[QueueLoss]
+    prepared: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+
+
+class BatchLoss(NamedTuple):
+    """A batch that is not whole: ``rows_found`` of ``rows`` are.
+
+    ``committed``: its rows are taken, as plain messages, and a new run of the batch is skipped. Else it is what a crash
+    left of a commit; its rows are taken only if the caller asks for it.
+    """
+
+    app_id: str
+    version: int
+    rows: int
+    rows_found: int
+    committed: bool
+    taken: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SalvageReport:
+    """What was found and lost, and where the found records are: ``target``, None when the caller only looked.
+
+    ``records`` are all whole records taken, ``record_bytes`` their size. ``lost`` counts queue offsets that are missing
+    between found ones. Unreadable stretches may hold more: messages after the last one of their queue, and prepared
+    and rolled-back records leave no hole. ``lost_references`` counts records whose prepared record was not found.
+    ``misnamed`` files were taken for those that their records belong into.
+    """
+
+    path: str
+    target: str | None
+    records: int
+    record_bytes: int
+    topics: list[TopicSalvage]
+    unreadable: list[Unreadable]
+    batches: list[BatchLoss] = field(default_factory=list)
+    moved: list[MovedOffsets] = field(default_factory=list)
+    lost_references: int = 0
+    misnamed: list[MisnamedFile] = field(default_factory=list)
+
+    @property
+    def found(self) -> int:
+        """The number of messages found, those of system topics included."""
+        return sum(one.found for one in self.topics)
+
+    @property
+    def lost(self) -> int:
+        """The number of messages known to be lost."""
+        return sum(one.lost for one in self.topics)
+
+    @property
+    def unreadable_bytes(self) -> int:
+        """The bytes of all unreadable stretches."""
+        return sum(one.stop - one.start for one in self.unreadable)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is lost, unreadable or out of place, and all batches are whole."""
+        return not (self.unreadable or self.lost or self.batches or self.misnamed)
+
+
+def report_of(
+    path: str,
+    target: str | None,
+    survey: Survey,
+    *,
+    uncommitted: bool,
+    lost_references: int,
+    misnamed: list[MisnamedFile],
+) -> SalvageReport:
+    """The report on a survey whose records were taken."""
+    return SalvageReport(
+        path=path,
+        target=target,
+        records=survey.records - len(survey.left_out),
+        record_bytes=survey.record_bytes,
+        topics=_topics(survey),
+        unreadable=survey.unreadable,
+        batches=[
+            BatchLoss(
+                one.frame.frame.batch.app_id,
+                one.frame.frame.batch.version,
+                one.frame.frame.rows,
+                one.rows_found,
+                one.committed,
+                one.committed or uncommitted,
+            )
+            for one in survey.damaged_batches
+        ],
+        moved=[
+            MovedOffsets(chain.topic, chain.queue_id, run.start, run.stop, new)
+            for _, chain in sorted(survey.chains.queues.items())
+            for run, new in zip(chain.runs, chain.new_starts, strict=True)
+            if run.start != new
+        ],
+        lost_references=lost_references,
+        misnamed=misnamed,
+    )
+
+
+def _topics(survey: Survey) -> list[TopicSalvage]:
+    names = {topic for topic, _ in survey.chains.queues} | {topic for topic, _ in survey.transactions}
+    found: list[TopicSalvage] = []
+    for topic in sorted(names):
+        chains = [chain for (name, _), chain in sorted(survey.chains.queues.items()) if name == topic]
+        holes = [QueueLoss(chain.queue_id, *hole) for chain in chains for hole in chain.missing()]
+        counts = survey.transactions
+        found.append(
+            TopicSalvage(
+                topic,
+                is_system_topic(topic),
+                sum(chain.found for chain in chains),
+                sum(one.stop - one.start for one in holes),
+                holes,
+                prepared=counts[topic, "prepared"],
+                committed=counts[topic, "committed"],
+                rolled_back=counts[topic, "rolledBack"],
+            )
+        )
+    return found

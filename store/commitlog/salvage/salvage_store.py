@@ -1,0 +1,187 @@
+"""``salvage_store``: brings every whole record of a damaged log into a new store, or into files.
+
+It needs nothing but the log's files, reads them twice, and changes nothing of the source. The first walk is the survey
+(``salvage/survey.py``), whose result is the report; the second one reads the found stretches again and writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+from commitlog.batch.ledger import BatchLedger, saved_batches
+from commitlog.batch_id import CommittedBatch
+from commitlog.config import MessageStoreConfig
+from commitlog.errors import CorruptConfig, InvalidValue, TargetFailed
+from commitlog.export.targets import ExportTarget, parse_target
+from commitlog.files import disk
+from commitlog.files.whole_file import replace_file
+from commitlog.log.store_checkpoint import read_mark
+from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, CONFIG
+from commitlog.salvage.file_target import write_files
+from commitlog.salvage.log_source import LogSource
+from commitlog.salvage.report import SalvageReport, report_of
+from commitlog.salvage.store_target import StoreTarget
+from commitlog.salvage.survey import Survey, survey_log
+from commitlog.salvage.taken_records import taken_blocks
+
+__all__ = ["salvage_store"]
+
+# Called with the bytes of the log that were read, in both walks, and the number of all to read.
+Progress = Callable[[int, int], None]
+
+_LARGEST_CONFIG = 256 << 20
+_FILE_KINDS = ("parquet:", "ndjson:", "csv:")
+
+
+def salvage_store(
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str] | None = None,
+    *,
+    config: MessageStoreConfig | None = None,
+    uncommitted: bool = False,
+    progress: Progress | None = None,
+) -> SalvageReport:
+    """Take every whole record of the log at ``path``, and report what is lost.
+
+    ``path`` is a store directory, of which only ``commitlog/`` is needed, or a directory of CommitLog files. Nothing in
+    it is changed, and it may be read-only. ``target`` is the directory of a new store, or ``parquet:DIR``,
+    ``ndjson:FILE`` or ``csv:FILE``; it is empty or missing and not inside ``path``. Without it, this only looks.
+
+    A new store has the log's file names, sizes and store times, all queues and an index, the source's ``config/``, and
+    the ledger of batches. ``config`` says which index it gets. Files get what is visible to consumers, with the queue
+    offsets that the messages had. ``uncommitted`` also takes the rows of a batch that a crash left unfinished.
+
+    ``InvalidValue`` for a target that cannot be used, ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``,
+    ``FileChanged`` when another program writes to the log, ``StoreIOError``, ``DiskFull``, ``TargetFailed``.
+
+    ::
+
+        from commitlog import salvage_store
+
+        report = salvage_store("/data/store")
+        print(report.found, "messages,", report.lost, "lost,", report.unreadable_bytes, "bytes unreadable")
+        salvage_store("/data/store", "parquet:/data/store-salvaged")
+    """
+    source = os.path.abspath(os.fspath(path))
+    place = None if target is None else _checked_target(source, os.fspath(target))
+    files = LogSource.at(source)
+    try:
+        size = files.end() - files.bases[0]
+        both = size if place is None else 2 * size
+        mark = read_mark(os.path.join(source, CHECKPOINT)) if disk.exists(os.path.join(source, CHECKPOINT)) else None
+        survey = survey_log(
+            files,
+            flushed_to=0 if mark is None else mark.flushed_offset,
+            uncommitted=uncommitted,
+            progress=None if progress is None else lambda done, _: progress(done, both),
+        )
+
+        def second(done: int) -> None:
+            if progress is not None:
+                progress(size + done, both)
+
+        lost_references = 0
+        if isinstance(place, ExportTarget):
+            try:
+                write_files(files, survey, place, second)
+            except OSError as error:
+                raise TargetFailed("write", path=str(error.filename or place.path), cause=error) from error
+        elif place is not None:
+            lost_references = _write_store(source, files, survey, place, config or MessageStoreConfig(), second)
+    finally:
+        files.close()
+    shown = None if place is None else str(place)
+    return report_of(
+        source,
+        shown,
+        survey,
+        uncommitted=uncommitted,
+        lost_references=lost_references,
+        misnamed=files.misnamed,
+    )
+
+
+def _checked_target(source: str, target: str) -> ExportTarget | str:
+    """The target, nothing of which exists yet. ``InvalidValue``."""
+    place = parse_target(target) if target.startswith(_FILE_KINDS) else None
+    path = os.path.abspath(target) if place is None else place.path
+    inside, outside = disk.real_path(path), disk.real_path(source)
+    if inside == outside or inside.startswith(os.path.join(outside, "")):
+        raise InvalidValue(f"{path} lies in {source}, which a salvage does not change: give another target.")
+    if disk.is_directory(path):
+        is_used = bool(disk.list_names(path)) or (place is not None and not target.startswith("parquet:"))
+    else:
+        is_used = disk.exists(path) and (place is None or target.startswith("parquet:") or disk.file_size(path) > 0)
+    if is_used:
+        raise InvalidValue(f"{path} exists already; a salvage begins in an empty or missing target.")
+    return place or path
+
+
+def _write_store(
+    source: str,
+    files: LogSource,
+    survey: Survey,
+    path: str,
+    config: MessageStoreConfig,
+    progress: Callable[[int], None],
+) -> int:
+    """Write a store. Returns the number of lost references."""
+    first = survey.stretches[0][0] if survey.stretches else survey.log_start
+    log_start = files.base_at(first)
+    config = replace(config, mapped_file_size_commit_log=files.file_size())
+    with StoreTarget(path, config, survey.log_start if log_start is None else log_start) as target:
+        target.expect(survey.frames)
+        for block in taken_blocks(files, survey):
+            target.add(block)
+            progress(block.scan.physical_offset + block.scan.end - survey.log_start)
+        _copy_config(source, path)
+        _save_ledger(source, survey, target)
+        target.finish()
+        return target.lost_references
+
+
+def _copy_config(source: str, target: str) -> None:
+    """Copy the JSON files of ``config/``, but for the ledger: topics, groups, and the consumers' positions."""
+    directory = os.path.join(source, CONFIG)
+    for name in disk.list_names(directory) if disk.is_directory(directory) else ():
+        if name.endswith(".json") and name != BATCH_LEDGER:
+            replace_file(
+                os.path.join(target, CONFIG, name), disk.read_file(os.path.join(directory, name), _LARGEST_CONFIG)
+            )
+    disk.sync_directory(os.path.join(target, CONFIG))
+
+
+def _save_ledger(source: str, survey: Survey, target: StoreTarget) -> None:
+    """The last batch of each application: of the source's ledger, of whole frames, and of damaged committed ones.
+
+    A batch without a frame record in the target, because it has expired or is damaged, is known by the ledger alone.
+    """
+    try:
+        batches = saved_batches(source)
+    except CorruptConfig:
+        batches = {}
+    frames = {one.frame.physical_offset: one for one in target.frames}
+    for app, batch in batches.items():
+        if batch.physical_offset >= survey.log_start and batch.physical_offset not in frames:
+            batches[app] = replace(batch, physical_offset=-1, end=-1)
+    damaged = [
+        CommittedBatch(one.frame.frame.batch, -1, -1, one.rows_found, one.frame.store_timestamp)
+        for one in survey.damaged_batches
+        if one.committed
+    ]
+    whole = [
+        CommittedBatch(
+            one.frame.frame.batch, one.physical_offset, one.end, one.frame.frame.rows, one.frame.store_timestamp
+        )
+        for one in target.frames
+    ]
+    for batch in (*damaged, *whole):
+        app = batch.batch.app_id
+        if app and (app not in batches or batches[app].batch.version <= batch.batch.version):
+            batches[app] = batch
+    chain = survey.chains.queues.get((BATCH_TOPIC, 0))
+    queue_end = 0 if chain is None else chain.new_starts[-1] + chain.runs[-1].stop - chain.runs[-1].start
+    if batches:
+        BatchLedger(target.path, batches, queue_end, lambda _: None, saved={}).save()

@@ -1,0 +1,213 @@
+"""``export_store``: every row reaches the target exactly once, also of exports that are killed and resumed."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as pa_dataset
+import pyarrow.parquet as pa_parquet
+import pytest
+
+from commitlog import ALL_COLUMNS, StoreReader, export_store
+from commitlog.errors import InvalidValue, TopicNotFound
+from commitlog.export.export_store import EXPORT_COLUMNS
+from tests.store.cli.commands import lines
+from tests.support.programs import child_environment
+from tests.support.store_builder import StoreBuilder
+from tests.support.waiting import WAIT_LIMIT_S
+
+__all__: list[str] = []
+
+PROJECT = Path(__file__).resolve().parents[3]
+Place = tuple[str, int, int]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three topics, two of them with three queues, and bodies that are text and that are not."""
+    built = StoreBuilder(tmp_path_factory.mktemp("exported") / "store")
+    for topic, count in (("orders", 400), ("orders-late", 200), ("clicks", 1)):
+        bodies = [b"%d " % row * 20 if row % 7 else b"\xff%d" % row for row in range(count)]
+        tags = ["paid" if row % 3 else "sent" for row in range(count)]
+        built.append(topic, [0, 1, 2], bodies, tags=tags, keys=[f"k{row} of{topic}" for row in range(count)])
+    return built.path
+
+
+def rows_of(store: Path, columns: tuple[str, ...] = EXPORT_COLUMNS, topics: str = "") -> list[dict[str, Any]]:
+    """The messages as the reader gives them, in the order of an export."""
+    with StoreReader.open(store) as reader:
+        batches = [
+            batch
+            for topic in reader.topics()
+            if topic.startswith(topics)
+            for info in reader.queues(topic)
+            for batch in reader.read(topic, info.queue_id, info.min_offset, info.max_offset, columns=columns)
+        ]
+    return list(pa.Table.from_batches(batches).to_pylist())
+
+
+def places(rows: list[dict[str, Any]]) -> list[Place]:
+    return sorted((row["topic"], int(row["queueId"]), int(row["queueOffset"])) for row in rows)
+
+
+def parquet_rows(path: Path) -> list[dict[str, Any]]:
+    found = pa_dataset.dataset(path, partitioning="hive").to_table().to_pylist()
+    return [row for row in found if row["topic"] is not None]
+
+
+def json_rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def csv_rows(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+READ = {"parquet": parquet_rows, "ndjson": json_rows, "csv": csv_rows}
+
+
+def test_parquet_holds_every_column_of_every_message(golden_533: Path, tmp_path: Path) -> None:
+    with StoreReader.open(golden_533) as reader:
+        topics = reader.topics()
+    report = export_store(golden_533, f"parquet:{tmp_path / 'out'}", topics=topics, columns=ALL_COLUMNS)
+    found = {place: row for row in parquet_rows(tmp_path / "out") for place in places([row])}
+    wanted = rows_of(golden_533, ALL_COLUMNS)
+    assert report.rows == report.total_rows == len(wanted) == len(found)
+    for row in wanted:
+        assert found[places([row])[0]] == row
+
+
+def test_json_lines_are_those_of_cat(store: Path, tmp_path: Path) -> None:
+    export_store(store, f"ndjson:{tmp_path / 'out'}", topics=["orders"])
+    printed = {row["physicalOffset"]: row for row in lines("cat", store, "orders", "--json")}
+    assert {row["physicalOffset"]: row for row in json_rows(tmp_path / "out")} == printed
+
+
+def test_csv_holds_every_message(store: Path, tmp_path: Path) -> None:
+    export_store(store, f"csv:{tmp_path / 'out'}")
+    found = {place: row for row in csv_rows(tmp_path / "out") for place in places([row])}
+    for row in rows_of(store):
+        other = found.pop(places([row])[0])
+        body = other["body"].encode() or base64.b64decode(other["bodyBase64"])
+        assert (body, other["tags"], other["keys"]) == (row["body"], row["tags"], row["keys"])
+        assert json.loads(other["properties"]) == dict(row["properties"])
+    assert not found
+
+
+def test_topics_times_tags_and_columns_choose_the_rows(store: Path, tmp_path: Path) -> None:
+    rows = [row for row in rows_of(store, topics="orders") if row["tags"] == "sent"]
+    stored = sorted(row["storeTimestamp"] for row in rows)
+    since, until = (round(when.timestamp() * 1000) for when in (stored[10], stored[50]))
+    export_store(
+        store,
+        f"ndjson:{tmp_path / 'out'}",
+        topics=["orders*"],
+        since_ms=since,
+        until_ms=until,
+        tags=["sent", "other"],
+        columns=["topic", "queueId", "queueOffset"],
+    )
+    wanted = [row for row in rows if stored[10] <= row["storeTimestamp"] < stored[50]]
+    assert sorted(map(str, json_rows(tmp_path / "out"))) == sorted(
+        str({name: row[name] for name in ("topic", "queueId", "queueOffset")}) for row in wanted
+    )
+
+
+def test_parquet_files_have_a_bounded_size_and_say_their_topic(store: Path, tmp_path: Path) -> None:
+    report = export_store(store, f"parquet:{tmp_path / 'out'}", file_size=20_000)
+    files = sorted((tmp_path / "out").glob("topic=*/part-*.parquet"))
+    assert len(files) == report.committed > 5
+    assert {path.parent.name for path in files} == {"topic=orders", "topic=orders-late", "topic=clicks"}
+    assert all("topic" not in pa_parquet.ParquetFile(path).schema_arrow.names for path in files)
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_rows_are_there_exactly_once_after_exports_were_killed(store: Path, tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "out"
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.store.export.killed_exports", str(store), f"{kind}:{target}"],
+        cwd=PROJECT,
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=WAIT_LIMIT_S,
+    )
+    assert int(ran.stdout) > 10
+    assert places(READ[kind](target)) == places(rows_of(store))
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_a_resumed_export_adds_what_the_store_has_got_since(tmp_path: Path, kind: str) -> None:
+    built = StoreBuilder(tmp_path / "store")
+    built.append("orders", 0, [b"one", b"two"])
+    target = f"{kind}:{tmp_path / 'out'}"
+    assert export_store(built.path, target).rows == 2
+    assert export_store(built.path, target, resume=True).rows == 0
+    built.append("orders", [0, 1], [b"three", b"four"])
+    built.append("clicks", 0, [b"five"])
+    report = export_store(built.path, target, resume=True)
+    assert (report.rows, report.total_rows) == (3, 5)
+    assert places(READ[kind](tmp_path / "out")) == places(rows_of(built.path))
+
+
+def test_a_log_without_queues_is_exported(golden_533: Path, tmp_path: Path) -> None:
+    shutil.copytree(golden_533 / "commitlog", tmp_path / "store" / "commitlog")
+    report = export_store(tmp_path / "store", f"ndjson:{tmp_path / 'out'}", topics=["*"], from_log=True)
+    assert report.rows == len(rows_of(golden_533))
+    assert places(json_rows(tmp_path / "out")) == places(rows_of(golden_533))
+
+
+def test_a_target_that_is_in_use_is_refused(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "directory" / "mine").write_text("")
+    for target in ("ndjson:file", "csv:file", "parquet:directory", "parquet:file", "csv:directory"):
+        kind, name = target.split(":")
+        with pytest.raises(InvalidValue, match=f"{tmp_path}/{name} "):
+            export_store(store, f"{kind}:{tmp_path / name}", resume=name == "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_export_is_begun_once_and_resumed_with_the_same_options(store: Path, tmp_path: Path) -> None:
+    target = f"ndjson:{tmp_path / 'out'}"
+    export_store(store, target, topics=["orders"])
+    before = (tmp_path / "out").read_bytes()
+    with pytest.raises(InvalidValue, match="--resume"):
+        export_store(store, target, topics=["orders"])
+    with pytest.raises(InvalidValue, match="columns"):
+        export_store(store, target, topics=["orders"], columns=["body"], resume=True)
+    with pytest.raises(InvalidValue, match="tags"):
+        export_store(store, target, topics=["orders"], tags=["paid"], resume=True)
+    assert (tmp_path / "out").read_bytes() == before
+
+
+def test_files_that_are_gone_are_noticed(store: Path, tmp_path: Path) -> None:
+    export_store(store, f"parquet:{tmp_path / 'files'}")
+    next((tmp_path / "files").glob("topic=*/*.parquet")).unlink()
+    with pytest.raises(InvalidValue, match="restore"):
+        export_store(store, f"parquet:{tmp_path / 'files'}", resume=True)
+    export_store(store, f"csv:{tmp_path / 'lines'}")
+    (tmp_path / "lines").write_text("cut")
+    with pytest.raises(InvalidValue, match="restore"):
+        export_store(store, f"csv:{tmp_path / 'lines'}", resume=True)
+
+
+def test_wrong_targets_columns_and_topics_are_refused(store: Path, tmp_path: Path) -> None:
+    for target in ("orders", "xml:orders", "parquet:"):
+        with pytest.raises(InvalidValue, match="parquet:DIR, ndjson:FILE or csv:FILE"):
+            export_store(store, target)
+    with pytest.raises(InvalidValue, match="queueId"):
+        export_store(store, f"csv:{tmp_path / 'out'}", columns=["queueid"])
+    with pytest.raises(TopicNotFound, match=r"ordr\?"):
+        export_store(store, f"csv:{tmp_path / 'out'}", topics=["orders", "ordr?"])
+    assert not (tmp_path / "out").exists()
