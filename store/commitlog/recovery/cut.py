@@ -1,6 +1,6 @@
 """What is cut off a log after its end: whole records are found, reported and kept before anything is cut.
 
-docs/decisions/0012-cuts-are-kept.md has the reasons.
+docs/decisions/0010-repair.md has the reasons.
 """
 
 from __future__ import annotations
