@@ -24,10 +24,11 @@ there, in a sector of its own::
     | START OF THE LOG | QUEUE ENDS       | CRC-32   |  of the bytes 512 to 592
     +------------------+------------------+----------+
 
-STATE is 1 in a store that was closed cleanly; only then are END, LAST RECORD and QUEUE ENDS meant. QUEUE F. and
-INDEX F. are how many files consume queues and the index had: with fewer, files are missing and are to be built again,
-unless retention has removed them together with log files before START OF THE LOG. QUEUE ENDS is the sum of the byte
-positions, in their queues, at which the queues' last files end: retention does not change it.
+STATE is 1 in a store that was closed cleanly; only then are LAST RECORD and QUEUE ENDS meant. With another STATE, END
+is that of a closed log whose queues are being rebuilt. QUEUE F. and INDEX F. are how many files consume queues and the
+index had: with fewer, files are missing and are to be built again, unless retention has removed them together with log
+files before START OF THE LOG. QUEUE ENDS is the sum of the byte positions, in their queues, at which the queues' last
+files end: retention does not change it.
 The times show whether the mark still belongs to its checkpoint: another program that wrote the store since has
 moved them. A mark that does not agree is ignored.
 
@@ -98,6 +99,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
 class CheckpointMark:
     """This package's addition to a checkpoint. ``end_offset`` and ``last_record`` are valid only when ``closed``.
 
+    An ``end_offset`` in a mark that is not closed: the store was closed there, and its queues are being rebuilt.
     The numbers of files count those whose names are on the device; 0 claims nothing.
     """
 

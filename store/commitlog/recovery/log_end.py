@@ -49,10 +49,12 @@ class RecoveryPolicy:
     ``aborted``: the last owner did not close the store. ``from_start``: queues and index are to be rebuilt.
     ``delete_queues``: the old queue files are deleted before that. ``flushed_offset``: up to it the log is known to be
     flushed; None when only the checkpoint's times say how far. ``accept_short``: a log that ends before that is taken
-    as it is.
+    as it is. ``closed_log``: the log was closed, so all of it is flushed and nothing follows its end; also when the
+    opening after that was refused or interrupted.
     """
 
     aborted: bool
+    closed_log: bool
     from_start: bool
     delete_queues: bool
     flushed_offset: int | None
@@ -245,7 +247,7 @@ class _Search:
         end = LogEnd()
         self._begin()
         # After a clean close everything was synced, so no sector is missing, whichever program wrote it.
-        unsynced_from = (self._policy.flushed_offset or 0) if self._policy.aborted else None
+        unsynced_from = None if self._policy.closed_log else (self._policy.flushed_offset or 0)
         end.offset, whole_to = start, 0
         while True:
             blocks = walk(
@@ -306,7 +308,7 @@ class _Search:
     def _broken_frame(self, scan: RecordScan, requests: DispatchRequests) -> tuple[int, Corrupt] | None:
         """The first frame of which a crash of the machine has left only a part. Flushed frames are not checked."""
         for frame in frames_in(scan, requests):
-            unsure = self._policy.aborted and frame.end > (self._policy.flushed_offset or 0)
+            unsure = not self._policy.closed_log and frame.end > (self._policy.flushed_offset or 0)
             if unsure and not is_whole(self._files, frame):
                 self._broken = frame
                 rows = f"{frame.frame.rows} records with checksum {frame.frame.checksum:#010x} after it"
@@ -331,7 +333,7 @@ class _Search:
             self._refuse(end, "It is whole, and belongs elsewhere: this file may have the name of another")
         # A crash loses sectors; it does not create good records with another offset in another queue.
         impossible = isinstance(end.stop, Corrupt) and end.stop.field in IMPOSSIBLE_FIELDS
-        if impossible or not self._policy.aborted:
+        if impossible or self._policy.closed_log:
             flushed = _UNKNOWN
         if flushed is not None:
             later = find_record(self._files, start, flushed) if flushed > start else None

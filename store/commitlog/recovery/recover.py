@@ -153,7 +153,10 @@ class _Rewriting:
 
     def _claim(self, *, logics: int, index: int) -> None:
         flushed = self._policy.flushed_offset
-        mark = None if flushed is None else CheckpointMark(closed=False, flushed_offset=flushed)
+        mark = None
+        if flushed is not None:
+            end = flushed if self._policy.closed_log else 0
+            mark = CheckpointMark(closed=False, flushed_offset=flushed, end_offset=end)
         self._checkpoint.restart(physic=self._claimed.physic_msg_timestamp, logics=logics, index=index)
         self._checkpoint.flush(mark)
 

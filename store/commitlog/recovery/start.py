@@ -103,6 +103,11 @@ class Evidence:
         return self.mark is not None and not self.mark.closed
 
     @property
+    def closed_before(self) -> bool:
+        """Whether an opening was refused or interrupted before it could change the log of a closed store."""
+        return self.mark is not None and not self.mark.closed and self.mark.end_offset > 0
+
+    @property
     def holds_log(self) -> bool:
         """Whether the log has a file with room for a record."""
         return self.log_end > self.log_start
@@ -285,6 +290,7 @@ def recovery_policy(evidence: Evidence, start: Start, *, rebuild: bool, accept_l
     distrusted = evidence.queue_files.uneven is not None or evidence.has_other_queue_files
     return RecoveryPolicy(
         aborted=evidence.aborted,
+        closed_log=not evidence.aborted or evidence.closed_before,
         from_start=start.kind is StartKind.REBUILD,
         delete_queues=rebuild or (start.kind is StartKind.REBUILD and distrusted),
         flushed_offset=None if evidence.mark is None else evidence.mark.flushed_offset,

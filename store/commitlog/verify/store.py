@@ -236,13 +236,14 @@ def _check_mark(
                 break
     if mark is None or not mark.closed or aborted:
         return
+    expired = log.min_offset > mark.log_start  # and with log files, retention removes those of queues and index
     if mark.end_offset > log.end and not log.lost.stretches:
         add("checkpoint.ahead", 528, f"End of the log: expected at most {log.end}, found {mark.end_offset} as the "
             "place where the store was closed: messages are gone from the log's end.")  # fmt: skip
     told = any(one.check.startswith("queue.") for one in findings.all())
-    if (queue_files := queues.count_files()) < mark.queue_file_count and not told:
+    if (queue_files := queues.count_files()) < mark.queue_file_count and not told and not expired:
         add("checkpoint.ahead", 568, f"Queue files: {mark.queue_file_count} were there when the store was closed, now "
             f"there are {queue_files}.")  # fmt: skip
-    if index.count < mark.index_file_count:
+    if index.count < mark.index_file_count and not expired:
         add("checkpoint.ahead", 572, f"Index files: {mark.index_file_count} were there when the store was closed, now "
             f"there are {index.count}.")  # fmt: skip
