@@ -53,6 +53,8 @@ class ConsumeQueueStore:
         self._sized = False
         # Queue files that were on disk when they were counted.
         self._counted = 0
+        # The bytes at which the queues' last files ended when they were last looked at, by directory.
+        self._ends: dict[str, int] = {}
         self._lock = threading.Lock()
         # Held by the syncing thread: no other may take its files for synced before that ends. Taken before ``_lock``.
         self._flushing = threading.Lock()
@@ -81,9 +83,10 @@ class ConsumeQueueStore:
             self._sized = True
         count = sum(map(len, found.values()))
         self._counted = count - self._open_files.made
+        self._ends = {path: sum(files[-1]) for path, files in found.items() if files}
         return QueueFiles(
             count=count,
-            ends=sum(sum(files[-1]) for files in found.values() if files),
+            ends=sum(self._ends.values()),
             uneven=next((path for path, files in found.items() if _is_uneven(files)), None),
         )
 
@@ -96,6 +99,14 @@ class ConsumeQueueStore:
     def file_count(self) -> int:
         """The number of queue files whose names are on the device, without a look at the directories."""
         return self._counted + self._open_files.made
+
+    @property
+    def ends(self) -> int:
+        """The sum of the bytes at which the queues' last files end, without a look at the directories."""
+        return sum((self._ends | self._touched_ends()).values())
+
+    def _touched_ends(self) -> dict[str, int]:
+        return {writer.path: writer.files_end for writer in self._writers.values()}
 
     def place_from(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of the queue's first message at ``offset`` or after it; None while it has none there."""
@@ -192,6 +203,7 @@ class ConsumeQueueStore:
         """Forget all queues; each is read from disk again. ``StoreIOError``."""
         self.flush_all()
         with self._lock:
+            self._ends |= self._touched_ends()
             self._writers = {}
 
     def flush(self, least_pages: int = 0) -> None:
@@ -251,6 +263,7 @@ class ConsumeQueueStore:
         with self._lock:
             for topic, queue_id in list(self.known_queues()):
                 self.writer(topic, queue_id).keep_expired(log_start)
+            self._ends |= self._touched_ends()
             self._writers = {}
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class OpenedLog(StoreParts):
         """The mark to write to the checkpoint now."""
         return CheckpointMark(
             log_start=self.files.min_offset,
-            queue_ends=self.queues.survey().ends if closed else 0,
+            queue_ends=self.queues.ends if closed else 0,
             closed=closed,
             flushed_offset=self.files.flushed_where,
             end_offset=self.files.max_wrote if closed else 0,
