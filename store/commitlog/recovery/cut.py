@@ -16,7 +16,7 @@ from commitlog.columnar.scan import RecordScan, Stop
 from commitlog.errors import DiskFull
 from commitlog.format.record import Corrupt, Filler, Torn
 from commitlog.log.past_damage import walk_past_damage
-from commitlog.log.scan import LogFileList
+from commitlog.log.scan import LogFileList, find_record
 from commitlog.recovery.kept import KeptPiece, LostMessages, keep_piece
 from commitlog.recovery.log_end import FoundEnd
 
@@ -95,6 +95,8 @@ def whole_records_from(files: LogFileList, start: int, reason: str, delay_levels
 
 def cut_off_after(files: LogFileList, found: FoundEnd, delay_levels_ms: Sequence[int]) -> CutOff | None:
     """What opening cuts off after the log's end; None when that holds no whole record."""
+    if found.nothing_follows or find_record(files, found.offset, _UNKNOWN) is None:
+        return None  # as after most crashes, and quicker found than by the walk
     reason = f"where {describe_stop(found.stop)}"
     cut = whole_records_from(files, found.offset, reason, delay_levels_ms)
     frame = found.uncommitted

@@ -80,6 +80,7 @@ class FoundEnd:
     """The end of a log as a physical offset, what stands there, and what was met on the way to it.
 
     ``last_record`` is -1 without records. ``uncommitted`` is the incomplete frame that begins at the end.
+    ``nothing_follows``: the rest of the log was searched, and holds no whole record.
     """
 
     offset: int
@@ -89,6 +90,7 @@ class FoundEnd:
     last_store_timestamp: int
     scanned_records: int
     uncommitted: FoundFrame | None
+    nothing_follows: bool
 
 
 class DerivedParts(Protocol):
@@ -197,6 +199,7 @@ class _Search:
         self._last_record = -1
         self._last_store_timestamp = 0
         self._records = 0
+        self._nothing_follows = False
 
     def run(self) -> FoundEnd:
         first = self._files.min_offset
@@ -221,6 +224,7 @@ class _Search:
             last_store_timestamp=self._last_store_timestamp,
             scanned_records=self._records,
             uncommitted=self._broken if self._ends_at_broken_frame(end) else None,
+            nothing_follows=self._nothing_follows,
         )
 
     def _start(self) -> int:
@@ -337,12 +341,14 @@ class _Search:
             flushed = _UNKNOWN
         if flushed is not None:
             later = find_record(self._files, start, flushed) if flushed > start else None
+            self._nothing_follows = later is None and flushed == _UNKNOWN and start == end.offset + 1
             if later is not None and end.offset == self._policy.flushed_offset:
                 self._refuse(end, _left_over(later.physical_offset))
             if later is not None:
                 self._refuse(end, _flushed_later(later.physical_offset))
             return
         later = find_record(self._files, start, _UNKNOWN)
+        self._nothing_follows = later is None and start == end.offset + 1
         # Some messages of the checkpoint's very millisecond may have come after the flush.
         if later is not None and 0 < later.store_timestamp < self._claimed.physic_msg_timestamp:
             self._refuse(end, _flushed_later(later.physical_offset))
