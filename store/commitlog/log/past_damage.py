@@ -27,7 +27,7 @@ from commitlog.format.record import (
 from commitlog.log.record_search import first_good_record, good_record
 from commitlog.log.scan import BLOCK_SIZE, LogFiles
 
-__all__ = ["Gap", "ListedLogFiles", "is_unwritten", "walk_past_damage"]
+__all__ = ["Gap", "ListedLogFiles", "describe_fault", "is_unwritten", "walk_past_damage"]
 
 _PIECE_SIZE = 4 << 20
 _ZEROS = bytes(_PIECE_SIZE)
@@ -64,17 +64,22 @@ class Gap:
     @property
     def reason(self) -> str:
         """What is wrong at the gap's start, as a text."""
-        match self.fault:
-            case Corrupt(field, _, expected, found):
-                return f"{field}: expected {expected}, found {found}"
-            case Torn(needed, available):
-                return f"a record of {needed} bytes where {available} are left"
-            case Filler(size):
-                return f"a blank filler of {size} bytes that does not reach to its file's end"
-            case Unwritten():
-                return "zeros before a record"
-            case _:
-                return "the file is missing, or ends early"
+        return describe_fault(self.fault)
+
+
+def describe_fault(fault: Stop) -> str:
+    """What stands where a record should start, as a text."""
+    match fault:
+        case Corrupt(field, _, expected, found):
+            return f"{field}: expected {expected}, found {found}"
+        case Torn(needed, available):
+            return f"a record of {needed} bytes where {available} are left"
+        case Filler(size):
+            return f"a blank filler of {size} bytes that does not reach to its file's end"
+        case Unwritten():
+            return "zeros before a record"
+        case _:
+            return "the file is missing, or ends early"
 
 
 def walk_past_damage(

@@ -12,15 +12,14 @@ from typing import Literal
 import numpy as np
 
 from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests
-from commitlog.columnar.scan import RecordScan, Stop
+from commitlog.columnar.scan import RecordScan
 from commitlog.errors import DiskFull
-from commitlog.format.record import Corrupt, Filler, Torn
-from commitlog.log.past_damage import walk_past_damage
+from commitlog.log.past_damage import describe_fault, walk_past_damage
 from commitlog.log.scan import LogFileList, find_record
 from commitlog.recovery.kept import KeptPiece, LostMessages, keep_piece
 from commitlog.recovery.log_end import FoundEnd
 
-__all__ = ["CutOff", "OnCut", "cut_off_after", "describe_stop", "keep", "whole_records_from"]
+__all__ = ["CutOff", "OnCut", "cut_off_after", "keep", "whole_records_from"]
 
 OnCut = Literal["keep", "refuse"]
 _UNKNOWN = 2**63 - 1
@@ -97,7 +96,7 @@ def cut_off_after(files: LogFileList, found: FoundEnd, delay_levels_ms: Sequence
     """What opening cuts off after the log's end; None when that holds no whole record."""
     if found.nothing_follows or find_record(files, found.offset, _UNKNOWN) is None:
         return None  # as after most crashes, and quicker found than by the walk
-    reason = f"where {describe_stop(found.stop)}"
+    reason = describe_fault(found.stop)
     cut = whole_records_from(files, found.offset, reason, delay_levels_ms)
     frame = found.uncommitted
     if cut is None or frame is None or cut.start + cut.size > frame.end:
@@ -125,16 +124,3 @@ def keep(store_path: str, files: LogFileList, cut: CutOff) -> KeptPiece | None:
         if not cut.uncommitted:
             raise
         return None  # its writer has it still, and an owner must be able to open the store to free space
-
-
-def describe_stop(stop: Stop) -> str:
-    """What stands at the end of a log, as a clause."""
-    match stop:
-        case Corrupt(name, _, expected, found):
-            return f"a record's {name} should be {expected}, and is {found}"
-        case Torn(needed, available):
-            return f"a record needs {needed} bytes, and {available} are left of its file"
-        case Filler(size):
-            return f"a blank filler of {size} bytes does not end with its file"
-        case _:
-            return "no record was written"

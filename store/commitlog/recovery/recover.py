@@ -109,7 +109,7 @@ def _keep(
     where = "not kept, since the disk is full" if kept is None else f"kept in {kept.path}"
     what = f"of {cut.uncommitted}, which was not committed" if cut.uncommitted else cut.reason
     _LOG.warning(
-        "%s: cut off %d records (%d bytes) after physical offset %d, %s: %s",
+        "%s: cut off %d records (%d bytes) after physical offset %d (%s); %s",
         directory.path, cut.messages, cut.size, cut.start, what, where,
     )  # fmt: skip
     return cut, kept

@@ -157,7 +157,7 @@ def _forecast(directory: str, config: MessageStoreConfig | None, findings: Findi
         of = f" of {cut.uncommitted}, which was not committed" if cut.uncommitted else ""
         message = (
             f"Opening the store cuts {cut.messages} whole records ({cut.size} bytes){of} off the log, from physical "
-            f"offset {cut.start} on, {cut.reason}. They are kept then. To see which: {repair}"
+            f"offset {cut.start} on ({cut.reason}). They are kept then. To see which: {repair}"
         )
         findings.add(Finding(check="opening.cuts", severity=severity, path=path, message=message))
     return forecast
