@@ -13,9 +13,9 @@ from commitlog.errors import CommitLogError, DamagedLog, InvalidValue, LogLost, 
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.store_directory import check_store_directory
 from commitlog.paths import COMMIT_LOG
-from commitlog.recovery.cut import CutOff, whole_records_from
+from commitlog.recovery.cut import whole_records_from
 from commitlog.recovery.forecast import Forecast, forecast_locked, forecast_open
-from commitlog.recovery.kept import KeptPiece, LostMessages, drop_kept, kept_pieces
+from commitlog.recovery.kept import CutOff, KeptPiece, LostMessages, drop_kept, kept_pieces
 from commitlog.recovery.log_cut import cut_log
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.looked_at_log import LookedAtLog

@@ -82,7 +82,7 @@ def test_a_cut_ends_the_log_before_the_damage_and_the_store_continues(memory: Pa
     # All that was cut off is there, under the log's own names, at its own places.
     (piece,) = kept_pieces(store)
     assert (found["keptIn"], found["messages"]) == (piece.path, 4)
-    assert (piece.cut_at, piece.messages) == (bad.physical_offset, 4)
+    assert (piece.start, piece.messages) == (bad.physical_offset, 4)
     with StoreReader.open(piece.path) as reader:
         assert [
             (one.topic, one.queue_id, one.min_offset, one.max_offset)

@@ -63,7 +63,7 @@ def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_
     console.print(_table(groups, clock, with_queues=with_queues, with_sizes=with_sizes))
     for piece in found.kept:
         messages = _count(piece.messages, "message")
-        text = f"kept from byte {piece.cut_at} on: {messages}, {decimal(piece.size)}, in {printable_text(piece.path)}"
+        text = f"kept from byte {piece.start} on: {messages}, {decimal(piece.size)}, in {printable_text(piece.path)}"
         console.print(Text(text))
 
 

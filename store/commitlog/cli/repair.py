@@ -126,7 +126,7 @@ def kept_to_json(piece: KeptPiece) -> dict[str, Any]:
     """A kept piece as one object."""
     return {
         "path": piece.path,
-        "cutAt": piece.cut_at,
+        "cutAt": piece.start,
         "bytes": piece.size,
         "messages": piece.messages,
         "reason": piece.reason,

@@ -6,7 +6,6 @@ docs/decisions/0010-repair.md has the reasons.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -16,29 +15,13 @@ from commitlog.columnar.scan import RecordScan
 from commitlog.errors import DiskFull
 from commitlog.log.past_damage import describe_fault, walk_past_damage
 from commitlog.log.scan import LogFileList, find_record
-from commitlog.recovery.kept import KeptPiece, LostMessages, keep_piece
+from commitlog.recovery.kept import CutOff, KeptPiece, LostMessages, keep_piece
 from commitlog.recovery.log_end import FoundEnd
 
-__all__ = ["CutOff", "OnCut", "cut_off_after", "keep", "whole_records_from"]
+__all__ = ["OnCut", "cut_off_after", "keep", "whole_records_from"]
 
 OnCut = Literal["keep", "refuse"]
 _UNKNOWN = 2**63 - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class CutOff:
-    """Whole records after the end of a log, which opening cuts off: from ``start``, a physical offset, ``size`` bytes.
-
-    ``messages`` is their number, ``lost`` has them by queue. ``uncommitted`` names the batch, if they are nothing but
-    a part of one that was never committed.
-    """
-
-    start: int
-    size: int
-    messages: int
-    reason: str
-    lost: list[LostMessages] = field(default_factory=list)
-    uncommitted: str = ""
 
 
 class _Lost:
@@ -109,17 +92,8 @@ def keep(store_path: str, files: LogFileList, cut: CutOff) -> KeptPiece | None:
 
     ``DiskFull``, ``InvalidValue``, ``StoreIOError``; then nothing was written.
     """
-    piece = KeptPiece(
-        path="",
-        cut_at=cut.start,
-        size=cut.size,
-        messages=cut.messages,
-        reason=cut.reason,
-        lost=cut.lost,
-        uncommitted=cut.uncommitted,
-    )
     try:
-        return keep_piece(store_path, files.files, piece)
+        return keep_piece(store_path, files.files, cut)
     except DiskFull:
         if not cut.uncommitted:
             raise

@@ -31,7 +31,8 @@ from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from commitlog.queue.consume_queue_writer import first_of_each
 from commitlog.queue.light_queues import lacks_light_units
-from commitlog.recovery.cut import CutOff, cut_off_after
+from commitlog.recovery.cut import cut_off_after
+from commitlog.recovery.kept import CutOff
 from commitlog.recovery.log_end import Progress, RecoveryPolicy, SoundBlock, find_end
 from commitlog.recovery.looked_at_log import LookedAtLog
 from commitlog.recovery.start import Start, StartKind, StartParts, how_to_start, recovery_policy

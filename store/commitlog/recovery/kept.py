@@ -17,7 +17,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,7 +29,7 @@ from commitlog.files.mapped_file_writer import NO_SPACE
 from commitlog.files.whole_file import new_file
 from commitlog.paths import COMMIT_LOG, KEPT, REPAIR
 
-__all__ = ["KeptPiece", "LostMessages", "drop_kept", "is_kept_piece", "keep_piece", "kept_pieces"]
+__all__ = ["CutOff", "KeptPiece", "LostMessages", "drop_kept", "is_kept_piece", "keep_piece", "kept_pieces"]
 
 _PIECE_SIZE = 1 << 20
 _ZEROS = bytes(_PIECE_SIZE)
@@ -52,21 +52,26 @@ class LostMessages(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptPiece:
-    """A piece of a log that was cut off at physical offset ``cut_at``, and is kept in the directory ``path``.
+class CutOff:
+    """Whole records after the end of a log, which opening cuts off: from ``start``, a physical offset, ``size`` bytes.
 
-    ``size`` is in bytes, from the cut to the end of the last whole record; ``messages`` counts the whole records, and
-    ``lost`` has them by queue. ``uncommitted`` names the batch, if the piece holds nothing but a part of one that was
-    never committed.
+    ``messages`` is their number, ``lost`` has them by queue. ``uncommitted`` names the batch, if they are nothing but
+    a part of one that was never committed.
     """
 
-    path: str
-    cut_at: int
+    start: int
     size: int
     messages: int
     reason: str
     lost: list[LostMessages] = field(default_factory=list)
     uncommitted: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptPiece(CutOff):
+    """A piece of a log that was cut off, and is kept in the directory ``path``, which every reader opens."""
+
+    path: str
 
 
 class _Report(msgspec.Struct, rename="camel"):
@@ -108,7 +113,7 @@ def _read(path: str) -> KeptPiece:
         ) from error
     return KeptPiece(
         path=path,
-        cut_at=report.cut_at,
+        start=report.cut_at,
         size=report.size,
         messages=report.messages,
         reason=report.reason,
@@ -120,36 +125,36 @@ def _read(path: str) -> KeptPiece:
 _QUEUE_FIELDS = ("topic", "queueId", "start", "stop", "messages")
 
 
-def keep_piece(store_path: str, files: Sequence[MappedFile], piece: KeptPiece) -> KeptPiece:
+def keep_piece(store_path: str, files: Sequence[MappedFile], cut: CutOff) -> KeptPiece:
     """Copy a log's bytes from the cut on, and then write the report beside them. Returns the piece with its path.
 
     It is whole and on the device before this returns; without its report it does not count as a piece. ``DiskFull``,
     ``InvalidValue``, ``StoreIOError``; then nothing is left of it.
     """
     parent = os.path.join(store_path, REPAIR)
-    made = os.path.join(parent, _new_name(parent) + (_UNCOMMITTED if piece.uncommitted else ""))
+    made = os.path.join(parent, _new_name(parent) + (_UNCOMMITTED if cut.uncommitted else ""))
     log = os.path.join(made, COMMIT_LOG)
     try:
         if disk.is_symlink(parent):
             raise InvalidValue(f"{parent} is a symbolic link; a store is written only in its directory. Remove it.")
         if disk.is_directory(parent):
-            _clear(parent, uncommitted=bool(piece.uncommitted))
+            _clear(parent, uncommitted=bool(cut.uncommitted))
         for path in (parent, made, log):
             if not disk.exists(path):
                 disk.make_directory(path)
         for file in files:
-            if file.base + file.capacity > piece.cut_at:
-                _copy(file, log, piece.cut_at)
+            if file.base + file.capacity > cut.start:
+                _copy(file, log, cut.start)
         for path in (log, made, parent, store_path):
             disk.sync_directory(path)
-        disk.close(new_file(os.path.join(made, KEPT), lambda descriptor: _write_report(descriptor, piece)))
+        disk.close(new_file(os.path.join(made, KEPT), lambda descriptor: _write_report(descriptor, cut)))
     except OSError as error:
         _remove(made)
         if error.errno in NO_SPACE:
             advice = "What is cut off is kept there, so it needs as much space. Free some. Nothing was cut."
             raise DiskFull("write", path=made, cause=error, advice=advice) from error
         raise StoreIOError("write", path=made, cause=error, advice="Nothing was cut.") from error
-    return KeptPiece(**{**vars(piece), "path": made})
+    return KeptPiece(path=made, **vars(cut))
 
 
 def drop_kept(store_path: str | os.PathLike[str]) -> list[KeptPiece]:
@@ -191,11 +196,16 @@ def _clear(parent: str, *, uncommitted: bool) -> None:
             _remove_tree(path)
 
 
-def _write_report(descriptor: int, piece: KeptPiece) -> None:
-    queues = [dict(zip(_QUEUE_FIELDS, lost, strict=True)) for lost in piece.lost]
-    values = {name: value for name, value in asdict(piece).items() if name not in ("path", "lost")}
-    data = msgspec.json.encode(_Report(**values, queues=queues))
-    disk.write_at(descriptor, msgspec.json.format(data, indent=2) + b"\n", 0)
+def _write_report(descriptor: int, cut: CutOff) -> None:
+    report = _Report(
+        cut_at=cut.start,
+        size=cut.size,
+        messages=cut.messages,
+        reason=cut.reason,
+        uncommitted=cut.uncommitted,
+        queues=[dict(zip(_QUEUE_FIELDS, lost, strict=True)) for lost in cut.lost],
+    )
+    disk.write_at(descriptor, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n", 0)
 
 
 def _copy(file: MappedFile, directory: str, at: int) -> None:

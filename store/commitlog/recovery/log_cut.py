@@ -17,8 +17,8 @@ from commitlog.format.checkpoint import CheckpointMark
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.store_checkpoint import StoreCheckpoint
 from commitlog.paths import CHECKPOINT, COMMIT_LOG
-from commitlog.recovery.cut import CutOff, keep, whole_records_from
-from commitlog.recovery.kept import KeptPiece
+from commitlog.recovery.cut import keep, whole_records_from
+from commitlog.recovery.kept import CutOff, KeptPiece
 
 __all__ = ["cut_log"]
 

@@ -16,8 +16,8 @@ from commitlog.columnar.scan import Stop
 from commitlog.errors import CutRefused
 from commitlog.format.checkpoint import CheckpointMark
 from commitlog.log.owner_directory import OwnerDirectory
-from commitlog.recovery.cut import CutOff, OnCut, cut_off_after, keep
-from commitlog.recovery.kept import KeptPiece
+from commitlog.recovery.cut import OnCut, cut_off_after, keep
+from commitlog.recovery.kept import CutOff, KeptPiece
 from commitlog.recovery.log_end import FoundEnd, Progress, RecoveryPolicy, SoundBlock, find_end
 from commitlog.recovery.parts import StoreParts
 
