@@ -9,13 +9,14 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from commitlog.cli.kept_output import kept_to_json, lost_to_json
 from commitlog.cli.owner_config import owner_config
 from commitlog.cli.progress import progress_bar
 from commitlog.cli.render import json_text, printable_text, uncut_console
 from commitlog.errors import DamagedLog, LogLost, LogShort
-from commitlog.repair import KeptPiece, LostMessages, RepairReport, drop_kept, repair_store
+from commitlog.repair import LostMessages, RepairReport, drop_kept, repair_store
 
-__all__ = ["kept_to_json", "print_dropped", "print_repair", "repair"]
+__all__ = ["print_dropped", "print_repair", "repair"]
 
 
 def repair(path: str, cut_at: int | None, lock_timeout_s: float, *, accept_lost_log: bool) -> RepairReport:
@@ -118,22 +119,5 @@ def _to_json(report: RepairReport) -> dict[str, Any]:
         "messages": report.messages,
         "uncommitted": report.uncommitted or None,
         "keptIn": None if report.kept is None else report.kept.path,
-        "lost": _lost_to_json(report.lost),
+        "lost": lost_to_json(report.lost),
     }
-
-
-def kept_to_json(piece: KeptPiece) -> dict[str, Any]:
-    """A kept piece as one object."""
-    return {
-        "path": piece.path,
-        "cutAt": piece.start,
-        "bytes": piece.size,
-        "messages": piece.messages,
-        "reason": piece.reason,
-        "uncommitted": piece.uncommitted or None,
-        "queues": _lost_to_json(piece.lost),
-    }
-
-
-def _lost_to_json(lost: list[LostMessages]) -> list[dict[str, Any]]:
-    return [dict(zip(("topic", "queueId", "start", "stop", "messages"), one, strict=True)) for one in lost]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
 
+from commitlog.cli.kept_output import kept_to_json
 from commitlog.cli.values import READ_THE_LOG
 from commitlog.errors import CommitLogError
 from commitlog.files import disk
@@ -71,7 +72,7 @@ class StoreSummary:
     def to_json(self) -> dict[str, Any]:
         """The fields with names in camel case, as those of the columns."""
         plain = camel_members(self, without="queues")
-        plain["kept"] = [camel_members(piece, without="lost") for piece in self.kept]
+        plain["kept"] = [kept_to_json(piece) for piece in self.kept]
         plain["topics"] = [
             {
                 "topic": topic,
