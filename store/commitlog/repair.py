@@ -28,6 +28,7 @@ __all__ = ["KeptPiece", "LostMessages", "RepairReport", "drop_kept", "kept_piece
 class RepairReport:
     """Report of a repair, or of a look at what opening would do.
 
+    ``reason`` says how it is opened, and ``fault`` what stands where opening would end the log, if that cuts anything.
     ``damage`` is the error with which the store does not open; None if it opens. ``cut_at`` is the physical offset at
     which the log would end, or ends now; None if nothing is cut. ``lost`` are the whole messages after it, by queue, in
     ``size`` bytes: a cut removes them, or has removed them. ``kept`` is the piece that keeps them, None as long as
@@ -36,6 +37,7 @@ class RepairReport:
 
     path: str
     reason: str
+    fault: str = ""
     damage: CommitLogError | None = None
     cut_at: int | None = None
     size: int = 0
@@ -117,6 +119,7 @@ def _report(path: str, forecast: Forecast, config: MessageStoreConfig) -> Repair
     return RepairReport(
         path=path,
         reason=forecast.start.reason,
+        fault="" if cut is None else cut.reason,
         damage=forecast.refusal,
         cut_at=cut_at,
         size=0 if cut is None else cut.size,

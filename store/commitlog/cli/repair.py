@@ -48,7 +48,7 @@ def print_repair(report: RepairReport, *, as_json: bool) -> None:
         _say(printable_text(str(report.damage)))
     elif report.lost:
         _say(f"{path} opens, and opening it cuts its log at physical offset {report.cut_at}:", style="bold")
-        _say(report.reason)
+        _say(printable_text(f"{report.reason} At that place: {report.fault}."))
     else:
         _say(f"{path} opens, and nothing is lost: {report.reason[0].lower()}{report.reason[1:]}")
         return
@@ -61,7 +61,7 @@ def _print_what_a_cut_takes(report: RepairReport) -> None:
     if report.uncommitted:
         _say(f"It takes a part of {report.uncommitted}, which was never committed: its writer writes it again.")
     else:
-        _say(f"Besides the damage, a cut removes {_count(report)} that begin there or after it and are whole:")
+        _say(f"Besides what stands there, a cut removes {_count(report)} that begin there or after it and are whole:")
     _print_lost(report.lost)
 
 
@@ -112,6 +112,7 @@ def _to_json(report: RepairReport) -> dict[str, Any]:
         "path": report.path,
         "opens": report.damage is None or report.kept is not None,
         "reason": report.reason,
+        "fault": report.fault or None,
         "damage": None if report.damage is None else str(report.damage),
         "cutAt": report.cut_at,
         "cutBy": None if report.cut_at is None else "repair" if isinstance(report.damage, DamagedLog) else "opening",

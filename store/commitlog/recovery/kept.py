@@ -29,7 +29,16 @@ from commitlog.files.mapped_file_writer import NO_SPACE
 from commitlog.files.whole_file import new_file
 from commitlog.paths import COMMIT_LOG, KEPT, REPAIR
 
-__all__ = ["CutOff", "KeptPiece", "LostMessages", "drop_kept", "is_kept_piece", "keep_piece", "kept_pieces"]
+__all__ = [
+    "CutOff",
+    "KeptPiece",
+    "LostMessages",
+    "drop_kept",
+    "is_kept_piece",
+    "keep_piece",
+    "kept_pieces",
+    "read_kept_piece",
+]
 
 _PIECE_SIZE = 1 << 20
 _ZEROS = bytes(_PIECE_SIZE)
@@ -92,7 +101,7 @@ def kept_pieces(store_path: str | os.PathLike[str]) -> list[KeptPiece]:
         names = sorted(disk.list_names(parent)) if disk.is_directory(parent) else []
     except OSError as error:
         raise ReadFailed("list", path=parent, cause=error) from error
-    return [_read(path) for name in names if is_kept_piece(path := os.path.join(parent, name))]
+    return [read_kept_piece(path) for name in names if is_kept_piece(path := os.path.join(parent, name))]
 
 
 def is_kept_piece(path: str) -> bool:
@@ -100,7 +109,8 @@ def is_kept_piece(path: str) -> bool:
     return disk.exists(os.path.join(path, KEPT))
 
 
-def _read(path: str) -> KeptPiece:
+def read_kept_piece(path: str) -> KeptPiece:
+    """The report of the piece in a directory. ``CorruptConfig``, ``ReadFailed``."""
     file = os.path.join(path, KEPT)
     try:
         report = msgspec.json.decode(disk.read_file(file, _LARGEST_REPORT), type=_Report)

@@ -192,6 +192,10 @@ class LogCheck:
                     self._note("files.size", file, file.base, str(error), "error")
         self.end = max(self.end, self.min_offset)
 
+    def begin_at(self, physical_offset: int) -> None:
+        """Verify only the log from there on; for a piece of a log that was cut there."""
+        self.min_offset = max(self.min_offset, physical_offset)
+
     def place(self, physical_offset: int) -> tuple[str, int]:
         """The file that holds a byte of the log, and which byte of the file that is."""
         file = self._file_at(physical_offset)

@@ -28,6 +28,7 @@ from commitlog.format.checkpoint import (
 from commitlog.log.store_directory import check_store_directory
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX
 from commitlog.recovery.forecast import Forecast, forecast_open
+from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.verify.batches import BatchCheck
 from commitlog.verify.findings import Finding, Findings, Severity
 from commitlog.verify.index import IndexCheck
@@ -93,6 +94,8 @@ def verification_report(
     started = time.perf_counter()
     directory = os.path.abspath(os.fspath(path))
     check_store_directory(directory)
+    if is_kept_piece(directory):
+        return _report_on_kept(directory, started, progress)
     findings = Findings()
     aborted = disk.exists(os.path.join(directory, ABORT))
     checkpoint, mark = _checkpoint(directory, findings)
@@ -132,6 +135,33 @@ def verification_report(
         findings=findings.all(),
         topics=topics.by_topic(),
         forecast=forecast,
+    )
+
+
+def _report_on_kept(directory: str, started: float, progress: Progress | None) -> VerificationReport:
+    """The verification of a kept piece: it has only a log, which begins where it was cut."""
+    findings, topics, nothing = Findings(), TopicSummary(), Checkpoint(0, 0, 0)
+    log = LogCheck(os.path.join(directory, COMMIT_LOG), findings, aborted=False, checkpoint=nothing, mark=None)
+    try:
+        log.check_files()
+        log.begin_at(read_kept_piece(directory).start)
+        for scan in log.scans():
+            topics.add(dispatch_requests(scan, ()))
+            if progress is not None:
+                progress(log.end - log.min_offset, log.size)
+    finally:
+        log.close()
+    return VerificationReport(
+        path=directory,
+        aborted=False,
+        records=log.records,
+        bytes=log.end - log.min_offset,
+        queues=0,
+        index_files=0,
+        seconds=time.perf_counter() - started,
+        findings=findings.all(),
+        topics=topics.by_topic(),
+        forecast=None,
     )
 
 

@@ -190,6 +190,9 @@ def test_a_cut_is_kept_reported_and_can_be_refused(tmp_path: Path, caplog: pytes
     assert f"cut off {count} records" in caplog.text
     (piece,) = kept_pieces(path)
     assert piece == store.recovered.kept
+    report = verification_report(piece.path)
+    assert [one.check for one in report.findings] == ["log.record"], "the damaged one, at which the log was cut"
+    assert report.records == count
     assert before == whole_records(path) | whole_records(Path(piece.path))
     with StoreReader.open(piece.path) as reader:
         assert (
