@@ -50,7 +50,11 @@ def register(app: typer.Typer) -> None:
     )(offset_at)
     app.command(
         rich_help_panel=LOOK,
-        epilog=examples("commitlog verify /data/store", "commitlog verify /data/store --json > report.json"),
+        epilog=examples(
+            "commitlog verify /data/store",
+            "commitlog verify /data/store --topics",
+            "commitlog verify /data/store --json > report.json",
+        ),
     )(verify)
 
 
@@ -106,13 +110,21 @@ def offset_at(
         print_rows(OFFSET_COLUMNS, offsets_at(reader, names, timestamp, clock), form)
 
 
-def verify(path: StorePath, output: Output = None, as_json: AsJson = False) -> None:
+def verify(
+    path: StorePath,
+    topics: Annotated[
+        bool, typer.Option("--topics", help="Also what was found of each topic; with -o csv this in place of findings.")
+    ] = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
     """Check every record, unit and index entry against each other. Reads everything, changes nothing.
 
-    Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors.
+    When messages are lost, or opening the store would cut some off, a table says how many of each topic, and which
+    queue offsets. Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors.
     """
     from commitlog.cli.progress import progress_bar
-    from commitlog.cli.verify import print_report
+    from commitlog.cli.verify import TOPIC_COLUMNS, lost_messages, print_report, topic_rows
     from commitlog.verify.store import verification_report
 
     form = chosen_output(output, as_json)
@@ -122,10 +134,11 @@ def verify(path: StorePath, output: Output = None, as_json: AsJson = False) -> N
     except StoreOpenError as error:
         say(error)
         raise typer.Exit(2) from error
-    if form is OutputFormat.CSV:
-        rows = [summary.camel_members(finding) for finding in report.findings]
-        print_rows(FINDING_COLUMNS, rows, form)
+    if form is not OutputFormat.CSV:
+        print_report(report, as_json=form is OutputFormat.JSON, with_topics=topics)
+    elif topics:
+        print_rows(TOPIC_COLUMNS, topic_rows(report), form)
     else:
-        print_report(report, as_json=form is OutputFormat.JSON)
-    if report.errors:
+        print_rows(FINDING_COLUMNS, map(summary.camel_members, report.findings), form)
+    if report.errors or lost_messages(report):
         raise typer.Exit(1)

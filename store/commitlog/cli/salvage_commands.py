@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "salvage"]
 
-_MOST_ROWS = 40
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -103,20 +101,12 @@ def _print_report(report: SalvageReport) -> None:
     from rich.text import Text
 
     from commitlog.cli.render import printable_text, uncut_console
+    from commitlog.cli.topic_table import topic_table
 
     console = uncut_console()
     console.print(Text(printable_text(report.path), style="bold"))
-    table = Table("topic", box=None, pad_edge=False)
-    for heading in ("found", "lost", "prepared", "committed", "rolled back"):
-        table.add_column(heading, justify="right")
-    table.add_column("lost offsets")
-    for one in report.topics:
-        holes = ", ".join(f"{queue}: {_range(start, stop)}" for queue, start, stop in one.lost_offsets[:_MOST_ROWS])
-        more = len(one.lost_offsets) - _MOST_ROWS
-        numbers = (one.found, one.lost, one.prepared, one.committed, one.rolled_back)
-        lost_offsets = holes + (f" and {more} more" if more > 0 else "")
-        table.add_row(Text(printable_text(one.topic)), *map(str, numbers), Text(lost_offsets))
-    console.print(table)
+    numbers = ("found", "lost", "prepared", "committed", "rolled_back")
+    console.print(topic_table(report.topics, numbers))
     _print_batches_and_moves(report)
     if report.unreadable:
         console.print(
@@ -139,6 +129,7 @@ def _print_batches_and_moves(report: SalvageReport) -> None:
     from rich.text import Text
 
     from commitlog.cli.render import printable_text, uncut_console
+    from commitlog.cli.topic_table import offset_range
 
     for name, belongs in report.misnamed:
         uncut_console().print(Text(f"file {name}: its records belong into {belongs}, and were taken for that"))
@@ -152,10 +143,9 @@ def _print_batches_and_moves(report: SalvageReport) -> None:
         table = Table("topic", "queue", "offsets", "are now", box=None, pad_edge=False)
         for topic, queue_id, start, stop, new in report.moved:
             table.add_row(
-                Text(printable_text(topic)), str(queue_id), _range(start, stop), _range(new, new + stop - start)
+                Text(printable_text(topic)),
+                str(queue_id),
+                offset_range(start, stop),
+                offset_range(new, new + stop - start),
             )
         uncut_console().print(table)
-
-
-def _range(start: int, stop: int) -> str:
-    return str(start) if stop - start == 1 else f"{start} to {stop - 1}"

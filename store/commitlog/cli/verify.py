@@ -11,15 +11,23 @@ from rich.text import Text
 
 from commitlog.cli.render import json_text, printable_text, uncut_console
 from commitlog.cli.summary import camel_members
+from commitlog.cli.topic_table import topic_table
 from commitlog.verify.store import VerificationReport
 
-__all__ = ["print_report"]
+__all__ = ["TOPIC_COLUMNS", "lost_messages", "print_report", "topic_rows"]
 
+# Lost offsets, any number of ranges, are no column of CSV.
+TOPIC_COLUMNS = ("topic", "found", "lost", "prepared", "rolledBack")
+_NUMBERS = ("found", "lost", "prepared", "rolled_back")
+_OFFSET_FIELDS = ("queueId", "start", "stop")
 _STYLES = {"error": "red", "note": "yellow"}
 
 
-def print_report(report: VerificationReport, *, as_json: bool) -> None:
-    """Print the findings: a table and one line for people, one object for programs."""
+def print_report(report: VerificationReport, *, as_json: bool, with_topics: bool = False) -> None:
+    """Print the findings: tables and one line for people, one object for programs.
+
+    The table of topics is for a store that has lost something, or for ``with_topics``. Programs always get it.
+    """
     if as_json:
         print(json_text(_to_json(report)))
         return
@@ -31,6 +39,8 @@ def print_report(report: VerificationReport, *, as_json: bool) -> None:
         )
     if report.findings:
         _print_findings(console, report)
+    if with_topics or lost_messages(report):
+        console.print(topic_table(report.topics, _NUMBERS))
     console.print(_summary(report))
 
 
@@ -48,15 +58,31 @@ def _print_findings(console: Console, report: VerificationReport) -> None:
     console.print(table)
 
 
+def lost_messages(report: VerificationReport) -> int:
+    """The number of messages that are lost, or that opening the store would cut off."""
+    return sum(topic.lost for topic in report.topics)
+
+
+def topic_rows(report: VerificationReport) -> list[dict[str, Any]]:
+    """A row for each topic, for programs; ``lostOffsets`` are the ranges ``[start, stop)`` of each queue."""
+    return [
+        camel_members(topic)
+        | {"lostOffsets": [dict(zip(_OFFSET_FIELDS, lost, strict=True)) for lost in topic.lost_offsets]}
+        for topic in report.topics
+    ]
+
+
 def _summary(report: VerificationReport) -> Text:
     looked_at = (
         f"{report.records} records, {decimal(report.bytes)}, {report.queues} queues and {report.index_files} index "
         f"files verified in {report.seconds:.1f} s: "
     )
-    errors, notes = report.errors, len(report.findings) - report.errors
-    if not report.findings:
+    errors, notes, lost = report.errors, len(report.findings) - report.errors, lost_messages(report)
+    if not report.findings and not lost:
         return Text(looked_at + "all is well")
-    return Text(f"{looked_at}{_count(errors, 'error')}, {_count(notes, 'note')}", style="red" if errors else "")
+    counts = [_count(errors, "error")] if errors or not lost else []
+    counts += [_count(notes, "note"), *([f"{_count(lost, 'message')} lost"] if lost else [])]
+    return Text(looked_at + ", ".join(counts), style="red" if errors or lost else "")
 
 
 def _count(number: int, what: str) -> str:
@@ -73,5 +99,7 @@ def _to_json(report: VerificationReport) -> dict[str, Any]:
         "queues": report.queues,
         "indexFiles": report.index_files,
         "seconds": round(report.seconds, 3),
+        "lost": lost_messages(report),
+        "topics": topic_rows(report),
         "findings": findings,
     }

@@ -116,7 +116,8 @@ def verification_report(
         _check_mark(directory, log, index, queues, checkpoint, mark, findings, aborted=aborted)
         forecast = _forecast(directory, config, findings)
         if forecast is not None:
-            topics.cut([] if forecast.cut is None else forecast.cut.lost)
+            # What a crash left of a batch was never committed: its writer writes it again, and nothing is lost.
+            topics.cut(forecast.cut.lost if forecast.cut is not None and not forecast.cut.uncommitted else [])
             for lost in queues.without_message:
                 topics.know(*lost)
             for place in queues.misplaced:
