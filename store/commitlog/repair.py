@@ -33,6 +33,7 @@ class RepairReport:
     which the log would end, or ends now; None if nothing is cut. ``lost`` are the whole messages after it, by queue, in
     ``size`` bytes: a cut removes them, or has removed them. ``kept`` is the piece that keeps them, None as long as
     nothing was cut. ``uncommitted`` names the batch, if ``lost`` is only a part of one that was never committed.
+    ``opened``: this was a repair, and the store was opened and closed after it; ``damage`` is what it was before.
     """
 
     path: str
@@ -44,6 +45,7 @@ class RepairReport:
     lost: list[LostMessages] = field(default_factory=list)
     uncommitted: str = ""
     kept: KeptPiece | None = None
+    opened: bool = False
 
     @property
     def messages(self) -> int:
@@ -53,7 +55,7 @@ class RepairReport:
     @property
     def loses(self) -> bool:
         """Whether the store does not open, or opening it would cut off messages that may have been acknowledged."""
-        return self.kept is None and (self.damage is not None or (bool(self.lost) and not self.uncommitted))
+        return not self.opened and (self.damage is not None or (bool(self.lost) and not self.uncommitted))
 
 
 def repair_store(
@@ -107,7 +109,7 @@ def repair_store(
         raise
     if kept is None and store.recovered is not None:
         kept = store.recovered.kept
-    return RepairReport(**{**vars(report), "kept": kept})
+    return RepairReport(**{**vars(report), "kept": kept, "opened": True})
 
 
 def _report(path: str, forecast: Forecast, config: MessageStoreConfig) -> RepairReport:

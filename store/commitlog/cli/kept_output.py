@@ -6,7 +6,9 @@ from typing import Any
 
 from commitlog.recovery.kept import KeptPiece, LostMessages
 
-__all__ = ["kept_to_json", "lost_to_json"]
+__all__ = ["LOST_COLUMNS", "kept_to_json", "lost_to_json"]
+
+LOST_COLUMNS = ("topic", "queueId", "start", "stop", "messages")
 
 
 def kept_to_json(piece: KeptPiece) -> dict[str, Any]:
@@ -24,4 +26,4 @@ def kept_to_json(piece: KeptPiece) -> dict[str, Any]:
 
 def lost_to_json(lost: list[LostMessages]) -> list[dict[str, Any]]:
     """Lost messages, one object for each queue."""
-    return [dict(zip(("topic", "queueId", "start", "stop", "messages"), one, strict=True)) for one in lost]
+    return [dict(zip(LOST_COLUMNS, one, strict=True)) for one in lost]

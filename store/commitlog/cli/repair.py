@@ -9,14 +9,18 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from commitlog.cli.kept_output import kept_to_json, lost_to_json
+from commitlog.cli.kept_output import LOST_COLUMNS, kept_to_json, lost_to_json
+from commitlog.cli.options import OutputFormat
 from commitlog.cli.owner_config import owner_config
 from commitlog.cli.progress import progress_bar
 from commitlog.cli.render import json_text, printable_text, uncut_console
-from commitlog.errors import DamagedLog, LogLost, LogShort
+from commitlog.cli.row_output import print_rows
+from commitlog.errors import CorruptStoreError, DamagedLog, LogLost, LogShort
 from commitlog.repair import LostMessages, RepairReport, drop_kept, repair_store
 
 __all__ = ["print_dropped", "print_repair", "repair"]
+
+_PIECE_COLUMNS = ("path", "cutAt", "bytes", "messages", "reason", "uncommitted")
 
 
 def repair(path: str, cut_at: int | None, lock_timeout_s: float, *, accept_lost_log: bool) -> RepairReport:
@@ -32,16 +36,24 @@ def repair(path: str, cut_at: int | None, lock_timeout_s: float, *, accept_lost_
         )
 
 
-def print_repair(report: RepairReport, *, as_json: bool) -> None:
-    """Print the damage, and the messages that a cut removes: text for people, one object for programs."""
-    if as_json:
+def print_repair(report: RepairReport, form: OutputFormat) -> None:
+    """Print the damage, and the messages that a cut removes: text for people, one object or a row each for programs."""
+    if form is OutputFormat.JSON:
         print(json_text(_to_json(report)))
+        return
+    if form is OutputFormat.CSV:
+        print_rows(LOST_COLUMNS, lost_to_json(report.lost), form)
         return
     path = printable_text(report.path)
     if report.kept is not None:
         _say(f"The log ends at physical offset {report.cut_at} now, and the store opens.")
         _say(f"{_count(report)} removed, kept in {printable_text(report.kept.path)}:")
         _print_lost(report.lost)
+        return
+    if report.opened:
+        _say(f"{path} opens now.")
+        if report.damage is not None:
+            _say(f"It goes on with what is left of its log. What opening said before: {report.damage}")
         return
     if report.damage is not None:
         _say(f"{path} does not open:", style="bold")
@@ -71,19 +83,24 @@ def _print_commands(report: RepairReport) -> None:
         _say("Restore the files if a copy of them exists. To go on with what is left:")
         _say(f"  commitlog repair {store} --accept-lost-log")
         return
-    if report.cut_at is None:
+    if report.cut_at is None and not isinstance(report.damage, CorruptStoreError):
         return
     _say("Restore the file if a copy of it exists. To save every whole message into another store:")
     _say(f"  commitlog salvage {store} --to DIRECTORY")
+    if report.cut_at is None:
+        return
     _say("To end the log there (what is cut off is kept):")
     _say(f"  commitlog repair {store} --cut-at {report.cut_at}")
 
 
-def print_dropped(path: str, *, as_json: bool) -> None:
+def print_dropped(path: str, form: OutputFormat) -> None:
     """Remove the kept pieces of a store, and print them."""
     dropped = drop_kept(path)
-    if as_json:
+    if form is OutputFormat.JSON:
         print(json_text({"path": path, "dropped": [kept_to_json(piece) for piece in dropped]}))
+        return
+    if form is OutputFormat.CSV:
+        print_rows(_PIECE_COLUMNS, map(kept_to_json, dropped), form)
         return
     if not dropped:
         _say(f"{printable_text(path)} has no kept pieces.")
@@ -110,7 +127,7 @@ def _print_lost(lost: list[LostMessages]) -> None:
 def _to_json(report: RepairReport) -> dict[str, Any]:
     return {
         "path": report.path,
-        "opens": report.damage is None or report.kept is not None,
+        "opens": report.damage is None or report.opened,
         "reason": report.reason,
         "fault": report.fault or None,
         "damage": None if report.damage is None else str(report.damage),
