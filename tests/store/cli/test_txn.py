@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import sys
@@ -109,6 +111,12 @@ def test_json_has_an_object_a_line(path: Path) -> None:
         }
         for one in known
     ]
+
+
+def test_csv_has_a_row_for_each_application(path: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(run("txn", "ls", path, "-o", "csv"))))
+    objects = lines("txn", "ls", path, "-o", "json")
+    assert rows == [{name: str(value) for name, value in one.items()} for one in objects]
 
 
 def test_without_committed_batches_nothing_is_listed(tmp_path: Path, golden_533: Path) -> None:
