@@ -57,3 +57,25 @@ def test_offset_by_time_of_an_empty_queue_is_its_end(builder: StoreBuilder) -> N
         assert reader.offset_by_time("t", 1, FIRST_STORE_TIME, boundary="upper") == 0
         with pytest.raises(InvalidValue, match="'middle'"):
             reader.offset_by_time("t", 0, 0, boundary="middle")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seconds", [946_684_800, 1_795_250_230, 7_258_118_399], ids=["2000", "2026", "2199"])
+def test_seconds_given_for_milliseconds_are_refused_with_the_right_value(builder: StoreBuilder, seconds: int) -> None:
+    builder.append("t", 0, made_bodies(3), keys=["k"] * 3)
+    words = rf"is in milliseconds, and {seconds} looks like seconds: give {seconds}000\."
+    for from_log in (False, True):
+        with StoreReader.open(builder.path, from_log=from_log) as reader:
+            with pytest.raises(InvalidValue, match=f"^timestamp_ms {words}"):
+                reader.offset_by_time("t", 0, seconds)
+            with pytest.raises(InvalidValue, match=f"^begin {words}"):
+                reader.query("t", "k", begin=seconds)
+            with pytest.raises(InvalidValue, match=f"^end {words}"):
+                reader.query("t", "k", end=seconds)
+
+
+@pytest.mark.parametrize("time", [0, 1, 946_684_799, 7_258_118_400, 946_684_800_000, 2**63 - 1])
+def test_times_that_no_clock_gives_as_seconds_are_milliseconds(builder: StoreBuilder, time: int) -> None:
+    builder.append("t", 0, made_bodies(3))
+    with StoreReader.open(builder.path) as reader:
+        assert reader.offset_by_time("t", 0, time) == (0 if time < FIRST_STORE_TIME else 3)
+        assert reader.query("t", "k", begin=time) == reader.query("t", "k", end=time) == []
