@@ -47,7 +47,7 @@ def test_csv_has_a_line_for_each_queue_that_loses_messages(tmp_path: Path) -> No
 
 def test_after_an_accepted_loss_the_store_opens(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
-    for file in files(store, "commitlog")[-3:]:  # the newest one with messages, and two for later ones
+    for file in files(store, "commitlog")[2:]:
         file.unlink()
     looked = ended("repair", store)
     assert looked.returncode == 1
