@@ -50,13 +50,14 @@ from commitlog.log.commit_log import CommitLog
 from commitlog.log.past_damage import Gap, walk_past_damage
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import MessageExt
-from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, KEPT, validate_topic
+from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, validate_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue import Units
 from commitlog.queue.derived_queues import Stray
 from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import CatalogView
+from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.timestamps import checked_timestamp_ms
 
 __all__ = ["Fence", "OnDamage", "QueueInfo", "StoreReader"]
@@ -119,7 +120,7 @@ class StoreReader:
         self._on_damage = _checked(on_damage)
         self._skipped: list[SkippedRange] = []
         # The log as it was when the reader was opened, with ``from_log``.
-        self._snapshot: LogSnapshot | None = take_snapshot(path, self._commit_log) if from_log else None
+        self._snapshot: LogSnapshot | None = _snapshot(path, self._commit_log) if from_log else None
         self._catalog: CatalogView = (
             QueueCatalog(path, self._commit_log, tolerant=on_damage != "raise")
             if self._snapshot is None
@@ -158,8 +159,7 @@ class StoreReader:
         directory = os.path.abspath(os.fspath(path))
         check_store_directory(directory)
         # A piece that recovery or repair has kept has no queues of its own.
-        kept = disk.exists(os.path.join(directory, KEPT))
-        return cls(directory, from_log=from_log or kept, on_damage=on_damage)
+        return cls(directory, from_log=from_log or is_kept_piece(directory), on_damage=on_damage)
 
     def __repr__(self) -> str:
         return f"<StoreReader of {self.path!r}, {'closed' if self._closed else 'open'}>"
@@ -652,6 +652,13 @@ def _without_impossible(units: Units) -> Units:
 
 def _open_again(path: str, from_log: bool, on_damage: OnDamage) -> StoreReader:
     return StoreReader.open(path, from_log=from_log, on_damage=on_damage)
+
+
+def _snapshot(path: str, commit_log: CommitLog) -> LogSnapshot:
+    if not is_kept_piece(path):
+        return take_snapshot(path, commit_log)
+    piece = read_kept_piece(path)
+    return take_snapshot(path, commit_log, begin_at=piece.start, all_committed=not piece.uncommitted)
 
 
 def _positive(name: str, value: int) -> int:

@@ -18,6 +18,7 @@ from commitlog.files import disk
 from commitlog.format.record import Corrupt
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.past_damage import Gap, is_unwritten, walk_past_damage
+from commitlog.log.scan import lacks_sectors
 from commitlog.log.store_checkpoint import read_mark
 from commitlog.paths import ABORT, CHECKPOINT
 from commitlog.queue.derived_queues import DerivedCatalog, QueueBuilder, Stray
@@ -47,13 +48,19 @@ class LogSnapshot:
     strays: tuple[Stray, ...]
 
 
-def take_snapshot(store_path: str, commit_log: CommitLog) -> LogSnapshot:
+def take_snapshot(
+    store_path: str, commit_log: CommitLog, *, begin_at: int = 0, all_committed: bool = False
+) -> LogSnapshot:
     """Walk the whole log once, with CRC, and derive its queues. Each gap and stray is logged as a warning.
+
+    For a kept piece: ``begin_at`` is where the log was cut, and ``all_committed`` says that no batch in it was left
+    unfinished by a crash.
 
     ``FileChanged`` when a file is truncated during the walk.
     """
     commit_log.refresh()
     low, high = commit_log.bounds()
+    low = max(low, begin_at)
     builder = QueueBuilder()
     gaps: list[Gap] = []
     levels = MessageStoreConfig().delay_levels_ms
@@ -73,7 +80,8 @@ def take_snapshot(store_path: str, commit_log: CommitLog) -> LogSnapshot:
             start = part.physical_offset
         records += len(part)
         end = part.physical_offset + part.end
-    if last_frame is not None and last_frame.end >= end and not _is_committed(store_path, commit_log, last_frame):
+    unsure = last_frame is not None and last_frame.end >= end and not all_committed
+    if unsure and last_frame is not None and not _is_committed(store_path, commit_log, last_frame):
         fault = Corrupt(f"Frame of {last_frame.frame.batch}", 0, f"{last_frame.frame.rows} records", "others, or fewer")
         gaps = [gap for gap in gaps if gap.stop <= last_frame.physical_offset]
         gaps.append(Gap(last_frame.physical_offset, max(end, last_frame.physical_offset), fault))
@@ -100,6 +108,8 @@ def _is_committed(store_path: str, commit_log: CommitLog, frame: FoundFrame) -> 
     """Whether a batch that ends the log was synced, or has all its records."""
     if frame.end <= _flushed_offset(store_path):
         return True
+    if not lacks_sectors(commit_log, frame.physical_offset, frame.end):
+        return True  # damaged, and not left unfinished by a crash
     check, first = FrameCheck(frame), 1
     for part in walk_past_damage(commit_log, frame.physical_offset, frame.end, block_size=_BLOCK_SIZE):
         if isinstance(part, Gap):

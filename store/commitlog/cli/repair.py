@@ -80,7 +80,7 @@ def _print_what_a_cut_takes(report: RepairReport) -> None:
 def _print_commands(report: RepairReport) -> None:
     store = shlex.quote(report.path)
     if isinstance(report.damage, LogShort | LogLost):
-        _say("Restore the files if a copy of them exists. To go on with what is left:")
+        _say("Restore the files if a copy of them exists. To continue with what is left:")
         _say(f"  commitlog repair {store} --accept-lost-log")
         return
     if report.cut_at is None and not isinstance(report.damage, CorruptStoreError):

@@ -90,7 +90,7 @@ class StoreLock:
                 holder = _holder(descriptor)
                 disk.close(descriptor)
                 if error.errno in (errno.EACCES, errno.EAGAIN):
-                    raise _refusal(path, holder) from error
+                    raise _refusal(path, holder or None) from error
                 raise ReadFailed("lock", path=path, cause=error) from error
             _held.keys.add(key)
         if identity.size == 0:
@@ -109,9 +109,10 @@ class StoreLock:
 
 
 def lock_holder(path: str) -> int | None:
-    """The id of the process that holds a store's lock; None without one, and where the system does not report it.
+    """The id of the process that holds a store's lock; None without one.
 
-    Takes no lock and changes nothing. ``OSError``.
+    0 if it is a process that this one cannot see, as in another container. None too where the system does not report
+    locks (only Linux does). Takes no lock and changes nothing. ``OSError``.
     """
     with _held.lock:  # this process must not take the lock before the descriptor is closed: that would drop it again
         if disk.file_key(path) in _held.keys:
@@ -135,7 +136,7 @@ def _holder(descriptor: int) -> int | None:
         kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, wanted))
     except OSError:
         return None
-    return process if kind != fcntl.F_UNLCK and process > 0 else None
+    return max(process, 0) if kind != fcntl.F_UNLCK else None
 
 
 def _process_name(process: int) -> str:
@@ -151,7 +152,7 @@ def _process_name(process: int) -> str:
 def _refusal(path: str, holder: int | None) -> StoreLocked:
     if holder == os.getpid():
         owner = f"this process ({holder}) has it open already"
-    elif holder is None:
+    elif not holder:
         owner = "another process, perhaps a RocketMQ broker, owns it"
     else:
         name = _process_name(holder)

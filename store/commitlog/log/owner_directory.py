@@ -14,7 +14,7 @@ from commitlog.errors import NotAStore, ReadFailed, StoreAccessDenied, StoreIOEr
 from commitlog.files import disk
 from commitlog.files.store_lock import StoreLock
 from commitlog.files.whole_file import replace_file
-from commitlog.log.store_directory import check_store_directory, refuse_batch_queues
+from commitlog.log.store_directory import check_store_directory, refuse_batch_queues, refuse_kept_piece
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
 
 __all__ = ["OwnerDirectory"]
@@ -63,6 +63,7 @@ class OwnerDirectory:
         if missing or not disk.list_names(path):
             return
         check_store_directory(path)
+        refuse_kept_piece(path)
         refuse_batch_queues(path)
         for name in _DIRECTORIES:
             inner = os.path.join(path, name)

@@ -12,7 +12,7 @@ from commitlog.files.mapped_file import MappedFile
 from commitlog.format.record import Corrupt, Filler, Record, Torn, Unwritten, decode_record
 from commitlog.log.record_search import first_good_record
 
-__all__ = ["BLOCK_SIZE", "LogEnd", "LogFileList", "LogFiles", "find_by_time", "find_record", "walk"]
+__all__ = ["BLOCK_SIZE", "LogEnd", "LogFileList", "LogFiles", "find_by_time", "find_record", "lacks_sectors", "walk"]
 
 BLOCK_SIZE = 4 << 20
 # Bytes that a device writes wholly or not at all.
@@ -138,6 +138,26 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
     return int(scan.positions[row]), Corrupt(
         "Topic or properties", int(scan.topic_starts[row] - scan.positions[row]), expected, found
     )
+
+
+def lacks_sectors(files: LogFiles, start: int, stop: int) -> bool:
+    """Whether a sector of ``[start, stop)`` is zero, or its file ends before it.
+
+    What a device has not written before its machine stopped is zero: log files are made so, and used once.
+    """
+    at = start
+    while at < stop:
+        file = files.find(at)
+        if file is None:
+            return True
+        place = at - file.base
+        size = min(BLOCK_SIZE - place % _SECTOR, stop - at, file.capacity - place)
+        data = np.frombuffer(file.read(place, size), np.uint8)
+        edges = np.arange(-(place % _SECTOR), size, _SECTOR).clip(0)
+        if len(data) < size or (np.add.reduceat(data != 0, edges) == 0).any():
+            return True
+        at += size
+    return False
 
 
 def find_by_time(files: LogFileList, timestamp: int) -> MappedFile | None:

@@ -17,6 +17,7 @@ from commitlog.paths import (
     COMPACTION_CONSUME_QUEUE,
     CONSUME_QUEUE,
     INDEX,
+    KEPT,
     LOCK,
 )
 
@@ -26,6 +27,7 @@ __all__ = [
     "other_topic_kind",
     "refuse_batch_queues",
     "refuse_inner_batches",
+    "refuse_kept_piece",
 ]
 
 _DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX)
@@ -126,6 +128,16 @@ def other_topic_kind(path: str, topic: str) -> str | None:
         if disk.is_directory(os.path.join(path, directory, topic)):
             return f"{what} ({directory}/{topic})"
     return None
+
+
+def refuse_kept_piece(path: str) -> None:
+    """``NotAStore`` for a piece that was cut off a log: it is kept to be read, and has no owner."""
+    if disk.exists(os.path.join(path, KEPT)):
+        raise NotAStore(
+            f"{path} is a piece that was cut off a store's log, and is kept to be read: it is not opened for writing. "
+            "StoreReader and the commands that look read it; 'commitlog salvage' makes a store of it.",
+            path=path,
+        )
 
 
 def check_topic_kind(path: str, topic: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -93,11 +94,13 @@ class ConsumeQueueWriter:
         self.has_own = False
 
     def _size_of_files(self) -> int:
-        """The size of the queue's files; 0 without files, and when the first one is truncated."""
+        """The size of the queue's files; 0 without files, and when a single one is truncated within a unit."""
         bases = self._files.bases
-        size = disk.file_size(self._files.path_of(bases[0])) if bases else 0
-        following = bases[1] - bases[0] if len(bases) > 1 else size
-        return size if size % UNIT_SIZE == 0 and size <= following else 0
+        if len(bases) > 1:  # whatever was cut off the files
+            size = min(following - base for base, following in pairwise(bases))
+        else:
+            size = disk.file_size(self._files.path_of(bases[0])) if bases else 0
+        return size if size % UNIT_SIZE == 0 else 0
 
     @property
     def is_empty(self) -> bool:

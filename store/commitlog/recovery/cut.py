@@ -13,7 +13,7 @@ import numpy as np
 from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests
 from commitlog.columnar.scan import RecordScan
 from commitlog.errors import DiskFull
-from commitlog.log.past_damage import describe_fault, walk_past_damage
+from commitlog.log.past_damage import Gap, describe_fault, is_unwritten, walk_past_damage
 from commitlog.log.scan import LogFileList, find_record
 from commitlog.recovery.kept import CutOff, KeptPiece, LostMessages, keep_piece
 from commitlog.recovery.log_end import FoundEnd
@@ -22,6 +22,8 @@ __all__ = ["OnCut", "cut_off_after", "keep", "whole_records_from"]
 
 OnCut = Literal["keep", "refuse"]
 _UNKNOWN = 2**63 - 1
+# Bytes that a device writes wholly or not at all.
+_SECTOR = 512
 
 
 class _Lost:
@@ -82,9 +84,31 @@ def cut_off_after(files: LogFileList, found: FoundEnd, delay_levels_ms: Sequence
     reason = describe_fault(found.stop)
     cut = whole_records_from(files, found.offset, reason, delay_levels_ms)
     frame = found.uncommitted
-    if cut is None or frame is None or cut.start + cut.size > frame.end:
-        return cut
-    return CutOff(**{**vars(cut), "uncommitted": str(frame.frame.batch)})
+    if cut is not None and frame is not None and cut.start + cut.size <= frame.end:
+        return CutOff(**{**vars(cut), "uncommitted": str(frame.frame.batch)})
+    if cut is not None and _was_being_written(files, cut):
+        return CutOff(**{**vars(cut), "uncommitted": "a batch that was being written"})
+    return cut
+
+
+def _was_being_written(files: LogFileList, cut: CutOff) -> bool:
+    """Whether only a batch follows whose frame record, which is written last, is not there yet.
+
+    In its place there are zeros, up to a record that begins within a sector: a sector that a device has lost would take
+    that record's beginning with it. All records after it are of one time.
+    """
+    parts = iter(walk_past_damage(files, cut.start, cut.start + cut.size))
+    hole = next(parts, None)
+    if not isinstance(hole, Gap) or (hole.start, hole.stop % _SECTOR == 0) != (cut.start, False):
+        return False
+    if not is_unwritten(files, hole):
+        return False
+    times: set[int] = set()
+    for part in parts:
+        if isinstance(part, Gap):
+            return False
+        times.update(np.unique(part.field("store_timestamp")).tolist())
+    return len(times) == 1
 
 
 def keep(store_path: str, files: LogFileList, cut: CutOff) -> KeptPiece | None:

@@ -16,6 +16,7 @@ from commitlog.errors import (
     Damaged,
     ReadFailed,
     StoreAccessDenied,
+    StoreBusy,
     StoreLocked,
     StoreOpenError,
     UnsupportedStore,
@@ -25,7 +26,7 @@ from commitlog.files.store_lock import lock_holder
 from commitlog.index.writer import IndexWriter
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.store_checkpoint import StoreCheckpoint
-from commitlog.log.store_directory import check_store_directory, refuse_batch_queues
+from commitlog.log.store_directory import check_store_directory, refuse_batch_queues, refuse_kept_piece
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, LOCK
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_store import ConsumeQueueStore
@@ -38,6 +39,10 @@ from commitlog.recovery.looked_at_log import LookedAtLog
 from commitlog.recovery.start import Start, StartKind, StartParts, how_to_start, recovery_policy
 
 __all__ = ["Forecast", "forecast_locked", "forecast_open"]
+
+
+# How often to look at a store that is opened and closed by others at the same time.
+_LOOKS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +79,28 @@ def forecast_open(
     """
     directory = os.path.abspath(os.fspath(path))
     check_store_directory(directory)
+    refuse_kept_piece(directory)
+    for _ in range(_LOOKS):
+        before = _owners_traces(directory)
+        forecast = forecast_locked(directory, config, accept_lost_log=accept_lost_log, progress=progress)
+        if _owners_traces(directory) == before:
+            return forecast
+    raise StoreBusy(f"The store of {directory} was opened or closed during each of {_LOOKS} looks at it. Look again.")
+
+
+def _owners_traces(directory: str) -> tuple[object, ...]:
+    """What an owner changes when it opens or closes the store. ``StoreLocked`` while there is one."""
     holder = lock_holder(os.path.join(directory, LOCK))
     if holder is not None:
+        owner = f"process {holder}" if holder else "a process that cannot be seen from here"
         raise StoreLocked(
-            f"The store of {directory} is open in process {holder}: what its next opening would do is not known yet. "
-            "Look again when it is closed.",
+            f"The store of {directory} is open in {owner}: what its next opening would do is not known yet. Look again "
+            "when it is closed.",
             path=directory,
-            holder=holder,
+            holder=holder or None,
         )
-    return forecast_locked(directory, config, accept_lost_log=accept_lost_log, progress=progress)
+    paths = (os.path.join(directory, name) for name in (CHECKPOINT, ABORT))
+    return tuple(disk.file_signature(path) if disk.exists(path) else None for path in paths)
 
 
 def forecast_locked(

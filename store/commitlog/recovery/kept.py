@@ -98,10 +98,12 @@ def kept_pieces(store_path: str | os.PathLike[str]) -> list[KeptPiece]:
     """The kept pieces of a store, oldest first. Changes nothing. ``CorruptConfig``, ``ReadFailed``."""
     parent = os.path.join(os.path.abspath(os.fspath(store_path)), REPAIR)
     try:
-        names = sorted(disk.list_names(parent)) if disk.is_directory(parent) else []
+        names = sorted(_names(parent))
     except OSError as error:
         raise ReadFailed("list", path=parent, cause=error) from error
-    return [read_kept_piece(path) for name in names if is_kept_piece(path := os.path.join(parent, name))]
+    paths = [os.path.join(parent, name) for name in names if _OUR_NAME.fullmatch(name)]
+    # What lies behind a link is not the store's (invariant 10).
+    return [read_kept_piece(path) for path in paths if is_kept_piece(path) and not disk.is_symlink(path)]
 
 
 def is_kept_piece(path: str) -> bool:
@@ -194,7 +196,7 @@ def _new_name(parent: str) -> str:
 
 
 def _names(parent: str) -> list[str]:
-    return disk.list_names(parent) if disk.is_directory(parent) else []
+    return disk.list_names(parent) if disk.is_directory(parent) and not disk.is_symlink(parent) else []
 
 
 def _clear(parent: str, *, uncommitted: bool) -> None:
@@ -248,12 +250,10 @@ def _remove(made: str) -> None:
 
 def _remove_tree(path: str) -> None:
     """Remove a piece: its report first, so that what a crash leaves of it does not count as one."""
-    log = os.path.join(path, COMMIT_LOG)
-    for name in disk.list_names(path):
-        if name != COMMIT_LOG:
-            disk.unlink(os.path.join(path, name))
-    for name in _names(log):
-        disk.unlink(os.path.join(log, name))
-    if disk.is_directory(log):
-        disk.remove_directory(log)
+    for name in sorted(disk.list_names(path), key=lambda name: name != KEPT):
+        inner = os.path.join(path, name)
+        if disk.is_directory(inner) and not disk.is_symlink(inner):
+            _remove_tree(inner)
+        else:
+            disk.unlink(inner)
     disk.remove_directory(path)

@@ -25,11 +25,11 @@ from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.errors import DamagedLog, LogShort
 from commitlog.format.checkpoint import TRUST_MARGIN_MS, Checkpoint
 from commitlog.format.record import Corrupt, Filler, Record, Torn, decode_record, field_offset, own_position
-from commitlog.log.scan import LogEnd, LogFileList, find_by_time, find_record, walk
+from commitlog.log.scan import LogEnd, LogFileList, find_by_time, find_record, lacks_sectors, walk
 from commitlog.log.store_directory import refuse_inner_batches
 from commitlog.queue.consume_queue_writer import first_of_each
 
-__all__ = ["DerivedParts", "FoundEnd", "Progress", "RecoveryPolicy", "SoundBlock", "find_end"]
+__all__ = ["DerivedParts", "FoundEnd", "LogOnly", "Progress", "RecoveryPolicy", "SoundBlock", "find_end"]
 
 # Called with the bytes of the log that were scanned, and the largest possible number of them.
 Progress = Callable[[int, int], None]
@@ -104,11 +104,11 @@ class DerivedParts(Protocol):
         """Physical offset of the last indexed message; -1 for none, and without an index."""
         ...
 
-    def begin(self, start: int) -> bool:
+    def begin(self, start: int, /) -> bool:
         """Before records from ``start`` on are taken: whether the index holds all before it."""
         ...
 
-    def take(self, block: SoundBlock, *, from_start: bool) -> bool:
+    def take(self, block: SoundBlock, /, *, from_start: bool) -> bool:
         """Take a block's records. False when units of earlier ones are missing."""
         ...
 
@@ -119,6 +119,28 @@ class DerivedParts(Protocol):
     def count_units(self, start: int, stop: int) -> int:
         """The number of queue units of messages at the physical offsets ``[start, stop)``."""
         ...
+
+
+class LogOnly:
+    """``DerivedParts`` of a search that looks at the log alone, from its first byte on."""
+
+    has_index = False
+    index_end = -1
+
+    def __init__(self, count_units: Callable[[int, int], int]) -> None:
+        self._count_units = count_units
+
+    def begin(self, _start: int, /) -> bool:
+        return True
+
+    def take(self, _block: SoundBlock, /, **_: bool) -> bool:
+        return True
+
+    def start_over(self) -> None:
+        """Nothing was taken."""
+
+    def count_units(self, start: int, stop: int) -> int:
+        return self._count_units(start, stop)
 
 
 def find_end(
@@ -329,6 +351,8 @@ class _Search:
         start = end.offset + 1
         if self._broken is not None and self._ends_at_broken_frame(end):
             self._refuse_what_others_appended(end, self._broken)
+            if not lacks_sectors(self._files, self._broken.physical_offset, self._broken.end):
+                self._refuse(end, "None of its sectors is missing, so no crash has left it so: it was committed")
             start = self._broken.end  # no part of it was acknowledged
         elif self._frame is not None and self._frame.physical_offset <= end.offset < self._frame.end:
             batch = self._frame

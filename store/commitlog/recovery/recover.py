@@ -6,6 +6,7 @@ been flushed. ``log_end`` finds the end; this module writes.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from commitlog.format.checkpoint import CheckpointMark
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.recovery.cut import OnCut, cut_off_after, keep
 from commitlog.recovery.kept import CutOff, KeptPiece
-from commitlog.recovery.log_end import FoundEnd, Progress, RecoveryPolicy, SoundBlock, find_end
+from commitlog.recovery.log_end import FoundEnd, LogOnly, Progress, RecoveryPolicy, SoundBlock, find_end
 from commitlog.recovery.parts import StoreParts
 
 __all__ = ["Recovered", "recover"]
@@ -57,8 +58,9 @@ def recover(
     (invariant 5), ``LogShort``, ``CutRefused``, ``DiskFull`` when what is cut cannot be kept, ``StoreIOError``.
     """
     files, queues, index = parts.files, parts.queues, parts.index
-    derived = _Rewriting(parts, policy, directory)
+    derived = _Rewriting(parts, policy, delay_levels_ms, directory)
     if policy.from_start:
+        derived.refuse_first()
         derived.distrust()
     if policy.from_start or not files.files:
         if policy.delete_queues or not files.files:
@@ -118,7 +120,14 @@ def _keep(
 class _Rewriting:
     """Queues and index of a store that is being recovered: they take what the scan finds."""
 
-    def __init__(self, parts: StoreParts, policy: RecoveryPolicy, directory: OwnerDirectory) -> None:
+    def __init__(
+        self,
+        parts: StoreParts,
+        policy: RecoveryPolicy,
+        delay_levels_ms: Sequence[int],
+        directory: OwnerDirectory,
+    ) -> None:
+        self._delay_levels_ms = delay_levels_ms
         self._files = parts.files
         self._queues = parts.queues
         self._index = parts.index
@@ -138,10 +147,20 @@ class _Rewriting:
         return -1 if self._index is None else self._index.end_physical_offset
 
     def start_over(self) -> None:
+        self.refuse_first()
         self.distrust()
         self._queues.forget()
         if self._index is not None:
             self._index.reset()
+
+    def refuse_first(self) -> None:
+        """Search the whole log for what refuses an opening, before queues, index and checkpoint are touched.
+
+        What they say (that the log was closed, how much is missing) would be gone at the next opening.
+        """
+        policy = dataclasses.replace(self._policy, from_start=True)
+        untouched = LogOnly(self._queues.count_units)
+        find_end(self._files, policy, self._claimed, self._delay_levels_ms, untouched)
 
     def distrust(self) -> None:
         """Before queues and index are rebuilt: a crash during that must not leave a checkpoint that vouches for them.

@@ -131,8 +131,9 @@ class Evidence:
     @property
     def lacks_queue_files(self) -> bool:
         """Whether fewer queue files exist than must."""
-        enough = min(self.queue_files_wanted, 1) if self.head_expired else self.queue_files_wanted
-        return self.queue_files.count < enough
+        # After a crash nothing else says whether a file of a queue's end is among the missing ones.
+        expired = self.head_expired and not self.aborted
+        return self.queue_files.count < (min(self.queue_files_wanted, 1) if expired else self.queue_files_wanted)
 
     @property
     def has_other_queue_files(self) -> bool:

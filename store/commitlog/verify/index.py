@@ -203,8 +203,8 @@ class IndexCheck:
         """
         last = int(keys.places[-1])
         window = file.peek(2 * len(keys.places) + _CHUNK)
-        behind = np.flatnonzero(window.places > last)
-        count = int(behind[0]) if len(behind) else len(window.values)
+        later = np.flatnonzero(window.places > last)
+        count = int(later[0]) if len(later) else len(window.values)
         found = Entries(window.first, window.values[:count])
         # Keys after a file's last entry are looked for in the next file.
         goes_on = count == file.left and bool(count) and self._current + 1 < len(self._files)
@@ -253,6 +253,8 @@ class IndexCheck:
         if self._unreadable:
             return  # a file could not be read, which is reported already
         note = self._aborted and bool((keys.stored > self._safe).all())
+        # The checkpoint's time says that the last owner kept no index; the next opening with one builds it.
+        note |= self._safe <= 0 and not self._files
         severity: Severity = "note" if note or not self._must_be_whole_here() else "error"
         first, last, count = int(keys.places[0]), int(keys.places[-1]), len(keys.places)
         if self._missing is not None and self._missing[3] == severity:

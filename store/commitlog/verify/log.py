@@ -278,7 +278,7 @@ class LogCheck:
                 case Torn(needed, _) if stop < file_end and at + needed <= file_end:
                     size = max(needed, self._block_size)
                 case _:
-                    return self._behind_bad(file, at, file_end, scan.stop)
+                    return self._after_bad(file, at, file_end, scan.stop)
         return at
 
     def _check_times(self, file: _File, scan: RecordScan) -> None:
@@ -295,22 +295,22 @@ class LogCheck:
                     "Tables of messages have null there.", severity,
                 )  # fmt: skip
 
-    def _behind_bad(self, file: _File, at: int, file_end: int, stop: Stop) -> int | None:
+    def _after_bad(self, file: _File, at: int, file_end: int, stop: Stop) -> int | None:
         """Report that no good record starts at ``at``. Returns where the next one starts; None at the log's end."""
         next_base = self._next_base(file)
         if file.size != self._file_size and isinstance(stop, Torn | Filler) and next_base is not None:
             self.lost.add(at, next_base)  # the file was cut, which is reported already
             return next_base
-        behind = self._next_good(at)
-        if behind is None:
+        later = self._next_good(at)
+        if later is None:
             self._judge_end(file, at, file_end, stop)
             return None
-        if self._aborted and not self._was_flushed(behind):
+        if self._aborted and not self._was_flushed(later):
             self._torn_end(file, at, stop)
             return None
-        self._tell(file, at, stop, f"; the log continues at physical offset {behind.physical_offset}")
-        self.lost.add(at, behind.physical_offset)
-        return behind.physical_offset
+        self._tell(file, at, stop, f"; the log continues at physical offset {later.physical_offset}")
+        self.lost.add(at, later.physical_offset)
+        return later.physical_offset
 
     def _was_flushed(self, record: Record) -> bool:
         """Whether a record had been flushed when its owner stopped, so that no crash explains damage before it."""

@@ -271,8 +271,8 @@ def _check_mark(
     if mark.end_offset > log.end and not log.lost.stretches:
         add("checkpoint.ahead", 528, f"End of the log: expected at most {log.end}, found {mark.end_offset} as the "
             "place where the store was closed: messages are gone from the log's end.")  # fmt: skip
-    told = any(one.check.startswith("queue.") for one in findings.all())
-    if (queue_files := queues.count_files()) < mark.queue_file_count and not told and not expired:
+    reported = any(one.check.startswith("queue.") for one in findings.all())
+    if (queue_files := queues.count_files()) < mark.queue_file_count and not reported and not expired:
         add("checkpoint.ahead", 568, f"Queue files: {mark.queue_file_count} were there when the store was closed, now "
             f"there are {queue_files}.")  # fmt: skip
     if index.count < mark.index_file_count and not expired:
