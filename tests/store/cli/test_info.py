@@ -151,7 +151,7 @@ def test_a_log_without_queues_is_not_shown_as_empty(tmp_path: Path, command: lis
 def test_info_lists_what_cuts_have_kept(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.append("orders", 0, [b"x"] * 5)
-    kept = builder.path / "repair" / "20261121T083655Z"
+    kept = builder.path / "repair" / "20261121T083655.000Z"
     kept.mkdir(parents=True)
     report = {"cutAt": 100, "size": 2000, "messages": 3, "reason": "damage", "uncommitted": "", "queues": []}
     (kept / "kept.json").write_text(json.dumps(report))
