@@ -31,7 +31,7 @@ __all__ = ["DamagedBatch", "Survey", "Unreadable", "queue_rows", "survey_log"]
 Progress = Callable[[int, int], None]
 
 _UNKNOWN = 2**63 - 1
-_BLOCK_SIZE = 4 << 20
+_BLOCK_SIZE = 16 << 20
 _TYPES = {
     sys_flag.TRANSACTION_PREPARED_TYPE: "prepared",
     sys_flag.TRANSACTION_COMMIT_TYPE: "committed",
