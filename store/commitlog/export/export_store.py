@@ -16,10 +16,17 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog.columnar.columns import column_type
+from commitlog.columnar.columns import column_type, nearest_name
 from commitlog.errors import InvalidValue, TargetFailed, TopicNotFound, UnsupportedStore
 from commitlog.export.state import ExportState, load_state, refuse_used_target, save_state
-from commitlog.export.targets import ExportFormat, ExportTarget, RowWriter, make_directory_of, parse_target
+from commitlog.export.targets import (
+    ExportFormat,
+    ExportTarget,
+    RowWriter,
+    check_outside,
+    make_directory_of,
+    parse_target,
+)
 from commitlog.export.writers import DEFAULT_FILE_SIZE, new_writer
 from commitlog.paths import is_system_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS
@@ -107,6 +114,7 @@ def export_store(
     if file_size < 1:
         raise InvalidValue(f"file_size is at least 1, not {file_size}.")
     source = os.path.abspath(os.fspath(path))
+    check_outside(target.path, source)
     with StoreReader.open(source, from_log=from_log) as reader:
         names = _matching(reader, topics)
         asked = ExportState(
@@ -140,7 +148,9 @@ def _matching(reader: StoreReader, patterns: Sequence[str]) -> list[str]:
         return [topic for topic in known if not is_system_topic(topic)]
     for pattern in patterns:
         if not any(fnmatchcase(topic, pattern) for topic in known):
-            raise TopicNotFound(f"No topic of {reader.path} matches {pattern!r}; `commitlog info` lists them.")
+            near = nearest_name(pattern, known)
+            hint = f" Did you mean {near!r}?" if near else ""
+            raise TopicNotFound(f"No topic of {reader.path} matches {pattern!r}; `commitlog info` lists them.{hint}")
     return [topic for topic in known if any(fnmatchcase(topic, pattern) for pattern in patterns)]
 
 

@@ -17,7 +17,7 @@ import msgspec
 import orjson
 
 from commitlog.errors import CorruptConfig, InvalidValue
-from commitlog.export.targets import ExportFormat, ExportTarget
+from commitlog.export.targets import ExportFormat, ExportTarget, check_file_target
 from commitlog.files import disk
 from commitlog.files.whole_file import TEMPORARY_SUFFIX, replace_file
 
@@ -98,12 +98,9 @@ def save_state(target: ExportTarget, state: ExportState) -> None:
 def refuse_used_target(target: ExportTarget) -> None:
     """``InvalidValue`` when something is in the target's place already."""
     path = target.path
+    check_file_target(target)
     if target.format is not ExportFormat.PARQUET:
-        if disk.is_directory(path):
-            raise InvalidValue(f"{path} is a directory; {target.format.value}: takes a file.")
         used = disk.exists(path) and disk.file_size(path) > 0
-    elif disk.exists(path) and not disk.is_directory(path):
-        raise InvalidValue(f"{path} is a file; parquet: takes a directory.")
     else:
         # A state file that was being written is all that a killed export leaves before its first row.
         names = disk.list_names(path) if disk.is_directory(path) else []

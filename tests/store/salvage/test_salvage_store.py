@@ -288,9 +288,28 @@ def test_targets_that_are_in_use_or_in_the_source_are_refused(tmp_path: Path) ->
         f"parquet:{store / 'new'}",
     ):
         before = snapshot(tmp_path)
-        with pytest.raises(InvalidValue, match=r"give another target|begins in an empty"):
+        with pytest.raises(InvalidValue, match=r"give another target|begins in an empty|takes (one|a file)"):
             salvage_store(store, target, config=SMALL_INDEX)
         assert snapshot(tmp_path) == before
+
+
+def test_a_target_beside_the_log_that_is_salvaged_is_refused(tmp_path: Path) -> None:
+    """The store whose log it is must not change either."""
+    store = damaged(tmp_path / "damaged", 0, b"")
+    for target in (store / "new", f"ndjson:{store / 'rows'}"):
+        with pytest.raises(InvalidValue, match="give another target"):
+            salvage_store(store / "commitlog", target, config=SMALL_INDEX)
+
+
+def test_a_misspelled_kind_of_file_is_not_taken_for_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidValue, match=r"not to 'parqet:out'\. For a directory of that name give \./parqet:out"):
+        salvage_store(GOLDEN_498, "parqet:out", config=SMALL_INDEX)
+    assert not list(tmp_path.iterdir())
+    salvage_store(GOLDEN_498, "./parqet:out", config=SMALL_INDEX)
+    assert messages(tmp_path / "parqet:out") == MESSAGES
 
 
 def test_files_hold_the_visible_messages_with_their_old_offsets(tmp_path: Path) -> None:
