@@ -27,6 +27,7 @@ from commitlog.files import disk
 from commitlog.files.whole_file import replace_file
 from commitlog.log.store_checkpoint import read_mark
 from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, CONFIG
+from commitlog.salvage.consumer_positions import moved_positions
 from commitlog.salvage.file_target import write_files
 from commitlog.salvage.log_source import LogSource
 from commitlog.salvage.report import SalvageReport, report_of
@@ -188,22 +189,20 @@ def _write_store(
     progress: Callable[[int], None],
 ) -> int:
     """Write a store. Returns the number of lost references."""
-    first = survey.stretches[0][0] if survey.stretches else survey.log_start
-    log_start = files.base_at(first)
     config = replace(config, mapped_file_size_commit_log=files.file_size())
-    with StoreTarget(path, config, survey.log_start if log_start is None else log_start) as target:
+    with StoreTarget(path, config, survey.target_start(files)) as target:
         target.expect(survey.frames)
         for block in taken_blocks(files, survey):
             target.add(block)
             progress(block.scan.physical_offset + block.scan.end - survey.log_start)
-        _copy_config(source, path)
+        _copy_config(source, path, survey)
         _save_ledger(source, survey, target)
         target.finish()
         return target.lost_references
 
 
-def _copy_config(source: str, target: str) -> None:
-    """Copy the JSON files of ``config/``, but for the ledger: topics, groups, and the consumers' positions."""
+def _copy_config(source: str, target: str, survey: Survey) -> None:
+    """Copy the JSON files of ``config/``, but for the ledger: topics, groups, and the consumers' positions, moved."""
     directory = os.path.join(source, CONFIG)
     for name in disk.list_names(directory) if disk.is_directory(directory) else ():
         if name.endswith(".json") and name != BATCH_LEDGER:
@@ -213,7 +212,7 @@ def _copy_config(source: str, target: str) -> None:
             except OSError as error:
                 advice = f"To do without it, salvage {os.path.join(source, COMMIT_LOG)} alone."
                 raise ReadFailed("read", path=path, cause=error, advice=advice) from error
-            replace_file(os.path.join(target, CONFIG, name), content)
+            replace_file(os.path.join(target, CONFIG, name), moved_positions(name, content, survey.chains))
     disk.sync_directory(os.path.join(target, CONFIG))
 
 

@@ -79,6 +79,11 @@ class Survey:
     records: int = 0
     last_place: int = -1
 
+    def target_start(self, files: LogSource) -> int:
+        """Where the log of a salvaged store begins: with the file of the first whole record."""
+        base = files.base_at(self.stretches[0][0]) if self.stretches else None
+        return self.log_start if base is None else base
+
     @property
     def record_bytes(self) -> int:
         """Bytes of all whole records."""
@@ -109,7 +114,9 @@ def survey_log(
     survey.unreadable.sort()
     _settle_batches(survey, known_end)
     survey.left_out.sort()
-    survey.chains.number()
+    # RocketMQ takes the blank units before a queue's first one for messages, since they name the offset 0, unless its
+    # log begins after that; and skips what a consumer gets with them.
+    survey.chains.number(from_zero=survey.target_start(files) == 0)
     return survey
 
 
