@@ -50,7 +50,7 @@ def parse_target(text: str) -> ExportTarget:
         raise InvalidValue(f"{kind}: takes a path, since an export can be resumed; 'commitlog cat' prints to stdout.")
     if "://" in path:
         raise InvalidValue(f"An export writes local files, not {path!r}: give a path, and copy the files from there.")
-    return ExportTarget(ExportFormat(kind), os.path.abspath(os.path.expanduser(path)))
+    return ExportTarget(ExportFormat(kind), os.path.abspath(disk.with_home(path)))
 
 
 def check_outside(target: str, source: str) -> None:

@@ -67,6 +67,7 @@ __all__ = [
     "tree_files",
     "truncate",
     "unlink",
+    "with_home",
     "write_at",
     "write_mapped",
 ]
@@ -364,6 +365,11 @@ def remove_directory(path: str) -> None:
 def real_path(path: str) -> str:
     """The path without symbolic links; of one that does not exist, those of its directories are resolved."""
     return os.path.realpath(path)
+
+
+def with_home(path: str) -> str:
+    """The path with a home directory in place of a ``~`` at its start, as a shell has it."""
+    return os.path.expanduser(path)
 
 
 def is_symlink(path: str) -> bool:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pa_parquet
 import pytest
 
 from commitlog import ALL_COLUMNS, StoreReader, export_store
-from commitlog.errors import InvalidValue, TopicNotFound
+from commitlog.errors import InvalidValue, TargetFailed, TopicNotFound
 from commitlog.export.export_store import EXPORT_COLUMNS
 from tests.store.cli.commands import lines
 from tests.support.programs import child_environment
@@ -261,3 +261,20 @@ def test_the_topic_that_was_meant_is_named(store: Path, tmp_path: Path) -> None:
         topic = reader.topics()[0]
     with pytest.raises(TopicNotFound, match=f"Did you mean '{topic}'"):
         export_store(store, f"ndjson:{tmp_path / 'rows'}", topics=[topic[:-1]])
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_a_second_export_into_the_same_target_is_refused(store: Path, tmp_path: Path, kind: str) -> None:
+    """As of a timer that starts the next one before the last one has ended."""
+    target = tmp_path / "out"
+    refused = []
+
+    def second(_: int, __: int) -> None:
+        with pytest.raises(TargetFailed, match=f"export of process {os.getpid()} is writing there"):
+            export_store(store, f"{kind}:{target}", resume=True)
+        refused.append(True)
+
+    export_store(store, f"{kind}:{target}", resume=True, progress=second)
+    assert refused
+    assert places(READ[kind](target)) == places(rows_of(store))
+    assert export_store(store, f"{kind}:{target}", resume=True).rows == 0
