@@ -44,7 +44,8 @@ def salvage(
     """Bring every whole record of a damaged log into a new store, or into files; report what is lost.
 
     PATH is a store, of which only 'commitlog' is needed, or a directory of CommitLog files. Nothing in it changes: it
-    may be on a read-only mount. Without --to, the report says what a salvage would find.
+    may be on a read-only mount. A store in use is refused: salvage a copy. Without --to, the report says what a salvage
+    would find.
 
     A new store opens in RocketMQ and here. Its files have the names of the old ones, records keep their store times,
     and those of files without damage their places and message ids. Queues have no gaps: where offsets are lost, the

@@ -6,6 +6,7 @@ It needs nothing but the log's files, reads them twice, and changes nothing of t
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,13 +21,15 @@ from commitlog.errors import (
     ReadFailed,
     StoreAccessDenied,
     StoreIOError,
+    StoreLocked,
     TargetFailed,
 )
 from commitlog.export.targets import ExportFormat, ExportTarget, check_file_target, check_outside, parse_target
 from commitlog.files import disk
+from commitlog.files.store_lock import lock_holder
 from commitlog.files.whole_file import replace_file
 from commitlog.log.store_checkpoint import read_mark
-from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, CONFIG
+from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, CONFIG, LOCK
 from commitlog.salvage.consumer_positions import moved_positions
 from commitlog.salvage.file_target import write_files
 from commitlog.salvage.log_source import LogSource
@@ -65,6 +68,7 @@ def salvage_store(
     offsets that the messages had. ``uncommitted`` also takes the rows of a batch that a crash left unfinished.
 
     ``InvalidValue`` for a target that cannot be used, ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``,
+    ``StoreLocked`` for a store that has an owner,
     ``FileChanged`` when another program writes to the log, ``TargetFailed`` when the target cannot be written.
 
     ::
@@ -77,6 +81,7 @@ def salvage_store(
     """
     source = os.path.abspath(os.fspath(path))
     place = None if target is None else _checked_target(source, os.fspath(target))
+    _refuse_owned(source)
     files = LogSource.at(source)
     try:
         size = files.end() - files.bases[0]
@@ -112,6 +117,21 @@ def salvage_store(
         lost_references=lost_references,
         misnamed=files.misnamed,
     )
+
+
+def _refuse_owned(source: str) -> None:
+    """``StoreLocked`` beside an owner: what it is writing looks damaged, and what it wrote since then lost."""
+    store = os.path.dirname(source) if os.path.basename(source) == COMMIT_LOG else source
+    holder = None
+    with contextlib.suppress(OSError, StoreAccessDenied):  # the lock may not be readable where the log is
+        holder = lock_holder(os.path.join(store, LOCK))
+    if holder is not None:
+        raise StoreLocked(
+            f"The store {store} has an owner, process {holder}: stop it first, or salvage a copy of its log. "
+            "'commitlog verify' looks at a store in use.",
+            path=store,
+            holder=holder,
+        )
 
 
 def _checked_target(source: str, target: str) -> ExportTarget | str:

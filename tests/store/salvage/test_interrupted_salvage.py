@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import StoreReader, salvage_store
-from commitlog.errors import InvalidValue, NotAStore, TargetFailed
+from commitlog import Message, MessageStore, StoreReader, salvage_store
+from commitlog.errors import InvalidValue, NotAStore, StoreLocked, TargetFailed
 from commitlog.files import disk
 from tests.store.salvage.damaged_stores import GOLDEN_498, SMALL_INDEX, messages
 from tests.support.programs import child_environment
@@ -61,3 +61,15 @@ def test_a_full_disk_is_named_and_what_it_left_is_not_taken_for_a_store(
     salvage_store(GOLDEN_498, target, config=SMALL_INDEX)
     assert messages(target) == messages(GOLDEN_498)
     assert sorted(os.listdir(target)) == ["checkpoint", "commitlog", "config", "consumequeue", "index", "lock"]
+
+
+def test_a_store_with_an_owner_is_refused(tmp_path: Path) -> None:
+    """What the owner is writing looks damaged, and a salvage would take a part of it."""
+    path = tmp_path / "store"
+    with MessageStore.open(path, SMALL_INDEX) as store:
+        store.put_message(Message(topic="t", body=b"x"))
+        for source in (path, path / "commitlog"):
+            with pytest.raises(StoreLocked, match=f"owner, process {os.getpid()}: stop it first, or salvage a copy"):
+                salvage_store(source, tmp_path / "target", config=SMALL_INDEX)
+    assert not (tmp_path / "target").exists()
+    assert salvage_store(path).found == 1
