@@ -18,15 +18,19 @@ from tests.support.waiting import WAIT_LIMIT_S
 __all__: list[str] = []
 
 PAGE = (PROJECT / "docs" / "command-line.md").read_text(encoding="utf-8")
-LOOKING, FILTERS, DUMPS, WRITING = re.findall(r"^```bash\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+LOOKING, FILTERS, COPIES, DUMPS, WRITING = re.findall(r"^```bash\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("block", [LOOKING, FILTERS, DUMPS, WRITING], ids=["look", "print", "dump", "write"])
+@pytest.mark.parametrize(
+    "block", [LOOKING, FILTERS, COPIES, DUMPS, WRITING], ids=["look", "print", "copy", "dump", "write"]
+)
 def test_the_commands_of_the_page_succeed(golden_533: Path, tmp_path: Path, block: str) -> None:
     for line in block.splitlines():
         command = line.replace("/data/store", str(golden_533)).replace("/tmp/shop", str(tmp_path / "shop"))
+        command = command.replace("/lake/", f"{tmp_path}/lake/")
         # The index files of a new store would have their full size.
-        command = command.replace(" --create", " --create --max-hash-slot-num 100 --max-index-num 400")
+        for made in (" --create", "/salvaged"):
+            command = command.replace(made, f"{made} --max-hash-slot-num 100 --max-index-num 400")
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],

@@ -27,6 +27,15 @@ __all__ = [
 ]
 
 _UNCUT = 100_000
+
+
+class _Console(Console):
+    """A console that leaves a pipe whose reader has gone to the application: rich would exit with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 # Runs of characters beside the plain ones of ASCII: only these are looked at one by one.
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]+")
 
@@ -34,7 +43,7 @@ _NOT_PLAIN = re.compile(r"[^\x20-\x7e]+")
 def uncut_console() -> Console:
     """The console for stdout."""
     # Output to a file or another program is not cut to the width of a terminal.
-    return Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else _UNCUT)
+    return _Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else _UNCUT)
 
 
 def drop_output() -> None:

@@ -44,12 +44,14 @@ def salvage(
     """Bring every whole record of a damaged log into a new store, or into files; report what is lost.
 
     PATH is a store, of which only 'commitlog' is needed, or a directory of CommitLog files. Nothing in it changes: it
-    may be on a read-only mount. Without --to, the report says what a salvage would find.
+    may be on a read-only mount. A store in use is refused: salvage a copy. Without --to, the report says what a salvage
+    would find.
 
     A new store opens in RocketMQ and here. Its files have the names of the old ones, records keep their store times,
-    and those of files without damage their places and message ids. Where offsets of a queue are lost, the messages
-    before them get higher offsets: the queue has no gap, and consumers near its end continue where they were. The
-    report lists the moved offsets. Files get the messages that consumers see, with their old offsets.
+    and those of files without damage their places and message ids. Queues have no gaps: where offsets are lost, the
+    messages before them get higher offsets, or, in a log that begins at 0, those after them lower ones. The report
+    lists them, and the positions of consumers in 'config' move along. Files get the messages that consumers see, with
+    their old offsets.
 
     Exit code 1 when anything is lost or unreadable.
     """

@@ -42,7 +42,11 @@ def _hosts(block: RecordBlock, which: str) -> pa.Array:
     joined[:, :width] = ips.view(np.uint8).reshape(-1, width)
     joined[:, width : width + 4] = ports.view(np.uint8).reshape(-1, 4)
     joined[:, width + 4] = (block.sys_flags & flag) != 0
-    unique, codes = np.unique(joined.view(f"V{width + 5}").reshape(-1), return_inverse=True)
+    packed = joined.view(f"V{width + 5}").reshape(-1)
+    if (joined == joined[:1]).all():  # one client, as in most stretches of a queue: sorting costs more than all else
+        unique, codes = packed[:1], np.zeros(len(packed), np.int64)
+    else:
+        unique, codes = np.unique(packed, return_inverse=True)
     texts = []
     for host in unique:
         raw = host.tobytes()

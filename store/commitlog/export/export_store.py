@@ -16,10 +16,17 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog.columnar.columns import column_type
+from commitlog.columnar.columns import column_type, nearest_name
 from commitlog.errors import InvalidValue, TargetFailed, TopicNotFound, UnsupportedStore
-from commitlog.export.state import ExportState, load_state, refuse_used_target, save_state
-from commitlog.export.targets import ExportFormat, ExportTarget, RowWriter, make_directory_of, parse_target
+from commitlog.export.state import ExportState, load_state, lock_target, refuse_used_target, save_state
+from commitlog.export.targets import (
+    ExportFormat,
+    ExportTarget,
+    RowWriter,
+    check_outside,
+    make_directory_of,
+    parse_target,
+)
 from commitlog.export.writers import DEFAULT_FILE_SIZE, new_writer
 from commitlog.paths import is_system_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS
@@ -107,6 +114,7 @@ def export_store(
     if file_size < 1:
         raise InvalidValue(f"file_size is at least 1, not {file_size}.")
     source = os.path.abspath(os.fspath(path))
+    check_outside(target.path, source)
     with StoreReader.open(source, from_log=from_log) as reader:
         names = _matching(reader, topics)
         asked = ExportState(
@@ -115,6 +123,12 @@ def export_store(
             columns=list(columns),
             tags=None if tags is None else sorted(set(tags)),
         )
+        try:
+            _check_unused(target, resume=resume)
+            make_directory_of(target)
+            lock = lock_target(target)
+        except OSError as error:
+            raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
         try:
             state = _begun(target, asked, resume=resume)
             ranges = list(_ranges(reader, names, state, since_ms, until_ms))
@@ -128,6 +142,8 @@ def export_store(
                 writer.close()
         except OSError as error:
             raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
+        finally:
+            lock.release()
     return ExportReport(
         target=target, topics=names, rows=export.new_rows, total_rows=state.rows, committed=state.committed
     )
@@ -140,19 +156,27 @@ def _matching(reader: StoreReader, patterns: Sequence[str]) -> list[str]:
         return [topic for topic in known if not is_system_topic(topic)]
     for pattern in patterns:
         if not any(fnmatchcase(topic, pattern) for topic in known):
-            raise TopicNotFound(f"No topic of {reader.path} matches {pattern!r}; `commitlog info` lists them.")
+            near = nearest_name(pattern, known)
+            hint = f" Did you mean {near!r}?" if near else ""
+            raise TopicNotFound(f"No topic of {reader.path} matches {pattern!r}; `commitlog info` lists them.{hint}")
     return [topic for topic in known if any(fnmatchcase(topic, pattern) for pattern in patterns)]
 
 
-def _begun(target: ExportTarget, asked: ExportState, *, resume: bool) -> ExportState:
-    """The state to continue from; the target's directory is made."""
+def _check_unused(target: ExportTarget, *, resume: bool) -> ExportState | None:
+    """The state to continue from; None for a target in which nothing is. ``InvalidValue`` for any other."""
     began = load_state(target) if resume else None
-    if began is not None:
-        began.check_same(asked, target)
-        return began
-    refuse_used_target(target)
-    make_directory_of(target)
-    return asked
+    if began is None:
+        refuse_used_target(target)
+    return began
+
+
+def _begun(target: ExportTarget, asked: ExportState, *, resume: bool) -> ExportState:
+    """The state to continue from, of a target that is locked."""
+    began = _check_unused(target, resume=resume)
+    if began is None:
+        return asked
+    began.check_same(asked, target)
+    return began
 
 
 def _ranges(

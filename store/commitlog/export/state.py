@@ -1,5 +1,7 @@
 """State of an export: how far it has come, in a small file beside or in its target, so that it can be resumed.
 
+An export holds a lock beside it (``_export.lock``, ``FILE.export.lock``): two at once would remove each other's rows.
+
 For ``parquet:DIR`` it is ``DIR/_export.json``, for the others ``FILE.export.json``. It is replaced after each finished
 file or piece: ``queues`` has the next queue offset of each queue, and ``committed`` the number of finished files or the
 length of the file. Rows beyond that are removed when the export is resumed, so each row is there exactly once::
@@ -10,23 +12,26 @@ length of the file. Rows beyond that are removed when the export is resumed, so 
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass, field, replace
 
 import msgspec
 import orjson
 
-from commitlog.errors import CorruptConfig, InvalidValue
-from commitlog.export.targets import ExportFormat, ExportTarget
+from commitlog.errors import CorruptConfig, InvalidValue, StoreLocked, TargetFailed
+from commitlog.export.targets import ExportFormat, ExportTarget, check_file_target
 from commitlog.files import disk
+from commitlog.files.store_lock import StoreLock
 from commitlog.files.whole_file import TEMPORARY_SUFFIX, replace_file
 
-__all__ = ["ExportState", "load_state", "refuse_used_target", "save_state", "state_path"]
+__all__ = ["ExportState", "load_state", "lock_target", "refuse_used_target", "save_state", "state_path"]
 
 _FORMAT = 1
 _LARGEST = 256 << 20
 _IN_DIRECTORY = "_export.json"
 _BESIDE_FILE = ".export.json"
+_STATE_SUFFIX, _LOCK_SUFFIX = ".json", ".lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +70,17 @@ def state_path(target: ExportTarget) -> str:
     return target.path + _BESIDE_FILE
 
 
+def lock_target(target: ExportTarget) -> StoreLock:
+    """The lock of the target, whose directory exists. ``TargetFailed`` while another export holds it; ``OSError``."""
+    path = state_path(target).removesuffix(_STATE_SUFFIX) + _LOCK_SUFFIX
+    try:
+        return StoreLock.acquire(path)
+    except StoreLocked as error:
+        holder = "another export" if error.holder is None else f"the export of process {error.holder}"
+        cause = OSError(errno.EAGAIN, f"{holder} is writing there")
+        raise TargetFailed("export to", path=target.path, cause=cause) from error
+
+
 def load_state(target: ExportTarget) -> ExportState | None:
     """The state of an export that was begun; None when none was. ``CorruptConfig``."""
     path = state_path(target)
@@ -98,16 +114,14 @@ def save_state(target: ExportTarget, state: ExportState) -> None:
 def refuse_used_target(target: ExportTarget) -> None:
     """``InvalidValue`` when something is in the target's place already."""
     path = target.path
+    check_file_target(target)
     if target.format is not ExportFormat.PARQUET:
-        if disk.is_directory(path):
-            raise InvalidValue(f"{path} is a directory; {target.format.value}: takes a file.")
         used = disk.exists(path) and disk.file_size(path) > 0
-    elif disk.exists(path) and not disk.is_directory(path):
-        raise InvalidValue(f"{path} is a file; parquet: takes a directory.")
     else:
-        # A state file that was being written is all that a killed export leaves before its first row.
+        # The lock, and a state file that was being written, are all that a killed export leaves before its first row.
+        left = (_IN_DIRECTORY + TEMPORARY_SUFFIX, _IN_DIRECTORY.removesuffix(_STATE_SUFFIX) + _LOCK_SUFFIX)
         names = disk.list_names(path) if disk.is_directory(path) else []
-        used = any(name != _IN_DIRECTORY + TEMPORARY_SUFFIX for name in names)
+        used = any(name not in left for name in names)
     if used or disk.exists(state_path(target)):
         hint = "" if load_state(target) is None else " To continue the export that was begun there: --resume."
         raise InvalidValue(f"{path} exists already; an export begins in an empty target.{hint}")

@@ -10,8 +10,17 @@ import pyarrow as pa
 
 from commitlog.errors import InvalidValue
 from commitlog.files import disk
+from commitlog.paths import COMMIT_LOG
 
-__all__ = ["ExportFormat", "ExportTarget", "RowWriter", "make_directory_of", "parse_target"]
+__all__ = [
+    "ExportFormat",
+    "ExportTarget",
+    "RowWriter",
+    "check_file_target",
+    "check_outside",
+    "make_directory_of",
+    "parse_target",
+]
 
 
 class ExportFormat(str, enum.Enum):
@@ -37,7 +46,35 @@ def parse_target(text: str) -> ExportTarget:
     kind, colon, path = text.partition(":")
     if not colon or kind not in [one.value for one in ExportFormat] or not path:
         raise InvalidValue(f"An export goes to parquet:DIR, ndjson:FILE or csv:FILE, not to {text!r}.")
-    return ExportTarget(ExportFormat(kind), os.path.abspath(path))
+    if path == "-":
+        raise InvalidValue(f"{kind}: takes a path, since an export can be resumed; 'commitlog cat' prints to stdout.")
+    if "://" in path:
+        raise InvalidValue(f"An export writes local files, not {path!r}: give a path, and copy the files from there.")
+    return ExportTarget(ExportFormat(kind), os.path.abspath(disk.with_home(path)))
+
+
+def check_outside(target: str, source: str) -> None:
+    """``InvalidValue`` for a target in the store at ``source``, or in the one whose log that is.
+
+    RocketMQ does not start when its log has a file whose name is not a number.
+    """
+    inside, outside = disk.real_path(target), disk.real_path(source)
+    if os.path.basename(outside) == COMMIT_LOG:
+        outside = os.path.dirname(outside)
+    if inside == outside or inside.startswith(os.path.join(outside, "")):
+        raise InvalidValue(f"{target} lies in the store {outside}, which is not changed: give another target.")
+
+
+def check_file_target(target: ExportTarget) -> None:
+    """``InvalidValue`` when the target's path is a directory where it takes a file, or the other way, or a link."""
+    path = target.path
+    if target.format is ExportFormat.PARQUET:
+        if disk.exists(path) and not disk.is_directory(path):
+            raise InvalidValue(f"{path} is not a directory; parquet: takes one.")
+    elif disk.is_directory(path):
+        raise InvalidValue(f"{path} is a directory; {target.format.value}: takes a file.")
+    elif disk.exists(path) and not disk.is_file(path):
+        raise InvalidValue(f"{path} is a link, a pipe or a device; {target.format.value}: takes a file.")
 
 
 def make_directory_of(target: ExportTarget) -> None:
@@ -48,7 +85,7 @@ def make_directory_of(target: ExportTarget) -> None:
         missing.append(directory)
         directory = os.path.dirname(directory)
     for one in reversed(missing):
-        disk.make_directory(one)
+        disk.make_directory(one, shared=True)
         disk.sync_directory(os.path.dirname(one))
 
 

@@ -153,7 +153,7 @@ class _ParquetWriter:
     def _new_file(self, topic: str, schema: pa.Schema) -> _ParquetFile:
         directory = os.path.join(self._path, "topic=" + quote(topic, safe=""))
         if not disk.is_directory(directory):
-            disk.make_directory(directory)
+            disk.make_directory(directory, shared=True)
             disk.sync_directory(self._path)
         number = self._files + len(self._finished) + len(self._open)
         name = f"{_PART_PREFIX}{number:0{_PART_DIGITS}d}{PARQUET_SUFFIX}"

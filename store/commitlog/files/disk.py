@@ -44,6 +44,7 @@ __all__ = [
     "identity_of",
     "is_allocated",
     "is_directory",
+    "is_file",
     "is_symlink",
     "list_names",
     "make_directory",
@@ -66,6 +67,7 @@ __all__ = [
     "tree_files",
     "truncate",
     "unlink",
+    "with_home",
     "write_at",
     "write_mapped",
 ]
@@ -214,6 +216,11 @@ def is_directory(path: str) -> bool:
     return os.path.isdir(path)
 
 
+def is_file(path: str) -> bool:
+    """Whether the path is a regular file, and not a link to one."""
+    return os.path.isfile(path) and not os.path.islink(path)
+
+
 def file_size(path: str) -> int:
     """Bytes of a file; 0 when it does not exist (any more)."""
     try:
@@ -243,16 +250,22 @@ def mapped_bytes(mapping: mmap.mmap, start: int, stop: int) -> npt.NDArray[np.ui
     return np.frombuffer(mapping, np.uint8, stop - start, start)
 
 
-# Files and directories that the store creates are accessible to its user only.
+# Files and directories that the store creates are accessible to its user only; those for others as the umask says.
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
+_SHARED_FILE_MODE = 0o666
+_SHARED_DIRECTORY_MODE = 0o777
 # The call for a sync on macOS, where fsync leaves the bytes in the drive's cache.
 _F_FULLFSYNC = 51
 
 
-def create_file(path: str) -> int:
-    """Make a new file, and open it for reading and writing. ``FileExistsError``."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
+def create_file(path: str, *, shared: bool = False) -> int:
+    """Make a new file, and open it for reading and writing. ``FileExistsError``.
+
+    ``shared``: other users get the permissions that the umask leaves them.
+    """
+    mode = _SHARED_FILE_MODE if shared else _FILE_MODE
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
 def create_unnamed_file(directory: str) -> int:
@@ -339,9 +352,9 @@ def unlink(path: str) -> None:
     os.unlink(path)
 
 
-def make_directory(path: str) -> None:
-    """Make one directory. ``FileExistsError``."""
-    os.mkdir(path, _DIRECTORY_MODE)
+def make_directory(path: str, *, shared: bool = False) -> None:
+    """Make one directory. ``FileExistsError``. ``shared`` as for ``create_file``."""
+    os.mkdir(path, _SHARED_DIRECTORY_MODE if shared else _DIRECTORY_MODE)
 
 
 def remove_directory(path: str) -> None:
@@ -352,6 +365,11 @@ def remove_directory(path: str) -> None:
 def real_path(path: str) -> str:
     """The path without symbolic links; of one that does not exist, those of its directories are resolved."""
     return os.path.realpath(path)
+
+
+def with_home(path: str) -> str:
+    """The path with a home directory in place of a ``~`` at its start, as a shell has it."""
+    return os.path.expanduser(path)
 
 
 def is_symlink(path: str) -> bool:

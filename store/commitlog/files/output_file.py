@@ -28,8 +28,8 @@ class OutputFile:
 
     @classmethod
     def create(cls, path: str) -> OutputFile:
-        """A new file. ``FileExistsError``."""
-        return cls(path, disk.create_file(path), 0)
+        """A new file, which other users may read unless the umask forbids it. ``FileExistsError``."""
+        return cls(path, disk.create_file(path, shared=True), 0)
 
     @classmethod
     def continued(cls, path: str, length: int) -> OutputFile:

@@ -10,7 +10,8 @@ as many as the smallest records take: that is the means to tell them apart.
 The consume queues of a store cannot have a gap: RocketMQ and this package put the unit of the next message right after
 the last one, whatever its QUEUEOFFSET says. So in a salvaged store the runs of a queue follow each other. The last one
 keeps its offsets, and those before it move up: a consumer then finds at its position the message that it would have
-got, or one before it, and never one after it. docs/decisions/0013-salvage.md has the argument.
+got, or one before it, and never one after it. In a log that begins at 0, queues begin at 0 too, and runs move down.
+docs/decisions/0013-salvage.md has the argument.
 """
 
 from __future__ import annotations
@@ -103,9 +104,12 @@ class QueueChain:
         pairs = zip(self.runs, self.runs[1:], strict=False)
         return [(one.stop, other.start) for one, other in pairs if one.stop < other.start]
 
-    def number(self) -> None:
-        """Set ``new_starts``: the runs follow each other, and the last one keeps its offsets if there is room."""
-        at = max(self.runs[-1].stop - self.found, 0) if self.runs else 0
+    def number(self, *, from_zero: bool = False) -> None:
+        """Set ``new_starts``: the runs follow each other, and the last one keeps its offsets if there is room.
+
+        With ``from_zero`` the first one begins at 0.
+        """
+        at = max(self.runs[-1].stop - self.found, 0) if self.runs and not from_zero else 0
         self.new_starts = []
         for run in self.runs:
             self.new_starts.append(at)
@@ -117,6 +121,21 @@ class QueueChain:
     def is_moved(self) -> bool:
         """Whether any message gets another offset."""
         return bool(self._shifts.any())
+
+    def new_position(self, offset: int) -> int:
+        """The position in the salvaged store of a consumer that would have got the message at ``offset`` next.
+
+        That is the place of this message, or of the first one found after it. Of a queue whose offsets began again,
+        consumers stand in the last part.
+        """
+        following: tuple[Run, int] | None = None
+        for run, new_start in zip(reversed(self.runs), reversed(self.new_starts), strict=True):
+            if following is None and offset >= run.stop:
+                return new_start + offset - run.start
+            if following is not None and (offset >= run.stop or run.start >= following[0].start):
+                break
+            following = run, new_start
+        return offset if following is None else following[1] + max(offset - following[0].start, 0)
 
     def new_offsets(self, places: Int64Array, offsets: Int64Array) -> Int64Array:
         """The offsets that messages at these places (ascending) get in the salvaged store."""
@@ -185,10 +204,10 @@ class Chains:
         chain.runs = kept
         self.wrong += [(run, (chain.topic, chain.queue_id)) for run in wrong]
 
-    def number(self) -> None:
+    def number(self, *, from_zero: bool = False) -> None:
         """Number all chains for a salvaged store."""
         for chain in self.queues.values():
-            chain.number()
+            chain.number(from_zero=from_zero)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ It needs nothing but the log's files, reads them twice, and changes nothing of t
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,12 +14,23 @@ from dataclasses import replace
 from commitlog.batch.ledger import BatchLedger, saved_batches
 from commitlog.batch_id import CommittedBatch
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import CorruptConfig, InvalidValue, TargetFailed
-from commitlog.export.targets import ExportTarget, parse_target
+from commitlog.errors import (
+    CorruptConfig,
+    FileCreationFailed,
+    InvalidValue,
+    ReadFailed,
+    StoreAccessDenied,
+    StoreIOError,
+    StoreLocked,
+    TargetFailed,
+)
+from commitlog.export.targets import ExportFormat, ExportTarget, check_file_target, check_outside, parse_target
 from commitlog.files import disk
+from commitlog.files.store_lock import lock_holder
 from commitlog.files.whole_file import replace_file
 from commitlog.log.store_checkpoint import read_mark
-from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, CONFIG
+from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, CONFIG, LOCK
+from commitlog.salvage.consumer_positions import moved_positions
 from commitlog.salvage.file_target import write_files
 from commitlog.salvage.log_source import LogSource
 from commitlog.salvage.report import SalvageReport, report_of
@@ -32,7 +44,9 @@ __all__ = ["salvage_store"]
 Progress = Callable[[int, int], None]
 
 _LARGEST_CONFIG = 256 << 20
-_FILE_KINDS = ("parquet:", "ndjson:", "csv:")
+_FILE_KINDS = tuple(kind.value for kind in ExportFormat)
+# The directory in the target that becomes the store: an interrupted salvage must not look like a whole one.
+_UNFINISHED = "salvage-unfinished"
 
 
 def salvage_store(
@@ -54,7 +68,8 @@ def salvage_store(
     offsets that the messages had. ``uncommitted`` also takes the rows of a batch that a crash left unfinished.
 
     ``InvalidValue`` for a target that cannot be used, ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``,
-    ``FileChanged`` when another program writes to the log, ``StoreIOError``, ``DiskFull``, ``TargetFailed``.
+    ``StoreLocked`` for a store that has an owner,
+    ``FileChanged`` when another program writes to the log, ``TargetFailed`` when the target cannot be written.
 
     ::
 
@@ -66,6 +81,7 @@ def salvage_store(
     """
     source = os.path.abspath(os.fspath(path))
     place = None if target is None else _checked_target(source, os.fspath(target))
+    _refuse_owned(source)
     files = LogSource.at(source)
     try:
         size = files.end() - files.bases[0]
@@ -89,7 +105,7 @@ def salvage_store(
             except OSError as error:
                 raise TargetFailed("write", path=str(error.filename or place.path), cause=error) from error
         elif place is not None:
-            lost_references = _write_store(source, files, survey, place, config or MessageStoreConfig(), second)
+            lost_references = _new_store(source, files, survey, place, config or MessageStoreConfig(), second)
     finally:
         files.close()
     shown = None if place is None else str(place)
@@ -103,20 +119,85 @@ def salvage_store(
     )
 
 
+def _refuse_owned(source: str) -> None:
+    """``StoreLocked`` beside an owner: what it is writing looks damaged, and what it wrote since then lost."""
+    store = os.path.dirname(source) if os.path.basename(source) == COMMIT_LOG else source
+    holder = None
+    with contextlib.suppress(OSError, StoreAccessDenied):  # the lock may not be readable where the log is
+        holder = lock_holder(os.path.join(store, LOCK))
+    if holder is not None:
+        raise StoreLocked(
+            f"The store {store} has an owner, process {holder}: stop it first, or salvage a copy of its log. "
+            "'commitlog verify' looks at a store in use.",
+            path=store,
+            holder=holder,
+        )
+
+
 def _checked_target(source: str, target: str) -> ExportTarget | str:
     """The target, nothing of which exists yet. ``InvalidValue``."""
-    place = parse_target(target) if target.startswith(_FILE_KINDS) else None
-    path = os.path.abspath(target) if place is None else place.path
-    inside, outside = disk.real_path(path), disk.real_path(source)
-    if inside == outside or inside.startswith(os.path.join(outside, "")):
-        raise InvalidValue(f"{path} lies in {source}, which a salvage does not change: give another target.")
-    if disk.is_directory(path):
-        is_used = bool(disk.list_names(path)) or (place is not None and not target.startswith("parquet:"))
+    kind, colon, _ = target.partition(":")
+    if colon and kind in _FILE_KINDS:
+        place = parse_target(target)
+        check_outside(place.path, source)
+        check_file_target(place)
+        is_used = (
+            bool(disk.file_size(place.path)) if place.format is not ExportFormat.PARQUET else _has_names(place.path)
+        )
+        path = place.path
+    elif colon and kind.isalnum():
+        raise InvalidValue(
+            f"A salvage goes to a directory, parquet:DIR, ndjson:FILE or csv:FILE, not to {target!r}. For a directory "
+            f"of that name give ./{target}."
+        )
     else:
-        is_used = disk.exists(path) and (place is None or target.startswith("parquet:") or disk.file_size(path) > 0)
+        path = os.path.abspath(target)
+        check_outside(path, source)
+        if disk.exists(path) and not disk.is_directory(path):
+            raise InvalidValue(f"{path} is not a directory; a new store takes one.")
+        if disk.exists(os.path.join(path, _UNFINISHED)):
+            raise InvalidValue(f"{path} holds what an interrupted salvage left; remove it, or give another target.")
+        place, is_used = None, _has_names(path)
     if is_used:
         raise InvalidValue(f"{path} exists already; a salvage begins in an empty or missing target.")
     return place or path
+
+
+def _has_names(path: str) -> bool:
+    return disk.is_directory(path) and bool(disk.list_names(path))
+
+
+def _new_store(
+    source: str,
+    files: LogSource,
+    survey: Survey,
+    path: str,
+    config: MessageStoreConfig,
+    progress: Callable[[int], None],
+) -> int:
+    """Write a store, which is at ``path`` only once it is whole. Returns the number of lost references."""
+    unfinished = os.path.join(path, _UNFINISHED)
+    try:
+        lost_references = _write_store(source, files, survey, unfinished, config, progress)
+        _take_place(unfinished, path)
+    except (StoreIOError, FileCreationFailed, ReadFailed, StoreAccessDenied, OSError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        failed = str(error.filename or path) if isinstance(error, OSError) else error.path
+        if not isinstance(cause, OSError) or not failed.startswith(path):
+            raise
+        advice = "The salvage is not finished: remove its target, and salvage again."
+        raise TargetFailed("write", path=failed, cause=cause, advice=advice) from error
+    return lost_references
+
+
+def _take_place(unfinished: str, path: str) -> None:
+    """Move a finished store up into its directory. From the log on it is a store: all else can be made from that."""
+    names = sorted(disk.list_names(unfinished), key=lambda name: (name != CONFIG, name != COMMIT_LOG))
+    for name in names:
+        disk.rename(os.path.join(unfinished, name), os.path.join(path, name))
+        disk.sync_directory(path)
+    disk.remove_directory(unfinished)
+    disk.sync_directory(path)
 
 
 def _write_store(
@@ -128,28 +209,30 @@ def _write_store(
     progress: Callable[[int], None],
 ) -> int:
     """Write a store. Returns the number of lost references."""
-    first = survey.stretches[0][0] if survey.stretches else survey.log_start
-    log_start = files.base_at(first)
     config = replace(config, mapped_file_size_commit_log=files.file_size())
-    with StoreTarget(path, config, survey.log_start if log_start is None else log_start) as target:
+    with StoreTarget(path, config, survey.target_start(files)) as target:
         target.expect(survey.frames)
         for block in taken_blocks(files, survey):
             target.add(block)
             progress(block.scan.physical_offset + block.scan.end - survey.log_start)
-        _copy_config(source, path)
+        _copy_config(source, path, survey)
         _save_ledger(source, survey, target)
         target.finish()
         return target.lost_references
 
 
-def _copy_config(source: str, target: str) -> None:
-    """Copy the JSON files of ``config/``, but for the ledger: topics, groups, and the consumers' positions."""
+def _copy_config(source: str, target: str, survey: Survey) -> None:
+    """Copy the JSON files of ``config/``, but for the ledger: topics, groups, and the consumers' positions, moved."""
     directory = os.path.join(source, CONFIG)
     for name in disk.list_names(directory) if disk.is_directory(directory) else ():
         if name.endswith(".json") and name != BATCH_LEDGER:
-            replace_file(
-                os.path.join(target, CONFIG, name), disk.read_file(os.path.join(directory, name), _LARGEST_CONFIG)
-            )
+            path = os.path.join(directory, name)
+            try:
+                content = disk.read_file(path, _LARGEST_CONFIG)
+            except OSError as error:
+                advice = f"To do without it, salvage {os.path.join(source, COMMIT_LOG)} alone."
+                raise ReadFailed("read", path=path, cause=error, advice=advice) from error
+            replace_file(os.path.join(target, CONFIG, name), moved_positions(name, content, survey.chains))
     disk.sync_directory(os.path.join(target, CONFIG))
 
 

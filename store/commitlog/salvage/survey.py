@@ -31,7 +31,7 @@ __all__ = ["DamagedBatch", "Survey", "Unreadable", "queue_rows", "survey_log"]
 Progress = Callable[[int, int], None]
 
 _UNKNOWN = 2**63 - 1
-_BLOCK_SIZE = 4 << 20
+_BLOCK_SIZE = 16 << 20
 _TYPES = {
     sys_flag.TRANSACTION_PREPARED_TYPE: "prepared",
     sys_flag.TRANSACTION_COMMIT_TYPE: "committed",
@@ -79,6 +79,11 @@ class Survey:
     records: int = 0
     last_place: int = -1
 
+    def target_start(self, files: LogSource) -> int:
+        """Where the log of a salvaged store begins: with the file of the first whole record."""
+        base = files.base_at(self.stretches[0][0]) if self.stretches else None
+        return self.log_start if base is None else base
+
     @property
     def record_bytes(self) -> int:
         """Bytes of all whole records."""
@@ -109,7 +114,9 @@ def survey_log(
     survey.unreadable.sort()
     _settle_batches(survey, known_end)
     survey.left_out.sort()
-    survey.chains.number()
+    # RocketMQ takes the blank units before a queue's first one for messages, since they name the offset 0, unless its
+    # log begins after that; and skips what a consumer gets with them.
+    survey.chains.number(from_zero=survey.target_start(files) == 0)
     return survey
 
 

@@ -17,7 +17,7 @@ from commitlog.salvage.survey import Survey, queue_rows
 
 __all__ = ["TakenBlock", "taken_blocks"]
 
-_BLOCK_SIZE = 4 << 20
+_BLOCK_SIZE = 16 << 20
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -117,6 +118,17 @@ def test_a_closed_pipe_is_not_a_failure(golden_533: Path) -> None:
         )
         assert done.stderr == ""
         assert done.stdout.splitlines()[1:] == ["0"]
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "repair", "salvage", "offset-at 2h"])
+def test_a_table_without_a_reader_is_not_a_failure(golden_533: Path, command: str) -> None:
+    name, *more = command.split()
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as gone:
+        arguments = [SCRIPT, name, str(golden_533), *more]
+        done = subprocess.run(arguments, stdout=gone, stderr=subprocess.PIPE, check=False, timeout=WAIT_LIMIT_S)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_damage_met_on_the_way_ends_with_code_1_after_what_was_read(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_json_has_the_same(tmp_path: Path) -> None:
     assert hole["stop"] - hole["start"] == 1
     assert [(one["start"], one["stop"]) for one in report["unreadable"]] == [(record.start, record.stop)]
     (moved,) = report["moved"]
-    assert (moved["start"], moved["stop"], moved["newStart"]) == (0, hole["start"], 1)
+    assert (moved["start"], moved["newStart"]) == (hole["stop"], hole["start"])
 
 
 def test_wrong_usage_and_what_is_not_a_log_end_with_2(tmp_path: Path) -> None:

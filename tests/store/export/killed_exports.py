@@ -16,14 +16,14 @@ from typing import Any
 from commitlog.export.export_store import export_store
 from commitlog.files import disk
 
-__all__ = ["FILE_SIZE"]
+__all__ = ["FILE_SIZE", "die_at"]
 
 # Small files, so that an export makes several of them.
 FILE_SIZE = 60_000
 _CALLS = ("create_file", "make_directory", "rename", "sync", "sync_directory", "truncate", "unlink", "write_at")
 
 
-def _die_at(number: int) -> None:
+def die_at(number: int) -> None:
     left = number
 
     def killing(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +45,7 @@ def main(store: str, target: str) -> None:
     while True:
         child = os.fork()
         if not child:
-            _die_at(killed + 1)
+            die_at(killed + 1)
             export_store(store, target, resume=True, file_size=FILE_SIZE)
             os._exit(0)
         _, status = os.waitpid(child, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pyarrow.parquet as pa_parquet
 import pytest
 
 from commitlog import ALL_COLUMNS, StoreReader, export_store
-from commitlog.errors import InvalidValue, TopicNotFound
+from commitlog.errors import InvalidValue, TargetFailed, TopicNotFound
 from commitlog.export.export_store import EXPORT_COLUMNS
 from tests.store.cli.commands import lines
 from tests.support.programs import child_environment
@@ -211,3 +212,69 @@ def test_wrong_targets_columns_and_topics_are_refused(store: Path, tmp_path: Pat
     with pytest.raises(TopicNotFound, match=r"ordr\?"):
         export_store(store, f"csv:{tmp_path / 'out'}", topics=["orders", "ordr?"])
     assert not (tmp_path / "out").exists()
+
+
+def test_targets_that_are_no_local_files_are_refused(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for target, reason in (
+        ("ndjson:-", "'commitlog cat' prints to stdout"),
+        ("parquet:s3://bucket/orders", "local files"),
+        ("csv:/dev/null", "a link, a pipe or a device"),
+        (f"ndjson:{tmp_path / 'link'}", "a link, a pipe or a device"),
+    ):
+        with pytest.raises(InvalidValue, match=reason):
+            export_store(store, target)
+    assert [one.name for one in tmp_path.iterdir()] == ["link"]
+
+
+def test_a_target_in_the_store_is_refused(store: Path, tmp_path: Path) -> None:
+    """RocketMQ does not start when a file in its log is not named by a number."""
+    (tmp_path / "link").symlink_to(store)
+    for target in (f"ndjson:{store / 'commitlog' / 'rows'}", f"parquet:{tmp_path / 'link' / 'rows'}"):
+        with pytest.raises(InvalidValue, match="give another target"):
+            export_store(store, target)
+    assert not list(store.rglob("rows*"))
+
+
+def test_other_users_may_read_what_the_umask_lets_them(store: Path, tmp_path: Path) -> None:
+    """An export is made for other programs, often those of another user."""
+    before = os.umask(0o027)
+    try:
+        export_store(store, f"parquet:{tmp_path / 'new' / 'out'}")
+        export_store(store, f"csv:{tmp_path / 'rows'}")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*") if path.is_dir()} == {0o750}
+    files = [tmp_path / "rows", *(tmp_path / "new").rglob("*.parquet")]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
+
+
+def test_a_home_directory_may_be_given(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell does not resolve it after ``ndjson:``."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    export_store(store, "ndjson:~/rows")
+    assert json_rows(tmp_path / "rows")
+
+
+def test_the_topic_that_was_meant_is_named(store: Path, tmp_path: Path) -> None:
+    with StoreReader.open(store) as reader:
+        topic = reader.topics()[0]
+    with pytest.raises(TopicNotFound, match=f"Did you mean '{topic}'"):
+        export_store(store, f"ndjson:{tmp_path / 'rows'}", topics=[topic[:-1]])
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_a_second_export_into_the_same_target_is_refused(store: Path, tmp_path: Path, kind: str) -> None:
+    """As of a timer that starts the next one before the last one has ended."""
+    target = tmp_path / "out"
+    refused = []
+
+    def second(_: int, __: int) -> None:
+        with pytest.raises(TargetFailed, match=f"export of process {os.getpid()} is writing there"):
+            export_store(store, f"{kind}:{target}", resume=True)
+        refused.append(True)
+
+    export_store(store, f"{kind}:{target}", resume=True, progress=second)
+    assert refused
+    assert places(READ[kind](target)) == places(rows_of(store))
+    assert export_store(store, f"{kind}:{target}", resume=True).rows == 0

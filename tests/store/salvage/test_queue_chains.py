@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from commitlog.salvage.queue_chains import Chains, QueueChain
 
@@ -103,3 +104,24 @@ def test_leaving_a_message_out_makes_two_runs() -> None:
     chain.number()
     assert chain.new_starts == [1, 3]
     assert chain.new_offsets(np.array([0, 100, 300]), np.array([0, 1, 3])).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("position", "now"), [(0, 0), (2, 2), (3, 3), (4, 3), (5, 4), (6, 5), (7, 5), (8, 5), (9, 6), (10, 7), (12, 9)]
+)
+def test_a_consumer_gets_the_message_that_it_would_have_got_next(position: int, now: int) -> None:
+    """Found are the messages 0 to 2, 4, 5, 8 and 9."""
+    chain = QueueChain("t", 0)
+    for start, stop in ((0, 3), (4, 6), (8, 10)):
+        chain.add(start, stop, start * 100, (stop - 1) * 100, stop * 100)
+    chain.number(from_zero=True)
+    assert chain.new_starts == [0, 3, 5]
+    assert chain.new_position(position) == now
+
+
+def test_of_a_topic_that_was_made_again_consumers_stand_in_the_last_part() -> None:
+    chain = QueueChain("t", 0)
+    chain.add(0, 50, 0, 4900, 5000)
+    chain.add(0, 10, 5000, 5900, 6000)
+    chain.number(from_zero=True)
+    assert [chain.new_position(position) for position in (0, 4, 10, 11)] == [50, 54, 60, 61]

@@ -111,25 +111,56 @@ def orders(store: Path) -> list[dict[str, Any]]:
     return list(pa.Table.from_batches(batches).to_pylist())
 
 
-def test_offsets_around_the_lost_one_are_reported_and_those_after_it_stay(tmp_path: Path) -> None:
+def test_in_a_log_that_begins_at_0_offsets_after_the_lost_one_move_down(tmp_path: Path) -> None:
+    """RocketMQ would take the blank units before a queue's first one for messages, and skip those after them."""
     rows = orders(GOLDEN_498)
     lost = rows[7]
     store = damaged(tmp_path / "damaged", lost["physicalOffset"] + 90, b"XXXX")
     report = salvage_store(store, tmp_path / "target", config=SMALL_INDEX)
     (topic,) = [one for one in report.topics if one.topic == "orders"]
     assert topic.lost_offsets == [(1, 7, 8)]
-    assert report.moved == [("orders", 1, 0, 7, 1)]
+    assert report.moved == [("orders", 1, 8, len(rows), 7)]
     assert (report.found, report.lost) == (sum(MESSAGES.values()) - 1, 1)
     ((start, stop, what),) = report.unreadable
     assert start == lost["physicalOffset"]
     assert what.startswith("BODYCRC: expected ")
     with StoreReader.open(tmp_path / "target") as reader:
-        assert reader.queue_info("orders", 1).min_offset == 1
+        assert reader.queue_info("orders", 1).min_offset == 0
     for row in orders(tmp_path / "target"):
-        # Offsets after the hole stay; so do the places in all files but the damaged one.
-        was = rows[row["queueOffset"] - (row["queueOffset"] <= 7)]
+        # Places stay in all files but the damaged one.
+        was = rows[row["queueOffset"] + (row["queueOffset"] >= 7)]
         moved = stop - start if start < was["physicalOffset"] < FILE_SIZE else 0
         assert row == was | {"queueOffset": row["queueOffset"], "physicalOffset": was["physicalOffset"] - moved}
+
+
+def test_in_a_log_that_begins_later_offsets_after_the_lost_one_stay(tmp_path: Path) -> None:
+    """Consumers mostly stand near the end, and find there what they expect."""
+    rows = [row for row in orders(GOLDEN_498) if row["physicalOffset"] >= FILE_SIZE]
+    lost = rows[3]
+    store = damaged(tmp_path / "damaged", lost["physicalOffset"] + 90, b"XXXX")
+    log_file(store, 0).unlink()
+    report = salvage_store(store, tmp_path / "target", config=SMALL_INDEX)
+    first = rows[0]["queueOffset"]
+    assert report.moved == [("orders", 1, first, first + 3, first + 1)]
+    kept = [(row["queueOffset"] + (place < 3), row["body"]) for place, row in enumerate(rows) if row != lost]
+    assert [(row["queueOffset"], row["body"]) for row in orders(tmp_path / "target")] == kept
+
+
+def test_positions_of_consumers_move_with_their_messages(tmp_path: Path) -> None:
+    store = damaged(tmp_path / "damaged", orders(GOLDEN_498)[7]["physicalOffset"] + 90, b"XXXX")
+    (store / "config").mkdir()
+    # As RocketMQ writes them, keys without quotes included.
+    texts = {
+        "consumerOffset.json": '{"dataVersion":{"counter":9},"offsetTable":{"orders@a":{0:9,1:7},"clicks@a":{1:9},\n'
+        '"orders@b":{0:9,1:3,2:5},"orders@c":{1:30},"none@c":{1:9}}}',
+        "delayOffset.json": '{"offsetTable":{3:20}}',
+        "topics.json": '{"orders@a":{1:9}}',
+    }
+    for name, text in texts.items():
+        (store / "config" / name).write_text(text)
+    salvage_store(store, tmp_path / "target", config=SMALL_INDEX)
+    moved = texts | {"consumerOffset.json": texts["consumerOffset.json"].replace("{1:30}", "{1:29}")}
+    assert {name: (tmp_path / "target" / "config" / name).read_text() for name in texts} == moved
 
 
 def test_prepared_transactions_are_found_where_they_are_now(tmp_path: Path) -> None:
@@ -288,9 +319,28 @@ def test_targets_that_are_in_use_or_in_the_source_are_refused(tmp_path: Path) ->
         f"parquet:{store / 'new'}",
     ):
         before = snapshot(tmp_path)
-        with pytest.raises(InvalidValue, match=r"give another target|begins in an empty"):
+        with pytest.raises(InvalidValue, match=r"give another target|begins in an empty|takes (one|a file)"):
             salvage_store(store, target, config=SMALL_INDEX)
         assert snapshot(tmp_path) == before
+
+
+def test_a_target_beside_the_log_that_is_salvaged_is_refused(tmp_path: Path) -> None:
+    """The store whose log it is must not change either."""
+    store = damaged(tmp_path / "damaged", 0, b"")
+    for target in (store / "new", f"ndjson:{store / 'rows'}"):
+        with pytest.raises(InvalidValue, match="give another target"):
+            salvage_store(store / "commitlog", target, config=SMALL_INDEX)
+
+
+def test_a_misspelled_kind_of_file_is_not_taken_for_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidValue, match=r"not to 'parqet:out'\. For a directory of that name give \./parqet:out"):
+        salvage_store(GOLDEN_498, "parqet:out", config=SMALL_INDEX)
+    assert not list(tmp_path.iterdir())
+    salvage_store(GOLDEN_498, "./parqet:out", config=SMALL_INDEX)
+    assert messages(tmp_path / "parqet:out") == MESSAGES
 
 
 def test_files_hold_the_visible_messages_with_their_old_offsets(tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""A process that salvages a store again and again, and is killed each time, until a salvage ends.
+
+``python -m tests.store.salvage.killed_salvages STORE TARGET`` kills the first salvage (SIGKILL) at its first call of
+the operating system that changes the target, the second at its second, and so on. What each leaves is looked at, and
+removed. It prints for each whether that was ``no store``, or the number of messages in a store that opens. Salvages
+are forks, since importing takes longer than a salvage.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from commitlog import MessageStore, StoreReader, salvage_store
+from commitlog.errors import NotAStore, StoreNotFound
+from tests.store.export.killed_exports import die_at
+from tests.store.salvage.damaged_stores import SMALL_INDEX, messages
+
+__all__: list[str] = []
+
+
+def main(store: str, target: str) -> None:
+    killed, ended = 0, False
+    while not ended:
+        shutil.rmtree(target, ignore_errors=True)
+        child = os.fork()
+        if not child:
+            die_at(killed + 1)
+            salvage_store(store, target, config=SMALL_INDEX)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        ended = status == 0
+        assert ended or os.WIFSIGNALED(status), status
+        killed += 1
+        print(left_in(Path(target)))
+
+
+def left_in(target: Path) -> str:
+    try:
+        StoreReader.open(target).close()
+    except (NotAStore, StoreNotFound):
+        return "no store"
+    MessageStore.open(target, SMALL_INDEX).close()
+    return str(sum(messages(target).values()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
