@@ -30,6 +30,7 @@ from commitlog.files.store_lock import lock_holder
 from commitlog.files.whole_file import replace_file
 from commitlog.log.store_checkpoint import read_mark
 from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, CONFIG, LOCK
+from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.salvage.consumer_positions import moved_positions
 from commitlog.salvage.file_target import write_files
 from commitlog.salvage.log_source import LogSource
@@ -47,6 +48,9 @@ _LARGEST_CONFIG = 256 << 20
 _FILE_KINDS = tuple(kind.value for kind in ExportFormat)
 # The directory in the target that becomes the store: an interrupted salvage must not look like a whole one.
 _UNFINISHED = "salvage-unfinished"
+
+
+_EVERYTHING = 2**63 - 1
 
 
 def salvage_store(
@@ -68,8 +72,8 @@ def salvage_store(
     offsets that the messages had. ``uncommitted`` also takes the rows of a batch that a crash left unfinished.
 
     ``InvalidValue`` for a target that cannot be used, ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``,
-    ``StoreLocked`` for a store that has an owner,
-    ``FileChanged`` when another program writes to the log, ``TargetFailed`` when the target cannot be written.
+    ``StoreLocked`` for a store that has an owner, ``FileChanged`` when another program writes to the log,
+    ``TargetFailed`` when the target cannot be written.
 
     ::
 
@@ -87,9 +91,13 @@ def salvage_store(
         size = files.end() - files.bases[0]
         both = size if place is None else 2 * size
         mark = read_mark(os.path.join(source, CHECKPOINT)) if disk.exists(os.path.join(source, CHECKPOINT)) else None
+        piece = read_kept_piece(source) if is_kept_piece(source) else None
+        flushed_to = 0 if mark is None else mark.flushed_offset
         survey = survey_log(
             files,
-            flushed_to=0 if mark is None else mark.flushed_offset,
+            begin_at=0 if piece is None else piece.start,
+            # Of a piece of the log that was cut off, its report says whether it is a batch that was never committed.
+            flushed_to=flushed_to if piece is None or piece.uncommitted else _EVERYTHING,
             uncommitted=uncommitted,
             progress=None if progress is None else lambda done, _: progress(done, both),
         )

@@ -91,19 +91,24 @@ class Survey:
 
 
 def survey_log(
-    files: LogSource, *, flushed_to: int = 0, uncommitted: bool = False, progress: Progress | None = None
+    files: LogSource,
+    *,
+    begin_at: int = 0,
+    flushed_to: int = 0,
+    uncommitted: bool = False,
+    progress: Progress | None = None,
 ) -> Survey:
     """Walk a whole log, CRCs included.
 
-    Up to ``flushed_to`` the log is known to have been on the device. A batch that a crash left unfinished at the log's
-    end is not taken unless ``uncommitted``.
+    ``begin_at`` is where a kept piece begins: only zeros come before. Up to ``flushed_to`` the log is known to have
+    been on the device. A batch that a crash left unfinished at the log's end is not taken unless ``uncommitted``.
     """
-    survey = _surveyed(files, _UNKNOWN, progress)
+    survey = _surveyed(files, begin_at, _UNKNOWN, progress)
     known_end = max(survey.last_place, flushed_to)
     damaged = [replace(one, committed=known_end >= one.frame.end) for one in survey.damaged_batches]
     if damaged and not damaged[-1].committed and not uncommitted:
         unreadable = survey.unreadable
-        survey = _surveyed(files, damaged[-1].frame.physical_offset, None)
+        survey = _surveyed(files, begin_at, damaged[-1].frame.physical_offset, None)
         survey.unreadable = unreadable
     survey.damaged_batches = damaged
     survey.chains.settle(list(_lost(survey)), survey.log_start)
@@ -150,9 +155,9 @@ def _settle_batches(survey: Survey, known_end: int) -> None:
         del survey.chains.queues[BATCH_TOPIC, 0]
 
 
-def _surveyed(files: LogSource, limit: int, progress: Progress | None) -> Survey:
-    start = files.bases[0]
-    survey = Survey(log_start=start, log_end=start)
+def _surveyed(files: LogSource, begin_at: int, limit: int, progress: Progress | None) -> Survey:
+    start = max(files.bases[0], begin_at)
+    survey = Survey(log_start=files.bases[0], log_end=start)
     total = files.end() - start
     batches = _BatchWalk(survey)
     for part in walk_past_damage(files, start, limit, block_size=_BLOCK_SIZE):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import FlushDiskType, MessageStore, StoreReader, repair_store
+from commitlog import FlushDiskType, MessageStore, StoreReader, repair_store, salvage_store
 from commitlog.errors import DamagedLog, LogShort, NotAStore, StoreLocked
 from commitlog.recovery.forecast import forecast_open
 from commitlog.recovery.kept import drop_kept, kept_pieces
@@ -135,6 +135,9 @@ def test_damage_within_a_committed_batch_is_never_taken_for_an_unfinished_one(tm
         )
         assert found == 49, "all rows but the damaged one"
         assert len(reader.log_gaps) == 1
+    salvaged = salvage_store(report.kept.path, tmp_path / "salvaged")
+    assert {one.topic: one.found for one in salvaged.topics if not one.is_system} == {"orders": 49}
+    with StoreReader.open(report.kept.path, on_damage="skip") as reader:
         assert reader.log_gaps[0].size < 1000
 
 
