@@ -102,7 +102,7 @@ def kept_pieces(store_path: str | os.PathLike[str]) -> list[KeptPiece]:
     except OSError as error:
         raise ReadFailed("list", path=parent, cause=error) from error
     paths = [os.path.join(parent, name) for name in names if _OUR_NAME.fullmatch(name)]
-    # What lies behind a link is not the store's (invariant 10).
+    # What a link leads to is not the store's (invariant 10).
     return [read_kept_piece(path) for path in paths if is_kept_piece(path) and not disk.is_symlink(path)]
 
 

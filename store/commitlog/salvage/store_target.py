@@ -3,7 +3,7 @@
 Each file of the damaged log becomes a file of the same name. In a file without damage every record keeps its place, and
 so its message id; after damage, records move up to the one before, and a blank filler ends the file. A missing file
 becomes one blank filler. RocketMQ's rules hold for the result: records follow each other, and so do the offsets of each
-queue. PHYSICALOFFSET, QUEUEOFFSET and PREPAREDTRANSACTIONOFFSET of records that move are written anew in bulk; all
+queue. PHYSICALOFFSET, QUEUEOFFSET and PREPAREDTRANSACTIONOFFSET of records that move are written again in bulk; all
 other bytes, store times and hosts among them, stay.
 """
 

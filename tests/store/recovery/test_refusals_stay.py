@@ -169,7 +169,7 @@ def test_a_kept_piece_has_no_owner(with_piece: tuple[Path, Path]) -> None:
     assert not piece.exists()
 
 
-def test_nothing_behind_a_link_is_dropped(with_piece: tuple[Path, Path], tmp_path: Path) -> None:
+def test_nothing_that_a_link_leads_to_is_dropped(with_piece: tuple[Path, Path], tmp_path: Path) -> None:
     store, piece = with_piece
     elsewhere = tmp_path / "elsewhere"
     piece.rename(elsewhere)
