@@ -19,7 +19,13 @@ from tests.support.store_builder import StoreBuilder
 __all__: list[str] = []
 
 
-SYSTEM_FAILURES = (errors.StoreIOError, errors.FileCreationFailed, errors.ReadFailed, errors.StagingFailed)
+SYSTEM_FAILURES = (
+    errors.StoreIOError,
+    errors.FileCreationFailed,
+    errors.ReadFailed,
+    errors.StagingFailed,
+    errors.TargetFailed,
+)
 
 
 def _kinds() -> list[type[CommitLogError]]:
@@ -40,7 +46,12 @@ def _every_error() -> list[CommitLogError]:
         elif kind is errors.OffsetOutOfRange:
             made.append(kind(topic="t", queue_id=1, start=2, stop=3, min_offset=4, max_offset=5))
         elif issubclass(
-            kind, errors.StoreIOError | errors.FileCreationFailed | errors.ReadFailed | errors.StagingFailed
+            kind,
+            errors.StoreIOError
+            | errors.FileCreationFailed
+            | errors.ReadFailed
+            | errors.StagingFailed
+            | errors.TargetFailed,
         ):
             made.append(kind("sync", path="/p", cause=OSError(5, "Input/output error"), advice="Do so."))
         elif kind is errors.LogShort:
