@@ -42,13 +42,13 @@ def flip(store: Path, physical_offset: int) -> Path:
     return file
 
 
-def killed_store(store: Path, *, behind: bool) -> list[Stored]:
+def killed_store(store: Path, *, more_after: bool) -> list[Stored]:
     """A small batch and one of several files, flushed, perhaps with a message after them; and then a kill."""
     opened = MessageStore.open(store, CONFIG_SYNC)
     commit(opened, "app", 1, 5)
     commit(opened, "app", 2, ROWS)
-    if behind:
-        opened.put_message(Message(topic="topic-0", body=b"behind", queue_id=0)).raise_for_status()
+    if more_after:
+        opened.put_message(Message(topic="topic-0", body=b"after", queue_id=0)).raise_for_status()
     opened.flush()
     kill(opened)
     return log_records(store)
@@ -69,12 +69,12 @@ def queue_offset(record: Stored) -> int:
 # Of the records: the frame record of the first batch and its rows, then the second's.
 @pytest.mark.parametrize("where", [6, 7, 7 + ROWS // 2, 6 + ROWS], ids=["frame record", "first", "middle", "last"])
 @pytest.mark.parametrize("what", [body, magic, queue_offset])
-@pytest.mark.parametrize("behind", [True, False], ids=["with more after it", "at the end"])
+@pytest.mark.parametrize("more_after", [True, False], ids=["with more after it", "at the end"])
 def test_a_flushed_batch_that_is_damaged_is_refused(
-    where: int, what: Callable[[Stored], int], behind: bool, memory: Path
+    where: int, what: Callable[[Stored], int], more_after: bool, memory: Path
 ) -> None:
     store = memory / "store"
-    records = killed_store(store, behind=behind)
+    records = killed_store(store, more_after=more_after)
     file = flip(store, what(records[where]))
     before = {path.name: path.read_bytes() for path in (store / COMMIT_LOG).iterdir()}
     with pytest.raises(CorruptRecord) as caught:

@@ -53,11 +53,11 @@ def test_repair_says_what_a_cut_would_take_and_changes_nothing(change: Callable[
     assert report.loses
     assert report.cut_at == bad.physical_offset
     assert f"commitlog repair {store}" in str(report.damage)
-    behind = [record for record in records if record.physical_offset > bad.physical_offset]
+    later = [record for record in records if record.physical_offset > bad.physical_offset]
     assert [tuple(one) for one in report.lost] == [
         (topic, queue_id, min(offsets), max(offsets) + 1, len(offsets))
-        for topic, queue_id in sorted({(record.topic, record.queue_id) for record in behind})
-        if (offsets := [one.queue_offset for one in behind if (one.topic, one.queue_id) == (topic, queue_id)])
+        for topic, queue_id in sorted({(record.topic, record.queue_id) for record in later})
+        if (offsets := [one.queue_offset for one in later if (one.topic, one.queue_id) == (topic, queue_id)])
     ]
     assert report.kept is None
     assert files_below(store / "commitlog") == log
@@ -229,7 +229,7 @@ def test_a_cut_that_is_interrupted_at_any_operation_loses_nothing(
     source = memory / "source"
     records, bad = damaged_store(source)
     kept = [record for record in records if record.physical_offset < bad.physical_offset]
-    behind = files_below(source / "commitlog")
+    later = files_below(source / "commitlog")
     names = ("write_at", "sync", "sync_directory", "truncate", "rename", "unlink", "make_directory", "create_file")
     for stop_at in range(1, 1000):
         store = memory / "store"
@@ -265,7 +265,7 @@ def test_a_cut_that_is_interrupted_at_any_operation_loses_nothing(
             all(
                 files_below(path / "commitlog").get(name, b"")[max(bad.physical_offset - int(name), 0) :]
                 == data[max(bad.physical_offset - int(name), 0) :]
-                for name, data in behind.items()
+                for name, data in later.items()
                 if int(name) + len(data) > bad.physical_offset
             )
             for path in whole

@@ -21,7 +21,7 @@ SMALL: dict[str, object] = {
     "max_hash_slot_num": 100,
     "max_index_num": 400,
 }
-# What a salvage gives a record anew: its place, and with it its id, and its offset in the queue.
+# What a salvage gives to a record again: its place, and with it its id, and its offset in the queue.
 MOVED = {"physicalOffset", "queueOffset", "msgId", "preparedTransactionOffset"}
 
 

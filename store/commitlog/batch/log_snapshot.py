@@ -17,8 +17,7 @@ from commitlog.config import MessageStoreConfig
 from commitlog.files import disk
 from commitlog.format.record import Corrupt
 from commitlog.log.commit_log import CommitLog
-from commitlog.log.past_damage import Gap, is_unwritten, walk_past_damage
-from commitlog.log.scan import lacks_sectors
+from commitlog.log.past_damage import Gap, is_unwritten, lacks_sectors, walk_past_damage
 from commitlog.log.store_checkpoint import read_mark
 from commitlog.paths import ABORT, CHECKPOINT
 from commitlog.queue.derived_queues import DerivedCatalog, QueueBuilder, Stray

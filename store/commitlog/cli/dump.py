@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from commitlog.cli.times import Clock
-from commitlog.columnar.scan import RecordScan, Stop
+from commitlog.columnar.scan import RecordScan
 from commitlog.errors import NotAStore, StoreNotFound
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.format.consume_queue_unit import UNIT_SIZE, UnitState, classify_unit, decode_units
 from commitlog.format.index_file import ENTRY_SIZE, INDEX_ENTRY_DTYPE, entry_offset
-from commitlog.format.record import Corrupt, Filler, Record, Torn, Unwritten, decode_record
+from commitlog.format.record import Record, decode_record
 from commitlog.format.single_record import message_of
 from commitlog.index.service import IndexFile, is_index_file_name
 from commitlog.log.commit_log import CommitLog
@@ -102,21 +102,7 @@ def _log_records(files: list[str], start: int, clock: Clock, *, deep: bool) -> I
 
 def _gap_row(gap: Gap) -> Row:
     row: Row = dict.fromkeys(RECORD_COLUMNS)
-    return row | {"physicalOffset": gap.start, "storeSize": gap.size, "fault": f"{_fault(gap.fault)}, up to {gap.stop}"}
-
-
-def _fault(stop: Stop) -> str:
-    match stop:
-        case Corrupt(field, offset, expected, found):
-            return f"{field} at byte {offset}: expected {expected}, found {found}"
-        case Torn(needed, available):
-            return f"a record of {needed} bytes in the {available} that are left"
-        case Filler(size):
-            return f"a blank filler of {size} bytes that does not reach to its file's end"
-        case Unwritten():
-            return "zeros before a record"
-        case _:
-            return "a missing or short file"
+    return row | {"physicalOffset": gap.start, "storeSize": gap.size, "fault": f"{gap.reason}, up to {gap.stop}"}
 
 
 def _record_rows(log: CommitLog, scan: RecordScan, clock: Clock, *, deep: bool) -> Iterator[Row]:

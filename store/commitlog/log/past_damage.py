@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from commitlog.columnar.impossible_fields import first_impossible
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.files.mapped_file import MappedFile
@@ -25,11 +27,13 @@ from commitlog.format.record import (
     own_position,
 )
 from commitlog.log.record_search import first_good_record, good_record
-from commitlog.log.scan import BLOCK_SIZE, LogFiles
+from commitlog.log.scan import BLOCK_SIZE, SECTOR_SIZE, LogFiles
 
-__all__ = ["Gap", "ListedLogFiles", "describe_fault", "is_unwritten", "walk_past_damage"]
+__all__ = ["Gap", "ListedLogFiles", "describe_fault", "is_unwritten", "lacks_sectors", "walk_past_damage"]
 
 _PIECE_SIZE = 4 << 20
+# Bytes of a sector from which on zeros are a sign that it is missing.
+_FEWEST_BYTES = 8
 _ZEROS = bytes(_PIECE_SIZE)
 # The size of the first block after a bad record; the next ones grow.
 _AFTER_DAMAGE = 64 << 10
@@ -212,6 +216,38 @@ def _before_the_end(files: ListedLogFiles, unsure: list[Gap]) -> Iterator[Gap]:
             yield from unsure[:place]
             yield Gap(gap.start, stop, gap.fault)
             return
+
+
+def lacks_sectors(files: ListedLogFiles, start: int, stop: int) -> bool:
+    """Whether a part of ``[start, stop)``, from the first record to the last one's end, may have missed the device.
+
+    What a device has not written before its machine stopped is zero: log files are made so, and used once. So a sector
+    of zeros may be missing, unless it belongs to a blank filler.
+    """
+    end = start
+    for part in walk_past_damage(files, start, stop):
+        first = part.start if isinstance(part, Gap) else part.physical_offset
+        end = part.stop if isinstance(part, Gap) else part.physical_offset + part.end
+        if (isinstance(part, Gap) and part.fault is None) or _has_zero_sector(files, first, end):
+            return True
+    return end < stop
+
+
+def _has_zero_sector(files: ListedLogFiles, start: int, stop: int) -> bool:
+    """Whether a sector of a stretch in one file is zero. A few bytes say nothing: TOTALSIZE begins with zeros."""
+    file = files.find(start)
+    if file is None:
+        return True
+    place, last = start - file.base, stop - file.base
+    while place < last:
+        size = min(_PIECE_SIZE - place % SECTOR_SIZE, last - place)
+        data = np.frombuffer(file.read(place, size), np.uint8)
+        edges = np.arange(-(place % SECTOR_SIZE), size, SECTOR_SIZE).clip(0)
+        long = np.diff(edges, append=size) >= _FEWEST_BYTES
+        if len(data) < size or ((np.add.reduceat(data != 0, edges) == 0) & long).any():
+            return True
+        place += size
+    return False
 
 
 def is_unwritten(files: ListedLogFiles, gap: Gap) -> bool:

@@ -12,11 +12,11 @@ from commitlog.files.mapped_file import MappedFile
 from commitlog.format.record import Corrupt, Filler, Record, Torn, Unwritten, decode_record
 from commitlog.log.record_search import first_good_record
 
-__all__ = ["BLOCK_SIZE", "LogEnd", "LogFileList", "LogFiles", "find_by_time", "find_record", "lacks_sectors", "walk"]
+__all__ = ["BLOCK_SIZE", "SECTOR_SIZE", "LogEnd", "LogFileList", "LogFiles", "find_by_time", "find_record", "walk"]
 
 BLOCK_SIZE = 4 << 20
 # Bytes that a device writes wholly or not at all.
-_SECTOR = 512
+SECTOR_SIZE = 512
 _PROPERTIES_LENGTH_SIZE = 2
 # The longest first record of a file whose store time is read.
 _LONGEST_FIRST = 4 << 20
@@ -113,13 +113,13 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
     starts, ends = scan.positions + position, scan.positions + scan.sizes + position - unmarked
     places = scan.positions + scan.physical_offset
     # Not the sector in which a record starts: it holds TOTALSIZE. Nor those with only body.
-    first = np.maximum(starts // _SECTOR + 1, (scan.body_starts + scan.body_lengths + position) // _SECTOR)
-    counts = np.maximum((ends - 1) // _SECTOR - first + 1, 0)
+    first = np.maximum(starts // SECTOR_SIZE + 1, (scan.body_starts + scan.body_lengths + position) // SECTOR_SIZE)
+    counts = np.maximum((ends - 1) // SECTOR_SIZE - first + 1, 0)
     counts[places < max(unsynced_from, whole_to)] = 0
     owners = np.repeat(np.arange(len(scan)), counts)
     ranks = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-    lows = (first[owners] + ranks) * _SECTOR - position
-    highs = np.minimum(lows + _SECTOR, ends[owners] - position)
+    lows = (first[owners] + ranks) * SECTOR_SIZE - position
+    highs = np.minimum(lows + SECTOR_SIZE, ends[owners] - position)
     # A property ends with a separator, or with its value's last character. Of the synced records, only the log's last
     # one is doubted.
     doubted = places >= unsynced_from
@@ -138,26 +138,6 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
     return int(scan.positions[row]), Corrupt(
         "Topic or properties", int(scan.topic_starts[row] - scan.positions[row]), expected, found
     )
-
-
-def lacks_sectors(files: LogFiles, start: int, stop: int) -> bool:
-    """Whether a sector of ``[start, stop)`` is zero, or its file ends before it.
-
-    What a device has not written before its machine stopped is zero: log files are made so, and used once.
-    """
-    at = start
-    while at < stop:
-        file = files.find(at)
-        if file is None:
-            return True
-        place = at - file.base
-        size = min(BLOCK_SIZE - place % _SECTOR, stop - at, file.capacity - place)
-        data = np.frombuffer(file.read(place, size), np.uint8)
-        edges = np.arange(-(place % _SECTOR), size, _SECTOR).clip(0)
-        if len(data) < size or (np.add.reduceat(data != 0, edges) == 0).any():
-            return True
-        at += size
-    return False
 
 
 def find_by_time(files: LogFileList, timestamp: int) -> MappedFile | None:

@@ -14,7 +14,7 @@ from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests
 from commitlog.columnar.scan import RecordScan
 from commitlog.errors import DiskFull
 from commitlog.log.past_damage import Gap, describe_fault, is_unwritten, walk_past_damage
-from commitlog.log.scan import LogFileList, find_record
+from commitlog.log.scan import SECTOR_SIZE, LogFileList, find_record
 from commitlog.recovery.kept import CutOff, KeptPiece, LostMessages, keep_piece
 from commitlog.recovery.log_end import FoundEnd
 
@@ -22,8 +22,7 @@ __all__ = ["OnCut", "cut_off_after", "keep", "whole_records_from"]
 
 OnCut = Literal["keep", "refuse"]
 _UNKNOWN = 2**63 - 1
-# Bytes that a device writes wholly or not at all.
-_SECTOR = 512
+_ZERO_END = 2
 
 
 class _Lost:
@@ -99,9 +98,11 @@ def _was_being_written(files: LogFileList, cut: CutOff) -> bool:
     """
     parts = iter(walk_past_damage(files, cut.start, cut.start + cut.size))
     hole = next(parts, None)
-    if not isinstance(hole, Gap) or (hole.start, hole.stop % _SECTOR == 0) != (cut.start, False):
+    if not isinstance(hole, Gap) or hole.start != cut.start or not is_unwritten(files, hole):
         return False
-    if not is_unwritten(files, hole):
+    file = files.find(hole.start)
+    # A record may end with the two zero bytes of a properties length.
+    if file is None or (hole.stop - file.base) % SECTOR_SIZE <= _ZERO_END:
         return False
     times: set[int] = set()
     for part in parts:

@@ -25,7 +25,8 @@ from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.errors import DamagedLog, LogShort
 from commitlog.format.checkpoint import TRUST_MARGIN_MS, Checkpoint
 from commitlog.format.record import Corrupt, Filler, Record, Torn, decode_record, field_offset, own_position
-from commitlog.log.scan import LogEnd, LogFileList, find_by_time, find_record, lacks_sectors, walk
+from commitlog.log.past_damage import lacks_sectors
+from commitlog.log.scan import LogEnd, LogFileList, find_by_time, find_record, walk
 from commitlog.log.store_directory import refuse_inner_batches
 from commitlog.queue.consume_queue_writer import first_of_each
 

@@ -19,7 +19,6 @@ from commitlog.columnar.dispatch import DispatchRequests
 from commitlog.columnar.scan import RecordScan
 from commitlog.format import sys_flag
 from commitlog.format.arrays import Int64Array
-from commitlog.format.record import Corrupt, Filler, Torn, Unwritten
 from commitlog.log.past_damage import Gap, walk_past_damage
 from commitlog.paths import BATCH_TOPIC
 from commitlog.salvage.log_source import LogSource
@@ -162,7 +161,7 @@ def _surveyed(files: LogSource, begin_at: int, limit: int, progress: Progress | 
     batches = _BatchWalk(survey)
     for part in walk_past_damage(files, start, limit, block_size=_BLOCK_SIZE):
         if isinstance(part, Gap):
-            survey.unreadable.append(Unreadable(part.start, part.stop, _what(part)))
+            survey.unreadable.append(Unreadable(part.start, part.stop, part.reason))
             survey.log_end = part.stop
         else:
             _add(survey, part)
@@ -293,17 +292,3 @@ def _frames(scan: RecordScan) -> list[tuple[int, FoundFrame]]:
     found = frames_in(scan, requests)
     rows = np.searchsorted(places, [frame.physical_offset for frame in found]).tolist()
     return list(zip(rows, found, strict=True))
-
-
-def _what(gap: Gap) -> str:
-    match gap.fault:
-        case Corrupt(field_name, _, expected, found):
-            return f"{field_name}: expected {expected}, found {found}"
-        case Torn(needed, available):
-            return f"TOTALSIZE: expected at most {available} bytes, found {needed}"
-        case Filler(size):
-            return f"a blank filler of {size} bytes that does not reach to its file's end"
-        case Unwritten():
-            return "zeros where a record should start"
-        case _:
-            return "a missing file, or the missing end of one"
