@@ -55,8 +55,9 @@ from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue import Units
 from commitlog.queue.derived_queues import Stray
+from commitlog.queue.several_queues import read_together
 from commitlog.queue.skipped import SkippedRange, Skips
-from commitlog.queue.views import CatalogView
+from commitlog.queue.views import CatalogView, QueueView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.timestamps import checked_timestamp_ms
 
@@ -371,6 +372,46 @@ class StoreReader:
         )
         return self._while_open(blocks.batches(low, high, schema.names))
 
+    def read_together(
+        self,
+        ranges: Iterable[tuple[str, int, int, int]],
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        verify_crc: bool = False,
+    ) -> list[pa.RecordBatch] | None:
+        """All messages of ranges ``(topic, queue_id, start, stop)``: a quick way to read many short ones.
+
+        The queues of a topic are decoded together, in a fraction of the time of a ``read`` for each. All batches are in
+        memory at once. A queue's messages come in their order, those of different queues as they lie in the log.
+
+        None if anything stands in the way: damage, a missing file, bodies that unpack to much. Then ``read`` each of
+        the ranges, which gives what can be read and raises for the rest. ``OffsetOutOfRange``, ``QueueNotFound`` and
+        ``InvalidValue`` are raised as by ``read``::
+
+            with StoreReader.open("/data/store") as reader:
+                newest = [
+                    ("orders", queue.queue_id, max(queue.min_offset, queue.max_offset - 10), queue.max_offset)
+                    for queue in reader.queues("orders")
+                ]
+                for batch in reader.read_together(newest, columns=["queueId", "queueOffset", "body"]) or []:
+                    print(batch.num_rows)
+        """
+        self._refuse_closed()
+        schema = arrow_schema(columns)
+        wanted = list(ranges)
+        for (*_, start, stop), info in zip(wanted, self.queue_infos([key[:2] for key in wanted]), strict=True):
+            _refuse_outside(info, start, stop)
+        by_topic: dict[str, list[tuple[QueueView, int, int]]] = {}
+        for topic, queue_id, start, stop in wanted:
+            by_topic.setdefault(topic, []).append((self._catalog.queue(topic, queue_id), start, stop))
+        batches: list[pa.RecordBatch] = []
+        for parts in by_topic.values():
+            read = read_together(self._commit_log, parts, schema.names, BlockLimits(), crc=verify_crc)
+            if read is None:
+                return None
+            batches += read
+        return batches
+
     def _skips(self, on_damage: OnDamage) -> Skips | None:
         """The report of a read that skips; None for one that raises."""
         if _checked(on_damage) == "raise":
@@ -617,20 +658,27 @@ class StoreReader:
         return load_ledger(self.path, self._frames).batches()
 
     def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
-        if stop is not None and start > stop:
-            raise InvalidValue(f"A range of offsets begins at or before its end, not at {start} with the end {stop}.")
         info = self.queue_info(topic, queue_id)
         high = info.max_offset if stop is None else stop
-        if start < info.min_offset or high > info.max_offset or start > high:
-            raise OffsetOutOfRange(
-                topic=topic,
-                queue_id=queue_id,
-                start=start,
-                stop=max(high, start + 1) if stop is None else stop,
-                min_offset=info.min_offset,
-                max_offset=info.max_offset,
-            )
+        if stop is None and start > high:
+            _refuse_outside(info, start, start + 1)
+        _refuse_outside(info, start, high)
         return start, high
+
+
+def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
+    """``OffsetOutOfRange``, ``InvalidValue``."""
+    if start > stop:
+        raise InvalidValue(f"A range of offsets begins at or before its end, not at {start} with the end {stop}.")
+    if start < info.min_offset or stop > info.max_offset:
+        raise OffsetOutOfRange(
+            topic=info.topic,
+            queue_id=info.queue_id,
+            start=start,
+            stop=stop,
+            min_offset=info.min_offset,
+            max_offset=info.max_offset,
+        )
 
 
 def _has_key(message: MessageExt, topic: str, key: str) -> bool:

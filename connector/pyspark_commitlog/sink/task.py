@@ -18,6 +18,7 @@ from commitlog.errors import StagingFailed, StoreNotFound
 from commitlog.stager import BatchStager
 from pyspark_commitlog.options.write import SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns
+from pyspark_commitlog.worker_gc import leave_out_imported_modules
 
 __all__ = ["StageTask", "StagedRows"]
 
@@ -51,6 +52,7 @@ class StageTask:
 
         ``PutRefused``, ``StoreNotFound``, ``StagingFailed``. After any error the file is removed.
         """
+        leave_out_imported_modules()
         stager = BatchStager(
             self.options.path,
             batch,

@@ -1,4 +1,8 @@
-"""Partitions: cuts the ranges of a batch into parts of even size, so that one hot queue still uses every core."""
+"""Partitions: cuts the ranges of a batch into parts of even size, so that one hot queue still uses every core.
+
+A task of a Python source costs Spark some 40 ms before it reads anything, so what one task reads in that time is not
+cut into several.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,15 @@ __all__ = ["QueueRange", "RangePartition", "plan_partitions"]
 
 # Up to this many queues each has its own partitions. Beyond, small ones share: 2,000 queues are not 2,000 tasks.
 _MOST_UNSHARED_QUEUES = 32
+# Ranges that are read at once, all of them in memory: about what a batch of rows holds anyway.
+_SHORT_ROWS = 16_384
+_SHORT_BYTES = 16 << 20
+# What Spark spends on one more task, on a core; what a task spends on one more queue, and what it reads in a second.
+# docs/benchmarks.md has the measurements, under "Partitions".
+_TASK_SECONDS = 0.04
+_QUEUE_SECONDS = 0.0002
+_ROWS_A_SECOND = 2_000_000
+_BYTES_A_SECOND = 1_000_000_000
 # When at least this part of a stretch of the log is read, several queues are read side by side.
 _DENSE = 0.5
 # A queue is measured in blocks, and only the blocks that are cut are read again. This many units are 80 KiB.
@@ -36,11 +49,18 @@ class QueueRange(NamedTuple):
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """The ranges of one task, read one after the other, or ``side_by_side`` in even steps. Only values: Spark
-    pickles it."""
+    """The ranges of one task, read one after the other, or ``side_by_side`` in even steps, or all at once where they
+    are ``short``. Only values: Spark pickles it."""
 
     ranges: tuple[QueueRange, ...]
     side_by_side: bool = False
+    short: bool = False
+
+    @classmethod
+    def of(cls, ranges: Sequence[QueueRange], size: int, *, side_by_side: bool = False) -> RangePartition:
+        """A partition of ranges whose messages take ``size`` bytes in the log."""
+        short = size <= _SHORT_BYTES and sum(one.stop - one.start for one in ranges) <= _SHORT_ROWS
+        return cls(tuple(ranges), side_by_side=side_by_side and len(ranges) > 1, short=short and len(ranges) > 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +80,10 @@ class _Measured:
     def total(self) -> int:
         return int(self.totals[-1]) if len(self.totals) else 0
 
+    @property
+    def rows(self) -> int:
+        return self.range.stop - self.range.start
+
 
 def plan_partitions(
     reader: StoreReader,
@@ -71,25 +95,38 @@ def plan_partitions(
 ) -> list[RangePartition]:
     """Partitions of at most ``max_bytes`` (one larger message goes alone), and about ``min_partitions`` or more.
 
+    Without ``min_partitions``, no more than it takes to keep tasks busy for longer than Spark takes to start them.
+
     Cuts are exact: they come from the sizes and physical offsets in the consume queues. For a missing file of a queue,
     ``DataLossError``, or a warning and the range without its messages. Raises the errors of ``StoreReader.units``.
     """
     measured = [one for wanted in ranges for one in _measure_around_holes(reader, wanted, fail=fail_on_data_loss)]
     total = sum(one.total for one in measured)
+    worthwhile = max(min_partitions or 1, _worthwhile_tasks(measured))
     target = max_bytes
     if min_partitions is not None:
         target = max(1, min(max_bytes, -(-total // min_partitions)))
     # The parts on both sides of a hole must not be read side by side: a queue's messages come in their order.
     whole_queues = len({one.range[:2] for one in measured}) == len(measured)
-    if 1 < len(measured) <= _MOST_UNSHARED_QUEUES and total > target and whole_queues:
+    if 1 < len(measured) <= _MOST_UNSHARED_QUEUES and whole_queues:
+        count = min(worthwhile, max(len(measured), -(-total // target)))
         log_start = min(one.log_start for one in measured)
         log_stop = max(one.log_stop for one in measured)
-        if total > (log_stop - log_start) * _DENSE:
-            return _cut_log(reader, measured, log_start, log_stop, target)
+        dense = total > (log_stop - log_start) * _DENSE
+        if dense and (total > target or count < len(measured)):
+            return _cut_log(reader, measured, log_start, log_stop, min(target, -(-(log_stop - log_start) // count)))
     pieces = [piece for one in measured for piece in _cut(reader, one, target)]
-    if len(measured) <= _MOST_UNSHARED_QUEUES:
+    most = min(worthwhile, _MOST_UNSHARED_QUEUES) if len(measured) > _MOST_UNSHARED_QUEUES else worthwhile
+    if len(pieces) <= most:
         return [RangePartition((piece,)) for piece, _ in pieces]
-    return _pack(pieces, max(1, min(target, -(-total // _MOST_UNSHARED_QUEUES))))
+    return _pack(pieces, max(1, min(target, -(-total // most))))
+
+
+def _worthwhile_tasks(measured: Sequence[_Measured]) -> int:
+    """The number of tasks that each read for as long as it takes to start one."""
+    size, rows = sum(one.total for one in measured), sum(one.rows for one in measured)
+    seconds = size / _BYTES_A_SECOND + rows / _ROWS_A_SECOND + len(measured) * _QUEUE_SECONDS
+    return max(1, int(seconds / _TASK_SECONDS))
 
 
 def _cut_log(
@@ -104,7 +141,7 @@ def _cut_log(
     partitions = []
     at = log_start
     while at < log_stop:
-        left = log_stop - at
+        begun, left = at, log_stop - at
         at, stops = _stretch(reader, begins, at, at + -(-left // -(-left // target)))
         if at >= log_stop:
             stops = {wanted: wanted.stop for wanted in begins}  # also when a damaged unit led the search astray
@@ -113,7 +150,7 @@ def _cut_log(
         )
         begins = stops
         if ranges:
-            partitions.append(RangePartition(ranges, side_by_side=len(ranges) > 1))
+            partitions.append(RangePartition.of(ranges, at - begun, side_by_side=True))
     return partitions
 
 
@@ -226,10 +263,13 @@ def _pack(pieces: Sequence[tuple[QueueRange, int]], target: int) -> list[RangePa
     filled = 0
     for piece, size in pieces:
         if current and filled + size > target:
-            packed.append(RangePartition(tuple(current)))
+            packed.append(RangePartition.of(current, filled))
             current, filled = [], 0
-        current.append(piece)
+        if current and current[-1][:2] == piece[:2] and current[-1].stop == piece.start:
+            current[-1] = current[-1]._replace(stop=piece.stop)
+        else:
+            current.append(piece)
         filled += size
     if current:
-        packed.append(RangePartition(tuple(current)))
+        packed.append(RangePartition.of(current, filled))
     return packed

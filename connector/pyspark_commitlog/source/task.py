@@ -15,6 +15,7 @@ from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition
 from pyspark_commitlog.source.schema import Projection
+from pyspark_commitlog.worker_gc import leave_out_imported_modules
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
@@ -23,6 +24,8 @@ __all__ = ["ReadTask"]
 
 # Always read, as the last column, and not given to Spark: it shows how far a range has been read.
 _PLACE = "queueOffset"
+# What a reader raises for messages that retention has removed, or that went with a file; beside ``FileMissing``.
+_LOSSES = (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +57,29 @@ class ReadTask:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition. Raises ``DataLossError``, ``TailLostError``, and the store's own errors."""
         # Spark makes a partition of its own when a plan has none.
-        ranges = partition.ranges if isinstance(partition, RangePartition) else ()
-        if not ranges:
+        if not isinstance(partition, RangePartition) or not partition.ranges:
             return
+        leave_out_imported_modules()
         declared = self.projection.arrow_schema()
         with StoreReader.open(self.path, from_log=self.from_log, on_damage=self.on_damage) as reader:
-            batches = [self._read_range(reader, wanted) for wanted in ranges]
-            side_by_side = isinstance(partition, RangePartition) and partition.side_by_side
-            for batch in _in_step(ranges, batches) if side_by_side else chain.from_iterable(batches):
+            for batch in self._batches(reader, partition):
                 # The same columns under the user's spelling and nullability, which Spark compares exactly.
                 yield pa.RecordBatch.from_arrays(batch.columns[: len(declared)], schema=declared)
+
+    def _batches(self, reader: StoreReader, partition: RangePartition) -> Iterator[pa.RecordBatch]:
+        if partition.short:
+            at_once = self._read_at_once(reader, partition.ranges)
+            if at_once is not None:
+                return iter(at_once)
+        batches = [self._read_range(reader, wanted) for wanted in partition.ranges]
+        return _in_step(partition.ranges, batches) if partition.side_by_side else chain.from_iterable(batches)
+
+    def _read_at_once(self, reader: StoreReader, ranges: Sequence[QueueRange]) -> list[pa.RecordBatch] | None:
+        """None where it takes more than one look: the ranges are then read one by one, which handles losses."""
+        try:
+            return reader.read_together(ranges, columns=self.projection.columns, verify_crc=self.verify_crc)
+        except _LOSSES:
+            return None
 
     def _read_range(self, reader: StoreReader, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
         topic, queue_id, at, stop = wanted
@@ -80,7 +96,7 @@ class ReadTask:
                 if at < missing.start < stop:  # the reader noticed the hole before it reached it
                     yield from self._read_range(reader, QueueRange(topic, queue_id, at, missing.start))
                 at = after
-            except (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound) as error:
+            except _LOSSES as error:
                 at, stop = self._after_loss(reader, QueueRange(topic, queue_id, at, stop), error)
 
     def _after_loss(self, reader: StoreReader, wanted: QueueRange, error: Exception) -> tuple[int, int]:

@@ -89,6 +89,11 @@ def _numbers(field: str) -> Callable[[RecordBlock], pa.Array]:
     return lambda block: pa.array(block.field(field))
 
 
+def _queue_ids(block: RecordBlock) -> pa.Array:
+    queue_id = block.place.queue_id
+    return _constant(queue_id, pa.int32(), len(block.headers)) if isinstance(queue_id, int) else pa.array(queue_id)
+
+
 def _property_text(name: str) -> Callable[[RecordBlock], pa.Array]:
     return lambda block: block.properties.text(name)
 
@@ -98,7 +103,7 @@ _BUILDERS: dict[str, Callable[[RecordBlock], pa.Array]] = {
     "topic": lambda block: _constant(block.place.topic, pa.string(), len(block.headers)),
     "tags": _property_text(TAGS),
     "keys": _property_text(KEYS),
-    "queueId": lambda block: _constant(block.place.queue_id, pa.int32(), len(block.headers)),
+    "queueId": _queue_ids,
     "queueOffset": lambda block: pa.array(block.place.queue_offsets),
     "body": plain_bodies,
     "bornTimestamp": lambda block: _time(block, "born_timestamp"),

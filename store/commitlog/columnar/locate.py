@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from commitlog.columnar.arrow_bytes import all_equal, gather_binary, strided_view
 from commitlog.columnar.properties import PropertyRows
-from commitlog.format.arrays import BoolArray, ByteArray, Int64Array
+from commitlog.format.arrays import BoolArray, ByteArray, Int32Array, Int64Array
 from commitlog.format.properties import decode_utf8
 from commitlog.format.record import (
     HEADER_DTYPES,
@@ -68,14 +68,15 @@ class RecordProblem(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class QueuePlace:
-    """The queue that led to records, and the offsets of its units: the records must agree with them.
+    """The queue that led to records, and the offsets of its units: the records must agree with them. Records of several
+    queues of a topic have a ``queue_id`` each.
 
     ``shared`` queues (light queues, fed by multi-dispatch) point to records that belong to another queue and name
     that one; then only the positions and sizes are checked, and the columns show the queue that was read.
     """
 
     topic: str
-    queue_id: int
+    queue_id: int | Int32Array
     queue_offsets: Int64Array
     shared: bool = False
 
@@ -256,7 +257,10 @@ def _check_headers(
     magic = headers["magic"]
     known = (magic == MAGIC_V1) | (magic == MAGIC_V2)
     require(known, "MAGICCODE", field_offset("magic"), lambda _: f"{MAGIC_V1} or {MAGIC_V2}", magic)
-    own: list[tuple[str, Int64Array | int]] = [("total_size", sizes), ("physical_offset", physical_offsets)]
+    own: list[tuple[str, Int64Array | Int32Array | int]] = [
+        ("total_size", sizes),
+        ("physical_offset", physical_offsets),
+    ]
     if not place.shared:
         own += [("queue_offset", place.queue_offsets), ("queue_id", place.queue_id)]
     for name, wanted in own:
@@ -265,7 +269,7 @@ def _check_headers(
         require(found == wanted, label, field_offset(name), partial(_wanted_at, wanted), found)
 
 
-def _wanted_at(wanted: Int64Array | int, index: int) -> int:
+def _wanted_at(wanted: Int64Array | Int32Array | int, index: int) -> int:
     return wanted if isinstance(wanted, int) else int(wanted[index])
 
 

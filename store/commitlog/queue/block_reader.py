@@ -19,14 +19,14 @@ from commitlog.columnar.decode import record_batch
 from commitlog.columnar.locate import QueuePlace, RecordBlock, RecordProblem, locate
 from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, OffsetOutOfRange
 from commitlog.files.mapped_file import MappedFile
-from commitlog.format.arrays import Int64Array
+from commitlog.format.arrays import ByteArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.log.commit_log import CommitLog
 from commitlog.queue.consume_queue import Units
 from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import QueueView
 
-__all__ = ["DEFAULT_ROWS", "DEFAULT_SIZE", "BlockLimits", "BlockReader"]
+__all__ = ["DEFAULT_ROWS", "DEFAULT_SIZE", "LIGHT_QUEUE_PREFIX", "BlockLimits", "BlockReader", "block_bytes"]
 
 # Units read at a time: 1.25 MiB.
 _UNITS_CHUNK = 65_536
@@ -35,7 +35,7 @@ _SPARSE_GAP = 64 << 10
 # Below this many, nearly every page will be touched: faulting them in one by one costs more than all at once.
 _DENSE_GAP = 16 << 10
 # Queues fed by multi-dispatch: their units point to records of other queues.
-_LIGHT_QUEUE_PREFIX = "%LMQ%"
+LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
 # Batches of this size passed through Spark fastest: larger ones leave the processor's caches, smaller ones are more.
@@ -50,6 +50,19 @@ class BlockLimits:
     rows: int = DEFAULT_ROWS
     size: int = DEFAULT_SIZE
     span: int = 64 << 20
+
+
+def block_bytes(
+    commit_log: CommitLog, file: MappedFile, physical: Int64Array, sizes: Int64Array
+) -> tuple[ByteArray, Int64Array]:
+    """Bytes that hold records of one file, in ascending order, and the position of each in them. ``FileChanged``."""
+    start = int(physical[0]) - file.base
+    stop = file.reach(start, int(physical[-1] + sizes[-1]) - file.base)
+    dense = stop - start < len(physical) * _DENSE_GAP
+    sparse = len(physical) > 1 and stop - start > len(physical) * _SPARSE_GAP
+    if sparse:
+        return commit_log.gather(file, physical, sizes)
+    return commit_log.span(file, start, stop, populate=dense), physical - file.base - start
 
 
 class BlockReader:
@@ -72,7 +85,7 @@ class BlockReader:
         self._limits = limits
         self._verify_crc = verify_crc
         self._skips = skips
-        self._shared = queue.topic.startswith(_LIGHT_QUEUE_PREFIX)
+        self._shared = queue.topic.startswith(LIGHT_QUEUE_PREFIX)
         # Bytes of records a block: fewer than the limit where bodies unpack to more than they take in the log.
         self._size = limits.size
         # Messages a block: fewer than the limit after a damaged one, so that much damage costs no decoding in vain.
@@ -182,15 +195,7 @@ class BlockReader:
         """A batch, and the number of its units: fewer than all where bodies unpack to more than a batch holds."""
         physical = units["physical_offset"]
         sizes = units["size"].astype(np.int64)
-        start = int(physical[0]) - file.base
-        end = int(physical[-1] + sizes[-1]) - file.base
-        stop = file.reach(start, end)
-        dense = stop - start < len(units) * _DENSE_GAP
-        sparse = len(units) > 1 and stop - start > len(units) * _SPARSE_GAP
-        if sparse:
-            data, positions = self._commit_log.gather(file, physical, sizes)
-        else:
-            data, positions = self._commit_log.span(file, start, stop, populate=dense), physical - file.base - start
+        data, positions = block_bytes(self._commit_log, file, physical, sizes)
         place = QueuePlace(
             topic=self._queue.topic, queue_id=self._queue.queue_id, queue_offsets=offsets, shared=self._shared
         )

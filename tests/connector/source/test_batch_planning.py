@@ -73,7 +73,7 @@ def test_one_hot_queue_is_cut_evenly(new_store: NewStore) -> None:
 
 def test_min_partitions_cuts_finer_than_max_bytes_asks_for(new_store: NewStore) -> None:
     store = store_of(new_store, [[200] * 900, [200] * 100])
-    assert len(plan(store, 1 << 30)) == 2
+    assert len(plan(store, 1 << 30)) == 1
     assert len(plan(store, 1 << 30, 10)) == 10
 
 
@@ -82,13 +82,43 @@ def test_more_partitions_than_messages_are_not_made(new_store: NewStore) -> None
 
 
 def test_up_to_32_queues_have_their_own_partitions(new_store: NewStore) -> None:
-    assert len(plan(store_of(new_store, [[200]] * 32), 1 << 30)) == 32
+    store = store_of(new_store, [[120] * 80_000] * 32, queue_file_units=100_000, log_file_size=512 << 20)
+    assert len(plan(store, 1 << 30)) == 32
+
+
+@pytest.mark.parametrize("queues", [1, 4, 32, 64])
+def test_a_small_batch_is_one_partition_that_is_read_at_once(new_store: NewStore, queues: int) -> None:
+    (partition,) = plan(store_of(new_store, [[200] * (1000 // queues)] * queues, in_turns=True), 1 << 30)
+    assert len(partition.ranges) == queues
+    assert partition.short == (queues > 1)
+
+
+def test_partitions_of_a_small_batch_keep_to_their_number_and_size(new_store: NewStore) -> None:
+    store = store_of(new_store, [[200] * 10] * 4)
+    assert len(plan(store, 1 << 30, 4)) == 4
+    assert_within(store, plan(store, 2000), 2000)
+
+
+def test_a_batch_that_is_worth_two_tasks_has_two(new_store: NewStore) -> None:
+    """Four queues, and as many messages as two tasks read while Spark starts them."""
+    store = store_of(new_store, [[120] * 40_000] * 4, in_turns=True, queue_file_units=100_000, log_file_size=64 << 20)
+    partitions = plan(store, 1 << 30)
+    assert_complete(partitions, store.whole())
+    assert [(len(one.ranges), one.side_by_side, one.short) for one in partitions] == [(4, True, False)] * 2
+
+
+@pytest.mark.parametrize(("size", "count"), [(120, 9_000), (1 << 20, 9)], ids=["messages", "bytes"])
+def test_ranges_of_many_messages_or_bytes_are_not_read_at_once(new_store: NewStore, size: int, count: int) -> None:
+    store = store_of(new_store, [[size] * count] * 2, queue_file_units=100_000, log_file_size=64 << 20)
+    (partition,) = plan(store, 1 << 30)
+    assert len(partition.ranges) == 2
+    assert not partition.short
 
 
 def test_many_small_queues_share_partitions_evenly(new_store: NewStore) -> None:
     store = store_of(new_store, [[200 + queue_id % 7] * 3 for queue_id in range(2000)], queue_file_units=10)
     partitions = plan(store, 1 << 30)
-    assert 32 <= len(partitions) <= 34
+    assert 9 <= len(partitions) <= 12
     sizes = [store.size_of(partition.ranges) for partition in partitions[:-1]]
     assert max(sizes) < 1.1 * min(sizes)
 
@@ -141,7 +171,7 @@ def test_stretches_do_not_overlap(new_store: NewStore) -> None:
 
 
 def test_queues_that_fit_one_partition_each_are_not_cut(new_store: NewStore) -> None:
-    store = store_of(new_store, [[500] * 10] * 4, in_turns=True)
+    store = store_of(new_store, [[120] * 80_000] * 4, in_turns=True, queue_file_units=100_000, log_file_size=64 << 20)
     assert plan(store, 1 << 30) == [RangePartition((whole,)) for whole in store.whole()]
 
 

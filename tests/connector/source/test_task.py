@@ -43,31 +43,37 @@ def task(store: StoreBuilder, *, fail: bool = True, verify_crc: bool = False) ->
     )
 
 
-def partition(start: int = 0, stop: int = 100) -> RangePartition:
-    return RangePartition((QueueRange("orders", 0, start, stop), QueueRange("audit", 0, 0, 3)))
+def partition(start: int = 0, stop: int = 100, *, short: bool = False) -> RangePartition:
+    return RangePartition((QueueRange("orders", 0, start, stop), QueueRange("audit", 0, 0, 3)), short=short)
+
+
+one_by_one_or_at_once = pytest.mark.parametrize("short", [False, True], ids=["one by one", "at once"])
 
 
 def offsets(batches: list[pa.RecordBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.column(0).to_pylist()]
 
 
-def test_ranges_are_read_in_their_order(store: StoreBuilder) -> None:
-    batches = list(task(store).read(partition(90)))
+@one_by_one_or_at_once
+def test_ranges_are_read_in_their_order(store: StoreBuilder, short: bool) -> None:
+    batches = list(task(store).read(partition(90, short=short)))
     assert offsets(batches) == [*range(90, 100), 0, 1, 2]
     assert batches[0].column(1)[0].as_py().startswith(b"0090")
 
 
-def test_every_attempt_gives_the_same_batches(store: StoreBuilder) -> None:
+@one_by_one_or_at_once
+def test_every_attempt_gives_the_same_batches(store: StoreBuilder, short: bool) -> None:
     reader: ReadTask = pickle.loads(pickle.dumps(task(store)))
-    wanted: RangePartition = pickle.loads(pickle.dumps(partition()))
+    wanted: RangePartition = pickle.loads(pickle.dumps(partition(short=short)))
     first = list(reader.read(wanted))
     store.append("orders", 0, [b"more"] * 50)
     assert list(reader.read(wanted)) == first
 
 
-def test_every_batch_has_the_declared_schema(store: StoreBuilder) -> None:
+@one_by_one_or_at_once
+def test_every_batch_has_the_declared_schema(store: StoreBuilder, short: bool) -> None:
     expected = pa.schema([pa.field("queueOffset", pa.int64()), pa.field("body", pa.binary())])
-    assert {batch.schema for batch in task(store).read(partition())} == {expected}
+    assert {batch.schema for batch in task(store).read(partition(short=short))} == {expected}
 
 
 @pytest.mark.parametrize("empty", [InputPartition(None), RangePartition(())])
@@ -75,13 +81,16 @@ def test_an_empty_partition_of_spark_gives_no_rows(store: StoreBuilder, empty: I
     assert list(task(store).read(empty)) == []
 
 
-def test_retention_before_the_task_began_is_lost_data(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
+@one_by_one_or_at_once
+def test_retention_before_the_task_began_is_lost_data(
+    store: StoreBuilder, short: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     store.delete_log_files(2)
     with pytest.raises(DataLossError, match=r"wanted offsets \[0, 100\), available are \[28, 100\)") as caught:
-        list(task(store).read(partition()))
+        list(task(store).read(partition(short=short)))
     assert caught.value.__cause__ is not None
     with caplog.at_level(logging.WARNING):
-        assert offsets(list(task(store, fail=False).read(partition()))) == [*range(28, 100), 0, 1, 2]
+        assert offsets(list(task(store, fail=False).read(partition(short=short)))) == [*range(28, 100), 0, 1, 2]
     assert "Continuing at offset 28" in caplog.text
 
 
@@ -104,39 +113,43 @@ def test_retention_overtaking_the_task_is_lost_data(store: StoreBuilder, fail: b
     assert set(range(70, 100)) <= set(found)
 
 
-def test_a_tail_that_was_lost_after_planning_is_reported(store: StoreBuilder) -> None:
+@one_by_one_or_at_once
+def test_a_tail_that_was_lost_after_planning_is_reported(store: StoreBuilder, short: bool) -> None:
     with pytest.raises(TailLostError, match="planned up to offset 120"):
-        list(task(store).read(partition(90, 120)))
-    assert offsets(list(task(store, fail=False).read(partition(90, 120)))) == [*range(90, 100), 0, 1, 2]
+        list(task(store).read(partition(90, 120, short=short)))
+    assert offsets(list(task(store, fail=False).read(partition(90, 120, short=short)))) == [*range(90, 100), 0, 1, 2]
 
 
-def test_a_missing_file_in_the_middle_is_lost_data(store: StoreBuilder) -> None:
+@one_by_one_or_at_once
+def test_a_missing_file_in_the_middle_is_lost_data(store: StoreBuilder, short: bool) -> None:
     sorted((store.path / "commitlog").iterdir())[3].unlink()
     with pytest.raises(DataLossError) as caught:
-        list(task(store).read(partition()))
+        list(task(store).read(partition(short=short)))
     assert caught.value.__cause__ is not None
-    found = offsets(list(task(store, fail=False).read(partition())))
+    found = offsets(list(task(store, fail=False).read(partition(short=short))))
     assert found[:43] == [*range(42), 56]
     assert len(found) == 100 - 14 + 3
 
 
-def test_a_removed_queue_is_lost_data(store: StoreBuilder) -> None:
+@one_by_one_or_at_once
+def test_a_removed_queue_is_lost_data(store: StoreBuilder, short: bool) -> None:
     for path in (store.path / "consumequeue" / "orders" / "0").iterdir():
         path.unlink()
     (store.path / "consumequeue" / "orders" / "0").rmdir()
     with pytest.raises(DataLossError, match="available are none"):
-        list(task(store).read(partition()))
-    assert offsets(list(task(store, fail=False).read(partition()))) == [0, 1, 2]
+        list(task(store).read(partition(short=short)))
+    assert offsets(list(task(store, fail=False).read(partition(short=short)))) == [0, 1, 2]
 
 
-def test_damage_is_never_taken_for_retention(store: StoreBuilder) -> None:
+@one_by_one_or_at_once
+def test_damage_is_never_taken_for_retention(store: StoreBuilder, short: bool) -> None:
     log = min((store.path / "commitlog").iterdir())
     with log.open("r+b") as file:
         file.seek(500)
         file.write(b"\x00")
     for fail in (True, False):
         with pytest.raises(CorruptRecord):
-            list(task(store, fail=fail, verify_crc=True).read(partition()))
+            list(task(store, fail=fail, verify_crc=True).read(partition(short=short)))
 
 
 # -- side by side ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,130 @@
+"""Small micro-batches: the duration of a trigger by source, queues, rows and sink, beside Kafka's in the same run."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from commitlog import MessageStore
+from tests.benchmarks.kafka_peer import KafkaUnavailable, connector_jars, running_broker
+from tests.benchmarks.measure import machine, scratch, show
+from tests.support.local_spark import make_java_available, start_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["main"]
+
+_BODY_SIZE = 1024
+_WARM_UP = 10
+_TRIGGERS = 40
+_QUEUES = (1, 4, 16, 64)
+_ROWS = (1_000, 10_000, 50_000)
+
+
+def _bodies(count: int) -> pa.Array:
+    raw = np.random.default_rng(1).integers(32, 127, _BODY_SIZE * count, dtype=np.uint8)
+    offsets = np.arange(0, (count + 1) * _BODY_SIZE, _BODY_SIZE, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(raw)])
+
+
+def _store(work: Path, queues: int, rows: int) -> Path:
+    path = work / f"{queues}-queues-{rows}"
+    if not path.exists():
+        table = pa.table({"body": _bodies(rows), "queueId": pa.array(np.arange(rows) % queues, pa.int32())})
+        with MessageStore.open(path) as store:
+            for _ in range(_WARM_UP + _TRIGGERS + 5):
+                store.put_messages(table, topic="in")
+    return path
+
+
+def _from_store(spark: SparkSession, path: Path, rows: int) -> DataFrame:
+    options = {"path": str(path), "subscribe": "in", "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(rows)}
+    return spark.readStream.format("commitlog").options(**options).load().select("body")
+
+
+def _made_by_spark(spark: SparkSession, rows: int) -> DataFrame:
+    """Rows of Spark's own source, which costs next to nothing."""
+    made = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", str(rows)).option("numPartitions", "1")
+    text = f"concat(cast(value + 100000000 as string), '{'x' * (_BODY_SIZE - 9)}')"
+    return made.load().selectExpr(f"cast({text} as binary) as body")
+
+
+def _trigger_ms(frame: DataFrame, rows: int, sink: str, **options: str) -> float:
+    """The median duration of a trigger with that many rows, in milliseconds."""
+    query = frame.writeStream.format(sink).options(**options).trigger(processingTime="0 seconds").start()
+    try:
+        while len(query.recentProgress) < _WARM_UP + _TRIGGERS:
+            time.sleep(0.2)
+            if query.exception() is not None:
+                raise query.exception()  # type: ignore[misc]
+        done = [
+            p["durationMs"]["triggerExecution"] for p in query.recentProgress[_WARM_UP:] if p["numInputRows"] >= rows
+        ]
+    finally:
+        query.stop()
+    return float(statistics.median(done))
+
+
+def _measure(spark: SparkSession, work: Path) -> None:
+    checkpoints = (str(work / f"checkpoint-{number}") for number in range(1000))
+    made = {}
+    for rows in _ROWS:
+        made[rows] = _trigger_ms(_made_by_spark(spark, rows), rows, "noop", checkpointLocation=next(checkpoints))
+        show(f"trigger of {rows} rows, Spark's rate source to noop", f"{made[rows]:.0f} ms")
+    for rows in _ROWS:
+        for queues in _QUEUES:
+            frame = _from_store(spark, _store(work, queues, rows), rows)
+            taken = _trigger_ms(frame, rows, "noop", checkpointLocation=next(checkpoints))
+            show(
+                f"  store of {queues} queues to noop, {rows} rows", f"{taken:.0f} ms", f"{taken / made[rows]:.2f} times"
+            )
+    for queues in (1, 4):
+        sink = {"path": str(work / f"out-{queues}"), "topic": "out", "checkpointLocation": next(checkpoints)}
+        taken = _trigger_ms(_from_store(spark, _store(work, queues, 1000), 1000), 1000, "commitlog", **sink)
+        show(
+            f"trigger of 1000 rows, store of {queues} queues to store",
+            f"{taken:.0f} ms",
+            f"{taken / made[1000]:.2f} times rate",
+        )
+
+
+def _measure_kafka(spark: SparkSession, work: Path, address: str) -> None:
+    servers = {"kafka.bootstrap.servers": address}
+    rows = spark.range(1000 * (_WARM_UP + _TRIGGERS + 5))
+    text = f"concat(cast(id + 100000000 as string), '{'x' * (_BODY_SIZE - 9)}')"
+    rows.selectExpr(f"cast({text} as binary) as value").write.format("kafka").options(**servers, topic="in").save()
+    options = {**servers, "subscribe": "in", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "1000"}
+    frame = spark.readStream.format("kafka").options(**options).load().select("value")
+    sinks: dict[str, dict[str, Any]] = {"noop": {}, "kafka": {**servers, "topic": "out"}}
+    for sink, settings in sinks.items():
+        settings["checkpointLocation"] = str(work / f"kafka-to-{sink}")
+        show(f"trigger of 1000 rows, Kafka to {sink}", f"{_trigger_ms(frame, 990, sink, **settings):.0f} ms")
+
+
+def main() -> None:
+    """Run the benchmark and print its figures."""
+    print(machine())
+    make_java_available()
+    with ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch())))
+        settings = {"spark__sql__streaming__numRecentProgressUpdates": "10000"}
+        address = None
+        try:
+            settings["spark__jars"] = ",".join(map(str, connector_jars()))
+            address = stack.enter_context(running_broker(work))
+        except KafkaUnavailable as error:
+            print(f"  without Kafka: {error}")
+        spark = start_spark(work, **settings)
+        spark.sparkContext.setLogLevel("OFF")
+        _measure(spark, work)
+        if address is not None:
+            _measure_kafka(spark, work, address)
+        spark.stop()
