@@ -176,10 +176,13 @@ def test_key_queries_find_what_rocketmq_finds(store: Store) -> None:
         assert all(message.topic == answer["topic"] and answer["key"] in message.keys for message in found)
 
 
-def test_every_key_of_every_message_finds_it(store: Store) -> None:
-    """RocketMQ indexes each key and the unique key; what it answered for a few must hold for all."""
+def test_every_key_of_every_message_finds_it(store: Store, from_log: bool) -> None:
+    """RocketMQ indexes each key and the unique key; what it answered for a few must hold for all.
+
+    Without an index each query walks the whole log, so every 20th message is enough there.
+    """
     reader, answers = store
-    for answer in answers["message"]:
+    for answer in answers["message"][:: 20 if from_log else 1]:
         keys = (answer.get("keys") or "").split()
         for key in [*keys, *filter(None, [answer["properties"].get("UNIQ_KEY")])]:
             assert answer["physicalOffset"] in [m.physical_offset for m in reader.query(answer["topic"], key)]
