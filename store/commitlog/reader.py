@@ -381,8 +381,8 @@ class StoreReader:
     ) -> list[pa.RecordBatch] | None:
         """All messages of ranges ``(topic, queue_id, start, stop)``: a quick way to read many short ones.
 
-        The queues of a topic are decoded together, in a fraction of the time of a ``read`` for each. All batches are in
-        memory at once. A queue's messages come in their order, those of different queues as they lie in the log.
+        The queues of a topic are decoded together, in a fraction of the time of a ``read`` for each. All messages are
+        in memory at once: topic by topic, and range by range in the order given.
 
         None if anything stands in the way: damage, a missing file, bodies that unpack to much. Then ``read`` each of
         the ranges, which gives what can be read and raises for the rest. ``OffsetOutOfRange``, ``QueueNotFound`` and

@@ -59,8 +59,10 @@ class RangePartition(InputPartition):
     @classmethod
     def of(cls, ranges: Sequence[QueueRange], size: int, *, side_by_side: bool = False) -> RangePartition:
         """A partition of ranges whose messages take ``size`` bytes in the log."""
+        if len(ranges) < 2:
+            return cls(tuple(ranges))
         short = size <= _SHORT_BYTES and sum(one.stop - one.start for one in ranges) <= _SHORT_ROWS
-        return cls(tuple(ranges), side_by_side=side_by_side and len(ranges) > 1, short=short and len(ranges) > 1)
+        return cls(tuple(ranges), side_by_side=side_by_side, short=short)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,7 @@ def plan_partitions(
 ) -> list[RangePartition]:
     """Partitions of at most ``max_bytes`` (one larger message goes alone), and about ``min_partitions`` or more.
 
-    Without ``min_partitions``, no more than it takes to keep tasks busy for longer than Spark takes to start them.
+    Beyond that, no more than read for as long as Spark takes to start a task.
 
     Cuts are exact: they come from the sizes and physical offsets in the consume queues. For a missing file of a queue,
     ``DataLossError``, or a warning and the range without its messages. Raises the errors of ``StoreReader.units``.
@@ -113,6 +115,8 @@ def plan_partitions(
         log_start = min(one.log_start for one in measured)
         log_stop = max(one.log_stop for one in measured)
         dense = total > (log_stop - log_start) * _DENSE
+        if count == 1 and total <= target:
+            return [RangePartition.of([one.range for one in measured], total, side_by_side=dense)]
         if dense and (total > target or count < len(measured)):
             return _cut_log(reader, measured, log_start, log_stop, min(target, -(-(log_stop - log_start) // count)))
     pieces = [piece for one in measured for piece in _cut(reader, one, target)]

@@ -67,10 +67,9 @@ class ReadTask:
                 yield pa.RecordBatch.from_arrays(batch.columns[: len(declared)], schema=declared)
 
     def _batches(self, reader: StoreReader, partition: RangePartition) -> Iterator[pa.RecordBatch]:
-        if partition.short:
-            at_once = self._read_at_once(reader, partition.ranges)
-            if at_once is not None:
-                return iter(at_once)
+        at_once = self._read_at_once(reader, partition.ranges) if partition.short else None
+        if at_once is not None:
+            return iter(at_once)
         batches = [self._read_range(reader, wanted) for wanted in partition.ranges]
         return _in_step(partition.ranges, batches) if partition.side_by_side else chain.from_iterable(batches)
 
