@@ -14,7 +14,14 @@ from pyspark_commitlog.options import values
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule, did_you_mean
 
-__all__ = ["OPTION_NAMES", "SourceOptions", "parse_batch_options", "parse_options", "parse_stream_options"]
+__all__ = [
+    "OPTION_NAMES",
+    "SourceOptions",
+    "parse_batch_options",
+    "parse_options",
+    "parse_stream_options",
+    "rule_option",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -31,6 +38,7 @@ class SourceOptions:
     max_bytes_per_trigger: int | None = None
     max_bytes_per_partition: int = 256 << 20
     min_partitions: int | None = None
+    fails_without_match: bool = False
     fail_on_data_loss: bool = True
     include_properties: bool = False
     include_metadata: bool = False
@@ -65,6 +73,7 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "maxBytesPerTrigger": ("max_bytes_per_trigger", values.parse_bytes),
     "maxBytesPerPartition": ("max_bytes_per_partition", values.parse_bytes),
     "minPartitions": ("min_partitions", values.parse_positive),
+    "startingOffsetsByTimestampStrategy": ("fails_without_match", values.parse_no_match_strategy),
     "failOnDataLoss": ("fail_on_data_loss", values.parse_boolean),
     "includeProperties": ("include_properties", values.parse_boolean),
     "includeMetadata": ("include_metadata", values.parse_boolean),
@@ -77,7 +86,8 @@ _STRATEGIES: dict[str, Callable[[str, str], Subscription]] = {
     "subscribePattern": values.parse_pattern,
     "assign": values.parse_assign,
 }
-_POSITIONS = ("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp")
+_WAYS = ("Offsets", "Timestamp", "OffsetsByTimestamp")
+_POSITIONS = tuple(f"{which}{way}" for way in _WAYS for which in ("starting", "ending"))
 OPTION_NAMES: tuple[str, ...] = (*_PLAIN, *_STRATEGIES, *_POSITIONS)
 
 # Spark's own options, which it may give to a source along with the user's.
@@ -131,8 +141,8 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of a streaming read: from ``latest`` unless they say otherwise. ``OptionError``."""
     parsed = parse_options(options)
     given = _canonical(options)
-    for name in ("endingOffsets", "endingTimestamp"):
-        if name in given:
+    for name in _POSITIONS:
+        if name in given and name.startswith("ending"):
             raise OptionError(
                 f"Option {name} is for batch reads: a stream has no end. To read all existing messages and stop, use "
                 f".trigger(availableNow=True).",
@@ -189,29 +199,48 @@ def _strategy(given: Mapping[str, str]) -> Subscription:
 
 
 def _position(given: Mapping[str, str], which: str, default: int) -> OffsetRule | None:
-    offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
-    if offsets in given and timestamp in given:
+    found = [f"{which}{way}" for way in _WAYS if f"{which}{way}" in given]
+    if not found:
+        return None
+    name, text = found[0], given[found[0]]
+    if len(found) > 1:
         raise OptionError(
-            f"Options {offsets} and {timestamp} exclude each other; found both.",
-            option=timestamp,
-            value=given[timestamp],
+            f"Options {' and '.join(found)} exclude each other; found {'both' if len(found) == 2 else 'all of them'}.",
+            option=found[-1],
+            value=given[found[-1]],
         )
-    if timestamp in given:
-        return OffsetRule(default=default, timestamp_ms=values.parse_timestamp(timestamp, given[timestamp]))
-    return values.parse_offsets(offsets, given[offsets], default) if offsets in given else None
+    if name.endswith("OffsetsByTimestamp"):
+        return values.parse_times(name, text, default)
+    if name.endswith("Timestamp"):
+        return OffsetRule(default=default, timestamp_ms=values.parse_timestamp(name, text))
+    return values.parse_offsets(name, text, default)
 
 
 def _check_named_queues(parsed: SourceOptions, given: Mapping[str, str]) -> None:
-    for which, rule in (("startingOffsets", parsed.starting), ("endingOffsets", parsed.ending)):
-        for topic, queue_id in rule.named if rule is not None else ():
+    """The queues that JSON names are read, and no start lies after its end."""
+    for which, rule in (("starting", parsed.starting), ("ending", parsed.ending)):
+        for topic, queue_id in (*rule.named, *rule.times) if rule is not None else ():
             if not parsed.subscription.covers(topic, queue_id):
-                values.refuse(which, given[which], f"only queues that are read; queue {queue_id} of {topic!r} is not")
+                name = rule_option(which, rule)
+                values.refuse(name, given[name], f"only queues that are read; queue {queue_id} of {topic!r} is not")
     start, end = parsed.starting, parsed.ending
-    for (topic, queue_id), first in start.named.items() if start is not None and end is not None else ():
-        stop = end.named.get((topic, queue_id), LATEST) if end is not None else LATEST
+    if start is None or end is None:
+        return
+    name = rule_option("starting", start)
+    for topic, queue_id in start.named:
+        first, stop = start.named[topic, queue_id], end.named.get((topic, queue_id), LATEST)
         if 0 <= stop < first:
-            values.refuse(
-                "startingOffsets",
-                given["startingOffsets"],
-                f"no start after the end; queue {queue_id} of {topic!r} would go from {first} to {stop}",
-            )
+            where = f"queue {queue_id} of {topic!r}"
+            values.refuse(name, given[name], f"no start after the end; {where} would go from {first} to {stop}")
+    for queue in {*start.times, *end.times} or {("", 0)}:
+        begin, until = start.time_of(queue), end.time_of(queue)
+        if begin is not None and until is not None and begin > until:
+            where = f"queue {queue[1]} of {queue[0]!r}" if queue[0] else "a queue"
+            values.refuse(name, given[name], f"no start after the end; {where} would go from {begin} to {until} ms")
+
+
+def rule_option(which: str, rule: OffsetRule) -> str:
+    """The option that gave the ``starting`` or ``ending`` rule."""
+    if rule.times:
+        return f"{which}OffsetsByTimestamp"
+    return f"{which}Timestamp" if rule.timestamp_ms is not None else f"{which}Offsets"

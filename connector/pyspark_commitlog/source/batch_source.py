@@ -43,8 +43,8 @@ class CommitLogBatchReader(DataSourceReader):
         queues = options.subscription.bounds(reader).values()
         if not queues:
             _logger.warning("No topic of %s matches; the result is empty.", options.path)
-        starts = resolve_rule(reader, queues, options.start_rule, options, option="startingOffsets")
-        ends = resolve_rule(reader, queues, options.end_rule, options, option="endingOffsets")
+        starts = resolve_rule(reader, queues, options.start_rule, options, which="starting")
+        ends = resolve_rule(reader, queues, options.end_rule, options, which="ending")
         return plan_partitions(
             reader,
             [QueueRange(*key, starts[key], ends[key]) for key in sorted(starts)],

@@ -56,7 +56,7 @@ class StreamPlanner:
 
         def plan() -> dict[str, Any]:
             bounds = self._look()
-            starts = resolve_rule(self._reader, bounds.values(), options.start_rule, options, option="startingOffsets")
+            starts = resolve_rule(self._reader, bounds.values(), options.start_rule, options, which="starting")
             fences = {key: self._reader.fence(*key, start - 1) for key, start in starts.items() if start > 0}
             offset = StreamOffset(
                 offsets=starts,
