@@ -36,7 +36,10 @@ class SourceOptions:
     ending: OffsetRule | None = None
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_s: float = 900.0
     max_bytes_per_partition: int = 256 << 20
+    max_records_per_partition: int | None = None
     min_partitions: int | None = None
     fails_without_match: bool = False
     fail_on_data_loss: bool = True
@@ -71,6 +74,9 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "path": ("path", values.parse_path),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", values.parse_positive),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", values.parse_bytes),
+    "minOffsetsPerTrigger": ("min_offsets_per_trigger", values.parse_positive),
+    "maxTriggerDelay": ("max_trigger_delay_s", values.parse_duration),
+    "maxRecordsPerPartition": ("max_records_per_partition", values.parse_positive),
     "maxBytesPerPartition": ("max_bytes_per_partition", values.parse_bytes),
     "minPartitions": ("min_partitions", values.parse_positive),
     "startingOffsetsByTimestampStrategy": ("fails_without_match", values.parse_no_match_strategy),
@@ -116,6 +122,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     ending = _position(given, "ending", LATEST)
     parsed = SourceOptions(subscription=_strategy(given), starting=starting, ending=ending, **fields)
     _check_named_queues(parsed, given)
+    _check_limits(parsed, given)
     return parsed
 
 
@@ -131,7 +138,7 @@ def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
         values.refuse(
             "endingOffsets", given["endingOffsets"], "another end than earliest (-2): a batch would read nothing"
         )
-    for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
+    for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name in given:
             _logger.warning("Option %s has no effect on a batch read, which reads everything at once.", name)
     return parsed
@@ -149,6 +156,8 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
                 option=name,
                 value=given[name],
             )
+    if "maxTriggerDelay" in given and parsed.min_offsets_per_trigger is None:
+        _logger.warning("Option maxTriggerDelay has no effect without minOffsetsPerTrigger.")
     if parsed.from_log:
         raise OptionError(
             "Option fromLog is for batch reads: it shows the log as it is at one moment.",
@@ -237,6 +246,12 @@ def _check_named_queues(parsed: SourceOptions, given: Mapping[str, str]) -> None
         if begin is not None and until is not None and begin > until:
             where = f"queue {queue[1]} of {queue[0]!r}" if queue[0] else "a queue"
             values.refuse(name, given[name], f"no start after the end; {where} would go from {begin} to {until} ms")
+
+
+def _check_limits(parsed: SourceOptions, given: Mapping[str, str]) -> None:
+    least, most = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        values.refuse("minOffsetsPerTrigger", given["minOffsetsPerTrigger"], f"at most maxOffsetsPerTrigger, {most}")
 
 
 def rule_option(which: str, rule: OffsetRule) -> str:

@@ -28,6 +28,7 @@ __all__ = [
     "parse_boolean",
     "parse_bytes",
     "parse_corrupt_record_mode",
+    "parse_duration",
     "parse_no_match_strategy",
     "parse_offsets",
     "parse_path",
@@ -52,7 +53,8 @@ _BYTE_UNITS = {"": 1, "b": 1} | {
     suffix: 1 << (10 * power) for power, letter in enumerate("kmgtp", 1) for suffix in (letter, f"{letter}b")
 }
 
-# A day, or a day and a time. Without a zone it is no moment: the process that parses options does not know Spark's.
+_SECONDS_OF_UNIT = {"": 1e-3, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+# A day and a time. Without a zone it is no moment: the process that parses options does not know Spark's.
 _ISO_TIME = re.compile(
     r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ](?P<minute>[0-9]{2}:[0-9]{2})"
     r"(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,9}))?)?(?P<zone>[Zz]|[+-][0-9]{2}:?[0-9]{2})?"
@@ -194,6 +196,14 @@ def parse_bytes(option: str, value: str) -> int:
     if not 1 <= size < 2**63:
         refuse(option, value, "a size of at least 1 byte, such as 67108864, 64m or 1g")
     return size
+
+
+def parse_duration(option: str, value: str) -> float:
+    """Seconds, from a number with one of Spark's suffixes; without one it is milliseconds, as in Spark."""
+    found = re.fullmatch(r"([0-9]{1,18})\s*([a-z]{0,3})", value.strip().lower())
+    if found is None or found[2] not in _SECONDS_OF_UNIT:
+        refuse(option, value, "a time such as 500ms, 10s, 2m, 1h or 1d")
+    return int(found[1]) * _SECONDS_OF_UNIT[found[2]]
 
 
 def parse_subscribe(option: str, value: str) -> Subscription:
