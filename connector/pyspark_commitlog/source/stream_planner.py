@@ -49,7 +49,13 @@ class StreamPlanner:
     @classmethod
     def open(cls, options: SourceOptions) -> StreamPlanner:
         """``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``."""
-        return cls(options.open_store(), options)
+        reader = options.open_store()
+        try:
+            options.subscription.warn_of_missing(reader)
+        except BaseException:
+            reader.close()
+            raise
+        return cls(reader, options)
 
     def close(self) -> None:
         self._reader.close()

@@ -1,4 +1,4 @@
-"""``minOffsetsPerTrigger`` and ``maxTriggerDelay``: a small batch waits, and for how long; nothing is lost by waiting."""
+"""``minOffsetsPerTrigger`` and ``maxTriggerDelay``: when a small batch waits, and how long; nothing is lost by it."""
 
 from __future__ import annotations
 
