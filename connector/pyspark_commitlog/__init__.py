@@ -62,7 +62,8 @@ class DefaultSource(DataSource):
         from pyspark_commitlog.source.batch_source import CommitLogBatchReader
         from pyspark_commitlog.source.schema import check_schema
 
-        return CommitLogBatchReader(parse_batch_options(self.options), check_schema(schema))
+        options = parse_batch_options(self.options)
+        return CommitLogBatchReader(options, check_schema(schema, kafka_rows=options.kafka_rows))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read of these columns. The errors are those of ``reader``; each trigger looks at the store."""
@@ -70,7 +71,8 @@ class DefaultSource(DataSource):
         from pyspark_commitlog.source.schema import check_schema
         from pyspark_commitlog.source.stream_source import CommitLogStreamReader
 
-        return CommitLogStreamReader(parse_stream_options(self.options), check_schema(schema))
+        options = parse_stream_options(self.options)
+        return CommitLogStreamReader(options, check_schema(schema, kafka_rows=options.kafka_rows))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write of rows with these columns. Spark calls this on the driver, before the tasks begin, and nothing
@@ -80,25 +82,25 @@ class DefaultSource(DataSource):
         a store, or a store that cannot be opened; ``StoreIOError``, ``CorruptConfig``.
         """
         from pyspark_commitlog.options.write import parse_batch_write_options
-        from pyspark_commitlog.sink.columns import check_sink_schema
         from pyspark_commitlog.sink.commit import plan_write
+        from pyspark_commitlog.sink.kafka_columns import sink_columns
         from pyspark_commitlog.sink.writers import CommitLogBatchWriter, refuse_overwrite
 
         refuse_overwrite(overwrite, streaming=False)
         options = parse_batch_write_options(self.options)
-        columns = check_sink_schema(schema, topic=options.topic)
+        columns = sink_columns(schema, options)
         return CommitLogBatchWriter(plan_write(options, columns))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """The write of a streaming query's next micro-batch. The errors are those of ``writer``."""
         from pyspark_commitlog.options.write import parse_stream_write_options
-        from pyspark_commitlog.sink.columns import check_sink_schema
         from pyspark_commitlog.sink.commit import plan_write
+        from pyspark_commitlog.sink.kafka_columns import sink_columns
         from pyspark_commitlog.sink.writers import CommitLogStreamWriter, refuse_overwrite
 
         refuse_overwrite(overwrite, streaming=True)
         options = parse_stream_write_options(self.options)
-        columns = check_sink_schema(schema, topic=options.topic)
+        columns = sink_columns(schema, options)
         return CommitLogStreamWriter(plan_write(options, columns))
 
 

@@ -43,6 +43,8 @@ class SourceOptions:
     min_partitions: int | None = None
     fails_without_match: bool = False
     fail_on_data_loss: bool = True
+    kafka_rows: bool = False
+    include_headers: bool = False
     include_properties: bool = False
     include_metadata: bool = False
     verify_crc: bool = False
@@ -81,6 +83,8 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "minPartitions": ("min_partitions", values.parse_positive),
     "startingOffsetsByTimestampStrategy": ("fails_without_match", values.parse_no_match_strategy),
     "failOnDataLoss": ("fail_on_data_loss", values.parse_boolean),
+    "rowFormat": ("kafka_rows", values.parse_row_format),
+    "includeHeaders": ("include_headers", values.parse_boolean),
     "includeProperties": ("include_properties", values.parse_boolean),
     "includeMetadata": ("include_metadata", values.parse_boolean),
     "verifyCrc": ("verify_crc", values.parse_boolean),
@@ -123,6 +127,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     parsed = SourceOptions(subscription=_strategy(given), starting=starting, ending=ending, **fields)
     _check_named_queues(parsed, given)
     _check_limits(parsed, given)
+    _check_columns(parsed, given)
     return parsed
 
 
@@ -246,6 +251,23 @@ def _check_named_queues(parsed: SourceOptions, given: Mapping[str, str]) -> None
         if begin is not None and until is not None and begin > until:
             where = f"queue {queue[1]} of {queue[0]!r}" if queue[0] else "a queue"
             values.refuse(name, given[name], f"no start after the end; {where} would go from {begin} to {until} ms")
+
+
+def _check_columns(parsed: SourceOptions, given: Mapping[str, str]) -> None:
+    """``includeHeaders`` is for Kafka's rows, and the other two are for RocketMQ's."""
+    of_kafka = "includeHeaders", parsed.include_headers, "RocketMQ's have includeProperties, or add rowFormat=kafka"
+    of_rocketmq = [
+        ("includeProperties", parsed.include_properties, "they have includeHeaders"),
+        ("includeMetadata", parsed.include_metadata, "leave it out, or leave rowFormat out"),
+    ]
+    for name, value, way_out in of_rocketmq if parsed.kafka_rows else [of_kafka]:
+        if value:
+            raise OptionError(
+                f"Option {name} is not for the rows of rowFormat={'kafka' if parsed.kafka_rows else 'rocketmq'}: "
+                f"{way_out}.",
+                option=name,
+                value=given[name],
+            )
 
 
 def _check_limits(parsed: SourceOptions, given: Mapping[str, str]) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "parse_path",
     "parse_pattern",
     "parse_positive",
+    "parse_row_format",
     "parse_subscribe",
     "parse_times",
     "parse_timestamp",
@@ -125,6 +126,14 @@ def parse_corrupt_record_mode(option: str, value: str) -> bool:
     if text not in ("fail", "skip"):
         refuse(option, value, "fail or skip")
     return text == "skip"
+
+
+def parse_row_format(option: str, value: str) -> bool:
+    """Whether rows have Kafka's columns."""
+    text = value.strip().lower()
+    if text not in ("rocketmq", "kafka"):
+        refuse(option, value, "rocketmq or kafka")
+    return text == "kafka"
 
 
 def parse_no_match_strategy(option: str, value: str) -> bool:

@@ -33,6 +33,7 @@ class SinkOptions:
 
     path: str
     topic: str | None
+    kafka_rows: bool
     queues: int
     flush_disk_type: FlushDiskType
     lock_timeout_s: float
@@ -149,6 +150,9 @@ def _store_setting(name: str, field: str, parse: Callable[[str, str], Any], unit
 WRITE_OPTIONS: tuple[WriteOption, ...] = (
     WriteOption("path", "path", values.parse_path, None, "", "the store's directory; created if it does not exist"),
     WriteOption("topic", "topic", _parse_topic, None, "", "the topic of rows without one"),
+    WriteOption(
+        "rowFormat", "kafka_rows", values.parse_row_format, "rocketmq", "", "whose columns rows have; or kafka"
+    ),
     WriteOption("queues", "queues", _parse_queues, "4", "queues", "number of queues of a new topic"),
     WriteOption(
         "flush", "flush_disk_type", _parse_choice(_FLUSHES), "sync", "", "sync: committed means on the device; async"

@@ -92,6 +92,10 @@ class SinkColumns:
 
     names: tuple[str, ...]
 
+    def fault(self, batch: pa.RecordBatch) -> tuple[int, str] | None:
+        """The first row that cannot be renamed, and what is wrong with it; all else is left to the store."""
+        del batch
+
     def rename(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch under the store's names, its data shared."""
         columns = [pa.nulls(len(column)) if _says_nothing(column.type) else column for column in batch.columns]

@@ -62,8 +62,7 @@ class ReadTask:
             batches = [self._read_range(reader, wanted) for wanted in ranges]
             side_by_side = isinstance(partition, RangePartition) and partition.side_by_side
             for batch in _in_step(ranges, batches) if side_by_side else chain.from_iterable(batches):
-                # The same columns under the user's spelling and nullability, which Spark compares exactly.
-                yield pa.RecordBatch.from_arrays(batch.columns[: len(declared)], schema=declared)
+                yield self.projection.to_spark(batch, declared)
 
     def _read_range(self, reader: StoreReader, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
         topic, queue_id, at, stop = wanted

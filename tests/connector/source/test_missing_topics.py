@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,11 +10,7 @@ from commitlog import StoreReader
 from commitlog.errors import TopicNotFound
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.stream_planner import StreamPlanner
-from tests.connector.source.spark_helpers import Batches, stream
 from tests.support.store_builder import StoreBuilder
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__: list[str] = []
 
@@ -67,12 +62,3 @@ def test_a_batch_fails_with_the_nearest_names(store: StoreBuilder) -> None:
     options = parse_batch_options({"path": str(store.path), "subscribe": "ordres"})
     with StoreReader.open(store.path) as reader, pytest.raises(TopicNotFound, match="Did you mean 'orders' or"):
         options.subscription.require_all(reader)
-
-
-def test_the_warning_of_a_query_is_printed_once(
-    spark: SparkSession, store: StoreBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    batches = Batches(tmp_path / "checkpoint")
-    frame = stream(spark, store.path, subscribe="orders,audits", startingOffsets="earliest", maxOffsetsPerTrigger="1")
-    assert len(batches.run(frame)) == 4
-    assert capfd.readouterr().err.count("Did you mean 'audit'?") == 1
