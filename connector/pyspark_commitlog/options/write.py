@@ -37,6 +37,7 @@ class SinkOptions:
     queues: int
     flush_disk_type: FlushDiskType
     lock_timeout_s: float
+    disk_space_warning_level_ratio: float
     txn_app_id: str | None
     txn_version: int | None
     max_message_size: int
@@ -110,6 +111,16 @@ def _parse_seconds(option: str, value: str) -> float:
     return seconds
 
 
+def _parse_ratio(option: str, value: str) -> float:
+    try:
+        ratio = float(value)
+    except ValueError:
+        ratio = math.nan
+    if not 0 < ratio <= 1:
+        values.refuse(option, value, "a part of the disk, above 0 and at most 1, such as 0.95")
+    return ratio
+
+
 def _parse_app_id(option: str, value: str) -> str:
     if not value.strip():
         values.refuse(option, value, "a name that is not empty")
@@ -160,6 +171,13 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
     WriteOption(
         "lockTimeout", "lock_timeout_s", _parse_seconds, "30", "seconds", "how long a commit waits for another owner"
     ),
+    _store_setting(
+        "diskSpaceWarningLevelRatio",
+        "disk_space_warning_level_ratio",
+        _parse_ratio,
+        "of the disk",
+        "no commit when more of the disk is used; 1: always",
+    ),
     WriteOption("txnAppId", "txn_app_id", _parse_app_id, None, "", "batch writes: whose versions txnVersion counts"),
     WriteOption("txnVersion", "txn_version", _parse_version, None, "", "batch writes: written at most once"),
     _store_setting("maxMessageSize", "max_message_size", values.parse_bytes, "bytes", "the largest body"),
@@ -188,6 +206,7 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
     _store_setting("maxIndexNum", "max_index_num", values.parse_positive, "entries", "room in a new index file"),
 )
 _STORE_SETTINGS = (
+    "disk_space_warning_level_ratio",
     "max_message_size",
     "mapped_file_size_commit_log",
     "mapped_file_size_consume_queue",
