@@ -47,10 +47,10 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns if the user names none. Raises ``OptionError`` for options that can never be right."""
-        from pyspark_commitlog.options.read import parse_options
+        from pyspark_commitlog.options.read import parse_options_of_any_read
         from pyspark_commitlog.source.schema import default_schema
 
-        return default_schema(parse_options(self.options))
+        return default_schema(parse_options_of_any_read(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of these columns.

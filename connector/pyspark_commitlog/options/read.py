@@ -11,6 +11,7 @@ from typing import Any
 from commitlog import OnDamage, StoreReader
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
+from pyspark_commitlog.options.kafka_options import READ_HINTS, hint_for
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule, did_you_mean
 
@@ -19,6 +20,7 @@ __all__ = [
     "SourceOptions",
     "parse_batch_options",
     "parse_options",
+    "parse_options_of_any_read",
     "parse_stream_options",
     "rule_option",
 ]
@@ -135,14 +137,7 @@ def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of a batch read: from ``earliest`` to ``latest`` unless they say otherwise. ``OptionError``."""
     parsed = parse_options(options)
     given = _canonical(options)
-    if parsed.starting is not None and LATEST in (parsed.starting.default, *parsed.starting.named.values()):
-        values.refuse(
-            "startingOffsets", given["startingOffsets"], "another start than latest (-1): a batch would read nothing"
-        )
-    if parsed.ending is not None and EARLIEST in (parsed.ending.default, *parsed.ending.named.values()):
-        values.refuse(
-            "endingOffsets", given["endingOffsets"], "another end than earliest (-2): a batch would read nothing"
-        )
+    _check_batch(parsed, given)
     for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name in given:
             _logger.warning("Option %s has no effect on a batch read, which reads everything at once.", name)
@@ -153,6 +148,46 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of a streaming read: from ``latest`` unless they say otherwise. ``OptionError``."""
     parsed = parse_options(options)
     given = _canonical(options)
+    _check_stream(parsed, given)
+    if "maxTriggerDelay" in given and parsed.min_offsets_per_trigger is None:
+        _logger.warning("Option maxTriggerDelay has no effect without minOffsetsPerTrigger.")
+    if parsed.starting is not None:
+        return parsed
+    fields = {name: getattr(parsed, name) for name in parsed.__dataclass_fields__}
+    return SourceOptions(**fields | {"starting": OffsetRule(default=LATEST)})
+
+
+def parse_options_of_any_read(options: Mapping[str, str]) -> SourceOptions:
+    """The options when Spark asks for the columns, and does not say whether the read is a batch or a stream.
+
+    ``OptionError`` for options that are right for neither.
+    """
+    parsed = parse_options(options)
+    given = _canonical(options)
+    try:
+        _check_batch(parsed, given)
+    except OptionError as of_batch:
+        try:
+            _check_stream(parsed, given)
+        except OptionError as of_stream:
+            raise OptionError(
+                f"In a stream: {of_stream} In a batch: {of_batch}", option=of_stream.option, value=of_stream.value
+            ) from None
+    return parsed
+
+
+def _check_batch(parsed: SourceOptions, given: Mapping[str, str]) -> None:
+    if parsed.starting is not None and LATEST in (parsed.starting.default, *parsed.starting.named.values()):
+        values.refuse(
+            "startingOffsets", given["startingOffsets"], "another start than latest (-1): a batch would read nothing"
+        )
+    if parsed.ending is not None and EARLIEST in (parsed.ending.default, *parsed.ending.named.values()):
+        values.refuse(
+            "endingOffsets", given["endingOffsets"], "another end than earliest (-2): a batch would read nothing"
+        )
+
+
+def _check_stream(parsed: SourceOptions, given: Mapping[str, str]) -> None:
     for name in _POSITIONS:
         if name in given and name.startswith("ending"):
             raise OptionError(
@@ -161,18 +196,12 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
                 option=name,
                 value=given[name],
             )
-    if "maxTriggerDelay" in given and parsed.min_offsets_per_trigger is None:
-        _logger.warning("Option maxTriggerDelay has no effect without minOffsetsPerTrigger.")
     if parsed.from_log:
         raise OptionError(
             "Option fromLog is for batch reads: it shows the log as it is at one moment.",
             option="fromLog",
             value=given["fromLog"],
         )
-    if parsed.starting is not None:
-        return parsed
-    fields = {name: getattr(parsed, name) for name in parsed.__dataclass_fields__}
-    return SourceOptions(**fields | {"starting": OffsetRule(default=LATEST)})
 
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
@@ -193,11 +222,10 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
                 value=str(value),
             )
         elif lower not in _SPARKS:
-            raise OptionError(
-                f"Unknown option {key!r}.{did_you_mean(key, _CANONICAL)} The options are: {', '.join(OPTION_NAMES)}.",
-                option=key,
-                value=str(value),
-            )
+            hint = hint_for(key, READ_HINTS)
+            if hint is None:
+                hint = f"{did_you_mean(key, _CANONICAL)} The options are: {', '.join(OPTION_NAMES)}.".lstrip()
+            raise OptionError(f"Unknown option {key!r}. {hint}", option=key, value=str(value))
     return given
 
 

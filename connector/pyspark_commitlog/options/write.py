@@ -14,6 +14,7 @@ from commitlog.paths import MOST_QUEUES, validate_new_topic
 from commitlog.stager import no_producers_fault
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
+from pyspark_commitlog.options.kafka_options import WRITE_HINTS, hint_for
 
 __all__ = ["WRITE_OPTIONS", "SinkOptions", "WriteOption", "parse_batch_write_options", "parse_stream_write_options"]
 
@@ -302,10 +303,9 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
             name = _SPELLING[lower]
             given[name] = values.option_text(name, value)
         elif lower not in _SPARKS:
-            raise OptionError(
-                f"Unknown option {key!r}.{values.did_you_mean(key, _SPELLING)} The options of a write are: "
-                f"{', '.join(_SPELLING.values())}.",
-                option=key,
-                value=str(value),
-            )
+            hint = hint_for(key, WRITE_HINTS)
+            if hint is None:
+                listed = ", ".join(_SPELLING.values())
+                hint = f"{values.did_you_mean(key, _SPELLING)} The options of a write are: {listed}.".lstrip()
+            raise OptionError(f"Unknown option {key!r}. {hint}", option=key, value=str(value))
     return given

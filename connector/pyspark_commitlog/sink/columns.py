@@ -150,7 +150,8 @@ def _how_to_cast(name: str, field: StructField) -> str:
     if isinstance(field.dataType, LongType):
         return f", as timestamp_millis({field.name}) makes of milliseconds since 1970 (timestamp_seconds of seconds)"
     if isinstance(field.dataType, TimestampNTZType | DateType | StringType):
-        return f", as cast({field.name} as timestamp) makes of it"
+        # Not "as timestamp", which is this very type under spark.sql.timestampType=TIMESTAMP_NTZ.
+        return f", as cast({field.name} as timestamp_ltz) makes of it"
     return ""
 
 

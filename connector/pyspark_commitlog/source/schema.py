@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -121,8 +122,10 @@ def check_schema(schema: StructType, *, kafka_rows: bool = False) -> Projection:
         if name in columns:
             raise SchemaError(f"The schema names the column {name} more than once.", column=name)
         if field.dataType != types[name]:
+            # A schema of "timestamp" means this one under spark.sql.timestampType=TIMESTAMP_NTZ.
+            hint = " Write it as timestamp_ltz." if isinstance(field.dataType, TimestampNTZType) else ""
             raise SchemaError(
-                f"Column {field.name} is {_sql(types[name])}; the schema declares it as {_sql(field.dataType)}.",
+                f"Column {field.name} is {_sql(types[name])}; the schema declares it as {_sql(field.dataType)}.{hint}",
                 column=name,
             )
         if not field.nullable and name in (_KAFKAS_MAY_BE_NULL if kafka_rows else _MAY_BE_NULL):
