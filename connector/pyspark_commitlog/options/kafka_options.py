@@ -52,7 +52,7 @@ WRITE_HINTS: Mapping[str, str] = {
     "kafka.acks": "Its equivalent is flush.",
     "kafka.compression.type": "Its equivalent is bodyCompression.",
     "kafka.max.request.size": "Its equivalent is maxMessageSize.",
-    "kafka.partitioner.class": "Its equivalents are the columns shardingKey and queueId, or key and partition of Kafka.",
+    "kafka.partitioner.class": "Its equivalents are the columns shardingKey and queueId, or key and partition.",
     "kafka.transactional.id": "Its equivalents are txnAppId and txnVersion of a batch write; streams need none.",
     "kafka.enable.idempotence": "It is not needed: streams write each batch once, and so do txnAppId and txnVersion.",
     "kafka.key.serializer": "It is not needed: keys are texts, bodies are BINARY or STRING.",

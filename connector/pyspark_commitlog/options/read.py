@@ -208,7 +208,11 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     """The options under their documented names. Spark gives the keys in lower case; unknown ones are refused."""
     given: dict[str, str] = {}
     if {key.lower() for key in options} >= _OF_A_CATALOG:
-        raise OptionError(f"A table of a catalog cannot be read. {values.CATALOG_TABLES}", option="location")
+        raise OptionError(
+            "A table of a catalog needs its columns, as in CREATE TABLE name (body BINARY, ...) USING commitlog. "
+            f"{values.CATALOG_TABLES}",
+            option="location",
+        )
     for key, value in options.items():
         lower = key.lower()
         if lower in _CANONICAL:

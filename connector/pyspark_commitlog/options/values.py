@@ -46,8 +46,9 @@ EARLIEST = -2
 
 # Advice in errors that a table made by CREATE TABLE may cause.
 CATALOG_TABLES = (
-    "Spark gives a Python data source none of the options of a table that CREATE TABLE made. Use CREATE TEMPORARY VIEW "
-    "name USING commitlog OPTIONS (path '...', ...) instead."
+    "Spark gives a Python data source none of the options of a table that CREATE TABLE made. Give them to each query, "
+    "as in SELECT ... FROM name WITH (path '...', subscribe '...') and INSERT INTO name WITH (path '...', topic '...') "
+    "..., or use CREATE TEMPORARY VIEW name USING commitlog OPTIONS (path '...', ...) instead."
 )
 
 _BYTE_UNITS = {"": 1, "b": 1} | {
