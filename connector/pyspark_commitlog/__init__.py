@@ -3,13 +3,15 @@
 Spark imports this package to discover the source, on the driver and in every Python worker, and registers *no* Python
 source at all when one such import fails. So it holds the class Spark looks for and nothing else; all that can be
 slow or can fail is imported inside the methods. Importing it before the ``SparkSession`` is made also points Spark's
-Python workers at this interpreter: see ``worker_python``.
+Python workers at this interpreter, see ``worker_python``, and lets writes in other threads find the source, see
+``thread_sessions``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark_commitlog.thread_sessions import find_source_in_all_threads
 from pyspark_commitlog.worker_python import use_this_python_in_workers
 
 try:
@@ -105,3 +107,4 @@ class DefaultSource(DataSource):
 
 
 use_this_python_in_workers()
+find_source_in_all_threads(DefaultSource.name())
