@@ -28,13 +28,13 @@ def find_source_in_all_threads(source: str) -> None:
 
     for writer in (DataFrameWriter, DataStreamWriter):
         if not hasattr(writer.format, _DONE):
-            writer.format = _with_session(writer.format, source)  # type: ignore[method-assign, assignment]
+            writer.format = _with_session(writer.format, source)  # type: ignore[method-assign]
 
 
 def _with_session(choose: Any, source: str) -> Any:
     @functools.wraps(choose)
     def choose_with_session(self: Any, name: str) -> Any:
-        if isinstance(name, str) and name.lower() == source:
+        if str(name).lower() == source:
             spark = self._spark
             sessions = spark._jvm.SparkSession
             if sessions.getActiveSession().isEmpty():

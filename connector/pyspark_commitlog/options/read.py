@@ -265,7 +265,9 @@ def _position(given: Mapping[str, str], which: str, default: int) -> OffsetRule 
 def _check_named_queues(parsed: SourceOptions, given: Mapping[str, str]) -> None:
     """The queues that JSON names are read, and no start lies after its end."""
     for which, rule in (("starting", parsed.starting), ("ending", parsed.ending)):
-        for topic, queue_id in (*rule.named, *rule.times) if rule is not None else ():
+        if rule is None:
+            continue
+        for topic, queue_id in (*rule.named, *rule.times):
             if not parsed.subscription.covers(topic, queue_id):
                 name = rule_option(which, rule)
                 values.refuse(name, given[name], f"only queues that are read; queue {queue_id} of {topic!r} is not")

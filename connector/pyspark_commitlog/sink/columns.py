@@ -95,6 +95,7 @@ class SinkColumns:
     def fault(self, batch: pa.RecordBatch) -> tuple[int, str] | None:
         """The first row that cannot be renamed, and what is wrong with it; all else is left to the store."""
         del batch
+        return None
 
     def rename(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch under the store's names, its data shared."""

@@ -127,4 +127,4 @@ def test_hints_about_times_help_under_timestamp_ntz(spark: SparkSession, tmp_pat
         assert "declares it as TIMESTAMP_NTZ. Write it as timestamp_ltz." in said
         assert read(spark, store.path, "bornTimestamp timestamp_ltz", subscribe="orders").count() == 1
     finally:
-        spark.conf.set("spark.sql.timestampType", before)
+        spark.conf.set("spark.sql.timestampType", before or "TIMESTAMP_LTZ")
