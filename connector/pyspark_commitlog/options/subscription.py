@@ -97,7 +97,7 @@ class Subscription:
     def warn_of_missing(self, reader: StoreReader) -> None:
         """Log one warning with the named topics and queues that the store does not have: perhaps they are misspelled.
 
-        A stream waits for them. ``UnsupportedStore`` for a named topic in a format that cannot be read.
+        A stream waits for them. Topics that cannot be read are left to ``find_queues``.
         """
         if self.pattern is not None:
             if not self.find_topics(reader):
@@ -109,6 +109,8 @@ class Subscription:
                 there = reader.queue_ids(topic)
             except TopicNotFound:
                 missing.append(f"Topic {topic!r} is not in the store {reader.path} yet.{_nearest(topic, reader)}")
+                continue
+            except UnsupportedStore:
                 continue
             wanted = set((self.queues or {}).get(topic, ()))
             missing += [
