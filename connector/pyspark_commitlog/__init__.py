@@ -49,9 +49,15 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns if the user names none. Raises ``OptionError`` for options that can never be right."""
+        from pyspark_commitlog.options.metadata import parse_metadata_options
         from pyspark_commitlog.options.read import parse_options_of_any_read
         from pyspark_commitlog.source.schema import default_schema
 
+        metadata = parse_metadata_options(self.options)
+        if metadata is not None:
+            from pyspark_commitlog.source.metadata_source import metadata_schema
+
+            return metadata_schema(metadata.table)
         return default_schema(parse_options_of_any_read(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -60,10 +66,16 @@ class DefaultSource(DataSource):
         ``OptionError``; ``SchemaError`` for columns that the source does not have, or has with another type. The
         store itself is opened when Spark asks for the partitions.
         """
+        from pyspark_commitlog.options.metadata import parse_metadata_options
         from pyspark_commitlog.options.read import parse_batch_options
         from pyspark_commitlog.source.batch_source import CommitLogBatchReader
         from pyspark_commitlog.source.schema import check_schema
 
+        metadata = parse_metadata_options(self.options)
+        if metadata is not None:
+            from pyspark_commitlog.source.metadata_source import MetadataReader
+
+            return MetadataReader(metadata, schema)
         options = parse_batch_options(self.options)
         return CommitLogBatchReader(options, check_schema(schema, kafka_rows=options.kafka_rows))
 

@@ -100,7 +100,9 @@ _STRATEGIES: dict[str, Callable[[str, str], Subscription]] = {
 }
 _WAYS = ("Offsets", "Timestamp", "OffsetsByTimestamp")
 _POSITIONS = tuple(f"{which}{way}" for way in _WAYS for which in ("starting", "ending"))
-OPTION_NAMES: tuple[str, ...] = (*_PLAIN, *_STRATEGIES, *_POSITIONS)
+# It stands alone, and so has a parser of its own.
+_METADATA = "metadata"
+OPTION_NAMES: tuple[str, ...] = (*_PLAIN, *_STRATEGIES, *_POSITIONS, _METADATA)
 
 # Spark's own options, which it may give to a source along with the user's.
 _SPARKS = frozenset({"checkpointlocation", "__paths__"})
@@ -146,6 +148,7 @@ def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
 
 def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of a streaming read: from ``latest`` unless they say otherwise. ``OptionError``."""
+    _refuse_metadata(options)
     parsed = parse_options(options)
     given = _canonical(options)
     _check_stream(parsed, given)
@@ -155,6 +158,16 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
         return parsed
     fields = {name: getattr(parsed, name) for name in parsed.__dataclass_fields__}
     return SourceOptions(**fields | {"starting": OffsetRule(default=LATEST)})
+
+
+def _refuse_metadata(options: Mapping[str, str]) -> None:
+    for name, value in options.items():
+        if name.lower() == _METADATA:
+            raise OptionError(
+                "Option metadata is for batch reads: it shows the store as it is at one moment.",
+                option=_METADATA,
+                value=str(value),
+            )
 
 
 def parse_options_of_any_read(options: Mapping[str, str]) -> SourceOptions:

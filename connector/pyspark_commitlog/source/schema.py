@@ -30,7 +30,7 @@ from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.values import did_you_mean
 from pyspark_commitlog.source.kafka_rows import HEADERS_COLUMN, KAFKA_COLUMNS
 
-__all__ = ["SPARK_TYPES", "KafkaProjection", "Projection", "check_schema", "default_schema"]
+__all__ = ["SPARK_TYPES", "KafkaProjection", "Projection", "check_schema", "default_schema", "known_column"]
 
 _SPARK_TYPE_OF: Mapping[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -118,7 +118,7 @@ def check_schema(schema: StructType, *, kafka_rows: bool = False) -> Projection:
         )
     columns: list[str] = []
     for field in schema.fields:
-        name = _known_column(field.name, types)
+        name = known_column(field.name, types)
         if name in columns:
             raise SchemaError(f"The schema names the column {name} more than once.", column=name)
         if field.dataType != types[name]:
@@ -140,7 +140,8 @@ def check_schema(schema: StructType, *, kafka_rows: bool = False) -> Projection:
     return Projection(columns=tuple(columns), schema=schema)
 
 
-def _known_column(name: str, types: Mapping[str, DataType]) -> str:
+def known_column(name: str, types: Mapping[str, DataType]) -> str:
+    """The column of that name, without regard to case. ``SchemaError`` with the nearest name."""
     by_lower_name = {known.lower(): known for known in types}
     found = by_lower_name.get(name.lower())
     if found is None:
