@@ -82,6 +82,7 @@ def _timestamp_type(column: pa.Array, count: int) -> pa.Array:
 
 
 def _headers(properties: pa.MapArray, count: int) -> pa.Array:
+    del count
     bounds = properties.offsets.to_numpy()
     first, last = int(bounds[0]), int(bounds[-1])
     names, values = properties.keys.slice(first, last - first), properties.items.slice(first, last - first)
@@ -93,7 +94,7 @@ def _headers(properties: pa.MapArray, count: int) -> pa.Array:
         [names.filter(keep), values.filter(keep).cast(pa.binary())], fields=list(_ARROW_HEADERS.value_type)
     )
     none = bounds[1:] == bounds[:-1]
-    return pa.ListArray.from_arrays(pa.array(bounds), entries, type=_ARROW_HEADERS, mask=pa.array(none)).slice(0, count)
+    return pa.ListArray.from_arrays(pa.array(bounds), entries, type=_ARROW_HEADERS, mask=pa.array(none))
 
 
 def _column(spark_type: DataType, store_column: str) -> KafkaColumn:
