@@ -3,13 +3,15 @@
 Spark imports this package to discover the source, on the driver and in every Python worker, and registers *no* Python
 source at all when one such import fails. So it holds the class Spark looks for and nothing else; all that can be
 slow or can fail is imported inside the methods. Importing it before the ``SparkSession`` is made also points Spark's
-Python workers at this interpreter: see ``worker_python``.
+Python workers at this interpreter, see ``worker_python``, and lets writes in other threads find the source, see
+``thread_sessions``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark_commitlog.thread_sessions import find_source_in_all_threads
 from pyspark_commitlog.worker_python import use_this_python_in_workers
 
 try:
@@ -47,10 +49,16 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns if the user names none. Raises ``OptionError`` for options that can never be right."""
-        from pyspark_commitlog.options.read import parse_options
+        from pyspark_commitlog.options.metadata import parse_metadata_options
+        from pyspark_commitlog.options.read import parse_options_of_any_read
         from pyspark_commitlog.source.schema import default_schema
 
-        return default_schema(parse_options(self.options))
+        metadata = parse_metadata_options(self.options)
+        if metadata is not None:
+            from pyspark_commitlog.source.metadata_source import metadata_schema
+
+            return metadata_schema(metadata.table)
+        return default_schema(parse_options_of_any_read(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of these columns.
@@ -58,11 +66,18 @@ class DefaultSource(DataSource):
         ``OptionError``; ``SchemaError`` for columns that the source does not have, or has with another type. The
         store itself is opened when Spark asks for the partitions.
         """
+        from pyspark_commitlog.options.metadata import parse_metadata_options
         from pyspark_commitlog.options.read import parse_batch_options
         from pyspark_commitlog.source.batch_source import CommitLogBatchReader
         from pyspark_commitlog.source.schema import check_schema
 
-        return CommitLogBatchReader(parse_batch_options(self.options), check_schema(schema))
+        metadata = parse_metadata_options(self.options)
+        if metadata is not None:
+            from pyspark_commitlog.source.metadata_source import MetadataReader
+
+            return MetadataReader(metadata, schema)
+        options = parse_batch_options(self.options)
+        return CommitLogBatchReader(options, check_schema(schema, kafka_rows=options.kafka_rows))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read of these columns. The errors are those of ``reader``; each trigger looks at the store."""
@@ -70,7 +85,8 @@ class DefaultSource(DataSource):
         from pyspark_commitlog.source.schema import check_schema
         from pyspark_commitlog.source.stream_source import CommitLogStreamReader
 
-        return CommitLogStreamReader(parse_stream_options(self.options), check_schema(schema))
+        options = parse_stream_options(self.options)
+        return CommitLogStreamReader(options, check_schema(schema, kafka_rows=options.kafka_rows))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write of rows with these columns. Spark calls this on the driver, before the tasks begin, and nothing
@@ -80,26 +96,27 @@ class DefaultSource(DataSource):
         a store, or a store that cannot be opened; ``StoreIOError``, ``CorruptConfig``.
         """
         from pyspark_commitlog.options.write import parse_batch_write_options
-        from pyspark_commitlog.sink.columns import check_sink_schema
         from pyspark_commitlog.sink.commit import plan_write
+        from pyspark_commitlog.sink.kafka_columns import sink_columns
         from pyspark_commitlog.sink.writers import CommitLogBatchWriter, refuse_overwrite
 
         refuse_overwrite(overwrite, streaming=False)
         options = parse_batch_write_options(self.options)
-        columns = check_sink_schema(schema, topic=options.topic)
+        columns = sink_columns(schema, options)
         return CommitLogBatchWriter(plan_write(options, columns))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """The write of a streaming query's next micro-batch. The errors are those of ``writer``."""
         from pyspark_commitlog.options.write import parse_stream_write_options
-        from pyspark_commitlog.sink.columns import check_sink_schema
         from pyspark_commitlog.sink.commit import plan_write
+        from pyspark_commitlog.sink.kafka_columns import sink_columns
         from pyspark_commitlog.sink.writers import CommitLogStreamWriter, refuse_overwrite
 
         refuse_overwrite(overwrite, streaming=True)
         options = parse_stream_write_options(self.options)
-        columns = check_sink_schema(schema, topic=options.topic)
+        columns = sink_columns(schema, options)
         return CommitLogStreamWriter(plan_write(options, columns))
 
 
 use_this_python_in_workers()
+find_source_in_all_threads(DefaultSource.name())

@@ -26,6 +26,7 @@ from commitlog.reader import Fence, OnDamage, QueueInfo, StoreReader
 
 if TYPE_CHECKING:
     from commitlog.export.export_store import ExportReport, export_store
+    from commitlog.metadata import METADATA_SCHEMAS, store_metadata
     from commitlog.repair import RepairReport, repair_store
     from commitlog.salvage.report import SalvageReport
     from commitlog.salvage.salvage_store import salvage_store
@@ -42,6 +43,7 @@ __all__ = [
     "ALL_COLUMNS",
     "DEFAULT_COLUMNS",
     "FILLER_SIZE",
+    "METADATA_SCHEMAS",
     "BatchId",
     "BatchStager",
     "BodyCompression",
@@ -77,6 +79,7 @@ __all__ = [
     "export_store",
     "repair_store",
     "salvage_store",
+    "store_metadata",
     "verify_store",
 ]
 
@@ -85,6 +88,7 @@ _LAZY = {
     "Finding": "commitlog.verify.store",
     "BatchStager": "commitlog.stager",
     "ExportReport": "commitlog.export.export_store",
+    "METADATA_SCHEMAS": "commitlog.metadata",
     "MessageStore": "commitlog.store",
     "PutMessageResult": "commitlog.services.put_message",
     "PutTableResult": "commitlog.services.put_table",
@@ -94,6 +98,7 @@ _LAZY = {
     "export_store": "commitlog.export.export_store",
     "repair_store": "commitlog.repair",
     "salvage_store": "commitlog.salvage.salvage_store",
+    "store_metadata": "commitlog.metadata",
     "verify_store": "commitlog.verify.store",
 }
 

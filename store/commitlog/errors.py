@@ -158,11 +158,13 @@ class Damaged(CommitLogError):
 class _SystemFailure(CommitLogError):
     """An operation that the operating system failed.
 
-    ``path`` is the file, ``operation`` the attempted operation, ``errno`` the system's number for the failure.
+    ``path`` is the file, ``operation`` the attempted operation, ``errno`` the system's number for the failure, and
+    ``reason`` its text.
     """
 
     def __init__(self, operation: str, *, path: str, cause: OSError, advice: str = "") -> None:
-        text = f"Cannot {operation} {path}: {cause.strerror or cause}."
+        self.reason = cause.strerror or str(cause)
+        text = f"Cannot {operation} {path}: {self.reason}."
         super().__init__(f"{text} {advice}" if advice else text)
         self.operation = operation
         self.path = path

@@ -20,6 +20,12 @@ SAYS = {
     "demo.py": ["Stopped midway.", "Reached the end of the store.", "none twice.", "same"],
     "exactly_once.py": ["Kill 1", "saw a part of a batch 0 times.", "Each row is in the output once, in order."],
     "foreach_batch.py": ["Failed in batch 1: 200 orders in archive", "archive: 300 of 300", "review: 57 of 57"],
+    "from_kafka.py": [
+        "columns: key, value, topic, partition, offset, timestamp, timestampType, headers",
+        "28 of 28 large orders",
+        "Each of 10 customers in one partition: True",
+        "shops: {'berlin'}",
+    ],
     "parquet_to_store.py": ["Run 2 of version 1: the store has 1000", "Found by its key", "Each order is there once."],
     "producer_consumer.py": ["a transaction of 2 rows", "Consumed 1002 messages"],
     "tail_live_store.py": ["batch 0:", "all of them."],

@@ -35,12 +35,14 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "reader": _PARTS | {"recovery"},
     "stager": _PARTS,
     "export": _PARTS | {"reader"},
+    "metadata": _PARTS | {"reader", "verify"},
     "salvage": _PARTS | {"recovery", "export"},
     "services": _PARTS | {"threads", "recovery"},
     "store": _PARTS | {"threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
-    "public": _PARTS | {"services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"},
+    "public": _PARTS
+    | {"services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage", "metadata"},
     "cli": _PARTS | {"services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"},
     "__main__": frozenset({"cli", "public"}),
 }

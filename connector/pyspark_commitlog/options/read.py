@@ -11,10 +11,19 @@ from typing import Any
 from commitlog import OnDamage, StoreReader
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
+from pyspark_commitlog.options.kafka_options import READ_HINTS, hint_for
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule, did_you_mean
 
-__all__ = ["OPTION_NAMES", "SourceOptions", "parse_batch_options", "parse_options", "parse_stream_options"]
+__all__ = [
+    "OPTION_NAMES",
+    "SourceOptions",
+    "parse_batch_options",
+    "parse_options",
+    "parse_options_of_any_read",
+    "parse_stream_options",
+    "rule_option",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -29,9 +38,15 @@ class SourceOptions:
     ending: OffsetRule | None = None
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_s: float = 900.0
     max_bytes_per_partition: int = 256 << 20
+    max_records_per_partition: int | None = None
     min_partitions: int | None = None
+    fails_without_match: bool = False
     fail_on_data_loss: bool = True
+    kafka_rows: bool = False
+    include_headers: bool = False
     include_properties: bool = False
     include_metadata: bool = False
     verify_crc: bool = False
@@ -63,9 +78,15 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "path": ("path", values.parse_path),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", values.parse_positive),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", values.parse_bytes),
+    "minOffsetsPerTrigger": ("min_offsets_per_trigger", values.parse_positive),
+    "maxTriggerDelay": ("max_trigger_delay_s", values.parse_duration),
+    "maxRecordsPerPartition": ("max_records_per_partition", values.parse_positive),
     "maxBytesPerPartition": ("max_bytes_per_partition", values.parse_bytes),
     "minPartitions": ("min_partitions", values.parse_positive),
+    "startingOffsetsByTimestampStrategy": ("fails_without_match", values.parse_no_match_strategy),
     "failOnDataLoss": ("fail_on_data_loss", values.parse_boolean),
+    "rowFormat": ("kafka_rows", values.parse_row_format),
+    "includeHeaders": ("include_headers", values.parse_boolean),
     "includeProperties": ("include_properties", values.parse_boolean),
     "includeMetadata": ("include_metadata", values.parse_boolean),
     "verifyCrc": ("verify_crc", values.parse_boolean),
@@ -77,8 +98,11 @@ _STRATEGIES: dict[str, Callable[[str, str], Subscription]] = {
     "subscribePattern": values.parse_pattern,
     "assign": values.parse_assign,
 }
-_POSITIONS = ("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp")
-OPTION_NAMES: tuple[str, ...] = (*_PLAIN, *_STRATEGIES, *_POSITIONS)
+_WAYS = ("Offsets", "Timestamp", "OffsetsByTimestamp")
+_POSITIONS = tuple(f"{which}{way}" for way in _WAYS for which in ("starting", "ending"))
+# It stands alone, and so has a parser of its own.
+_METADATA = "metadata"
+OPTION_NAMES: tuple[str, ...] = (*_PLAIN, *_STRATEGIES, *_POSITIONS, _METADATA)
 
 # Spark's own options, which it may give to a source along with the user's.
 _SPARKS = frozenset({"checkpointlocation", "__paths__"})
@@ -106,6 +130,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     ending = _position(given, "ending", LATEST)
     parsed = SourceOptions(subscription=_strategy(given), starting=starting, ending=ending, **fields)
     _check_named_queues(parsed, given)
+    _check_limits(parsed, given)
+    _check_columns(parsed, given)
     return parsed
 
 
@@ -113,6 +139,57 @@ def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of a batch read: from ``earliest`` to ``latest`` unless they say otherwise. ``OptionError``."""
     parsed = parse_options(options)
     given = _canonical(options)
+    _check_batch(parsed, given)
+    for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+        if name in given:
+            _logger.warning("Option %s has no effect on a batch read, which reads everything at once.", name)
+    return parsed
+
+
+def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options of a streaming read: from ``latest`` unless they say otherwise. ``OptionError``."""
+    _refuse_metadata(options)
+    parsed = parse_options(options)
+    given = _canonical(options)
+    _check_stream(parsed, given)
+    if "maxTriggerDelay" in given and parsed.min_offsets_per_trigger is None:
+        _logger.warning("Option maxTriggerDelay has no effect without minOffsetsPerTrigger.")
+    if parsed.starting is not None:
+        return parsed
+    fields = {name: getattr(parsed, name) for name in parsed.__dataclass_fields__}
+    return SourceOptions(**fields | {"starting": OffsetRule(default=LATEST)})
+
+
+def _refuse_metadata(options: Mapping[str, str]) -> None:
+    for name, value in options.items():
+        if name.lower() == _METADATA:
+            raise OptionError(
+                "Option metadata is for batch reads: it shows the store as it is at one moment.",
+                option=_METADATA,
+                value=str(value),
+            )
+
+
+def parse_options_of_any_read(options: Mapping[str, str]) -> SourceOptions:
+    """The options when Spark asks for the columns, and does not say whether the read is a batch or a stream.
+
+    ``OptionError`` for options that are right for neither.
+    """
+    parsed = parse_options(options)
+    given = _canonical(options)
+    try:
+        _check_batch(parsed, given)
+    except OptionError as of_batch:
+        try:
+            _check_stream(parsed, given)
+        except OptionError as of_stream:
+            raise OptionError(
+                f"In a stream: {of_stream} In a batch: {of_batch}", option=of_stream.option, value=of_stream.value
+            ) from None
+    return parsed
+
+
+def _check_batch(parsed: SourceOptions, given: Mapping[str, str]) -> None:
     if parsed.starting is not None and LATEST in (parsed.starting.default, *parsed.starting.named.values()):
         values.refuse(
             "startingOffsets", given["startingOffsets"], "another start than latest (-1): a batch would read nothing"
@@ -121,18 +198,11 @@ def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
         values.refuse(
             "endingOffsets", given["endingOffsets"], "another end than earliest (-2): a batch would read nothing"
         )
-    for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger"):
-        if name in given:
-            _logger.warning("Option %s has no effect on a batch read, which reads everything at once.", name)
-    return parsed
 
 
-def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
-    """The options of a streaming read: from ``latest`` unless they say otherwise. ``OptionError``."""
-    parsed = parse_options(options)
-    given = _canonical(options)
-    for name in ("endingOffsets", "endingTimestamp"):
-        if name in given:
+def _check_stream(parsed: SourceOptions, given: Mapping[str, str]) -> None:
+    for name in _POSITIONS:
+        if name in given and name.startswith("ending"):
             raise OptionError(
                 f"Option {name} is for batch reads: a stream has no end. To read all existing messages and stop, use "
                 f".trigger(availableNow=True).",
@@ -145,17 +215,17 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
             option="fromLog",
             value=given["fromLog"],
         )
-    if parsed.starting is not None:
-        return parsed
-    fields = {name: getattr(parsed, name) for name in parsed.__dataclass_fields__}
-    return SourceOptions(**fields | {"starting": OffsetRule(default=LATEST)})
 
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     """The options under their documented names. Spark gives the keys in lower case; unknown ones are refused."""
     given: dict[str, str] = {}
     if {key.lower() for key in options} >= _OF_A_CATALOG:
-        raise OptionError(f"A table of a catalog cannot be read. {values.CATALOG_TABLES}", option="location")
+        raise OptionError(
+            "A table of a catalog needs its columns, as in CREATE TABLE name (body BINARY, ...) USING commitlog. "
+            f"{values.CATALOG_TABLES}",
+            option="location",
+        )
     for key, value in options.items():
         lower = key.lower()
         if lower in _CANONICAL:
@@ -169,11 +239,10 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
                 value=str(value),
             )
         elif lower not in _SPARKS:
-            raise OptionError(
-                f"Unknown option {key!r}.{did_you_mean(key, _CANONICAL)} The options are: {', '.join(OPTION_NAMES)}.",
-                option=key,
-                value=str(value),
-            )
+            hint = hint_for(key, READ_HINTS)
+            if hint is None:
+                hint = f"{did_you_mean(key, _CANONICAL)} The options are: {', '.join(OPTION_NAMES)}.".lstrip()
+            raise OptionError(f"Unknown option {key!r}. {hint}", option=key, value=str(value))
     return given
 
 
@@ -189,29 +258,73 @@ def _strategy(given: Mapping[str, str]) -> Subscription:
 
 
 def _position(given: Mapping[str, str], which: str, default: int) -> OffsetRule | None:
-    offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
-    if offsets in given and timestamp in given:
+    found = [f"{which}{way}" for way in _WAYS if f"{which}{way}" in given]
+    if not found:
+        return None
+    name, text = found[0], given[found[0]]
+    if len(found) > 1:
         raise OptionError(
-            f"Options {offsets} and {timestamp} exclude each other; found both.",
-            option=timestamp,
-            value=given[timestamp],
+            f"Options {' and '.join(found)} exclude each other; found {'both' if len(found) == 2 else 'all of them'}.",
+            option=found[-1],
+            value=given[found[-1]],
         )
-    if timestamp in given:
-        return OffsetRule(default=default, timestamp_ms=values.parse_timestamp(timestamp, given[timestamp]))
-    return values.parse_offsets(offsets, given[offsets], default) if offsets in given else None
+    if name.endswith("OffsetsByTimestamp"):
+        return values.parse_times(name, text, default)
+    if name.endswith("Timestamp"):
+        return OffsetRule(default=default, timestamp_ms=values.parse_timestamp(name, text))
+    return values.parse_offsets(name, text, default)
 
 
 def _check_named_queues(parsed: SourceOptions, given: Mapping[str, str]) -> None:
-    for which, rule in (("startingOffsets", parsed.starting), ("endingOffsets", parsed.ending)):
-        for topic, queue_id in rule.named if rule is not None else ():
+    """The queues that JSON names are read, and no start lies after its end."""
+    for which, rule in (("starting", parsed.starting), ("ending", parsed.ending)):
+        if rule is None:
+            continue
+        for topic, queue_id in (*rule.named, *rule.times):
             if not parsed.subscription.covers(topic, queue_id):
-                values.refuse(which, given[which], f"only queues that are read; queue {queue_id} of {topic!r} is not")
+                name = rule_option(which, rule)
+                values.refuse(name, given[name], f"only queues that are read; queue {queue_id} of {topic!r} is not")
     start, end = parsed.starting, parsed.ending
-    for (topic, queue_id), first in start.named.items() if start is not None and end is not None else ():
-        stop = end.named.get((topic, queue_id), LATEST) if end is not None else LATEST
+    if start is None or end is None:
+        return
+    name = rule_option("starting", start)
+    for topic, queue_id in start.named:
+        first, stop = start.named[topic, queue_id], end.named.get((topic, queue_id), LATEST)
         if 0 <= stop < first:
-            values.refuse(
-                "startingOffsets",
-                given["startingOffsets"],
-                f"no start after the end; queue {queue_id} of {topic!r} would go from {first} to {stop}",
+            where = f"queue {queue_id} of {topic!r}"
+            values.refuse(name, given[name], f"no start after the end; {where} would go from {first} to {stop}")
+    for queue in {*start.times, *end.times} or {("", 0)}:
+        begin, until = start.time_of(queue), end.time_of(queue)
+        if begin is not None and until is not None and begin > until:
+            where = f"queue {queue[1]} of {queue[0]!r}" if queue[0] else "a queue"
+            values.refuse(name, given[name], f"no start after the end; {where} would go from {begin} to {until} ms")
+
+
+def _check_columns(parsed: SourceOptions, given: Mapping[str, str]) -> None:
+    """``includeHeaders`` is for Kafka's rows, and the other two are for RocketMQ's."""
+    of_kafka = "includeHeaders", parsed.include_headers, "RocketMQ's have includeProperties, or add rowFormat=kafka"
+    of_rocketmq = [
+        ("includeProperties", parsed.include_properties, "they have includeHeaders"),
+        ("includeMetadata", parsed.include_metadata, "leave it out, or leave rowFormat out"),
+    ]
+    for name, value, way_out in of_rocketmq if parsed.kafka_rows else [of_kafka]:
+        if value:
+            raise OptionError(
+                f"Option {name} is not for the rows of rowFormat={'kafka' if parsed.kafka_rows else 'rocketmq'}: "
+                f"{way_out}.",
+                option=name,
+                value=given[name],
             )
+
+
+def _check_limits(parsed: SourceOptions, given: Mapping[str, str]) -> None:
+    least, most = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        values.refuse("minOffsetsPerTrigger", given["minOffsetsPerTrigger"], f"at most maxOffsetsPerTrigger, {most}")
+
+
+def rule_option(which: str, rule: OffsetRule) -> str:
+    """The option that gave the ``starting`` or ``ending`` rule."""
+    if rule.times:
+        return f"{which}OffsetsByTimestamp"
+    return f"{which}Timestamp" if rule.timestamp_ms is not None else f"{which}Offsets"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from commitlog import QueueInfo, StoreReader
+from commitlog.columnar.columns import nearest_names
 from commitlog.errors import QueueNotFound, TopicNotFound, UnsupportedStore
 from commitlog.paths import is_system_topic
 
@@ -93,6 +94,32 @@ class Subscription:
                 continue
         return found
 
+    def warn_of_missing(self, reader: StoreReader) -> None:
+        """Log one warning with the named topics and queues that the store does not have: perhaps they are misspelled.
+
+        A stream waits for them. Topics that cannot be read are left to ``find_queues``.
+        """
+        if self.pattern is not None:
+            if not self.find_topics(reader):
+                _logger.warning("No topic of the store %s matches subscribePattern yet.", reader.path)
+            return
+        missing: list[str] = []
+        for topic in self.find_topics(reader):
+            try:
+                there = reader.queue_ids(topic)
+            except TopicNotFound:
+                missing.append(f"Topic {topic!r} is not in the store {reader.path} yet.{_nearest(topic, reader)}")
+                continue
+            except UnsupportedStore:
+                continue
+            wanted = set((self.queues or {}).get(topic, ()))
+            missing += [
+                f"Topic {topic!r} has no queue {queue_id} in the store {reader.path} yet."
+                for queue_id in sorted(wanted.difference(there))
+            ]
+        if missing:
+            _logger.warning("%s The query reads what comes there, from its first message on.", " ".join(missing))
+
     def require_all(self, reader: StoreReader) -> None:
         """``TopicNotFound`` or ``QueueNotFound`` for the first named topic or queue that the store does not have."""
         if self.pattern is not None:
@@ -101,10 +128,18 @@ class Subscription:
             try:
                 queue_ids = reader.queue_ids(topic)
             except TopicNotFound as error:
-                raise TopicNotFound(f"Topic {topic!r} is not in the store {reader.path}.") from error
+                raise TopicNotFound(
+                    f"Topic {topic!r} is not in the store {reader.path}.{_nearest(topic, reader)}"
+                ) from error
             for queue_id in (self.queues or {}).get(topic, ()):
                 if queue_id not in queue_ids:
                     listed = ", ".join(map(str, queue_ids))
                     raise QueueNotFound(
                         f"Topic {topic!r} has no queue {queue_id} in the store {reader.path}; it has {listed}."
                     )
+
+
+def _nearest(topic: str, reader: StoreReader) -> str:
+    """The topics with similar names, as a sentence to follow another one; empty without any."""
+    near = nearest_names(topic, reader.topics())
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
+from datetime import datetime
+from typing import Any, NoReturn
 from urllib.parse import unquote
 
 from commitlog.columnar.columns import nearest_name
@@ -27,11 +28,15 @@ __all__ = [
     "parse_boolean",
     "parse_bytes",
     "parse_corrupt_record_mode",
+    "parse_duration",
+    "parse_no_match_strategy",
     "parse_offsets",
     "parse_path",
     "parse_pattern",
     "parse_positive",
+    "parse_row_format",
     "parse_subscribe",
+    "parse_times",
     "parse_timestamp",
     "refuse",
 ]
@@ -41,22 +46,39 @@ EARLIEST = -2
 
 # Advice in errors that a table made by CREATE TABLE may cause.
 CATALOG_TABLES = (
-    "Spark gives a Python data source none of the options of a table that CREATE TABLE made. Use CREATE TEMPORARY VIEW "
-    "name USING commitlog OPTIONS (path '...', ...) instead."
+    "Spark gives a Python data source none of the options of a table that CREATE TABLE made. Give them to each query, "
+    "as in SELECT ... FROM name WITH (path '...', subscribe '...') and INSERT INTO name WITH (path '...', topic '...') "
+    "..., or use CREATE TEMPORARY VIEW name USING commitlog OPTIONS (path '...', ...) instead."
 )
 
 _BYTE_UNITS = {"": 1, "b": 1} | {
     suffix: 1 << (10 * power) for power, letter in enumerate("kmgtp", 1) for suffix in (letter, f"{letter}b")
 }
 
+_SECONDS_OF_UNIT = {"": 1e-3, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+# A day and a time. Without a zone it is no moment: the process that parses options does not know Spark's.
+_ISO_TIME = re.compile(
+    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ](?P<minute>[0-9]{2}:[0-9]{2})"
+    r"(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,9}))?)?(?P<zone>[Zz]|[+-][0-9]{2}:?[0-9]{2})?"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OffsetRule:
-    """Start or end of reading: ``default`` (EARLIEST or LATEST), except for named queues, or by store time."""
+    """Start or end of reading: ``default`` (EARLIEST or LATEST), except for named queues, or by store time.
+
+    ``named`` has offsets and ``times`` has store times in milliseconds, of some queues; ``timestamp_ms`` is the time of
+    all queues. At most one of the three is set.
+    """
 
     default: int
     named: Mapping[QueueKey, int] = field(default_factory=dict)
+    times: Mapping[QueueKey, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
+
+    def time_of(self, queue: QueueKey) -> int | None:
+        """The store time by which the queue's offset is found; None if it is not found by time."""
+        return self.times.get(queue, self.timestamp_ms)
 
 
 def did_you_mean(name: str, known: Mapping[str, str]) -> str:
@@ -107,6 +129,22 @@ def parse_corrupt_record_mode(option: str, value: str) -> bool:
     return text == "skip"
 
 
+def parse_row_format(option: str, value: str) -> bool:
+    """Whether rows have Kafka's columns."""
+    text = value.strip().lower()
+    if text not in ("rocketmq", "kafka"):
+        refuse(option, value, "rocketmq or kafka")
+    return text == "kafka"
+
+
+def parse_no_match_strategy(option: str, value: str) -> bool:
+    """Whether a queue without a message at or after its starting time fails the query."""
+    text = value.strip().lower()
+    if text not in ("error", "latest"):
+        refuse(option, value, "error or latest")
+    return text == "error"
+
+
 def parse_boolean(option: str, value: str) -> bool:
     text = value.strip().lower()
     if text not in ("true", "false"):
@@ -122,13 +160,43 @@ def parse_positive(option: str, value: str) -> int:
 
 
 def parse_timestamp(option: str, value: str) -> int:
+    """Milliseconds since 1970: given as such, or as a time in ISO 8601 with its zone."""
     number = _integer(value)
+    found = _ISO_TIME.fullmatch(value.strip()) if number is None else None
+    if found is not None:
+        if found["zone"] is None:
+            refuse(option, value, f"a time with its zone, such as {value.strip()}Z for UTC or {value.strip()}+02:00")
+        number = _milliseconds(found)
     if number is None or number < 0:
-        refuse(option, value, "a time in milliseconds since 1970-01-01 UTC")
+        refuse(option, value, "a time since 1970, in milliseconds or as ISO 8601, such as 2026-01-31T12:00:00Z")
     try:
         return checked_timestamp_ms(number)
     except InvalidValue:
         refuse(option, value, f"a time in milliseconds, {number * 1000} if this one is in seconds")
+
+
+def _milliseconds(found: re.Match[str]) -> int | None:
+    """The first millisecond that does not lie before a time in ISO 8601; None for a day or an hour that no one has."""
+    zone = "+00:00" if found["zone"] in ("Z", "z") else found["zone"]
+    zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
+    try:
+        when = datetime.fromisoformat(f"{found['day']}T{found['minute']}:{found['second'] or '00'}{zone}")
+    except ValueError:
+        return None
+    return int(when.timestamp()) * 1000 + -(-int((found["fraction"] or "").ljust(9, "0")) // 1_000_000)
+
+
+def parse_times(option: str, value: str, default: int) -> OffsetRule:
+    """JSON of topics, queue ids and times; ``default`` is for queues the JSON omits."""
+    expected = 'JSON such as {"orders":{"0":1767225600000,"1":"2026-01-01T00:00:00Z"}}'
+    times: dict[QueueKey, int] = {}
+    for queue, when in _by_queue(option, value, expected):
+        if not _is_count(when) and not isinstance(when, str):
+            refuse(option, value, f"{expected}; found {when!r} for queue {queue[1]} of {queue[0]!r}")
+        times[queue] = parse_timestamp(option, str(when))
+    if not times:
+        refuse(option, value, expected)
+    return OffsetRule(default=default, times=times)
 
 
 def parse_bytes(option: str, value: str) -> int:
@@ -138,6 +206,14 @@ def parse_bytes(option: str, value: str) -> int:
     if not 1 <= size < 2**63:
         refuse(option, value, "a size of at least 1 byte, such as 67108864, 64m or 1g")
     return size
+
+
+def parse_duration(option: str, value: str) -> float:
+    """Seconds, from a number with one of Spark's suffixes; without one it is milliseconds, as in Spark."""
+    found = re.fullmatch(r"([0-9]{1,18})\s*([a-z]{0,3})", value.strip().lower())
+    if found is None or found[2] not in _SECONDS_OF_UNIT:
+        refuse(option, value, "a time such as 500ms, 10s, 2m, 1h or 1d")
+    return int(found[1]) * _SECONDS_OF_UNIT[found[2]]
 
 
 def parse_subscribe(option: str, value: str) -> Subscription:
@@ -180,16 +256,24 @@ def parse_offsets(option: str, value: str, default: int) -> OffsetRule:
         return OffsetRule(default=EARLIEST if word == "earliest" else LATEST)
     expected = 'earliest, latest, or JSON such as {"orders":{"0":23,"1":-2}} (-2 earliest, -1 latest)'
     named: dict[QueueKey, int] = {}
-    for topic, offsets in _json_object(option, value, expected).items():
-        _check_topic(option, value, topic)
-        if not isinstance(offsets, dict):
-            refuse(option, value, f"{expected}; {topic!r} has no object of queue ids and offsets")
-        for queue_text, offset in offsets.items():
-            queue_id = _integer(queue_text)
-            if queue_id is None or queue_id < 0 or not (_is_count(offset) or offset in (EARLIEST, LATEST)):
-                refuse(option, value, f"{expected}; found {offset!r} for queue {queue_text!r} of {topic!r}")
-            named[topic, queue_id] = int(offset)
+    for queue, offset in _by_queue(option, value, expected):
+        if not _is_count(offset) and offset not in (EARLIEST, LATEST):
+            refuse(option, value, f"{expected}; found {offset!r} for queue {queue[1]} of {queue[0]!r}")
+        named[queue] = int(offset)
     return OffsetRule(default=default, named=named)
+
+
+def _by_queue(option: str, value: str, expected: str) -> Iterator[tuple[QueueKey, Any]]:
+    """What JSON says of each queue, by topic and queue id."""
+    for topic, queues in _json_object(option, value, expected).items():
+        _check_topic(option, value, topic)
+        if not isinstance(queues, dict):
+            refuse(option, value, f"{expected}; {topic!r} has no object of queue ids")
+        for queue_text, said in queues.items():
+            queue_id = _integer(queue_text)
+            if queue_id is None or queue_id < 0:
+                refuse(option, value, f"{expected}; found the queue id {queue_text!r} for {topic!r}")
+            yield (topic, queue_id), said
 
 
 def _json_object(option: str, value: str, expected: str) -> dict[str, object]:

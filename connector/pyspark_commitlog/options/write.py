@@ -14,6 +14,7 @@ from commitlog.paths import MOST_QUEUES, validate_new_topic
 from commitlog.stager import no_producers_fault
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
+from pyspark_commitlog.options.kafka_options import WRITE_HINTS, hint_for
 
 __all__ = ["WRITE_OPTIONS", "SinkOptions", "WriteOption", "parse_batch_write_options", "parse_stream_write_options"]
 
@@ -33,9 +34,11 @@ class SinkOptions:
 
     path: str
     topic: str | None
+    kafka_rows: bool
     queues: int
     flush_disk_type: FlushDiskType
     lock_timeout_s: float
+    disk_space_warning_level_ratio: float
     txn_app_id: str | None
     txn_version: int | None
     max_message_size: int
@@ -109,6 +112,16 @@ def _parse_seconds(option: str, value: str) -> float:
     return seconds
 
 
+def _parse_ratio(option: str, value: str) -> float:
+    try:
+        ratio = float(value)
+    except ValueError:
+        ratio = math.nan
+    if not 0 < ratio <= 1:
+        values.refuse(option, value, "a part of the disk, above 0 and at most 1, such as 0.95")
+    return ratio
+
+
 def _parse_app_id(option: str, value: str) -> str:
     if not value.strip():
         values.refuse(option, value, "a name that is not empty")
@@ -149,12 +162,22 @@ def _store_setting(name: str, field: str, parse: Callable[[str, str], Any], unit
 WRITE_OPTIONS: tuple[WriteOption, ...] = (
     WriteOption("path", "path", values.parse_path, None, "", "the store's directory; created if it does not exist"),
     WriteOption("topic", "topic", _parse_topic, None, "", "the topic of rows without one"),
+    WriteOption(
+        "rowFormat", "kafka_rows", values.parse_row_format, "rocketmq", "", "whose columns rows have; or kafka"
+    ),
     WriteOption("queues", "queues", _parse_queues, "4", "queues", "number of queues of a new topic"),
     WriteOption(
         "flush", "flush_disk_type", _parse_choice(_FLUSHES), "sync", "", "sync: committed means on the device; async"
     ),
     WriteOption(
         "lockTimeout", "lock_timeout_s", _parse_seconds, "30", "seconds", "how long a commit waits for another owner"
+    ),
+    _store_setting(
+        "diskSpaceWarningLevelRatio",
+        "disk_space_warning_level_ratio",
+        _parse_ratio,
+        "of the disk",
+        "no commit when more of the disk is used; 1: always",
     ),
     WriteOption("txnAppId", "txn_app_id", _parse_app_id, None, "", "batch writes: whose versions txnVersion counts"),
     WriteOption("txnVersion", "txn_version", _parse_version, None, "", "batch writes: written at most once"),
@@ -184,6 +207,7 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
     _store_setting("maxIndexNum", "max_index_num", values.parse_positive, "entries", "room in a new index file"),
 )
 _STORE_SETTINGS = (
+    "disk_space_warning_level_ratio",
     "max_message_size",
     "mapped_file_size_commit_log",
     "mapped_file_size_consume_queue",
@@ -279,10 +303,9 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
             name = _SPELLING[lower]
             given[name] = values.option_text(name, value)
         elif lower not in _SPARKS:
-            raise OptionError(
-                f"Unknown option {key!r}.{values.did_you_mean(key, _SPELLING)} The options of a write are: "
-                f"{', '.join(_SPELLING.values())}.",
-                option=key,
-                value=str(value),
-            )
+            hint = hint_for(key, WRITE_HINTS)
+            if hint is None:
+                listed = ", ".join(_SPELLING.values())
+                hint = f"{values.did_you_mean(key, _SPELLING)} The options of a write are: {listed}.".lstrip()
+            raise OptionError(f"Unknown option {key!r}. {hint}", option=key, value=str(value))
     return given

@@ -92,6 +92,11 @@ class SinkColumns:
 
     names: tuple[str, ...]
 
+    def fault(self, batch: pa.RecordBatch) -> tuple[int, str] | None:
+        """The first row that cannot be renamed, and what is wrong with it; all else is left to the store."""
+        del batch
+        return None
+
     def rename(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch under the store's names, its data shared."""
         columns = [pa.nulls(len(column)) if _says_nothing(column.type) else column for column in batch.columns]
@@ -146,7 +151,8 @@ def _how_to_cast(name: str, field: StructField) -> str:
     if isinstance(field.dataType, LongType):
         return f", as timestamp_millis({field.name}) makes of milliseconds since 1970 (timestamp_seconds of seconds)"
     if isinstance(field.dataType, TimestampNTZType | DateType | StringType):
-        return f", as cast({field.name} as timestamp) makes of it"
+        # Not "as timestamp", which is this very type under spark.sql.timestampType=TIMESTAMP_NTZ.
+        return f", as cast({field.name} as timestamp_ltz) makes of it"
     return ""
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from commitlog import BatchId, CommittedBatch, StoreReader
-from commitlog.errors import NotAStore, StoreLocked, StoreNotFound
+from commitlog import BatchId, CommittedBatch, StagedFile, StoreReader
+from commitlog.errors import DiskFull, NotAStore, StoreLocked, StoreNotFound
 from commitlog.stager import largest_record_of, queue_counts, remove_files
 from pyspark_commitlog.options.write import SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["commit_staged", "plan_write", "prepare_store", "remove_staged", "staged_rows"]
 
 _logger = logging.getLogger(__name__)
+
+# The store's setting that refuses a commit before the disk is full, as errors name it.
+_DISK_RATIO = "disk_space_warning_level_ratio"
+# How long a commit waits for another owner before it says so, and at most from one warning to the next.
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 60.0
 
 
 def plan_write(options: SinkOptions, columns: SinkColumns) -> StageTask:
@@ -67,25 +74,55 @@ def commit_staged(options: SinkOptions, batch: BatchId, messages: Sequence[Stage
     if not files:
         return None
     with _open(options) as store:
-        committed = store.commit_batch(batch, files)
+        committed = _commit(store, batch, files)
         # Closing does this too, but ignores a queue that cannot be written: readers would not get the batch.
         store.dispatch()
         return committed
 
 
+def _commit(store: MessageStore, batch: BatchId, files: Sequence[StagedFile]) -> CommittedBatch:
+    try:
+        return store.commit_batch(batch, files)
+    except DiskFull as error:
+        if _DISK_RATIO not in error.reason:
+            raise  # not by the share that is used: space was really missing
+        raise DiskFull(
+            error.operation,
+            path=error.path,
+            cause=OSError(error.errno, error.reason),
+            advice="Nothing was written. Free some space and start the write again. The option "
+            "diskSpaceWarningLevelRatio says how much of the disk may be used.",
+        ) from error
+
+
 def _open(options: SinkOptions) -> MessageStore:
+    """The store, owned. While it has another owner, a warning says who that is, ever more rarely."""
     # Tasks import this module with the pickled writers, and never open a store: so they import only two thirds of the
     # package.
     from commitlog import MessageStore
 
-    try:
-        return MessageStore.open(options.path, options.store_config, lock_timeout_s=options.lock_timeout_s)
-    except StoreLocked as error:
-        raise StoreLocked(
-            f"{error} Nothing was written. The option lockTimeout says how long to wait.",
-            path=error.path,
-            holder=error.holder,
-        ) from error
+    started = time.monotonic()
+    pause_s = _FIRST_WAIT_S
+    while True:
+        waited = time.monotonic() - started
+        # Within the pause the lock is asked for all the time: the store is taken as soon as it is free.
+        wait_s = max(0.0, min(pause_s, options.lock_timeout_s - waited))
+        try:
+            return MessageStore.open(options.path, options.store_config, lock_timeout_s=wait_s)
+        except StoreLocked as error:
+            refusal = error.__cause__ if isinstance(error.__cause__, StoreLocked) else error
+            waited = time.monotonic() - started
+            if waited >= options.lock_timeout_s:
+                raise StoreLocked(
+                    f"{refusal} Waited {options.lock_timeout_s:g} s for it. Nothing was written. The option "
+                    "lockTimeout says how long to wait.",
+                    path=error.path,
+                    holder=error.holder,
+                ) from error
+            _logger.warning(
+                "%s Waiting for it: %.0f s of %g s (lockTimeout) are over.", refusal, waited, options.lock_timeout_s
+            )
+            pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
 
 
 def remove_staged(store_path: str, messages: Iterable[StagedRows]) -> None:

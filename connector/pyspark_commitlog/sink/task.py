@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from commitlog import BatchId, StagedFile
-from commitlog.errors import StagingFailed, StoreNotFound
+from commitlog import BatchId, PutMessageStatus, StagedFile
+from commitlog.errors import PutRefused, StagingFailed, StoreNotFound
 from commitlog.stager import BatchStager
 from pyspark_commitlog.options.write import SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns
@@ -66,8 +66,18 @@ class StageTask:
         )
         try:
             with stager:
+                count = 0
                 for rows in batches:
+                    if (fault := self.columns.fault(rows)) is not None:
+                        row = count + fault[0]
+                        raise PutRefused(
+                            PutMessageStatus.MESSAGE_ILLEGAL,
+                            f"Message in row {row} of partition {partition}: {fault[1]}. Nothing of this batch is in "
+                            "the store.",
+                            row=row,
+                        )
                     stager.put(self.columns.rename(rows))
+                    count += rows.num_rows
                 return stager.finish()
         except StagingFailed as error:
             if error.errno != errno.ENOENT:

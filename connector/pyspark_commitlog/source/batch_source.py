@@ -12,6 +12,7 @@ from commitlog import StoreReader
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
+from pyspark_commitlog.source.record_limit import limit_records
 from pyspark_commitlog.source.replanning import retry_while_store_changes
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.task import ReadTask
@@ -43,15 +44,16 @@ class CommitLogBatchReader(DataSourceReader):
         queues = options.subscription.bounds(reader).values()
         if not queues:
             _logger.warning("No topic of %s matches; the result is empty.", options.path)
-        starts = resolve_rule(reader, queues, options.start_rule, options, option="startingOffsets")
-        ends = resolve_rule(reader, queues, options.end_rule, options, option="endingOffsets")
-        return plan_partitions(
+        starts = resolve_rule(reader, queues, options.start_rule, options, which="starting")
+        ends = resolve_rule(reader, queues, options.end_rule, options, which="ending")
+        partitions = plan_partitions(
             reader,
             [QueueRange(*key, starts[key], ends[key]) for key in sorted(starts)],
             max_bytes=options.max_bytes_per_partition,
             min_partitions=options.min_partitions,
             fail_on_data_loss=options.fail_on_data_loss,
         )
+        return limit_records(partitions, options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._task.read(partition)

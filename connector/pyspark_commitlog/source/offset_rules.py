@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Literal
 
 from commitlog import QueueInfo, StoreReader
 from commitlog.errors import FileMissing, MessageNotFound, OffsetOutOfRange
 from pyspark_commitlog import loss
 from pyspark_commitlog.errors import OptionError
-from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.options.read import SourceOptions, rule_option
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule
 
@@ -19,25 +20,42 @@ _logger = logging.getLogger(__name__)
 
 
 def resolve_rule(
-    reader: StoreReader, queues: Iterable[QueueInfo], rule: OffsetRule, options: SourceOptions, *, option: str
+    reader: StoreReader,
+    queues: Iterable[QueueInfo],
+    rule: OffsetRule,
+    options: SourceOptions,
+    *,
+    which: Literal["starting", "ending"],
 ) -> dict[QueueKey, int]:
     """The offset of each queue that ``rule`` means, given the queues' bounds as they are now.
 
-    ``option`` names the rule in messages. ``OptionError`` for a named queue that does not exist, or an offset after
-    its end; ``DataLossError`` for an offset before its start (with failOnDataLoss=false both are moved to the nearest
-    existing offset, with a warning).
+    ``OptionError`` for a named queue that does not exist, an offset after its end, or, if the options say so, a start
+    by time after its last message; ``DataLossError`` for an offset before its start. With failOnDataLoss=false the
+    wrong offsets are moved to the nearest existing offset, with a warning.
     """
+    option = rule_option(which, rule)
     bounds = {(info.topic, info.queue_id): info for info in queues}
-    for topic, queue_id in rule.named:
+    for topic, queue_id in (*rule.named, *rule.times):
         if (topic, queue_id) not in bounds:
             raise OptionError(
                 f"Option {option} names queue {queue_id} of topic {topic!r}, which is not in the store {options.path}.",
                 option=option,
             )
-    if rule.timestamp_ms is not None:
-        fail = options.fail_on_data_loss
-        return {key: _offset_by_time(reader, info, rule.timestamp_ms, fail=fail) for key, info in bounds.items()}
-    return {key: _resolve(info, rule.named.get(key, rule.default), options, option) for key, info in bounds.items()}
+    found: dict[QueueKey, int] = {}
+    for key, info in bounds.items():
+        time_ms = rule.time_of(key)
+        if time_ms is None:
+            found[key] = _resolve(info, rule.named.get(key, rule.default), options, option)
+            continue
+        found[key] = _offset_by_time(reader, info, time_ms, fail=options.fail_on_data_loss)
+        if which == "starting" and options.fails_without_match and found[key] >= info.max_offset:
+            raise OptionError(
+                f"Option {option}: topic {info.topic!r}, queue {info.queue_id} has no message stored at {time_ms} ms "
+                "or later. To start at the queue's end, set the option startingOffsetsByTimestampStrategy to latest.",
+                option=option,
+                value=str(time_ms),
+            )
+    return found
 
 
 def _offset_by_time(reader: StoreReader, info: QueueInfo, timestamp_ms: int, *, fail: bool) -> int:

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -27,8 +28,9 @@ from commitlog.columnar.columns import COLUMN_TYPES, PROPERTIES_COLUMN
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.values import did_you_mean
+from pyspark_commitlog.source.kafka_rows import HEADERS_COLUMN, KAFKA_COLUMNS
 
-__all__ = ["SPARK_TYPES", "Projection", "check_schema", "default_schema"]
+__all__ = ["SPARK_TYPES", "KafkaProjection", "Projection", "check_schema", "default_schema", "known_column"]
 
 _SPARK_TYPE_OF: Mapping[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -45,7 +47,8 @@ SPARK_TYPES: Mapping[str, DataType] = MappingProxyType(
 
 # A message without these properties has NULL there, so they cannot be promised to be NOT NULL.
 _MAY_BE_NULL = frozenset({"tags", "keys", "uniqKey"})
-_BY_LOWER_NAME = {name.lower(): name for name in ALL_COLUMNS}
+_KAFKA_TYPES = {name: one.spark_type for name, one in KAFKA_COLUMNS.items()}
+_KAFKAS_MAY_BE_NULL = frozenset(name for name, one in KAFKA_COLUMNS.items() if one.may_be_null)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +63,38 @@ class Projection:
         fields = zip(self.columns, self.schema.fields, strict=True)
         return pa.schema([pa.field(field.name, column_type(name), field.nullable) for name, field in fields])
 
+    def to_spark(self, batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
+        """The rows for Spark, of a batch that begins with ``columns``; ``declared`` is ``arrow_schema()``.
+
+        They have the user's spelling and nullability, which Spark compares exactly.
+        """
+        return pa.RecordBatch.from_arrays(batch.columns[: len(declared)], schema=declared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaProjection(Projection):
+    """The rows of ``rowFormat=kafka``. ``names`` are the wanted ones of ``KAFKA_COLUMNS``, in the schema's order."""
+
+    names: tuple[str, ...]
+
+    def arrow_schema(self) -> pa.Schema:
+        fields = zip(self.names, self.schema.fields, strict=True)
+        return pa.schema(
+            [pa.field(field.name, KAFKA_COLUMNS[name].arrow_type, field.nullable) for name, field in fields]
+        )
+
+    def to_spark(self, batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
+        read = dict(zip(self.columns, batch.columns, strict=False))
+        wanted = [KAFKA_COLUMNS[name] for name in self.names]
+        arrays = [one.convert(read.get(one.store_column or ""), batch.num_rows) for one in wanted]
+        return pa.RecordBatch.from_arrays(arrays, schema=declared)
+
 
 def default_schema(options: SourceOptions) -> StructType:
     """The columns of a query without a user's schema."""
+    if options.kafka_rows:
+        kafkas = [name for name in KAFKA_COLUMNS if name != HEADERS_COLUMN or options.include_headers]
+        return StructType([StructField(name, KAFKA_COLUMNS[name].spark_type, nullable=True) for name in kafkas])
     names = [
         name
         for name in ALL_COLUMNS
@@ -72,41 +104,52 @@ def default_schema(options: SourceOptions) -> StructType:
     return StructType([StructField(name, SPARK_TYPES[name], nullable=True) for name in names])
 
 
-def check_schema(schema: StructType) -> Projection:
+def check_schema(schema: StructType, *, kafka_rows: bool = False) -> Projection:
     """Check a schema: any subset of the columns in any order, each with its own type. ``SchemaError`` for all else.
 
-    Names are compared without regard to case, as Spark's SQL does; the user's spelling is kept.
+    Names are compared without regard to case, as Spark's SQL does; the user's spelling is kept. The columns are those
+    of Kafka with ``kafka_rows``.
     """
+    types = _KAFKA_TYPES if kafka_rows else SPARK_TYPES
     if not schema.fields:
         raise SchemaError(
-            f"The schema names no column. The columns are: {', '.join(ALL_COLUMNS)}. To count messages, the cheapest "
-            f"is queueOffset."
+            f"The schema names no column. The columns are: {', '.join(types)}. To count messages, the cheapest "
+            f"is {'offset' if kafka_rows else 'queueOffset'}."
         )
     columns: list[str] = []
     for field in schema.fields:
-        name = _known_column(field.name)
+        name = known_column(field.name, types)
         if name in columns:
             raise SchemaError(f"The schema names the column {name} more than once.", column=name)
-        if field.dataType != SPARK_TYPES[name]:
+        if field.dataType != types[name]:
+            # A schema of "timestamp" means this one under spark.sql.timestampType=TIMESTAMP_NTZ.
+            hint = " Write it as timestamp_ltz." if isinstance(field.dataType, TimestampNTZType) else ""
             raise SchemaError(
-                f"Column {field.name} is {_sql(SPARK_TYPES[name])}; the schema declares it as {_sql(field.dataType)}.",
+                f"Column {field.name} is {_sql(types[name])}; the schema declares it as {_sql(field.dataType)}.{hint}",
                 column=name,
             )
-        if not field.nullable and name in _MAY_BE_NULL:
+        if not field.nullable and name in (_KAFKAS_MAY_BE_NULL if kafka_rows else _MAY_BE_NULL):
             raise SchemaError(
                 f"Column {field.name} is NULL for messages that do not have the property; declare it without NOT NULL.",
                 column=name,
             )
         columns.append(name)
+    if kafka_rows:
+        read = dict.fromkeys(one for name in columns if (one := KAFKA_COLUMNS[name].store_column) is not None)
+        return KafkaProjection(columns=tuple(read), schema=schema, names=tuple(columns))
     return Projection(columns=tuple(columns), schema=schema)
 
 
-def _known_column(name: str) -> str:
-    known = _BY_LOWER_NAME.get(name.lower())
-    if known is None:
-        hint = did_you_mean(name, _BY_LOWER_NAME)
-        raise SchemaError(f"Unknown column {name!r}.{hint} The columns are: {', '.join(ALL_COLUMNS)}.", column=name)
-    return known
+def known_column(name: str, types: Mapping[str, DataType]) -> str:
+    """The column of that name, without regard to case. ``SchemaError`` with the nearest name."""
+    by_lower_name = {known.lower(): known for known in types}
+    found = by_lower_name.get(name.lower())
+    if found is None:
+        hint = did_you_mean(name, by_lower_name)
+        if types is SPARK_TYPES and name in KAFKA_COLUMNS:
+            hint = " It is a column of rowFormat=kafka."
+        raise SchemaError(f"Unknown column {name!r}.{hint} The columns are: {', '.join(types)}.", column=name)
+    return found
 
 
 def _sql(data_type: DataType) -> str:

@@ -1,12 +1,13 @@
 """``StreamPlanner``: plans the batches of a stream: the end offset of each, and its partitions.
 
 No necessary state is kept between calls, since the process may be killed between any two: everything that a batch needs
-is in the offsets themselves. The state that is kept only saves repeated looks.
+is in the offsets themselves. The state that is kept saves repeated looks, and delays small batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from commitlog import QueueInfo, StoreReader
@@ -17,6 +18,7 @@ from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.admission import SizeWalker, admit_bytes, admit_rows
 from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
+from pyspark_commitlog.source.record_limit import limit_records
 from pyspark_commitlog.source.replanning import STORE_CHANGED, retry_while_store_changes
 from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.source.stream_positions import Positions, find_positions
@@ -27,9 +29,14 @@ __all__ = ["StreamPlanner"]
 class StreamPlanner:
     """Plans one run of one query. Not for several threads; Spark has one process for each run."""
 
-    def __init__(self, reader: StoreReader, options: SourceOptions) -> None:
+    def __init__(
+        self, reader: StoreReader, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._reader = reader
         self._options = options
+        self._clock = clock
+        # When the last batch with messages was planned, by the clock in seconds; None before the first of this run.
+        self._last_batch_s: float | None = None
         # Where AvailableNow stops; None for the other triggers.
         self._targets: dict[QueueKey, int] | None = None
         # As the last ``latest_offset`` saw them; None before the first.
@@ -42,7 +49,13 @@ class StreamPlanner:
     @classmethod
     def open(cls, options: SourceOptions) -> StreamPlanner:
         """``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``."""
-        return cls(options.open_store(), options)
+        reader = options.open_store()
+        try:
+            options.subscription.warn_of_missing(reader)
+        except BaseException:
+            reader.close()
+            raise
+        return cls(reader, options)
 
     def close(self) -> None:
         self._reader.close()
@@ -56,7 +69,7 @@ class StreamPlanner:
 
         def plan() -> dict[str, Any]:
             bounds = self._look()
-            starts = resolve_rule(self._reader, bounds.values(), options.start_rule, options, option="startingOffsets")
+            starts = resolve_rule(self._reader, bounds.values(), options.start_rule, options, which="starting")
             fences = {key: self._reader.fence(*key, start - 1) for key, start in starts.items() if start > 0}
             offset = StreamOffset(
                 offsets=starts,
@@ -106,8 +119,24 @@ class StreamPlanner:
         backlog = {key: (at, end) for key, at in positions.next.items() if at < (end := self._end_of(key, bounds))}
         if not backlog and not positions.moved and not start.initial:
             return start_json
+        if limited and self._may_wait(backlog, lost=not positions.moved.isdisjoint(start.offsets)):
+            return start_json
+        if backlog:
+            self._last_batch_s = self._clock()
         ends = self._admit(backlog, positions) if limited else {key: end for key, (_, end) in backlog.items()}
         return self._give(self._offset_at(start, positions, ends))
+
+    def _may_wait(self, backlog: Mapping[QueueKey, tuple[int, int]], *, lost: bool) -> bool:
+        """Whether the batch is delayed: by ``minOffsetsPerTrigger`` for less messages than that, at most for
+        ``maxTriggerDelay`` since the batch before. AvailableNow reads all that is there, and lost messages are reported
+        at once.
+        """
+        least = self._options.min_offsets_per_trigger
+        if least is None or not backlog or lost or self._targets is not None or self._last_batch_s is None:
+            return False
+        if sum(end - at for at, end in backlog.values()) >= least:
+            return False
+        return self._clock() - self._last_batch_s < self._options.max_trigger_delay_s
 
     def _offset_at(self, start: StreamOffset, positions: Positions, ends: Mapping[QueueKey, int]) -> StreamOffset:
         """The offset that ends a batch in which the queues of ``ends`` are read up to there."""
@@ -177,13 +206,14 @@ class StreamPlanner:
 
         def plan(*, check: bool) -> list[RangePartition]:
             ranges = self._check(wanted, start, end) if check else wanted
-            return plan_partitions(
+            partitions = plan_partitions(
                 self._reader,
                 ranges,
                 max_bytes=self._options.max_bytes_per_partition,
                 min_partitions=self._options.min_partitions,
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
+            return limit_records(partitions, self._options.max_records_per_partition)
 
         if just_planned:
             try:

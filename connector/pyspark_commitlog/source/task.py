@@ -63,8 +63,7 @@ class ReadTask:
         declared = self.projection.arrow_schema()
         with StoreReader.open(self.path, from_log=self.from_log, on_damage=self.on_damage) as reader:
             for batch in self._batches(reader, partition):
-                # The same columns under the user's spelling and nullability, which Spark compares exactly.
-                yield pa.RecordBatch.from_arrays(batch.columns[: len(declared)], schema=declared)
+                yield self.projection.to_spark(batch, declared)
 
     def _batches(self, reader: StoreReader, partition: RangePartition) -> Iterator[pa.RecordBatch]:
         at_once = self._read_at_once(reader, partition.ranges) if partition.short else None

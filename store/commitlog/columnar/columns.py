@@ -22,6 +22,7 @@ __all__ = [
     "arrow_schema",
     "column_type",
     "nearest_name",
+    "nearest_names",
 ]
 
 # How similar a name must be to a known one to be suggested: 0 to 1.
@@ -75,9 +76,13 @@ def column_type(name: str) -> pa.DataType:
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most similar to an unknown one, ignoring case; None when none is near."""
+    return next(iter(nearest_names(name, known, most=1)), None)
+
+
+def nearest_names(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+    """The known names that are similar to an unknown one, ignoring case; the most similar first."""
     spelled = {one.lower(): one for one in known}
-    near = get_close_matches(name.lower(), spelled, n=1, cutoff=_LEAST_SIMILAR)
-    return spelled[near[0]] if near else None
+    return [spelled[near] for near in get_close_matches(name.lower(), spelled, n=most, cutoff=_LEAST_SIMILAR)]
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:

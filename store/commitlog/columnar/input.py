@@ -66,6 +66,10 @@ __all__ = [
 Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 
 _MAX_INT = 2**31 - 1
+_NO_BODY = (
+    "its body is null, as that of a tombstone in Kafka, and RocketMQ has no message without a body: leave such rows "
+    "out, or give them an empty body"
+)
 _ALIASES = {"value": "body", "key": "keys"}
 # The text properties that have a column.
 _COLUMN_OF = {KEYS: "keys", SHARDING_KEY: "shardingKey", TAGS: "tags"}
@@ -319,7 +323,7 @@ def _legal_topics(
 
 def _refuse_bodies(bodies: pa.LargeBinaryArray, limits: MessageLimits, refusals: Refusals) -> None:
     if bodies.null_count:
-        refusals.add(bodies.is_null().to_numpy(zero_copy_only=False), lambda _: "its body is null")
+        refusals.add(bodies.is_null().to_numpy(zero_copy_only=False), lambda _: _NO_BODY)
     bounds, most = binary_parts(bodies)[0], limits.max_message_size
     if int(bounds[-1] - bounds[0]) > most:
         sizes = bounds[1:] - bounds[:-1]

@@ -110,7 +110,7 @@ class CommitBatchService:
         ledger = self._loaded()
         committed = ledger.check(batch)
         if committed is None:
-            self._state.refuse_puts()
+            self._state.refuse_commits()
             committed = self._write(batch, [one for one in staged if one.rows], ledger)
         if batch.app_id:
             remove_up_to(self._store_path, batch)

@@ -10,7 +10,7 @@ import errno
 import threading
 from collections.abc import Callable
 
-from commitlog.errors import Damaged, OutcomeUnknown, PutRefused, StoreClosed, StoreForked, StoreIOError
+from commitlog.errors import Damaged, DiskFull, OutcomeUnknown, PutRefused, StoreClosed, StoreForked, StoreIOError
 from commitlog.put_status import PutMessageStatus
 
 __all__ = ["RunningFlags", "RunningState"]
@@ -76,6 +76,23 @@ class RunningState:
         if self.refusal is not None:
             self.refuse_closed()
             raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE, self.refusal)
+
+    def refuse_commits(self) -> None:
+        """``DiskFull`` when a disk that is nearly full is the reason, else as ``refuse_puts``."""
+        if self.refusal is not None and self.disk_is_reason:
+            cause = OSError(errno.ENOSPC, self._disk_full.removesuffix("."))
+            raise DiskFull(
+                "commit to the store of",
+                path=self._path,
+                cause=cause,
+                advice="Nothing was written; commits succeed again once there is space.",
+            )
+        self.refuse_puts()
+
+    @property
+    def disk_is_reason(self) -> bool:
+        """Whether puts are rejected because of the disk, and for no other reason that comes before."""
+        return bool(self.flags & RunningFlags.DISK_FULL) and not self.closed and self.failure is None
 
     def set_disk_full(self, why: str | None) -> None:
         """Reject puts because the disk is full, as ``why`` says; None when it is not (any more)."""

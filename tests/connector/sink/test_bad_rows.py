@@ -51,7 +51,7 @@ class Fault(NamedTuple):
 
 
 FAULTS = {
-    "null body": Fault("body", "cast(null as string)", BODY, "its body is null"),
+    "null body": Fault("body", "cast(null as string)", BODY, "its body is null, as that of a tombstone in Kafka"),
     "body too large": Fault(
         "body",
         "repeat('x', 1025)",

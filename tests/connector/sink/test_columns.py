@@ -98,9 +98,9 @@ def test_a_wrong_type_is_named_with_what_was_expected(ddl: str, column: str, fou
     ("kind", "told"),
     [
         ("long", "timestamp_millis(BORNTIMESTAMP) makes of milliseconds since 1970"),
-        ("timestamp_ntz", "cast(BORNTIMESTAMP as timestamp)"),
-        ("date", "cast(BORNTIMESTAMP as timestamp)"),
-        ("string", "cast(BORNTIMESTAMP as timestamp)"),
+        ("timestamp_ntz", "cast(BORNTIMESTAMP as timestamp_ltz)"),
+        ("date", "cast(BORNTIMESTAMP as timestamp_ltz)"),
+        ("string", "cast(BORNTIMESTAMP as timestamp_ltz)"),
     ],
 )
 def test_a_time_of_another_type_is_refused_with_the_cast_to_a_timestamp(kind: str, told: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +14,7 @@ import pytest
 from commitlog import MessageStore
 from commitlog.batch.staging import LEFT_OVER_AFTER_SECONDS, StagedWriter, remove_leftovers
 from commitlog.batch_id import BatchId
-from commitlog.errors import NotAStore, StagingLost, StoreLocked
+from commitlog.errors import DiskFull, NotAStore, StagingLost, StoreLocked
 from pyspark_commitlog.options.write import SinkOptions, parse_batch_write_options
 from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.sink.commit import commit_staged, plan_write, prepare_store, remove_staged, staged_rows
@@ -20,6 +22,7 @@ from pyspark_commitlog.sink.task import StagedRows, StageTask
 from pyspark_commitlog.sink.writers import CommitLogBatchWriter
 from tests.connector.sink.sink_helpers import SMALL, body_texts, messages, staged_files
 from tests.support.clean_store import assert_clean
+from tests.support.waiting import wait_for
 
 __all__: list[str] = []
 
@@ -97,6 +100,39 @@ def test_a_file_that_the_driver_does_not_see_fails_the_batch(options: SinkOption
     with pytest.raises(StagingLost, match="does not share this directory"):
         commit_staged(options, BATCH, told)
     assert body_texts(Path(options.path)) == []
+
+
+def test_a_commit_that_waits_says_for_whom_and_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    options = options_of(tmp_path / "store", lockTimeout="100")
+    prepare_store(options)
+    staged = [stage(options, 0, "a")]
+    with ThreadPoolExecutor(1) as pool:
+        with MessageStore.open(options.path):
+            commit = pool.submit(commit_staged, options, BATCH, staged)
+            wait_for(lambda: "Waiting for it" in caplog.text)
+        committed = commit.result()
+    assert committed is not None
+    assert committed.rows == 1
+    (said,) = [record.getMessage() for record in caplog.records if "Waiting for it" in record.getMessage()]
+    assert f"this process ({os.getpid()}) has it open already" in said
+    assert "1 s of 100 s (lockTimeout) are over" in said
+
+
+def test_a_disk_that_is_too_full_refuses_the_commit_with_the_option_that_says_so(tmp_path: Path) -> None:
+    full = options_of(tmp_path / "store", diskSpaceWarningLevelRatio="0.000001")
+    prepare_store(full)
+    told = [stage(full, 0, "a")]
+    with pytest.raises(DiskFull) as caught:
+        commit_staged(full, BATCH, told)
+    assert "is used (disk_space_warning_level_ratio" in str(caught.value)
+    assert "Nothing was written." in str(caught.value)
+    assert "The option diskSpaceWarningLevelRatio says how much of the disk may be used." in str(caught.value)
+    assert body_texts(tmp_path / "store") == []
+    free = options_of(tmp_path / "store", diskSpaceWarningLevelRatio="1")
+    committed = commit_staged(free, BATCH, told)
+    assert committed is not None
+    assert not committed.already_there
+    assert body_texts(tmp_path / "store") == ["a"]
 
 
 def test_abort_removes_the_files_it_is_given_and_no_others(options: SinkOptions) -> None:

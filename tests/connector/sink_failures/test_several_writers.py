@@ -100,6 +100,7 @@ def test_a_broker_that_owns_the_store_is_reported_and_nothing_is_written(query: 
         assert "StoreLocked" in error
         assert f"process {broker.pid}" in error
         assert "Waited 0.3 s for it. Nothing was written. The option lockTimeout says" in error
+        assert error.count("Waited") == error.count("The option lockTimeout")
         assert sorted(path.name for path in query.store.rglob("*")) == before
         query.run_well()
     check_output(query.store, source)

@@ -23,12 +23,14 @@ class Query:
         self.options = {"path": str(store.path)} | (options or FROM_START)
         self.log: list[Json] = []
         self.committed = 0
+        # What the planner's clock shows, in seconds.
+        self.now_s = 0.0
         self.rows: list[tuple[str, int, int]] = []
         self.restart()
 
     def restart(self, **changed: str) -> None:
         self.options |= changed
-        self.planner = StreamPlanner(self.store.reopen(), parse_stream_options(self.options))
+        self.planner = StreamPlanner(self.store.reopen(), parse_stream_options(self.options), clock=lambda: self.now_s)
 
     def start(self) -> Json:
         """What Spark takes the next batch to start from. It keeps text only."""

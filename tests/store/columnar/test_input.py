@@ -147,7 +147,8 @@ def test_a_row_that_no_store_accepts_is_left_out_and_named(columns: dict[str, An
 
 def test_a_reason_names_topic_and_queue() -> None:
     _, reason = row_refused({"body": [b"", None, b""], "topic": ["a", "b", "c"], "queueId": [1, 2, 3]})
-    assert reason == "Message in row 1 (topic 'b', queue 2): its body is null."
+    assert reason.startswith("Message in row 1 (topic 'b', queue 2): its body is null, as that of a tombstone in Kafka")
+    assert reason.endswith("leave such rows out, or give them an empty body.")
     _, reason = row_refused({"body": BODIES, "topic": ["a", None, "c"]}, topic=None)
     assert reason.startswith("Message in row 1 (no topic, no queue given): its topic is null")
 

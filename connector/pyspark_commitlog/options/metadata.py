@@ -1,0 +1,47 @@
+"""The option ``metadata``: which table about the store is read instead of its messages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.options import values
+
+__all__ = ["MetadataOptions", "parse_metadata_options"]
+
+# Spark's own options, which it may give to a source along with the user's.
+_SPARKS = frozenset({"__paths__"})
+
+
+class MetadataOptions(NamedTuple):
+    """A read of a table about the store at ``path``."""
+
+    path: str
+    table: str
+
+
+def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None:
+    """The options of a read with ``metadata``; None without it. ``OptionError``."""
+    given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS}
+    if "metadata" not in given:
+        return None
+    from commitlog import METADATA_SCHEMAS  # here, so that reads of messages do not wait for its import
+
+    table = values.option_text("metadata", given.pop("metadata")).strip().lower()
+    if table not in METADATA_SCHEMAS:
+        values.refuse("metadata", table, f"one of {', '.join(METADATA_SCHEMAS)}")
+    path = given.pop("path", None)
+    if path is None:
+        raise OptionError(
+            'Option path is missing: name the store directory, as in .load("/data/store").', option="path"
+        )
+    if given:
+        name = next(iter(given))
+        raise OptionError(
+            f"Option {name} is for messages, and metadata={table} reads a table about the store: leave one out.",
+            option=name,
+            value=str(given[name]),
+        )
+    return MetadataOptions(os.path.abspath(values.parse_path("path", path)), table)

@@ -1,0 +1,217 @@
+"""Tables about a store: its topics, queues, files, batches, and what ``verify_store`` finds, as Arrow tables.
+
+============  ===============================================================================================
+table         a row
+============  ===============================================================================================
+``topics``    a topic: how many queues and messages
+``queues``    a queue: its offsets, and the store times of its first and last message
+``files``     a file of the store: its size, and for logs, queues and index files what its name says
+``batches``   the last batch of each query and application, as ``commitlog txn ls``
+``findings``  a deviation of the store from its invariants; reads the whole store, as ``commitlog verify``
+============  ===============================================================================================
+
+All columns are nullable. Times are timestamps in UTC; one that no calendar has is null.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from commitlog.columnar.columns import nearest_name
+from commitlog.errors import CommitLogError, InvalidValue
+from commitlog.files import disk
+from commitlog.format.consume_queue_unit import UNIT_SIZE
+from commitlog.format.timestamps import is_timestamp
+from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE, is_system_topic
+from commitlog.reader import QueueInfo, StoreReader
+
+__all__ = ["METADATA_SCHEMAS", "store_metadata"]
+
+_TIME = pa.timestamp("us", tz="UTC")
+METADATA_SCHEMAS: Mapping[str, pa.Schema] = {
+    "topics": pa.schema(
+        {
+            "topic": pa.string(),
+            "isSystem": pa.bool_(),
+            "queues": pa.int32(),
+            "messages": pa.int64(),
+            "error": pa.string(),
+        }
+    ),
+    "queues": pa.schema(
+        {
+            "topic": pa.string(),
+            "queueId": pa.int32(),
+            "minOffset": pa.int64(),
+            "maxOffset": pa.int64(),
+            "messages": pa.int64(),
+            "firstStoreTimestamp": _TIME,
+            "lastStoreTimestamp": _TIME,
+            "error": pa.string(),
+        }
+    ),
+    "files": pa.schema(
+        {
+            "path": pa.string(),
+            "kind": pa.string(),
+            "size": pa.int64(),
+            "diskSize": pa.int64(),
+            "modified": _TIME,
+            "topic": pa.string(),
+            "queueId": pa.int32(),
+            "firstOffset": pa.int64(),
+        }
+    ),
+    "batches": pa.schema(
+        {
+            "application": pa.string(),
+            "version": pa.int64(),
+            "rows": pa.int64(),
+            "physicalOffset": pa.int64(),
+            "endOffset": pa.int64(),
+            "storeTimestamp": _TIME,
+        }
+    ),
+    "findings": pa.schema(
+        {
+            "severity": pa.string(),
+            "check": pa.string(),
+            "path": pa.string(),
+            "byteOffset": pa.int64(),
+            "topic": pa.string(),
+            "queueId": pa.int32(),
+            "queueOffset": pa.int64(),
+            "message": pa.string(),
+        }
+    ),
+}
+
+Row = dict[str, Any]
+
+
+def store_metadata(path: str | os.PathLike[str], table: str) -> pa.Table:
+    """The table ``topics``, ``queues``, ``files``, ``batches`` or ``findings`` of the store at ``path``.
+
+    ``InvalidValue`` for another table; the errors of ``StoreReader.open``, and ``CorruptConfig`` for a damaged ledger
+    of batches. A topic or a queue that cannot be read has the reason in the column ``error``.
+
+    ::
+
+        store_metadata("/data/store", "queues").filter(pc.field("messages") > 0)
+    """
+    if table not in METADATA_SCHEMAS:
+        near = nearest_name(table, METADATA_SCHEMAS)
+        hint = f" Did you mean {near!r}?" if near else ""
+        raise InvalidValue(f"Unknown table {table!r}.{hint} The tables are: {', '.join(METADATA_SCHEMAS)}.")
+    if table == "findings":
+        rows = list(_findings(path))
+    else:
+        with StoreReader.open(path) as reader:
+            rows = list(_ROWS[table](reader))
+    return pa.Table.from_pylist(rows, schema=METADATA_SCHEMAS[table])
+
+
+def _topics(reader: StoreReader) -> Iterator[Row]:
+    for topic in reader.topics():
+        row: Row = {"topic": topic, "isSystem": is_system_topic(topic)}
+        try:
+            infos = reader.queues(topic)
+        except CommitLogError as error:
+            yield row | {"error": str(error)}
+        else:
+            messages = sum(info.max_offset - info.min_offset for info in infos)
+            yield row | {"queues": len(infos), "messages": messages}
+
+
+def _queues(reader: StoreReader) -> Iterator[Row]:
+    for topic in reader.topics():
+        try:
+            queue_ids = reader.queue_ids(topic)
+        except CommitLogError as error:
+            yield {"topic": topic, "error": str(error)}
+            continue
+        for queue_id in queue_ids:
+            row: Row = {"topic": topic, "queueId": queue_id}
+            try:
+                info = reader.queue_info(topic, queue_id)
+                row |= {
+                    "minOffset": info.min_offset,
+                    "maxOffset": info.max_offset,
+                    "messages": info.max_offset - info.min_offset,
+                }
+                row |= _times(reader, info)
+            except CommitLogError as error:
+                row["error"] = str(error)
+            yield row
+
+
+def _times(reader: StoreReader, info: QueueInfo) -> Row:
+    if info.min_offset == info.max_offset:
+        return {}
+    first, last = info.min_offset, info.max_offset - 1
+    return {
+        "firstStoreTimestamp": _time(reader.store_timestamp(info.topic, info.queue_id, first)),
+        "lastStoreTimestamp": _time(reader.store_timestamp(info.topic, info.queue_id, last)),
+    }
+
+
+def _files(reader: StoreReader) -> Iterator[Row]:
+    for path, allocated in sorted(disk.tree_files(reader.path)):
+        try:
+            size, modified = disk.file_size(path), disk.modified_at(path)
+        except FileNotFoundError:
+            continue  # the owner has removed it since
+        parts = path.removeprefix(reader.path).strip(os.sep).split(os.sep)
+        row: Row = {"path": "/".join(parts), "kind": parts[0], "size": size, "diskSize": allocated}
+        row["modified"] = int(modified * 1_000_000)
+        number = int(parts[-1]) if parts[-1].isdigit() else None
+        if parts[0] == COMMIT_LOG and len(parts) == 2:
+            row["firstOffset"] = number
+        elif parts[0] == CONSUME_QUEUE and len(parts) == 4 and parts[2].isdigit():
+            offset = None if number is None else number // UNIT_SIZE
+            row |= {"topic": parts[1], "queueId": int(parts[2]), "firstOffset": offset}
+        yield row
+
+
+def _batches(reader: StoreReader) -> Iterator[Row]:
+    for one in reader.batches():
+        yield {
+            "application": one.batch.app_id,
+            "version": one.batch.version,
+            "rows": one.rows,
+            "physicalOffset": one.physical_offset if one.physical_offset >= 0 else None,
+            "endOffset": one.end if one.end >= 0 else None,
+            "storeTimestamp": _time(one.store_timestamp) if one.store_timestamp >= 0 else None,
+        }
+
+
+def _findings(path: str | os.PathLike[str]) -> Iterator[Row]:
+    from commitlog.verify.store import verify_store  # the other tables do not wait for its import
+
+    for one in verify_store(path):
+        yield {
+            "severity": one.severity,
+            "check": one.check,
+            "path": one.path,
+            "byteOffset": one.offset,
+            "topic": one.topic,
+            "queueId": one.queue_id,
+            "queueOffset": one.queue_offset,
+            "message": one.message,
+        }
+
+
+def _time(milliseconds: int) -> int | None:
+    return milliseconds * 1000 if is_timestamp(milliseconds) else None
+
+
+_ROWS: Mapping[str, Callable[[StoreReader], Iterator[Row]]] = {
+    "topics": _topics,
+    "queues": _queues,
+    "files": _files,
+    "batches": _batches,
+}
