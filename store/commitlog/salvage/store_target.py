@@ -267,12 +267,11 @@ class StoreTarget:
             file.sync_all()
         last, end = self._last_store_timestamp, self._files.max_wrote
         parts.checkpoint.restart(physic=last, logics=last, index=last if parts.index is not None else 0)
-        queue_ends = parts.queues.survey().ends
         parts.checkpoint.flush(
             CheckpointMark(
                 closed=True,
                 log_start=self._files.min_offset,
-                queue_ends=queue_ends,
+                queue_ends=parts.queues.ends,
                 flushed_offset=end,
                 end_offset=end,
                 last_record=self._last_record,

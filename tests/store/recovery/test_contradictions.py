@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, StoreReader, repair_store
+from commitlog import MessageStore, StoreReader, repair_store, verify_store
 from commitlog.errors import CutRefused, DamagedLog, InvalidValue, LogLost, LogShort
+from commitlog.format.consume_queue_unit import UNIT_SIZE
+from commitlog.recovery.forecast import forecast_open
 from commitlog.recovery.kept import kept_pieces
 from commitlog.recovery.start import StartKind
 from commitlog.verify.store import verification_report
@@ -65,15 +67,38 @@ def with_one_more_queue_file(path: Path) -> None:
     shutil.copy(file, file.with_name(f"{2000:020d}"))
 
 
+def without_last_units(count: int) -> Callable[[Path], None]:
+    """The last units of a queue are zeros; its files have the sizes that they had."""
+
+    def change(path: Path) -> None:
+        for base in (0, 1000):
+            keep = min(max((100 - count) * UNIT_SIZE - base, 0), 1000)
+            with (path / "consumequeue" / "orders" / "0" / f"{base:020d}").open("r+b") as file:
+                file.seek(keep)
+                file.write(bytes(1000 - keep))
+
+    return change
+
+
 @pytest.mark.parametrize(
-    "change", [cut_first_queue_file, cut_last_queue_file, without_last_queue_file, with_one_more_queue_file]
+    "change",
+    [
+        cut_first_queue_file,
+        cut_last_queue_file,
+        without_last_queue_file,
+        with_one_more_queue_file,
+        *map(without_last_units, (1, 7, 50, 70)),
+    ],
 )
 def test_queue_files_that_changed_are_rebuilt_and_no_offset_is_given_twice(
     change: Callable[[Path], None], closed: Path
 ) -> None:
     change(closed)
+    forecast = forecast_open(closed)
+    assert (forecast.start.kind, forecast.loses) == (StartKind.REBUILD, False)
+    assert any(one.severity == "error" and one.check.startswith("queue.") for one in verify_store(closed))
     with open_store(closed) as store:
-        assert store._owned.log.start.kind is StartKind.REBUILD
+        assert store._owned.log.start == forecast.start
         assert put_ok(store, "orders", queue_id=0).queue_offset == 100
     assert ends(closed) == {("orders", 0): 101, ("orders", 1): 100, ("audit", 0): 100}
     assert_clean(closed)
