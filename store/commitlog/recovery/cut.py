@@ -78,10 +78,10 @@ def whole_records_from(files: LogFileList, start: int, reason: str, delay_levels
 
 def cut_off_after(files: LogFileList, found: FoundEnd, delay_levels_ms: Sequence[int]) -> CutOff | None:
     """What opening cuts off after the log's end; None when that holds no whole record."""
-    if found.nothing_follows or find_record(files, found.offset, _UNKNOWN) is None:
+    if found.nothing_follows or find_record(files, found.end, _UNKNOWN) is None:
         return None  # as after most crashes, and quicker found than by the walk
     reason = describe_fault(found.stop)
-    cut = whole_records_from(files, found.offset, reason, delay_levels_ms)
+    cut = whole_records_from(files, found.end, reason, delay_levels_ms)
     frame = found.uncommitted
     if cut is not None and frame is not None and cut.start + cut.size <= frame.end:
         return CutOff(**{**vars(cut), "uncommitted": str(frame.frame.batch)})

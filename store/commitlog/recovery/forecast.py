@@ -150,7 +150,7 @@ def _forecast(
         policy = recovery_policy(evidence, start, rebuild=False, accept_lost_log=accept_lost_log)
         derived = _LookedAtParts(parts, policy, files.min_offset)
         found = find_end(files, policy, evidence.times, levels, derived, progress)
-        return Forecast(path=parts.path, start=start, end=found.offset, cut=cut_off_after(files, found, levels))
+        return Forecast(path=parts.path, start=start, end=found.end, cut=cut_off_after(files, found, levels))
     except StoreAccessDenied:
         raise
     except (Damaged, StoreOpenError) as error:
