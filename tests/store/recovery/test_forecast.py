@@ -15,6 +15,8 @@ from commitlog.recovery.forecast import Forecast, forecast_open
 from commitlog.verify.store import VerificationReport, verification_report
 from tests.crash.cuts import whole_records
 from tests.crash.workloads import kill
+from tests.support.programs import OWN_MOUNTS, may_mount, run_program
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -172,6 +174,14 @@ def test_opening_does_what_was_said(store: Path, damage: Damage) -> None:
     if damage is zeroed_queue_tails:
         assert in_all(verification_report(store)) == undamaged
         assert not verification_report(store).errors, "no offset is missing or given twice"
+
+
+def test_a_look_foresees_that_the_disk_has_no_space_for_what_is_cut(tmp_path: Path) -> None:
+    if not may_mount(tmp_path):
+        pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
+    program = "tests.store.recovery.cut_on_a_full_disk"
+    done = run_program("-m", program, tmp_path, timeout=WAIT_LIMIT_S, within=OWN_MOUNTS)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
 
 def in_all(report: VerificationReport) -> dict[str, int]:
