@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import orjson
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +21,7 @@ __all__ = [
     "drop_output",
     "json_text",
     "print_message",
+    "print_table",
     "printable_text",
     "say",
     "terminal_width",
@@ -27,6 +29,9 @@ __all__ = [
 ]
 
 _UNCUT = 100_000
+# Texts in columns are folded to this width before a table becomes wider than the terminal, and the gap between columns.
+_NARROW = 12
+_GAP = 2
 
 
 class _Console(Console):
@@ -40,10 +45,20 @@ class _Console(Console):
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]+")
 
 
-def uncut_console() -> Console:
-    """The console for stdout."""
+def uncut_console(least: int = 0) -> Console:
+    """The console for stdout, as wide as the terminal, and at least ``least``."""
     # Output to a file or another program is not cut to the width of a terminal.
-    return _Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else _UNCUT)
+    return _Console(soft_wrap=True, highlight=False, width=max(terminal_width() or _UNCUT, least))
+
+
+def print_table(table: Table) -> None:
+    """Print a table, and cut nothing: texts are folded, and what is still too wide is left to the terminal."""
+    least = 0
+    for column in table.columns:
+        column.overflow = "fold"
+        full = max(map(cell_len, map(str, [column.header, *column.cells])))
+        least += _GAP + (full if column.no_wrap else min(full, _NARROW))
+    uncut_console(least).print(table)
 
 
 def drop_output() -> None:
@@ -105,4 +120,4 @@ def print_message(row: dict[str, Any], clock: Clock) -> None:
         else:
             shown = "-" if value is None else printable_text(str(value))
         table.add_row(Text(name, style="bold"), Text(shown))
-    uncut_console().print(table)
+    print_table(table)
