@@ -12,7 +12,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from commitlog.cli.render import print_table, printable_text, terminal_width, uncut_console
+from commitlog.cli.console import print_table, uncut_console
+from commitlog.cli.render import printable_text, terminal_width
 from commitlog.cli.summary import QueueSummary, StoreSummary
 from commitlog.cli.times import Clock
 from commitlog.paths import is_system_topic

@@ -102,7 +102,8 @@ def _print_report(report: SalvageReport) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from commitlog.cli.render import print_table, printable_text, uncut_console
+    from commitlog.cli.console import print_table, uncut_console
+    from commitlog.cli.render import printable_text
     from commitlog.cli.topic_table import topic_table
 
     console = uncut_console()
@@ -130,7 +131,8 @@ def _print_batches_and_moves(report: SalvageReport) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from commitlog.cli.render import print_table, printable_text, uncut_console
+    from commitlog.cli.console import print_table, uncut_console
+    from commitlog.cli.render import printable_text
     from commitlog.cli.topic_table import offset_range
 
     for name, belongs in report.misnamed:

@@ -8,7 +8,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from commitlog.cli.render import json_text, print_table, printable_text, uncut_console
+from commitlog.cli.console import print_table, uncut_console
+from commitlog.cli.render import json_text, printable_text
 from commitlog.cli.summary import camel_members
 from commitlog.cli.topic_table import topic_table
 from commitlog.verify.store import VerificationReport
