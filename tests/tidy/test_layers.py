@@ -35,7 +35,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "reader": _PARTS | {"recovery"},
     "stager": _PARTS,
     "export": _PARTS | {"reader"},
-    "salvage": _PARTS | {"recovery", "export"},
+    "salvage": _PARTS | {"threads", "recovery", "export"},
     "services": _PARTS | {"threads", "recovery"},
     "store": _PARTS | {"threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
