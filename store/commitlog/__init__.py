@@ -9,24 +9,23 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
-from commitlog.columnar.body_compression import BodyCompression
-from commitlog.columnar.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
-from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import CommitLogError
-from commitlog.format.checkpoint import Checkpoint
-from commitlog.format.consume_queue_unit import FILLER_SIZE
-from commitlog.format.sys_flag import CompressionType
-from commitlog.index.service import IndexFileInfo
-from commitlog.log.past_damage import Gap
-from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageStatus
-from commitlog.queue.derived_queues import Stray
-from commitlog.queue.skipped import SkippedRange
-from commitlog.reader import Fence, OnDamage, QueueInfo, StoreReader
-
 if TYPE_CHECKING:
+    from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
+    from commitlog.columnar.body_compression import BodyCompression
+    from commitlog.columnar.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
+    from commitlog.config import FlushDiskType, MessageStoreConfig
+    from commitlog.errors import CommitLogError
     from commitlog.export.export_store import ExportReport, export_store
+    from commitlog.format.checkpoint import Checkpoint
+    from commitlog.format.consume_queue_unit import FILLER_SIZE
+    from commitlog.format.sys_flag import CompressionType
+    from commitlog.index.service import IndexFileInfo
+    from commitlog.log.past_damage import Gap
+    from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageStatus
     from commitlog.metadata import METADATA_SCHEMAS, store_metadata
+    from commitlog.queue.derived_queues import Stray
+    from commitlog.queue.skipped import SkippedRange
+    from commitlog.reader import Fence, OnDamage, QueueInfo, StoreReader
     from commitlog.repair import RepairReport, repair_store
     from commitlog.salvage.report import SalvageReport
     from commitlog.salvage.salvage_store import salvage_store
@@ -83,18 +82,44 @@ __all__ = [
     "verify_store",
 ]
 
-# The writing half needs POSIX record locks; programs that only read neither need it nor wait for its import.
-_LAZY = {
-    "Finding": "commitlog.verify.store",
+# Imported when first used. The writing half needs POSIX record locks, which programs that only read do without; and the
+# command line has to be ready for Ctrl-C before the long imports begin.
+_MODULES = {
+    "ALL_COLUMNS": "commitlog.columnar.columns",
+    "BatchId": "commitlog.batch_id",
     "BatchStager": "commitlog.stager",
+    "BodyCompression": "commitlog.columnar.body_compression",
+    "Checkpoint": "commitlog.format.checkpoint",
+    "CommitLogError": "commitlog.errors",
+    "CommittedBatch": "commitlog.batch_id",
+    "CompressionType": "commitlog.format.sys_flag",
+    "DEFAULT_COLUMNS": "commitlog.columnar.columns",
     "ExportReport": "commitlog.export.export_store",
     "METADATA_SCHEMAS": "commitlog.metadata",
+    "FILLER_SIZE": "commitlog.format.consume_queue_unit",
+    "Fence": "commitlog.reader",
+    "Finding": "commitlog.verify.store",
+    "FlushDiskType": "commitlog.config",
+    "Gap": "commitlog.log.past_damage",
+    "IndexFileInfo": "commitlog.index.service",
+    "Message": "commitlog.message",
+    "MessageExt": "commitlog.message",
+    "MessageExtBrokerInner": "commitlog.message",
     "MessageStore": "commitlog.store",
+    "MessageStoreConfig": "commitlog.config",
+    "OnDamage": "commitlog.reader",
     "PutMessageResult": "commitlog.services.put_message",
+    "PutMessageStatus": "commitlog.message",
     "PutTableResult": "commitlog.services.put_table",
+    "QueueInfo": "commitlog.reader",
     "RepairReport": "commitlog.repair",
     "SalvageReport": "commitlog.salvage.report",
+    "SkippedRange": "commitlog.queue.skipped",
+    "StagedFile": "commitlog.batch_id",
+    "StoreReader": "commitlog.reader",
+    "Stray": "commitlog.queue.derived_queues",
     "Transaction": "commitlog.services.transaction",
+    "column_type": "commitlog.columnar.columns",
     "export_store": "commitlog.export.export_store",
     "repair_store": "commitlog.repair",
     "salvage_store": "commitlog.salvage.salvage_store",
@@ -104,10 +129,12 @@ _LAZY = {
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_MODULES})
 
 
 def __getattr__(name: str) -> object:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    if name == "errors":  # `commitlog.errors.DiskFull` after `import commitlog`
+        return import_module("commitlog.errors")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,14 +35,18 @@ def packages(names: set[str]) -> set[str]:
 
 
 def test_the_store_loads_neither_spark_nor_the_terminal() -> None:
-    loaded = packages(modules_after("import commitlog"))
+    loaded = packages(modules_after("import commitlog", "commitlog.StoreReader, commitlog.MessageStore"))
     assert "commitlog" in loaded
     assert not loaded & {"pyspark", "pyspark_commitlog", "py4j", "typer", "rich", "pandas"}
 
 
 def test_the_errors_and_paths_load_nothing_heavy() -> None:
-    """Through their package's __init__ they load numpy and pyarrow, but never Spark."""
-    assert not packages(modules_after("import commitlog.errors, commitlog.paths")) & {"pyspark", "typer", "rich"}
+    loaded = packages(modules_after("import commitlog.errors, commitlog.paths"))
+    assert not loaded & {"numpy", "pyarrow", "pyspark", "typer", "rich"}
+
+
+def test_the_command_is_ready_for_an_interrupt_before_the_long_imports() -> None:
+    assert not packages(modules_after("import commitlog.cli")) & {"logging", "numpy", "pyarrow", "rich", "typer"}
 
 
 def test_the_connector_is_light_to_discover() -> None:

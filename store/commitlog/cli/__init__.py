@@ -5,10 +5,6 @@ Data goes to stdout, everything else to stderr. The exit codes are in ``cli/exit
 
 from __future__ import annotations
 
-import gc
-import io
-import logging
-import os
 import sys
 
 __all__ = ["main"]
@@ -23,9 +19,14 @@ def main() -> None:
 
 
 def _main() -> None:
+    # Imported here: Ctrl-C before ``main`` would end in a traceback.
+    import gc
+    import io
+    import logging
+    import os
+
     if sys.stdout is None:  # closed by the calling process: output is discarded
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
-    # Imported here, so that `import commitlog.cli` costs nothing and a broken terminal library breaks only the command.
     gc.disable()  # imports make no garbage, and a tenth of their time goes into looking for it
     from commitlog.cli.app import ReaderGone, app
     from commitlog.cli.exit_codes import exit_code

@@ -12,7 +12,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from commitlog.cli.render import printable_text, terminal_width, uncut_console
+from commitlog.cli.console import print_table, uncut_console
+from commitlog.cli.render import printable_text, terminal_width
 from commitlog.cli.summary import QueueSummary, StoreSummary
 from commitlog.cli.times import Clock
 from commitlog.paths import is_system_topic
@@ -60,7 +61,7 @@ def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_
         for topic, queues in found.by_topic().items()
         for group in ([[queue] for queue in queues] if with_queues else [queues])
     ]
-    console.print(_table(groups, clock, with_queues=with_queues, with_sizes=with_sizes))
+    print_table(_table(groups, clock, with_queues=with_queues, with_sizes=with_sizes))
     for piece in found.kept:
         messages = _count(piece.messages, "message")
         text = f"kept from byte {piece.start} on: {messages}, {decimal(piece.size)}, in {printable_text(piece.path)}"

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from commitlog.cli import render, summary
-from commitlog.cli.info_output import print_queues_csv, print_summary
 from commitlog.cli.offset_at import OFFSET_COLUMNS, offsets_at
 from commitlog.cli.open_reader import FromLogOption, OnDamage, OnDamageOption, open_reader
 from commitlog.cli.options import (
@@ -74,6 +73,8 @@ def info(
 
     -o csv has a line for each queue. Exit code 1 when a part of the store cannot be read.
     """
+    from commitlog.cli.info_output import print_queues_csv, print_summary
+
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with open_reader(path, from_log, on_damage) as reader:
         found = summary.summarize(reader, with_sizes=sizes)

@@ -10,7 +10,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from commitlog.cli import render, scan
+from commitlog.cli import scan
 from commitlog.cli.find_message import find_message
 from commitlog.cli.message_filter import MessageFilter
 from commitlog.cli.message_format import FORMAT_HELP
@@ -174,8 +174,10 @@ def get(
     with open_reader(path, from_log, on_damage) as reader:
         found = find_message(reader, message, topic)
         if form is OutputFormat.TABLE and not body and line_format is None:
+            from commitlog.cli.console import print_message
+
             row = scan.as_row(found)
-            render.print_message({name: row[name] for name in names or scan.ROW_COLUMNS}, clock)
+            print_message({name: row[name] for name in names or scan.ROW_COLUMNS}, clock)
         else:
             _write(message_output(form, clock=clock, columns=names, body=body, line_format=line_format), [found])
 

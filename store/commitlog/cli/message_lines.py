@@ -10,7 +10,6 @@ The lines of ``cat --json`` and ``export`` are taken back: what only a store giv
 
 from __future__ import annotations
 
-import enum
 import io
 import json
 import re
@@ -24,13 +23,14 @@ from typing import IO, Annotated, Any
 import msgspec
 import pyarrow as pa
 
+from commitlog.cli.options import LineFormat
 from commitlog.columnar.input import ASSIGNED_COLUMNS
 from commitlog.config import MessageStoreConfig
 from commitlog.format.message_rules import STORE_PROPERTIES, no_producers_fault
 from commitlog.format.properties import KEY_SEPARATOR
 from commitlog.paths import MOST_QUEUES
 
-__all__ = ["BadLine", "Defaults", "LineFormat", "MessageBatch", "MessageLine", "read_batches"]
+__all__ = ["BadLine", "Defaults", "MessageBatch", "MessageLine", "read_batches"]
 
 _READ_SIZE = 1 << 20
 # A batch is also put when its bodies have this many bytes.
@@ -38,13 +38,6 @@ _BATCH_SIZE = 32 << 20
 # Bytes of a line beside its body: as JSON the other fields, each byte of text in up to six.
 _SLACK = 1 << 20
 _JSON_GROWTH = 6
-
-
-class LineFormat(str, enum.Enum):
-    """The format of a line: the text of a body, or a JSON object."""
-
-    LINES = "lines"
-    NDJSON = "ndjson"
 
 
 class BadLine(Exception):

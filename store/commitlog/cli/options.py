@@ -24,6 +24,7 @@ __all__ = [
     "ColumnsOption",
     "CountOption",
     "FullOption",
+    "LineFormat",
     "LockTimeout",
     "OptionalTopics",
     "Output",
@@ -57,6 +58,13 @@ class OutputFormat(str, enum.Enum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
+
+
+class LineFormat(str, enum.Enum):
+    """The format of a line: the text of a body, or a JSON object."""
+
+    LINES = "lines"
+    NDJSON = "ndjson"
 
 
 def chosen_output(output: OutputFormat | None, as_json: bool) -> OutputFormat:

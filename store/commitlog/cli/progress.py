@@ -7,27 +7,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-
 __all__ = ["count_bar", "progress_bar"]
 
 
 @contextmanager
 def progress_bar(label: str, *, counts: Literal["bytes", "messages"] = "bytes") -> Iterator[Callable[[int, int], None]]:
     """A callback for bytes (or messages) done and in all. The bar shows with its first call, on a terminal only."""
-    console = Console(stderr=True)
+    if not _stderr_is_terminal():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
     done = (DownloadColumn(), TransferSpeedColumn()) if counts == "bytes" else (MofNCompleteColumn(),)
     columns = (TextColumn(label), BarColumn(), *done, TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task(label)
 
     def show(done: int, total: int) -> None:
@@ -47,10 +49,18 @@ def count_bar(label: str, total: int | None = None) -> Iterator[Callable[[int], 
     The bar shows on stderr when that is a terminal and stdout is not, nor stdin: messages are not printed or typed
     between. Without a total, which is not known before the end of an input, it shows the number alone.
     """
-    console = Console(stderr=True)
-    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     other_use = sys.stdin is not None and sys.stdin.isatty() if total is None else sys.stdout.isatty()
-    shown = console.is_terminal and not other_use
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+    if other_use or not _stderr_is_terminal():
+        yield lambda _count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+def _stderr_is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()

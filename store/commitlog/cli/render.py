@@ -1,4 +1,4 @@
-"""Output on stdout that commands share: the console, JSON, printable text, and one message with its fields."""
+"""Text on stdout that commands share: JSON, bodies, printable text. Without a terminal library, which takes long."""
 
 from __future__ import annotations
 
@@ -9,41 +9,19 @@ import sys
 from typing import Any
 
 import orjson
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from commitlog.cli.times import Clock
 
 __all__ = [
     "body_text",
     "drop_output",
     "json_text",
-    "print_message",
     "printable_text",
     "say",
     "terminal_width",
-    "uncut_console",
 ]
-
-_UNCUT = 100_000
-
-
-class _Console(Console):
-    """A console that leaves a pipe whose reader has gone to the application: rich would exit with 1."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
 
 
 # Runs of characters beside the plain ones of ASCII: only these are looked at one by one.
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]+")
-
-
-def uncut_console() -> Console:
-    """The console for stdout."""
-    # Output to a file or another program is not cut to the width of a terminal.
-    return _Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else _UNCUT)
 
 
 def drop_output() -> None:
@@ -89,20 +67,8 @@ def _escaped(found: re.Match[str]) -> str:
 
 def terminal_width() -> int | None:
     """The width of the terminal that stdout is; None when it is a file or another program."""
-    return Console().width if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    from rich.console import Console
 
-
-def print_message(row: dict[str, Any], clock: Clock) -> None:
-    """Print one message with all its fields, one a line."""
-    table = Table(show_header=False, box=None)
-    for name, value in row.items():
-        if name == "body":
-            shown = body_text(value)
-        elif name == "properties":
-            shown = "\n".join(printable_text(f"{key} = {text}") for key, text in value.items())
-        elif name in ("storeTimestamp", "bornTimestamp"):
-            shown = clock.iso(value) or "-"
-        else:
-            shown = "-" if value is None else printable_text(str(value))
-        table.add_row(Text(name, style="bold"), Text(shown))
-    uncut_console().print(table)
+    return Console().width

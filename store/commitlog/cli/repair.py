@@ -9,11 +9,12 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from commitlog.cli.console import print_table, uncut_console
 from commitlog.cli.kept_output import LOST_COLUMNS, kept_to_json, lost_to_json
 from commitlog.cli.options import OutputFormat
 from commitlog.cli.owner_config import owner_config
 from commitlog.cli.progress import progress_bar
-from commitlog.cli.render import json_text, printable_text, uncut_console
+from commitlog.cli.render import json_text, printable_text
 from commitlog.cli.row_output import print_rows
 from commitlog.errors import CorruptStoreError, DamagedLog, LogLost, LogShort
 from commitlog.repair import LostMessages, RepairReport, drop_kept, repair_store
@@ -121,7 +122,7 @@ def _print_lost(lost: list[LostMessages]) -> None:
     for one in lost:
         first, last = (str(one.start), str(one.stop - 1)) if one.start < one.stop else ("-", "-")
         table.add_row(Text(printable_text(one.topic)), str(one.queue_id), first, last, str(one.messages))
-    uncut_console().print(table)
+    print_table(table)
 
 
 def _to_json(report: RepairReport) -> dict[str, Any]:

@@ -8,11 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from commitlog.cli.options import OutputFormat
-from commitlog.cli.render import body_text, json_text, printable_text, uncut_console
+from commitlog.cli.render import body_text, json_text, printable_text
 
 __all__ = ["print_lines", "print_rows"]
 
@@ -65,6 +62,11 @@ def print_rows(columns: Sequence[str], rows: Iterable[dict[str, Any]], form: Out
         writer.writerow(columns)
         writer.writerows([row[name] for name in columns] for row in rows)
         return
+    from rich.table import Table
+    from rich.text import Text
+
+    from commitlog.cli.console import print_table
+
     listed = list(rows)
     table = Table(box=None, pad_edge=False)
     for name in columns:
@@ -72,4 +74,4 @@ def print_rows(columns: Sequence[str], rows: Iterable[dict[str, Any]], form: Out
         table.add_column(name, justify="right" if numbers and listed else "left", no_wrap=True)
     for row in listed:
         table.add_row(*(Text("-" if row[name] is None else printable_text(str(row[name]))) for name in columns))
-    uncut_console().print(table)
+    print_table(table)

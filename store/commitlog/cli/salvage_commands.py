@@ -102,13 +102,14 @@ def _print_report(report: SalvageReport) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from commitlog.cli.render import printable_text, uncut_console
+    from commitlog.cli.console import print_table, uncut_console
+    from commitlog.cli.render import printable_text
     from commitlog.cli.topic_table import topic_table
 
     console = uncut_console()
     console.print(Text(printable_text(report.path), style="bold"))
     numbers = ("found", "lost", "prepared", "committed", "rolled_back")
-    console.print(topic_table(report.topics, numbers))
+    print_table(topic_table(report.topics, numbers))
     _print_batches_and_moves(report)
     if report.unreadable:
         console.print(
@@ -117,7 +118,7 @@ def _print_report(report: SalvageReport) -> None:
         stretches = Table("from", "to", "bytes", "what stands there", box=None, pad_edge=False)
         for start, stop, what in report.unreadable:
             stretches.add_row(str(start), str(stop), str(stop - start), Text(printable_text(what)))
-        console.print(stretches)
+        print_table(stretches)
     size = decimal(report.record_bytes)
     console.print(
         Text(f"{report.records} records, {size}; {report.found} messages found, {report.lost} known to be lost")
@@ -130,7 +131,8 @@ def _print_batches_and_moves(report: SalvageReport) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from commitlog.cli.render import printable_text, uncut_console
+    from commitlog.cli.console import print_table, uncut_console
+    from commitlog.cli.render import printable_text
     from commitlog.cli.topic_table import offset_range
 
     for name, belongs in report.misnamed:
@@ -150,4 +152,4 @@ def _print_batches_and_moves(report: SalvageReport) -> None:
                 offset_range(start, stop),
                 offset_range(new, new + stop - start),
             )
-        uncut_console().print(table)
+        print_table(table)

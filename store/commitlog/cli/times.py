@@ -107,7 +107,7 @@ class Clock:
 
         In UTC without a loop over them.
         """
-        milliseconds = pc.divide(times.cast(pa.int64()), 1000)
+        milliseconds = pc.divide(times.cast(pa.int64()), pa.scalar(1000, pa.int64()))
         low, high = pc.min_max(milliseconds).as_py().values()
         if self.zone is not timezone.utc or low is None or low < 0 or high > _LAST_MS:
             return pa.array([self.iso(one) for one in milliseconds.to_pylist()], pa.string()), ""

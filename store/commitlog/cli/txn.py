@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from commitlog.batch_id import CommittedBatch
+from commitlog.cli.console import print_table
 from commitlog.cli.options import OutputFormat
 from commitlog.cli.owner_config import owner_config
-from commitlog.cli.render import printable_text, uncut_console
+from commitlog.cli.render import printable_text
 from commitlog.cli.row_output import print_rows
 from commitlog.errors import InvalidValue
 from commitlog.store import MessageStore
@@ -37,7 +38,7 @@ def print_batches(batches: Sequence[CommittedBatch], form: OutputFormat) -> None
             _time(batch),
             str(batch.physical_offset),
         )
-    uncut_console().print(table)
+    print_table(table)
 
 
 def forget(path: str, application: str, lock_timeout_s: float) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from commitlog.cli.render import json_text, printable_text, uncut_console
+from commitlog.cli.console import print_table, uncut_console
+from commitlog.cli.render import json_text, printable_text
 from commitlog.cli.summary import camel_members
 from commitlog.cli.topic_table import topic_table
 from commitlog.verify.store import VerificationReport
@@ -38,13 +38,13 @@ def print_report(report: VerificationReport, *, as_json: bool, with_topics: bool
             Text("abort file present: an owner runs, or it stopped without closing the store", style="yellow")
         )
     if report.findings:
-        _print_findings(console, report)
+        _print_findings(report)
     if with_topics or lost_messages(report):
-        console.print(topic_table(report.topics, _NUMBERS))
+        print_table(topic_table(report.topics, _NUMBERS))
     console.print(_summary(report))
 
 
-def _print_findings(console: Console, report: VerificationReport) -> None:
+def _print_findings(report: VerificationReport) -> None:
     table = Table("severity", "check", "file", "byte", "finding", box=None, pad_edge=False)
     for finding in report.findings:
         path = finding.path.removeprefix(report.path + "/")
@@ -55,7 +55,7 @@ def _print_findings(console: Console, report: VerificationReport) -> None:
             "-" if finding.offset is None else str(finding.offset),
             Text(printable_text(finding.message)),
         )
-    console.print(table)
+    print_table(table)
 
 
 def lost_messages(report: VerificationReport) -> int:

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from commitlog.cli.message_lines import BadLine, Defaults, LineFormat, read_batches
-from commitlog.cli.options import WRITE, CountOption, LockTimeout, SizeOption, StorePath, examples
+from commitlog.cli.options import WRITE, CountOption, LineFormat, LockTimeout, SizeOption, StorePath, examples
 from commitlog.cli.progress import count_bar
 from commitlog.cli.render import say
 from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -64,6 +63,7 @@ def produce(
     back: the fields that only a store gives, such as queueOffset and msgId, are ignored.
     """
     from commitlog.cli import produce as put
+    from commitlog.cli.message_lines import BadLine, Defaults, read_batches
 
     line_format = LineFormat.NDJSON if ndjson else line_format
     sizes = {

@@ -62,7 +62,7 @@ def csv_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns += [pa.array(texts, _TEXT), pa.array(_encoded_bodies(column, texts), _TEXT)]
         elif pa.types.is_timestamp(column.type):
             times, end = utc_texts(column)
-            columns.append(pc.binary_join_element_wise(times, end, ""))
+            columns.append(pc.binary_join_element_wise(times, pa.scalar(end, _TEXT), pa.scalar("", _TEXT)))
         elif pa.types.is_map(column.type):
             rows = (None if row is None else orjson.dumps(dict(row)).decode() for row in column.to_pylist())
             columns.append(pa.array(rows, _TEXT))

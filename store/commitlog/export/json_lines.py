@@ -19,8 +19,11 @@ __all__ = ["TimeTexts", "json_lines", "utc_texts"]
 # Texts of timestamps, null for those that no calendar has, and the end that all texts share.
 TimeTexts: TypeAlias = "Callable[[pa.Array], tuple[pa.StringArray, str]]"
 
+# Scalars have their type given: to infer it from a value, pyarrow looks for the package dateutil each time.
 # Years 1 to 9999, in milliseconds.
-_LEAST_MS, _MOST_MS = -62_135_596_800_000, 253_402_300_799_999
+_LEAST_MS, _MOST_MS = (pa.scalar(value, pa.int64()) for value in (-62_135_596_800_000, 253_402_300_799_999))
+_MICROSECONDS = pa.scalar(1000, pa.int64())
+_NO_TIME = pa.scalar(None, pa.int64())
 
 _BACKSLASH = ord("\\")
 # Bytes of a text that need no escape in JSON.
@@ -35,18 +38,22 @@ def json_lines(table: pa.Table, columns: Sequence[str], times: TimeTexts) -> byt
             parts, begun = [], "{"
             for name in columns:
                 label, texts, end = _texts(name, batch.column(name), times)
-                parts += [pa.scalar(begun + label), texts]
+                parts += [_text(begun + label), texts]
                 begun = end + ","
             end = begun[:-1] + "}\n"
-            lines.append(_joined(pc.binary_join_element_wise(*parts, pa.scalar(end), pa.scalar(""))))
+            lines.append(_joined(pc.binary_join_element_wise(*parts, _text(end), _text(""))))
     return b"".join(lines)
+
+
+def _text(text: str) -> pa.StringScalar:
+    return pa.scalar(text, pa.string())
 
 
 def utc_texts(column: pa.Array) -> tuple[pa.StringArray, str]:
     """ISO 8601 in UTC with milliseconds, as ``TimeTexts``."""
-    milliseconds = pc.divide(column.cast(pa.int64()), 1000)
+    milliseconds = pc.divide(column.cast(pa.int64()), _MICROSECONDS)
     known = pc.and_(pc.greater_equal(milliseconds, _LEAST_MS), pc.less_equal(milliseconds, _MOST_MS))
-    milliseconds = pc.if_else(known, milliseconds, pa.scalar(None, pa.int64()))
+    milliseconds = pc.if_else(known, milliseconds, _NO_TIME)
     return pc.strftime(milliseconds.cast(pa.timestamp("ms")), format="%Y-%m-%dT%H:%M:%S"), "+00:00"
 
 
@@ -79,7 +86,7 @@ def _quoted(label: str, texts: pa.StringArray, end: str = "") -> tuple[str, pa.S
     """Texts as JSON strings that end with the same text; the quotes stand outside if no value is null."""
     if not texts.null_count:
         return label + '"', texts, end + '"'
-    quoted = pc.binary_join_element_wise(pa.scalar('"'), texts, pa.scalar(end + '"'), pa.scalar(""))
+    quoted = pc.binary_join_element_wise(_text('"'), texts, _text(end + '"'), _text(""))
     return label, quoted.fill_null("null"), ""
 
 
@@ -96,9 +103,10 @@ def _members(maps: pa.MapArray) -> pa.StringArray:
     offsets = maps.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     names, values = (_escaped(part.slice(first, last - first)) for part in (maps.keys, maps.items))
-    quote = pa.scalar('"')
-    pairs = pc.binary_join_element_wise(quote, names, pa.scalar('":"'), values, quote, pa.scalar(""))
-    return pc.binary_join(pa.ListArray.from_arrays(pc.subtract(offsets, first), pairs), ",")
+    quote = _text('"')
+    pairs = pc.binary_join_element_wise(quote, names, _text('":"'), values, quote, _text(""))
+    starts = pc.subtract(offsets, pa.scalar(first, offsets.type))
+    return pc.binary_join(pa.ListArray.from_arrays(starts, pairs), _text(","))
 
 
 def _body(body: bytes | None) -> str:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["free_ratio", "most_open_files"]
+__all__ = ["free_bytes", "free_ratio", "most_open_files"]
 
 
 def free_ratio(path: str) -> float:
     """The share of the file system's space that is free for this user: 0.0 to 1.0."""
     found = os.statvfs(path)
     return found.f_bavail / found.f_blocks if found.f_blocks else 1.0
+
+
+def free_bytes(path: str) -> int:
+    """The bytes of the file system that are free for this user; as many as can be where it does not say."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
 
 
 def most_open_files() -> int:

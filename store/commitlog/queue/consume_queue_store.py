@@ -19,6 +19,7 @@ from commitlog.paths import CONSUME_QUEUE, file_name_for_offset, names_directory
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
 from commitlog.queue.light_queues import append_light, rewrite_light
+from commitlog.queue.written_units import written_units
 from commitlog.threads.parallel import for_each
 
 __all__ = ["ConsumeQueueStore", "QueueFiles"]
@@ -28,13 +29,12 @@ _MOST_SYNCS = 8
 
 @dataclass(frozen=True)
 class QueueFiles:
-    """The files of all queues: their number, the sum of the bytes at which the queues end, and a queue with a fault.
+    """The files of all queues: their number, and a queue with a fault.
 
     ``uneven`` is the directory of a queue whose files have several sizes, or a gap between them.
     """
 
     count: int
-    ends: int
     uneven: str | None
 
 
@@ -53,7 +53,8 @@ class ConsumeQueueStore:
         self._sized = False
         # Queue files that were on disk when they were counted.
         self._counted = 0
-        # The bytes at which the queues' last files ended when they were last looked at, by directory.
+        # The last file of each queue in the last survey, by directory, and the ends that were found in them.
+        self._last_files: dict[str, int] = {}
         self._ends: dict[str, int] = {}
         self._lock = threading.Lock()
         # Held by the syncing thread: no other may take its files for synced before that ends. Taken before ``_lock``.
@@ -83,12 +84,16 @@ class ConsumeQueueStore:
             self._sized = True
         count = sum(map(len, found.values()))
         self._counted = count - self._open_files.made
-        self._ends = {path: sum(files[-1]) for path, files in found.items() if files}
-        return QueueFiles(
-            count=count,
-            ends=sum(self._ends.values()),
-            uneven=next((path for path, files in found.items() if _is_uneven(files)), None),
-        )
+        self._last_files = {path: files[-1][0] for path, files in found.items() if files}
+        return QueueFiles(count=count, uneven=next((path for path, files in found.items() if _is_uneven(files)), None))
+
+    def find_ends(self) -> int:
+        """The sum of the ends of all queues that the last survey saw. Reads the last unit of each. ``OSError``."""
+        self._ends = {
+            path: base // UNIT_SIZE + written_units(os.path.join(path, file_name_for_offset(base)))
+            for path, base in self._last_files.items()
+        }
+        return self.ends
 
     def count_units(self, start: int, stop: int) -> int:
         """The number of units, of all queues, of messages at the physical offsets ``[start, stop)``."""
@@ -102,11 +107,12 @@ class ConsumeQueueStore:
 
     @property
     def ends(self) -> int:
-        """The sum of the bytes at which the queues' last files end, without a look at the directories."""
+        """The sum of the queues' ends, the offsets of their next messages, without a look at the files."""
         return sum((self._ends | self._touched_ends()).values())
 
     def _touched_ends(self) -> dict[str, int]:
-        return {writer.path: writer.files_end for writer in self._writers.values()}
+        writers = self._writers.values()
+        return {one.path: one.next_offset or 0 for one in writers if one.next_offset is not None or one.is_empty}
 
     def place_from(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of the queue's first message at ``offset`` or after it; None while it has none there."""

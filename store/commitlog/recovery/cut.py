@@ -12,13 +12,13 @@ import numpy as np
 
 from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests
 from commitlog.columnar.scan import RecordScan
-from commitlog.errors import DiskFull
+from commitlog.errors import DiskFull, InvalidValue
 from commitlog.log.past_damage import Gap, describe_fault, is_unwritten, walk_past_damage
 from commitlog.log.scan import SECTOR_SIZE, LogFileList, find_record
-from commitlog.recovery.kept import CutOff, KeptPiece, LostMessages, keep_piece
+from commitlog.recovery.kept import CutOff, KeptPiece, LostMessages, keep_piece, refuse_keeping
 from commitlog.recovery.log_end import FoundEnd
 
-__all__ = ["OnCut", "cut_off_after", "keep", "whole_records_from"]
+__all__ = ["OnCut", "cut_off_after", "keep", "whole_records_from", "why_not_kept"]
 
 OnCut = Literal["keep", "refuse"]
 _UNKNOWN = 2**63 - 1
@@ -78,10 +78,10 @@ def whole_records_from(files: LogFileList, start: int, reason: str, delay_levels
 
 def cut_off_after(files: LogFileList, found: FoundEnd, delay_levels_ms: Sequence[int]) -> CutOff | None:
     """What opening cuts off after the log's end; None when that holds no whole record."""
-    if found.nothing_follows or find_record(files, found.offset, _UNKNOWN) is None:
+    if found.nothing_follows or find_record(files, found.end, _UNKNOWN) is None:
         return None  # as after most crashes, and quicker found than by the walk
     reason = describe_fault(found.stop)
-    cut = whole_records_from(files, found.offset, reason, delay_levels_ms)
+    cut = whole_records_from(files, found.end, reason, delay_levels_ms)
     frame = found.uncommitted
     if cut is not None and frame is not None and cut.start + cut.size <= frame.end:
         return CutOff(**{**vars(cut), "uncommitted": str(frame.frame.batch)})
@@ -123,3 +123,12 @@ def keep(store_path: str, files: LogFileList, cut: CutOff) -> KeptPiece | None:
         if not cut.uncommitted:
             raise
         return None  # its writer has it still, and an owner must be able to open the store to free space
+
+
+def why_not_kept(store_path: str, files: LogFileList, cut: CutOff) -> DiskFull | InvalidValue | None:
+    """The error of ``keep``, as far as a look can tell; None when a piece is kept, or need not be. ``OSError``."""
+    try:
+        refuse_keeping(store_path, files.files, cut)
+    except (DiskFull, InvalidValue) as error:
+        return None if cut.uncommitted and isinstance(error, DiskFull) else error
+    return None

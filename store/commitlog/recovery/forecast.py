@@ -32,7 +32,7 @@ from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from commitlog.queue.consume_queue_writer import first_of_each
 from commitlog.queue.light_queues import lacks_light_units
-from commitlog.recovery.cut import cut_off_after
+from commitlog.recovery.cut import cut_off_after, why_not_kept
 from commitlog.recovery.kept import CutOff
 from commitlog.recovery.log_end import Progress, RecoveryPolicy, SoundBlock, find_end
 from commitlog.recovery.looked_at_log import LookedAtLog
@@ -150,7 +150,11 @@ def _forecast(
         policy = recovery_policy(evidence, start, rebuild=False, accept_lost_log=accept_lost_log)
         derived = _LookedAtParts(parts, policy, files.min_offset)
         found = find_end(files, policy, evidence.times, levels, derived, progress)
-        return Forecast(path=parts.path, start=start, end=found.offset, cut=cut_off_after(files, found, levels))
+        cut = cut_off_after(files, found, levels)
+        refusal = None if cut is None else why_not_kept(parts.path, files, cut)
+        if refusal is not None:
+            return Forecast(path=parts.path, start=start, refusal=refusal)
+        return Forecast(path=parts.path, start=start, end=found.end, cut=cut)
     except StoreAccessDenied:
         raise
     except (Damaged, StoreOpenError) as error:

@@ -13,10 +13,11 @@ in ``-uncommitted``; the next one of its kind replaces it, since its writer writ
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ import msgspec
 
 from commitlog.errors import CorruptConfig, DiskFull, InvalidValue, ReadFailed, StoreIOError
 from commitlog.files import disk
+from commitlog.files.limits import free_bytes
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_writer import NO_SPACE
 from commitlog.files.whole_file import new_file
@@ -38,12 +40,14 @@ __all__ = [
     "keep_piece",
     "kept_pieces",
     "read_kept_piece",
+    "refuse_keeping",
 ]
 
 _PIECE_SIZE = 1 << 20
 _ZEROS = bytes(_PIECE_SIZE)
 _UNCOMMITTED = "-uncommitted"
 _LARGEST_REPORT = 1 << 30
+_FULL = "What is cut off is kept there, so it needs as much space. Free some. Nothing was cut."
 _OUR_NAME = re.compile(rf"\d{{8}}T\d{{6}}\.\d{{3}}Z({_UNCOMMITTED})?")
 
 
@@ -137,6 +141,26 @@ def read_kept_piece(path: str) -> KeptPiece:
 _QUEUE_FIELDS = ("topic", "queueId", "start", "stop", "messages")
 
 
+def refuse_keeping(store_path: str, files: Sequence[MappedFile], cut: CutOff) -> None:
+    """Refuse what ``keep_piece`` cannot keep, as far as a look can tell, and change nothing.
+
+    ``InvalidValue`` where no directory of pieces can be, ``DiskFull``, ``OSError``.
+    """
+    parent = os.path.join(store_path, REPAIR)
+    if disk.is_symlink(parent):
+        raise InvalidValue(f"{parent} is a symbolic link; a store is written only in its directory. Remove it.")
+    if disk.exists(parent) and not disk.is_directory(parent):
+        raise InvalidValue(f"{parent} is not a directory, and what is cut off is kept in one of that name. Move it.")
+    free = free_bytes(store_path)
+    if sum(file.base + file.capacity - max(file.base, cut.start) for file in _files_after(files, cut)) <= free:
+        return
+    # Most of a log's last file is zeros, which take no space.
+    size = sum(len(data) for file in _files_after(files, cut) for _, data in _pieces(file, cut.start))
+    if size > free:
+        cause = OSError(errno.ENOSPC, f"{size} bytes are needed, and fewer are free")
+        raise DiskFull("write", path=parent, cause=cause, advice=_FULL)
+
+
 def keep_piece(store_path: str, files: Sequence[MappedFile], cut: CutOff) -> KeptPiece:
     """Copy a log's bytes from the cut on, and then write the report beside them. Returns the piece with its path.
 
@@ -147,24 +171,21 @@ def keep_piece(store_path: str, files: Sequence[MappedFile], cut: CutOff) -> Kep
     made = os.path.join(parent, _new_name(parent) + (_UNCOMMITTED if cut.uncommitted else ""))
     log = os.path.join(made, COMMIT_LOG)
     try:
-        if disk.is_symlink(parent):
-            raise InvalidValue(f"{parent} is a symbolic link; a store is written only in its directory. Remove it.")
-        if disk.is_directory(parent):
+        if disk.is_directory(parent) and not disk.is_symlink(parent):
             _clear(parent, uncommitted=bool(cut.uncommitted))
+        refuse_keeping(store_path, files, cut)
         for path in (parent, made, log):
             if not disk.exists(path):
                 disk.make_directory(path)
-        for file in files:
-            if file.base + file.capacity > cut.start:
-                _copy(file, log, cut.start)
+        for file in _files_after(files, cut):
+            _copy(file, log, cut.start)
         for path in (log, made, parent, store_path):
             disk.sync_directory(path)
         disk.close(new_file(os.path.join(made, KEPT), lambda descriptor: _write_report(descriptor, cut)))
     except OSError as error:
         _remove(made)
         if error.errno in NO_SPACE:
-            advice = "What is cut off is kept there, so it needs as much space. Free some. Nothing was cut."
-            raise DiskFull("write", path=made, cause=error, advice=advice) from error
+            raise DiskFull("write", path=made, cause=error, advice=_FULL) from error
         raise StoreIOError("write", path=made, cause=error, advice="Nothing was cut.") from error
     return KeptPiece(path=made, **vars(cut))
 
@@ -220,23 +241,33 @@ def _write_report(descriptor: int, cut: CutOff) -> None:
     disk.write_at(descriptor, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n", 0)
 
 
-def _copy(file: MappedFile, directory: str, at: int) -> None:
-    """Copy the bytes of a log file from a physical offset on, at the same positions; zeros stay holes."""
-    path = os.path.join(directory, os.path.basename(file.path))
-    source, target = disk.open_file(file.path), -1
+def _files_after(files: Sequence[MappedFile], cut: CutOff) -> list[MappedFile]:
+    return [file for file in files if file.base + file.capacity > cut.start]
+
+
+def _pieces(file: MappedFile, at: int) -> Iterator[tuple[int, bytes]]:
+    """The bytes of a log file from a physical offset on, without those that are zero, and their positions."""
+    source = disk.open_file(file.path)
     try:
-        target = disk.create_file(path)
-        disk.truncate(target, file.capacity)
         for first, last in disk.data_extents(source, max(at - file.base, 0), file.capacity):
             for place in range(first, last, _PIECE_SIZE):
                 data = disk.read_at(source, min(_PIECE_SIZE, last - place), place)
                 if not _ZEROS.startswith(data):
-                    disk.write_at(target, data, place)
-        disk.sync(target)
+                    yield place, data
     finally:
         disk.close(source)
-        if target >= 0:
-            disk.close(target)
+
+
+def _copy(file: MappedFile, directory: str, at: int) -> None:
+    """Copy the bytes of a log file from a physical offset on, at the same positions; zeros stay holes."""
+    target = disk.create_file(os.path.join(directory, os.path.basename(file.path)))
+    try:
+        disk.truncate(target, file.capacity)
+        for place, data in _pieces(file, at):
+            disk.write_at(target, data, place)
+        disk.sync(target)
+    finally:
+        disk.close(target)
 
 
 def _remove(made: str) -> None:

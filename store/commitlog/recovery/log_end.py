@@ -80,11 +80,11 @@ class _Sound(NamedTuple):
 class FoundEnd:
     """The end of a log as a physical offset, what stands there, and what was met on the way to it.
 
-    ``last_record`` is -1 without records. ``uncommitted`` is the incomplete frame that begins at the end.
-    ``nothing_follows``: the rest of the log was searched, and holds no whole record.
+    ``started_at`` is where the scan began. ``last_record`` is -1 without records. ``uncommitted`` is the incomplete
+    frame that begins at the end. ``nothing_follows``: the rest of the log was searched, and holds no whole record.
     """
 
-    offset: int
+    end: int
     stop: Stop
     started_at: int
     last_record: int
@@ -240,7 +240,7 @@ class _Search:
             self._refuse_damage(end)
         self._refuse_short(end)
         return FoundEnd(
-            offset=end.offset,
+            end=end.offset,
             stop=end.stop,
             started_at=start,
             last_record=self._last_record,

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from commitlog.batch.frames import frames_in
 from commitlog.columnar.dispatch import index_entries
-from commitlog.columnar.scan import Stop
 from commitlog.errors import CutRefused
 from commitlog.format.checkpoint import CheckpointMark
 from commitlog.log.owner_directory import OwnerDirectory
@@ -28,18 +27,12 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recovered:
-    """Report of a recovery: the log's end, its last record (-1: none), that record's store time, and what was done.
+class Recovered(FoundEnd):
+    """Report of a recovery: the log's end as it was found, and what was done.
 
     ``cut`` are the whole records that were cut off after the end, and ``kept`` is where they are; None without any.
     """
 
-    end: int
-    last_record: int
-    last_store_timestamp: int
-    started_at: int
-    scanned_records: int
-    cut_at: Stop
     cut: CutOff | None = None
     kept: KeptPiece | None = None
 
@@ -71,11 +64,11 @@ def recover(
         index.open()
     found = find_end(files, policy, parts.checkpoint.values, delay_levels_ms, derived, progress)
     cut, kept = _keep(directory, parts, found, delay_levels_ms, on_cut)
-    files.cut(found.offset)
+    files.cut(found.end)
     if policy.aborted:
         known = policy.flushed_offset
-        files.write_back(found.started_at if known is None else min(known, found.offset), found.offset)
-    files.set_end(found.offset)
+        files.write_back(found.started_at if known is None else min(known, found.end), found.end)
+    files.set_end(found.end)
     derived.cut_queues(found.started_at)
     queues.flush_all()
     queues.sync_directories()
@@ -86,16 +79,7 @@ def recover(
         file.sync_all()
     last = found.last_store_timestamp
     parts.checkpoint.restart(physic=last, logics=last, index=last if index is not None else 0)
-    return Recovered(
-        end=found.offset,
-        last_record=found.last_record,
-        last_store_timestamp=last,
-        started_at=found.started_at,
-        scanned_records=found.scanned_records,
-        cut_at=found.stop,
-        cut=cut,
-        kept=kept,
-    )
+    return Recovered(**vars(found), cut=cut, kept=kept)
 
 
 def _keep(

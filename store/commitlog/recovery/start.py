@@ -69,7 +69,7 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The state of a store before it is opened. The last three fields are gathered if the others do not decide."""
+    """The state of a store before it is opened. The last four fields are gathered if the others do not decide."""
 
     path: str
     abort_file: bool
@@ -86,6 +86,8 @@ class Evidence:
     index_file_count: int | None
     """None when the store is opened without an index."""
 
+    queues_end_at_mark: bool = True
+    """Whether the queues end where they ended when the store was closed."""
     index_has_holes: bool = False
     """Whether messages with keys lie between two index files."""
     index_looks_right: bool = True
@@ -134,12 +136,6 @@ class Evidence:
         # After a crash nothing else says whether a file of a queue's end is among the missing ones.
         expired = self.head_expired and not self.aborted
         return self.queue_files.count < (min(self.queue_files_wanted, 1) if expired else self.queue_files_wanted)
-
-    @property
-    def has_other_queue_files(self) -> bool:
-        """Whether the queues do not end in the files in which they ended when the store was closed."""
-        closed = self.mark is not None and self.mark.closed and not self.aborted
-        return closed and self.mark is not None and self.queue_files.ends != self.mark.queue_ends
 
     @property
     def lacks_index_files(self) -> bool:
@@ -203,8 +199,8 @@ _ROWS = (
     ),
     _Row(
         StartKind.REBUILD,
-        lambda e, _: e.holds_log and e.has_other_queue_files,
-        "The consume queues do not end in the files in which they ended when the store was closed.",
+        lambda e, _: e.holds_log and not e.queues_end_at_mark,
+        "The consume queues do not end where they ended when the store was closed.",
     ),
     _Row(
         StartKind.REBUILD,
@@ -288,7 +284,7 @@ def how_to_start(
 
 def recovery_policy(evidence: Evidence, start: Start, *, rebuild: bool, accept_lost_log: bool) -> RecoveryPolicy:
     """How to scan a store that is not opened clean. ``rebuild`` and ``accept_lost_log`` are the caller's wishes."""
-    distrusted = evidence.queue_files.uneven is not None or evidence.has_other_queue_files
+    distrusted = evidence.queue_files.uneven is not None or not evidence.queues_end_at_mark
     return RecoveryPolicy(
         aborted=evidence.aborted,
         closed_log=not evidence.aborted or evidence.closed_before,
@@ -348,6 +344,8 @@ def _further_looks(
         yield lambda seen: replace(seen, index_has_holes=_has_holes(index, log, delay_levels_ms))
     if evidence.aborted:
         return
+    if mark is not None:
+        yield lambda seen: replace(seen, queues_end_at_mark=parts.queues.find_ends() == mark.queue_ends)
     if index is not None:
         yield lambda seen: replace(seen, index_looks_right=index.looks_right())
     if mark is not None:

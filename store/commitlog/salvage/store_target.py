@@ -29,9 +29,21 @@ from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.recovery.parts import StoreParts
 from commitlog.salvage.taken_records import TakenBlock
 
-__all__ = ["SalvagedFrame", "StoreTarget"]
+__all__ = ["Piece", "SalvagedFrame", "StoreTarget"]
 
 _NUMBER = np.dtype(">i8")
+
+
+class Piece(NamedTuple):
+    """Records of the new log that are still to be written: ``data``, at a position of a file."""
+
+    file: MappedFileWriter
+    position: int
+    data: ByteArray
+
+    def write(self) -> None:
+        """``StoreIOError``."""
+        self.file.write_ahead(self.data, self.position)
 
 
 class SalvagedFrame(NamedTuple):
@@ -104,7 +116,7 @@ class StoreTarget:
         if self._parts.index is not None:
             self._parts.index.open()
         self._places = _Places()
-        self._waiting: list[FoundFrame] = []
+        self._expected: list[FoundFrame] = []
         self._last_record = -1
         self._last_store_timestamp = 0
         self.frames: list[SalvagedFrame] = []
@@ -127,14 +139,18 @@ class StoreTarget:
 
     def expect(self, frames: list[FoundFrame]) -> None:
         """The whole frames among the records to come, in the order of the log."""
-        self._waiting = list(frames)
+        self._expected = frames
 
     def place_of(self, physical_offset: int) -> int | None:
         """Where the record at a physical offset of the damaged log is now; None when it was not taken."""
         return self._places.of(physical_offset)
 
-    def add(self, block: TakenBlock) -> None:
-        """Append records, with their queue units and index entries."""
+    def add(self, block: TakenBlock) -> list[Piece]:
+        """Append records, with their queue units and index entries.
+
+        The caller writes the pieces, in any order and on any thread, before it calls ``settle_frames``.
+        """
+        pieces = []
         self._go_on_to(block.file_base)
         scan, rows = block.scan, block.rows
         old = scan.positions + scan.physical_offset
@@ -153,13 +169,13 @@ class StoreTarget:
             self._places.add(old[row:stop], sizes[row:stop], new)
             is_same = stop == len(scan) and row == 0 and queue_offsets is None and int(new[0]) == int(old[0])
             if is_same and not scan.headers["prepared_transaction_offset"].any():
-                self._append(file, scan)
+                pieces.append(self._append(file, scan))
             else:
                 taken = np.arange(row, stop) if rows is None else rows[row:stop]
                 offsets = scan.field("queue_offset")[taken] if queue_offsets is None else queue_offsets[row:stop]
-                self._append(file, self._moved(scan, taken, offsets.astype(np.int64), new))
+                pieces.append(self._append(file, self._moved(scan, taken, offsets.astype(np.int64), new)))
             row = stop
-        self._settle_frames(int(scan.physical_offset + scan.end))
+        return pieces
 
     def _moved(self, scan: RecordScan, rows: Int64Array, queue_offsets: Int64Array, places: Int64Array) -> RecordScan:
         """Some rows of a scan, back to back, with their new places."""
@@ -209,8 +225,9 @@ class StoreTarget:
         file.skip_to_end()
         self._files.appended()
 
-    def _append(self, file: MappedFileWriter, scan: RecordScan) -> None:
-        file.append(scan.data[: scan.end])
+    def _append(self, file: MappedFileWriter, scan: RecordScan) -> Piece:
+        piece = Piece(file, file.wrote_position, scan.data[: scan.end])
+        file.advance(piece.position + scan.end)
         self._files.appended()
         requests = dispatch_requests(scan, self._config.delay_levels_ms)
         self._parts.queues.append(units_by_queue(requests))
@@ -220,11 +237,12 @@ class StoreTarget:
         self.records += len(scan)
         self._last_record = int(requests.physical_offsets[-1])
         self._last_store_timestamp = max(self._last_store_timestamp, int(requests.store_timestamps.max()))
+        return piece
 
-    def _settle_frames(self, done: int) -> None:
-        """Bring frame records up to date whose batches have all been written: up to ``done`` of the damaged log."""
-        while self._waiting and self._waiting[0].end <= done:
-            self._settle_frame(self._waiting.pop(0))
+    def settle_frames(self) -> None:
+        """Bring the frame records up to date, once all records have been written."""
+        for found in self._expected:
+            self._settle_frame(found)
 
     def _settle_frame(self, found: FoundFrame) -> None:
         frame, place = found.frame, self._places.of(found.physical_offset)
@@ -267,12 +285,11 @@ class StoreTarget:
             file.sync_all()
         last, end = self._last_store_timestamp, self._files.max_wrote
         parts.checkpoint.restart(physic=last, logics=last, index=last if parts.index is not None else 0)
-        queue_ends = parts.queues.survey().ends
         parts.checkpoint.flush(
             CheckpointMark(
                 closed=True,
                 log_start=self._files.min_offset,
-                queue_ends=queue_ends,
+                queue_ends=parts.queues.ends,
                 flushed_offset=end,
                 end_offset=end,
                 last_record=self._last_record,

@@ -10,6 +10,7 @@ import os
 import pty
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,22 @@ def test_get_prints_the_chosen_columns(golden_533: Path) -> None:
     assert list(row) == ["sysFlag", "storeHost"]
     text = run("get", golden_533, 0, "--columns", "queueId,storeHost")
     assert [line.split() for line in text.splitlines()] == [["queueId", "0"], ["storeHost", row["storeHost"]]]
+
+
+@pytest.mark.parametrize("command", ["verify --topics", "salvage", "offset-at 2h", "get 0"])
+def test_tables_on_a_narrow_terminal_are_folded_and_not_cut(command: str, tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("a-topic-with-a-long-name", [0, 1], [b"x" * 100] * 3)
+    builder.append("orders", 0, [b"a body of several words"] * 20)
+    name, *options = command.split()
+    shown, piped = on_a_terminal(40, name, builder.path, *options), run(name, builder.path, *options)
+    letters, wanted = (Counter(re.sub(r"\s|\d+\.\d s", "", text)) for text in (shown, piped))
+    assert letters == wanted
+
+
+def test_info_on_a_narrow_terminal_keeps_its_columns(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("orders", [0, 1], [b"x"] * 3)
+    heading, row = on_a_terminal(40, "info", builder.path).splitlines()[-2:]
+    assert heading.split("  ")[0] == "topic"
+    assert row.split()[:5] == ["orders", "2", "0", "2", "3"]

@@ -20,7 +20,8 @@ from typer.testing import CliRunner, Result
 from commitlog import Message, MessageStore, StoreReader
 from commitlog.cli import main
 from commitlog.cli.app import app
-from commitlog.cli.message_lines import BadLine, Defaults, LineFormat, read_batches
+from commitlog.cli.message_lines import BadLine, Defaults, read_batches
+from commitlog.cli.options import LineFormat
 from commitlog.verify.store import verify_store
 from tests.store.cli.commands import SCRIPT, lines, plain, script
 from tests.support.waiting import WAIT_LIMIT_S

@@ -278,3 +278,14 @@ def test_a_second_export_into_the_same_target_is_refused(store: Path, tmp_path: 
     assert refused
     assert places(READ[kind](target)) == places(rows_of(store))
     assert export_store(store, f"{kind}:{target}", resume=True).rows == 0
+
+
+def test_topics_that_are_numbers_are_read_as_text_as_the_docs_say(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    for topic in ("007", "0042"):
+        builder.append(topic, 0, [b"x"])
+    export_store(builder.path, f"parquet:{tmp_path / 'out'}")
+    assert {row["topic"] for row in parquet_rows(tmp_path / "out")} == {7, 42}, "what readers infer by themselves"
+    topics = pa_dataset.partitioning(pa.schema([("topic", pa.string())]), flavor="hive")
+    table = pa_dataset.dataset(tmp_path / "out", partitioning=topics).to_table()
+    assert sorted(table.column("topic").to_pylist()) == ["0042", "007"]

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, StoreReader, repair_store
+from commitlog import MessageStore, StoreReader, repair_store, verify_store
 from commitlog.errors import CutRefused, DamagedLog, InvalidValue, LogLost, LogShort
+from commitlog.format.consume_queue_unit import UNIT_SIZE
+from commitlog.recovery.forecast import forecast_open
 from commitlog.recovery.kept import kept_pieces
 from commitlog.recovery.start import StartKind
 from commitlog.verify.store import verification_report
@@ -25,10 +27,10 @@ __all__: list[str] = []
 QUEUES = [("orders", 0), ("orders", 1), ("audit", 0)]
 
 
-def put_many(store: MessageStore, count: int) -> None:
+def put_many(store: MessageStore, count: int, repeats: int = 20) -> None:
     for number in range(count):
         topic, queue_id = QUEUES[number % 3]
-        put_ok(store, topic, b"%06d" % number * 20, queue_id=queue_id, keys=(f"key-{number}",))
+        put_ok(store, topic, b"%06d" % number * repeats, queue_id=queue_id, keys=(f"key-{number}",))
 
 
 @pytest.fixture
@@ -65,15 +67,38 @@ def with_one_more_queue_file(path: Path) -> None:
     shutil.copy(file, file.with_name(f"{2000:020d}"))
 
 
+def without_last_units(count: int) -> Callable[[Path], None]:
+    """The last units of a queue are zeros; its files have the sizes that they had."""
+
+    def change(path: Path) -> None:
+        for base in (0, 1000):
+            keep = min(max((100 - count) * UNIT_SIZE - base, 0), 1000)
+            with (path / "consumequeue" / "orders" / "0" / f"{base:020d}").open("r+b") as file:
+                file.seek(keep)
+                file.write(bytes(1000 - keep))
+
+    return change
+
+
 @pytest.mark.parametrize(
-    "change", [cut_first_queue_file, cut_last_queue_file, without_last_queue_file, with_one_more_queue_file]
+    "change",
+    [
+        cut_first_queue_file,
+        cut_last_queue_file,
+        without_last_queue_file,
+        with_one_more_queue_file,
+        *map(without_last_units, (1, 7, 50, 70)),
+    ],
 )
 def test_queue_files_that_changed_are_rebuilt_and_no_offset_is_given_twice(
     change: Callable[[Path], None], closed: Path
 ) -> None:
     change(closed)
+    forecast = forecast_open(closed)
+    assert (forecast.start.kind, forecast.loses) == (StartKind.REBUILD, False)
+    assert any(one.severity == "error" and one.check.startswith("queue.") for one in verify_store(closed))
     with open_store(closed) as store:
-        assert store._owned.log.start.kind is StartKind.REBUILD
+        assert store._owned.log.start == forecast.start
         assert put_ok(store, "orders", queue_id=0).queue_offset == 100
     assert ends(closed) == {("orders", 0): 101, ("orders", 1): 100, ("audit", 0): 100}
     assert_clean(closed)
@@ -160,10 +185,10 @@ def test_a_rebuild_keeps_the_end_of_a_queue_whose_messages_have_expired(tmp_path
     assert_clean(path)
 
 
-def damaged_in_the_unflushed_part(path: Path) -> int:
+def damaged_in_the_unflushed_part(path: Path, repeats: int = 20) -> int:
     """A killed store without a mark, as RocketMQ leaves it, with one bad record. Returns how many follow it."""
     with open_store(path) as store:
-        put_many(store, 100)
+        put_many(store, 100, repeats)
         kill(store)
     (path / "checkpoint").unlink()
     places = sorted(place for place, _ in whole_records(path))
@@ -173,6 +198,35 @@ def damaged_in_the_unflushed_part(path: Path) -> int:
         stream.seek(at - int(file.name) + 95)
         stream.write(b"\xff\xff\xff\xff")
     return len(places) - 61
+
+
+def link_to_elsewhere(path: Path) -> None:
+    path.symlink_to(path.parent.parent)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [(link_to_elsewhere, "repair is a symbolic link"), (Path.touch, "repair is not a directory")],
+    ids=["link", "file"],
+)
+def test_a_look_foresees_that_nothing_can_be_kept(make: Callable[[Path], None], says: str, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    damaged_in_the_unflushed_part(path)
+    before = whole_records(path)
+    make(path / "repair")
+    forecast = forecast_open(path)
+    assert isinstance(forecast.refusal, InvalidValue)
+    assert repair_store(path).loses
+    assert "opening.refused" in [one.check for one in verify_store(path)]
+    with pytest.raises(InvalidValue, match=says) as caught:
+        MessageStore.open(path)
+    assert str(caught.value) == str(forecast.refusal)
+    assert whole_records(path) == before
+    (path / "repair").unlink()
+    assert forecast_open(path).cut is not None
+    with MessageStore.open(path) as store:
+        assert store.recovered is not None
+        assert store.recovered.kept is not None
 
 
 def test_a_cut_is_kept_reported_and_can_be_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from commitlog import Message, MessageStore, MessageStoreConfig, repair_store
+from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.recovery.forecast import Forecast, forecast_open
 from commitlog.verify.store import VerificationReport, verification_report
 from tests.crash.cuts import whole_records
 from tests.crash.workloads import kill
+from tests.support.programs import OWN_MOUNTS, may_mount, run_program
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -86,6 +89,18 @@ def cut_queue_files(path: Path) -> None:
         os.truncate(file, 200)
 
 
+def zeroed_queue_tails(path: Path) -> None:
+    """The last ten units of each queue; its files have the sizes that they had."""
+    for queue in (path / "consumequeue").glob("*/*"):
+        files = sorted(queue.iterdir(), reverse=True)
+        left = 10
+        for file in files:
+            units = -(-len(file.read_bytes().rstrip(b"\0")) // UNIT_SIZE)
+            keep = max(units - left, 0) * UNIT_SIZE
+            file.write_bytes(file.read_bytes()[:keep].ljust(file.stat().st_size, b"\0"))
+            left = max(left - units, 0)
+
+
 def garbled_index(path: Path) -> None:
     for file in (path / "index").iterdir():
         data = bytearray(file.read_bytes())
@@ -104,6 +119,7 @@ DAMAGES: dict[str, Damage] = {
     "two files swapped": swapped_files,
     "tail zeroed": zeroed_tail,
     "queue files cut": cut_queue_files,
+    "queue tails zeroed": zeroed_queue_tails,
     "index garbled": garbled_index,
 }
 
@@ -155,6 +171,17 @@ def test_opening_does_what_was_said(store: Path, damage: Damage) -> None:
     if damage is not DAMAGES["first file missing"]:  # as retention removes it
         assert in_all(report) == undamaged
     check_opening(store, forecast)
+    if damage is zeroed_queue_tails:
+        assert in_all(verification_report(store)) == undamaged
+        assert not verification_report(store).errors, "no offset is missing or given twice"
+
+
+def test_a_look_foresees_that_the_disk_has_no_space_for_what_is_cut(tmp_path: Path) -> None:
+    if not may_mount(tmp_path):
+        pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
+    program = "tests.store.recovery.cut_on_a_full_disk"
+    done = run_program("-m", program, tmp_path, timeout=WAIT_LIMIT_S, within=OWN_MOUNTS)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
 
 def in_all(report: VerificationReport) -> dict[str, int]:

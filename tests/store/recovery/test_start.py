@@ -39,7 +39,7 @@ _GOOD = Evidence(
     log_file_count=1,
     log_start=0,
     log_end=1000,
-    queue_files=QueueFiles(4, 0, None),
+    queue_files=QueueFiles(4, None),
     topic_without_log=None,
     index_file_count=1,
 )
@@ -49,7 +49,7 @@ _NEW = replace(
     times=Checkpoint(0, 0, 0),
     log_file_count=0,
     log_end=0,
-    queue_files=QueueFiles(0, 0, None),
+    queue_files=QueueFiles(0, None),
     index_file_count=0,
 )
 _LOG_LOST = replace(_GOOD, log_file_count=0, log_end=0, topic_without_log="orders")
@@ -65,34 +65,34 @@ def _with(**seen: object) -> Evidence:
         (_LOG_LOST, StartKind.REFUSE, "/store/commitlog holds no file, but consume queues exist (orders, ...)"),
         (replace(_LOG_LOST, mark=None), StartKind.REFUSE, "holds no file"),
         (replace(_LOG_LOST, abort_file=True), StartKind.REFUSE, "holds no file"),
-        (_with(queue_files=QueueFiles(3, 0, None)), StartKind.REBUILD, "Of at least 4 consume-queue files, 3 exist"),
+        (_with(queue_files=QueueFiles(3, None)), StartKind.REBUILD, "Of at least 4 consume-queue files, 3 exist"),
         (
-            _with(mark=_LEFT_OPEN, queue_files=QueueFiles(3, 0, None)),
+            _with(mark=_LEFT_OPEN, queue_files=QueueFiles(3, None)),
             StartKind.REBUILD,
             "Of at least 4 consume-queue files",
         ),
         (
-            _with(mark=replace(_LEFT_OPEN, queue_file_count=0), queue_files=QueueFiles(0, 0, None)),
+            _with(mark=replace(_LEFT_OPEN, queue_file_count=0), queue_files=QueueFiles(0, None)),
             StartKind.REBUILD,
             "Of at least 1 consume-queue files, 0 exist",
         ),
         (
-            _with(mark=None, queue_files=QueueFiles(0, 0, None)),
+            _with(mark=None, queue_files=QueueFiles(0, None)),
             StartKind.REBUILD,
             "Of at least 1 consume-queue files, 0 exist",
         ),
-        (_with(abort_file=True, queue_files=QueueFiles(0, 0, None)), StartKind.REBUILD, "consume-queue files, 0 exist"),
+        (_with(abort_file=True, queue_files=QueueFiles(0, None)), StartKind.REBUILD, "consume-queue files, 0 exist"),
         (_with(index_file_count=0), StartKind.REBUILD, "Of the index files that the checkpoint counts, 0 exist"),
         (
-            _with(queue_files=QueueFiles(4, 0, "/store/consumequeue/orders/0")),
+            _with(queue_files=QueueFiles(4, "/store/consumequeue/orders/0")),
             StartKind.REBUILD,
             "/store/consumequeue/orders/0 have several sizes",
         ),
-        (_with(queue_files=QueueFiles(4, 100, None)), StartKind.REBUILD, "do not end in the files in which they ended"),
-        (_with(log_start=500, queue_files=QueueFiles(0, 0, None)), StartKind.REBUILD, "consume-queue files, 0 exist"),
+        (_with(queues_end_at_mark=False), StartKind.REBUILD, "do not end where they ended"),
+        (_with(log_start=500, queue_files=QueueFiles(0, None)), StartKind.REBUILD, "consume-queue files, 0 exist"),
         (_with(log_start=500, index_file_count=0), StartKind.REBUILD, "Of the index files"),
         (
-            _with(log_file_count=0, log_end=0, queue_files=QueueFiles(0, 0, None)),
+            _with(log_file_count=0, log_end=0, queue_files=QueueFiles(0, None)),
             StartKind.REFUSE,
             "flushed up to physical offset 900",
         ),
@@ -128,7 +128,7 @@ def test_a_rebuild_does_not_take_the_place_of_a_lost_log() -> None:
 
 def test_a_lost_log_that_is_accepted_begins_an_empty_store() -> None:
     """Nothing can be rebuilt from an empty log, so missing queues and index files are not a reason."""
-    gone = replace(_LOG_LOST, queue_files=QueueFiles(0, 0, None), index_file_count=0, log_ends_at_mark=False)
+    gone = replace(_LOG_LOST, queue_files=QueueFiles(0, None), index_file_count=0, log_ends_at_mark=False)
     assert decide(gone, rebuild=False, accept_lost_log=True).kind is StartKind.SCAN
     assert decide(replace(gone, abort_file=True), rebuild=False, accept_lost_log=True).kind is StartKind.SCAN
 
@@ -138,10 +138,10 @@ def test_a_lost_log_that_is_accepted_begins_an_empty_store() -> None:
     [
         _with(index_file_count=None),
         _with(index_file_count=None, times=Checkpoint(50, 50, 0)),
-        _with(queue_files=QueueFiles(5, 0, None), index_file_count=2),
+        _with(queue_files=QueueFiles(5, None), index_file_count=2),
         _with(
             mark=replace(_CLOSED, queue_file_count=0, index_file_count=0),
-            queue_files=QueueFiles(0, 0, None),
+            queue_files=QueueFiles(0, None),
             index_file_count=0,
         ),
         _with(
@@ -252,7 +252,7 @@ def _look(path: Path, is_decided: Callable[[Evidence], bool]) -> Evidence:
 
 @pytest.mark.parametrize(
     ("change", "looks"),
-    [(lambda _: None, 2), (_with_abort_file, 0), (_without_mark, 2)],
+    [(lambda _: None, 3), (_with_abort_file, 0), (_without_mark, 2)],
     ids=["closed", "abort", "no mark"],
 )
 def test_looking_changes_nothing(change: Callable[[Path], None], looks: int, tmp_path: Path) -> None:
