@@ -14,6 +14,7 @@ from commitlog.columnar.body_compression import BodyCompression
 from commitlog.columnar.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError
+from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.checkpoint import Checkpoint
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.sys_flag import CompressionType
@@ -22,7 +23,7 @@ from commitlog.log.past_damage import Gap
 from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageStatus
 from commitlog.queue.derived_queues import Stray
 from commitlog.queue.skipped import SkippedRange
-from commitlog.reader import Fence, OnDamage, QueueInfo, StoreReader
+from commitlog.reader import Fence, MessageBatches, OnDamage, QueueInfo, StoreReader
 
 if TYPE_CHECKING:
     from commitlog.export.export_store import ExportReport, export_store
@@ -56,8 +57,10 @@ __all__ = [
     "Gap",
     "IndexFileInfo",
     "Message",
+    "MessageBatches",
     "MessageExt",
     "MessageExtBrokerInner",
+    "MessageFilter",
     "MessageStore",
     "MessageStoreConfig",
     "OnDamage",

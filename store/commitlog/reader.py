@@ -38,6 +38,7 @@ from commitlog.errors import (
     UnsupportedStore,
 )
 from commitlog.files import disk
+from commitlog.filter.message_filter import MessageFilter
 from commitlog.format import message_id
 from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from commitlog.format.checksum import crc32
@@ -60,7 +61,7 @@ from commitlog.queue.views import CatalogView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.timestamps import checked_timestamp_ms
 
-__all__ = ["Fence", "OnDamage", "QueueInfo", "StoreReader"]
+__all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
 
 OnDamage = Literal["raise", "skip", "skip-records"]
 
@@ -98,6 +99,28 @@ class Fence(NamedTuple):
 
     physical_offset: int
     crc: int
+
+
+class MessageBatches(Iterator[pa.RecordBatch]):
+    """The batches of one read. ``ReaderClosed`` for the next one once the reader is closed."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], blocks: BlockReader, start: int, reader: StoreReader) -> None:
+        self._batches = batches
+        self._blocks = blocks
+        self._start = start
+        self._reader = reader
+
+    def __next__(self) -> pa.RecordBatch:
+        self._reader._refuse_closed()
+        return next(self._batches)
+
+    @property
+    def position(self) -> int:
+        """The queue offset up to which messages have been read, whether they match the filter or not.
+
+        At the end of the read it is the end of the range.
+        """
+        return max(self._blocks.position, self._start)
 
 
 class StoreReader:
@@ -344,7 +367,10 @@ class StoreReader:
         max_batch_rows: int = DEFAULT_ROWS,
         max_batch_bytes: int = DEFAULT_SIZE,
         on_damage: OnDamage | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+        tags: str | None = None,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        keys: str | Sequence[str] | None = None,
+    ) -> MessageBatches:
         """The messages at the queue offsets ``[start, stop)`` in order, in batches of the named columns.
 
         ``stop`` defaults to the queue's end as it is now. Body bytes a batch stay below ``max_batch_bytes`` unless
@@ -352,7 +378,16 @@ class StoreReader:
         unless given, but the queue's ends are found as ``open`` said. Damage to a body that no length or stream shows
         is noticed with ``verify_crc`` only.
 
-        Raises ``OffsetOutOfRange`` for offsets that are not there, also when retention removes them during the read;
+        ``tags``, ``filter`` and ``keys`` select messages, as ``MessageFilter.parse`` says; a ``MessageFilter`` is taken
+        as ``filter``. The queue's units and the properties decide, so that bodies of other messages are neither read
+        nor checked. No batch is empty: ``position`` of the returned batches says how far the read has come::
+
+            batches = reader.read("orders", 0, start, tags="paid || sent", filter="amount > 100")
+            for batch in batches:
+                ...
+            start = batches.position  # messages that do not match are behind it, too
+
+        Raises ``FilterError``; ``OffsetOutOfRange`` for offsets that are not there, also when retention removes them during the read;
         ``InvalidValue`` for a ``start`` after ``stop``; ``CorruptRecord`` (with ``verify_crc`` also for a body that
         does not match its CRC), ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
         """
@@ -361,6 +396,7 @@ class StoreReader:
         limits = BlockLimits(
             rows=_positive("max_batch_rows", max_batch_rows), size=_positive("max_batch_bytes", max_batch_bytes)
         )
+        wanted = _chosen(tags, filter, keys)
         low, high = self._check_range(topic, queue_id, start, stop)
         blocks = BlockReader(
             self._commit_log,
@@ -368,8 +404,9 @@ class StoreReader:
             limits,
             verify_crc=verify_crc,
             skips=self._skips(on_damage or self._on_damage),
+            wanted=None if wanted.is_all else wanted,
         )
-        return self._while_open(blocks.batches(low, high, schema.names))
+        return MessageBatches(blocks.batches(low, high, schema.names), blocks, low, self)
 
     def _skips(self, on_damage: OnDamage) -> Skips | None:
         """The report of a read that skips; None for one that raises."""
@@ -631,6 +668,16 @@ class StoreReader:
                 max_offset=info.max_offset,
             )
         return start, high
+
+
+def _chosen(
+    tags: str | None, given: str | MessageFilter | None, keys: str | Sequence[str] | None
+) -> MessageFilter:
+    if not isinstance(given, MessageFilter):
+        return MessageFilter.parse(tags=tags, filter=given, keys=keys)
+    if tags is not None or keys is not None:
+        raise InvalidValue("A MessageFilter has tags and keys of its own; give them to MessageFilter.parse.")
+    return given
 
 
 def _has_key(message: MessageExt, topic: str, key: str) -> bool:
