@@ -30,8 +30,9 @@ from commitlog.queue.views import QueueView
 
 __all__ = ["DEFAULT_ROWS", "DEFAULT_SIZE", "BlockLimits", "BlockReader"]
 
-# Units read at a time: 1.25 MiB.
+# Units read at a time: 1.25 MiB; more where few of them may lead to messages that are read.
 _UNITS_CHUNK = 65_536
+_UNITS_CHUNK_BY_TAGS = 262_144
 # A mapped span of this many bytes a message or more is not worth its page faults.
 _SPARSE_GAP = 64 << 10
 # Below this many, nearly every page will be touched: faulting them in one by one costs more than all at once.
@@ -47,7 +48,7 @@ DEFAULT_SIZE = 4 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockLimits:
-    """Limits of one block, and so of one batch: rows, bytes of records, and bytes from first to last."""
+    """Limits of one block, and so of one batch: rows, bytes of records, and bytes from first to last if mapped."""
 
     rows: int = DEFAULT_ROWS
     size: int = DEFAULT_SIZE
@@ -116,9 +117,11 @@ class BlockReader:
     def _chunks(self, start: int, stop: int) -> Iterator[tuple[int, Units]]:
         """The queue's units and the first offset of each chunk; a missing queue file is skipped, if damage is."""
         at = start
+        by_tags = self._wanted is not None and self._wanted.tags is not None
+        size = _UNITS_CHUNK_BY_TAGS if by_tags else _UNITS_CHUNK
         while at < stop:
             try:
-                for chunk in self._queue.units(at, stop, chunk=_UNITS_CHUNK, check=self._skips is None):
+                for chunk in self._queue.units(at, stop, chunk=size, check=self._skips is None):
                     yield at, chunk
                     at += len(chunk)
             except FileMissing as missing:
@@ -196,9 +199,11 @@ class BlockReader:
             window = window[: int(np.argmax(starts[1:] <= starts[:-1])) + 1]
             starts = window["physical_offset"]
         within_file = np.searchsorted(starts, file.base + file.size)
-        within_span = np.searchsorted(starts, first + self._limits.span)
         within_size = np.searchsorted(np.cumsum(window["size"], dtype=np.int64), self._size, side="right")
-        return file, max(int(min(within_file, within_span, within_size)), 1)
+        count = max(int(min(within_file, within_size)), 1)
+        if starts[count - 1] - first >= self._limits.span and not _is_sparse(int(starts[count - 1]) - first, count):
+            count = max(int(np.searchsorted(starts, first + self._limits.span)), 1)
+        return file, count
 
     def _decode(
         self,
@@ -217,8 +222,7 @@ class BlockReader:
         end = int(physical[-1] + sizes[-1]) - file.base
         stop = file.reach(start, end)
         dense = stop - start < len(units) * _DENSE_GAP
-        sparse = len(units) > 1 and stop - start > len(units) * _SPARSE_GAP
-        if sparse:
+        if len(units) > 1 and _is_sparse(stop - start, len(units)):
             data, positions = self._commit_log.gather(file, physical, sizes)
         else:
             data, positions = self._commit_log.span(file, start, stop, populate=dense), physical - file.base - start
@@ -362,3 +366,8 @@ class BlockReader:
             found=physical,
             advice="The queue can be rebuilt from the CommitLog.",
         )
+
+
+def _is_sparse(span: int, count: int) -> bool:
+    """Whether messages lie so far apart that each is read by itself, and neither the span nor its pages matter."""
+    return span > count * _SPARSE_GAP
