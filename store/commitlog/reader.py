@@ -385,11 +385,11 @@ class StoreReader:
             batches = reader.read("orders", 0, start, tags="paid || sent", filter="amount > 100")
             for batch in batches:
                 ...
-            start = batches.position  # messages that do not match are behind it, too
+            start = batches.position  # also after messages that do not match
 
-        Raises ``FilterError``; ``OffsetOutOfRange`` for offsets that are not there, also when retention removes them during the read;
-        ``InvalidValue`` for a ``start`` after ``stop``; ``CorruptRecord`` (with ``verify_crc`` also for a body that
-        does not match its CRC), ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
+        Raises ``OffsetOutOfRange`` for offsets that are not there, also when retention removes them during the read;
+        ``InvalidValue`` for a ``start`` after ``stop``; ``FilterError``; ``CorruptRecord`` (with ``verify_crc`` also
+        for a body that does not match its CRC), ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
         """
         self._refuse_closed()
         schema = arrow_schema(columns)
@@ -670,9 +670,7 @@ class StoreReader:
         return start, high
 
 
-def _chosen(
-    tags: str | None, given: str | MessageFilter | None, keys: str | Sequence[str] | None
-) -> MessageFilter:
+def _chosen(tags: str | None, given: str | MessageFilter | None, keys: str | Sequence[str] | None) -> MessageFilter:
     if not isinstance(given, MessageFilter):
         return MessageFilter.parse(tags=tags, filter=given, keys=keys)
     if tags is not None or keys is not None:

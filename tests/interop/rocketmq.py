@@ -83,7 +83,9 @@ class RocketMq:
 
     def filter(self, expressions: Sequence[str], messages: Sequence[Mapping[str, str]]) -> list[list[str] | None]:
         """What RocketMQ's SQL92 filter says of messages: TRUE, FALSE, NULL or failed; None for a refused expression."""
-        asked = [json.dumps({"filter": one, "messages": [dict(message) for message in messages]}) for one in expressions]
+        asked = [
+            json.dumps({"filter": one, "messages": [dict(message) for message in messages]}) for one in expressions
+        ]
         # RocketMQ's JVM would say that it found the settings of Spark's.
         environment = {name: value for name, value in os.environ.items() if name != JAVA_OPTIONS}
         ran = subprocess.run(

@@ -167,7 +167,7 @@ def _order(left: float, right: float) -> int:
     """``compareTo``: NaN is the greatest, -0.0 less than 0.0."""
     if math.isnan(left) or math.isnan(right):
         return math.isnan(left) - math.isnan(right)
-    if left == right == 0 and isinstance(left, float) and isinstance(right, float):
+    if left == right == 0:
         left, right = math.copysign(1, left), math.copysign(1, right)
     return (left > right) - (left < right)
 

@@ -67,8 +67,9 @@ class StoreBuilder:
     ) -> np.ndarray:
         """Append one message per body; ``queue_ids`` is one queue, or several taken in turn. Gives physical offsets.
 
-        ``more`` is further properties, as stored, of all or of each; ``sys_flag`` says what the bodies are (hosts are IPv4). Store times
-        go up by ``step_ms`` a message, and queue offsets by ``queue_step``; ``born_timestamp`` (ms) is that of all.
+        ``more`` is further properties, as stored, of all or of each; ``sys_flag`` says what the bodies are (hosts are
+        IPv4). Store times go up by ``step_ms`` a message, and queue offsets by ``queue_step``;
+        ``born_timestamp`` (ms) is that of all.
         """
         count = len(bodies)
         turns = [queue_ids] if isinstance(queue_ids, int) else list(queue_ids)

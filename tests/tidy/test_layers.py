@@ -41,8 +41,10 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "store": _PARTS | {"threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
-    "public": _PARTS | {"filter", "services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"},
-    "cli": _PARTS | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"},
+    "public": _PARTS
+    | {"filter", "services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"},
+    "cli": _PARTS
+    | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"},
     "__main__": frozenset({"cli", "public"}),
 }
 

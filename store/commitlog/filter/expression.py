@@ -23,7 +23,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Union
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -159,8 +159,9 @@ class Search:
     negated: bool
 
 
-BooleanNode = Union[Constant, Cast, Not, And, Or, Equal, IsNull, Compare, In, Search]  # a Constant: TRUE, FALSE, NULL
-Expression = Union[BooleanNode, Property, Number, Nothing]
+# A Constant among these is TRUE, FALSE or NULL.
+BooleanNode = Constant | Cast | Not | And | Or | Equal | IsNull | Compare | In | Search
+Expression = BooleanNode | Property | Number | Nothing
 
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
@@ -201,7 +202,7 @@ class _Absent(NamedTuple):
 
 
 # The values of an operand.
-_Values = Union[_Texts, Number, Truth, _Absent]
+_Values = _Texts | Number | Truth | _Absent
 
 
 def operands(node: Expression) -> tuple[Expression, ...]:
@@ -249,7 +250,7 @@ def _not(node: Not, rows: Rows) -> Truth:
 
 
 def _logic(node: And | Or, rows: Rows) -> Truth:
-    """AND and OR of several parts, one after the other: the first FALSE (TRUE) decides, and the rest is not looked at."""
+    """AND and OR of several parts, one after the other: the first FALSE (TRUE) decides, the rest is not looked at."""
     first, *others = node.parts
     so_far = evaluate(first, rows)
     is_and = isinstance(node, And)

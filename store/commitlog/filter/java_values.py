@@ -1,8 +1,8 @@
 """Texts as Java's numbers, one or many: ``Integer.valueOf``, ``Long.valueOf``, ``Double.valueOf``, ``compareTo``.
 
-Numbers are compared by their *order keys*: 64-bit integers in the order that Java's ``compareTo`` has. An integer is its
-own order key. That of a double is made of its bits, so that -0.0 is less than 0.0, and NaN equal to itself and greater
-than all others.
+Numbers are compared by their *order keys*: 64-bit integers in the order that Java's ``compareTo`` has. An integer is
+its own order key. That of a double is made of its bits, so that -0.0 is less than 0.0, and NaN equal to itself and
+greater than all others.
 
 Source: Java SE ``java.lang.Integer.valueOf``, ``Long.valueOf``, ``Double.valueOf``, ``Double.compareTo``.
 """
@@ -52,7 +52,11 @@ def _of(characters: bytes) -> BoolArray:
 
 
 # Texts of these bytes alone are numbers to Arrow only if they are to Java, and the same ones.
-_PLAIN = {JavaType.INT: _of(b"0123456789-"), JavaType.LONG: _of(b"0123456789-"), JavaType.DOUBLE: _of(b"0123456789-.eE")}
+_PLAIN = {
+    JavaType.INT: _of(b"0123456789-"),
+    JavaType.LONG: _of(b"0123456789-"),
+    JavaType.DOUBLE: _of(b"0123456789-.eE"),
+}
 
 
 def double_order_key(number: float) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog.errors import FilterError
+from commitlog.errors import FilterError, InvalidValue
 from commitlog.format.arrays import BoolArray
 from commitlog.format.properties import KEY_SEPARATOR
 
@@ -47,14 +47,17 @@ class KeySet:
 
 def parse_keys(keys: str | Sequence[str]) -> KeySet:
     """The keys of a list, or of a text with spaces between them. ``FilterError`` for none."""
-    given = keys.split(KEY_SEPARATOR) if isinstance(keys, str) else list(keys)
-    wanted = tuple(dict.fromkeys(key for key in given if key))
-    text = keys if isinstance(keys, str) else KEY_SEPARATOR.join(map(str, given))
+    given: Sequence[object] = keys.split(KEY_SEPARATOR) if isinstance(keys, str) else list(keys)
+    for one in given:
+        if not isinstance(one, str):
+            raise InvalidValue(f"Keys are texts, not {one!r}.")
+    wanted = tuple(dict.fromkeys(key for key in map(str, given) if key))
+    text = KEY_SEPARATOR.join(map(str, given))
     if not wanted:
         raise FilterError(text, 0, expected="at least one key", found="none", option="keys")
     for key in wanted:
-        if not isinstance(key, str) or KEY_SEPARATOR in key:
-            raise FilterError(text, text.find(str(key)), expected="keys without spaces", found=repr(key), option="keys")
+        if KEY_SEPARATOR in key:
+            raise FilterError(text, text.index(key), expected="keys without spaces", found=repr(key), option="keys")
         try:
             key.encode("utf-8")
         except UnicodeEncodeError:

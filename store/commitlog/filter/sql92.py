@@ -161,7 +161,12 @@ class _Builder(Transformer[Token, Any]):
         for part in parts:
             if part.node == Constant(None):
                 _refuse(part, "a value, or IS NULL: nothing is equal to NULL")
-        if _is_boolean(left.node) and _is_literal(left.node) and _is_literal(right.node) and not _is_boolean(right.node):
+        if (
+            _is_boolean(left.node)
+            and _is_literal(left.node)
+            and _is_literal(right.node)
+            and not _is_boolean(right.node)
+        ):
             _refuse(right, "TRUE or FALSE, as on the left")
         return _Term(Equal(left.node, right.node), left.start)
 
@@ -328,7 +333,8 @@ def parse_expression(text: str) -> BooleanNode:
     except _Refused as refused:
         position, expected, found = refused.position, refused.expected, refused.found
     except UnexpectedCharacters as error:
-        position, found = error.pos_in_stream, repr(text[error.pos_in_stream])
+        position = error.pos_in_stream or 0
+        found = repr(text[position])
         expected = _INSTEAD_OF.get(text[position], "only characters that expressions have")
     except UnexpectedToken as error:
         at_end = error.token.type == "$END"

@@ -72,7 +72,11 @@ def parse_subscription(text: str) -> TagSubscription | None:
         raise FilterError(text, 0, expected="tags separated by ||, such as A || B", found="no tag", option="tags")
     if ANY_TAG in tags:
         raise FilterError(
-            text, text.index(ANY_TAG), expected=f"tags, or {ANY_TAG} alone", found=f"{ANY_TAG} among tags", option="tags"
+            text,
+            text.index(ANY_TAG),
+            expected=f"tags, or {ANY_TAG} alone",
+            found=f"{ANY_TAG} among tags",
+            option="tags",
         )
     for tag in tags:
         try:
