@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import unquote
 
+from commitlog import MessageFilter
 from commitlog.columnar.columns import nearest_name
-from commitlog.errors import InvalidValue
+from commitlog.errors import FilterError, InvalidValue
 from commitlog.paths import validate_topic
 from commitlog.timestamps import checked_timestamp_ms
 from pyspark_commitlog.errors import OptionError
@@ -27,6 +28,7 @@ __all__ = [
     "parse_boolean",
     "parse_bytes",
     "parse_corrupt_record_mode",
+    "parse_filter",
     "parse_offsets",
     "parse_path",
     "parse_pattern",
@@ -105,6 +107,14 @@ def parse_corrupt_record_mode(option: str, value: str) -> bool:
     if text not in ("fail", "skip"):
         refuse(option, value, "fail or skip")
     return text == "skip"
+
+
+def parse_filter(option: str, value: str) -> MessageFilter:
+    """The filter of one of the options ``tags``, ``filter`` and ``keys``."""
+    try:
+        return MessageFilter.parse(**{option: value})
+    except FilterError as error:
+        raise OptionError(f"Option {error}", option=option, value=value) from error
 
 
 def parse_boolean(option: str, value: str) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from commitlog import OnDamage, StoreReader
+from commitlog import MessageFilter, OnDamage, StoreReader
 from commitlog.errors import FileChanged, FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadTask"]
 
-# Always read, as the last column, and not given to Spark: it shows how far a range has been read.
-_PLACE = "queueOffset"
+# A batch, and the queue offset up to which its range has been read then.
+_Read = tuple[pa.RecordBatch, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,7 @@ class ReadTask:
     fail_on_data_loss: bool
     on_damage: OnDamage = "raise"
     from_log: bool = False
+    chosen: MessageFilter = field(default_factory=MessageFilter)
 
     @classmethod
     def of(cls, options: SourceOptions, projection: Projection) -> ReadTask:
@@ -49,6 +50,7 @@ class ReadTask:
             fail_on_data_loss=options.fail_on_data_loss,
             on_damage=options.on_damage,
             from_log=options.from_log,
+            chosen=options.chosen,
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -61,20 +63,30 @@ class ReadTask:
         with StoreReader.open(self.path, from_log=self.from_log, on_damage=self.on_damage) as reader:
             batches = [self._read_range(reader, wanted) for wanted in ranges]
             side_by_side = isinstance(partition, RangePartition) and partition.side_by_side
-            for batch in _in_step(ranges, batches) if side_by_side else chain.from_iterable(batches):
+            for batch, _ in _in_step(ranges, batches) if side_by_side else chain.from_iterable(batches):
                 # The same columns under the user's spelling and nullability, which Spark compares exactly.
-                yield pa.RecordBatch.from_arrays(batch.columns[: len(declared)], schema=declared)
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=declared)
 
-    def _read_range(self, reader: StoreReader, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
+    def _read_range(self, reader: StoreReader, wanted: QueueRange) -> Iterator[_Read]:
         topic, queue_id, at, stop = wanted
-        columns = (*self.projection.columns, _PLACE)
         while at < stop:
             try:
-                for batch in reader.read(topic, queue_id, at, stop, columns=columns, verify_crc=self.verify_crc):
-                    yield batch
-                    # Not by the number of rows: fillers within the range have offsets and give no row.
-                    at = batch.column(len(columns) - 1)[-1].as_py() + 1
-                return
+                batches = reader.read(
+                    topic,
+                    queue_id,
+                    at,
+                    stop,
+                    columns=self.projection.columns,
+                    verify_crc=self.verify_crc,
+                    filter=self.chosen,
+                )
+                try:
+                    for batch in batches:
+                        yield batch, batches.position
+                    return
+                finally:
+                    # Not by the number of rows: fillers, and messages that do not match, have offsets and give no row.
+                    at = batches.position
             except FileMissing as missing:
                 after = loss.file_missing(missing, (at, stop), fail=self.fail_on_data_loss)
                 if at < missing.start < stop:  # the reader noticed the hole before it reached it
@@ -93,7 +105,7 @@ class ReadTask:
         return losses.left
 
 
-def _in_step(ranges: Sequence[QueueRange], batches: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def _in_step(ranges: Sequence[QueueRange], batches: Sequence[Iterator[_Read]]) -> Iterator[_Read]:
     """The batches of several ranges; the next one always comes from the range that is read the least so far.
 
     The ranges cover the same stretch of the log, so all of them move over it together, and pages that one has brought
@@ -103,9 +115,9 @@ def _in_step(ranges: Sequence[QueueRange], batches: Sequence[Iterator[pa.RecordB
     left = set(range(len(ranges)))
     while left:
         behind = min(left, key=lambda index: (read[index] / (ranges[index].stop - ranges[index].start), index))
-        batch = next(batches[behind], None)
-        if batch is None:
+        found = next(batches[behind], None)
+        if found is None:
             left.remove(behind)
         else:
-            read[behind] += batch.num_rows
-            yield batch
+            read[behind] = found[1] - ranges[behind].start
+            yield found

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 
@@ -333,7 +333,7 @@ def parse_expression(text: str) -> BooleanNode:
     except _Refused as refused:
         position, expected, found = refused.position, refused.expected, refused.found
     except UnexpectedCharacters as error:
-        position = error.pos_in_stream or 0
+        position = cast("int", error.pos_in_stream)
         found = repr(text[position])
         expected = _INSTEAD_OF.get(text[position], "only characters that expressions have")
     except UnexpectedToken as error:
