@@ -104,6 +104,20 @@ def test_csv_holds_every_message(store: Path, tmp_path: Path) -> None:
     assert not found
 
 
+def test_a_filter_chooses_the_rows(store: Path, tmp_path: Path) -> None:
+    sent = [row for row in rows_of(store, topics="orders") if (row["topic"], row["tags"]) == ("orders", "sent")]
+    wanted = [row["queueOffset"] for row in sent]
+    target = f"ndjson:{tmp_path / 'out'}"
+    report = export_store(store, target, topics=["orders"], filter="TAGS = 'sent'", columns=["queueOffset"])
+    assert report.rows == len(wanted) > 0
+    assert sorted(row["queueOffset"] for row in json_rows(tmp_path / "out")) == sorted(wanted)
+    again = {"topics": ["orders"], "filter": "TAGS = 'sent'", "columns": ["queueOffset"], "resume": True}
+    assert export_store(store, target, **again).rows == 0  # type: ignore[arg-type]  # of several types
+    for bad in ({"filter": "TAGS ="}, {"tags": []}):
+        with pytest.raises(InvalidValue):
+            export_store(store, f"ndjson:{tmp_path / 'other'}", **bad)  # type: ignore[arg-type]  # of several types
+
+
 def test_topics_times_tags_and_columns_choose_the_rows(store: Path, tmp_path: Path) -> None:
     rows = [row for row in rows_of(store, topics="orders") if row["tags"] == "sent"]
     stored = sorted(row["storeTimestamp"] for row in rows)
@@ -189,6 +203,8 @@ def test_an_export_is_begun_once_and_resumed_with_the_same_options(store: Path, 
         export_store(store, target, topics=["orders"], columns=["body"], resume=True)
     with pytest.raises(InvalidValue, match="tags"):
         export_store(store, target, topics=["orders"], tags=["paid"], resume=True)
+    with pytest.raises(InvalidValue, match="filter"):
+        export_store(store, target, topics=["orders"], filter="TAGS = 'paid'", resume=True)
     assert (tmp_path / "out").read_bytes() == before
 
 
