@@ -104,7 +104,7 @@ def _measure(label: str, path: Path) -> None:
             DEFAULT_COLUMNS,
             _by_tags,
             MessageFilter.parse(filter="TAGS = 'refunded'"),
-            "goal at least 5",
+            "goal at least 20",
         ),
         ("one key", DEFAULT_COLUMNS, _by_key, MessageFilter.parse(keys="order-4711"), ""),
     )

@@ -52,6 +52,7 @@ __all__ = [
     "Search",
     "Truth",
     "evaluate",
+    "implied_values",
     "operands",
     "property_names",
 ]
@@ -222,6 +223,23 @@ def property_names(node: Expression) -> Iterator[str]:
         yield node.name
     for below in operands(node):
         yield from property_names(below)
+
+
+def implied_values(node: Expression, name: str) -> frozenset[str] | None:
+    """The values one of which a property has in every message that matches; None if any value may match."""
+    match node:
+        case Equal(Property(found), Constant(str(value))) | Equal(Constant(str(value)), Property(found)) if (
+            found == name
+        ):
+            return frozenset({value})
+        case In(Property(found), listed, False) if found == name:
+            return frozenset(listed)
+        case And(parts) | Or(parts):
+            known = [values for part in parts if (values := implied_values(part, name)) is not None]
+            if isinstance(node, And):
+                return frozenset.intersection(*known) if known else None
+            return frozenset.union(*known) if len(known) == len(parts) else None
+    return None
 
 
 def evaluate(node: BooleanNode, rows: Rows) -> Truth:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from commitlog.errors import FilterError, InvalidValue
-from commitlog.filter.expression import BooleanNode, Rows, evaluate
+from commitlog.filter.expression import BooleanNode, Rows, evaluate, implied_values
 from commitlog.filter.keys import KeySet, parse_keys
 from commitlog.filter.tags import TagSubscription, parse_subscription
 from commitlog.format.arrays import BoolArray, Int64Array
@@ -63,9 +63,24 @@ class MessageFilter:
         """Whether every message matches."""
         return self.tags is None and self.keys is None and self.expression is None
 
-    def may_match(self, tags_codes: Int64Array) -> BoolArray | None:
-        """Which queue units may lead to a message that matches; None for all."""
-        return None if self.tags is None else self.tags.may_match(tags_codes)
+    @cached_property
+    def _subscriptions(self) -> list[TagSubscription]:
+        """Subscriptions that every message that matches is in: the tags, and those that the expression asks for."""
+        implied = None if self.expression is None else implied_values(self.expression, TAGS)
+        found = [] if self.tags is None else [self.tags]
+        return found if implied is None else [*found, TagSubscription(tuple(sorted(implied)))]
+
+    @property
+    def looks_at_units(self) -> bool:
+        """Whether the units of a queue decide about some messages."""
+        return bool(self._subscriptions)
+
+    def may_match(self, tags_codes: Int64Array) -> BoolArray:
+        """Which queue units may lead to a message that matches."""
+        found = np.ones(len(tags_codes), np.bool_)
+        for subscription in self._subscriptions:
+            found &= subscription.may_match(tags_codes)
+        return found
 
     def matches(self, rows: Rows) -> BoolArray:
         """Which messages match."""

@@ -27,7 +27,7 @@ _FEW_CODES = 16
 
 @dataclass(frozen=True)
 class TagSubscription:
-    """The tags that match, at least one."""
+    """The tags that match. Without any, no message does."""
 
     tags: tuple[str, ...]
 
@@ -44,8 +44,8 @@ class TagSubscription:
         if len(self._codes) > _FEW_CODES:
             found = np.isin(tags_codes, self._codes)
         else:
-            found = tags_codes == self._codes[0]
-            for code in self._codes[1:]:
+            found = np.zeros(len(tags_codes), np.bool_)
+            for code in self._codes:
                 found |= tags_codes == code
         # Two comparisons without a copy of the codes; in most queues all of them are hash codes.
         if len(tags_codes) and (int(tags_codes.min()) < -(2**31) or int(tags_codes.max()) >= 2**31):

@@ -117,8 +117,7 @@ class BlockReader:
     def _chunks(self, start: int, stop: int) -> Iterator[tuple[int, Units]]:
         """The queue's units and the first offset of each chunk; a missing queue file is skipped, if damage is."""
         at = start
-        by_tags = self._wanted is not None and self._wanted.tags is not None
-        size = _UNITS_CHUNK_BY_TAGS if by_tags else _UNITS_CHUNK
+        size = _UNITS_CHUNK_BY_TAGS if self._wanted is not None and self._wanted.looks_at_units else _UNITS_CHUNK
         while at < stop:
             try:
                 for chunk in self._queue.units(at, stop, chunk=size, check=self._skips is None):
@@ -156,8 +155,10 @@ class BlockReader:
 
     def _candidates(self, units: Units, offsets: Int64Array) -> tuple[Units, Int64Array]:
         """Those of some messages that may match, as far as their units say."""
-        chosen = None if self._wanted is None else self._wanted.may_match(units["tags_code"])
-        return (units, offsets) if chosen is None else (units[chosen], offsets[chosen])
+        if self._wanted is None or not self._wanted.looks_at_units:
+            return units, offsets
+        chosen = self._wanted.may_match(units["tags_code"])
+        return units[chosen], offsets[chosen]
 
     def _next_batch(
         self, units: Units, offsets: Int64Array, place: int, stop: int, columns: Sequence[str]

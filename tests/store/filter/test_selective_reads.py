@@ -37,6 +37,8 @@ FILTERS: tuple[dict[str, Any], ...] = (
     {"tags": "*"},
     {"filter": "amount > 50 AND region IN ('eu', 'us')"},
     {"filter": "region IS NULL OR TAGS = 'sent'"},
+    {"filter": "TAGS IN ('sent', 'Aa') AND amount > 20"},
+    {"filter": "TAGS = 'sent' AND TAGS = 'Aa'"},
     {"filter": "amount > 5000"},
     {"keys": ["k7", "k8"]},
     {"keys": "k1 k2", "tags": "paid || sent || BB", "filter": "NOT (amount BETWEEN 10 AND 20)"},
@@ -105,7 +107,7 @@ def test_the_position_moves_over_messages_that_do_not_match(tmp_path: Path) -> N
     builder = StoreBuilder(tmp_path / "store")
     builder.append("t", 0, [b"x"] * 300, tags=["rare" if row in (10, 200) else "often" for row in range(300)])
     with StoreReader.open(builder.path) as reader:
-        batches = reader.read("t", 0, 5, 290, columns=["queueOffset"], max_batch_rows=50, filter="TAGS = 'rare'")
+        batches = reader.read("t", 0, 5, 290, columns=["queueOffset"], max_batch_rows=50, filter="TAGS CONTAINS 'rare'")
         assert batches.position == 5
         assert next(batches).column(0).to_pylist() == [10]
         assert 11 <= batches.position <= 200
@@ -139,8 +141,9 @@ def test_units_decide_before_any_record_is_touched(tmp_path: Path) -> None:
     with StoreReader.open(builder.path) as reader:
         found = rows_of(reader.read("t", 0, 0, columns=["queueOffset"], tags="paid"))
         assert [row["queueOffset"] for row in found] == list(range(40, 50))
+        assert rows_of(reader.read("t", 0, 0, columns=["queueOffset"], filter="TAGS = 'paid'")) == found
         with pytest.raises(CorruptRecord, match="offset 39"):
-            rows_of(reader.read("t", 0, 0, columns=["queueOffset"], filter="TAGS = 'paid'"))
+            rows_of(reader.read("t", 0, 0, columns=["queueOffset"], filter="TAGS STARTSWITH 'paid'"))
         with pytest.raises(FileMissing):
             rows_of(reader.read("t", 0, 51, columns=["queueOffset"], tags="sent"))
 

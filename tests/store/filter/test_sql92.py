@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from commitlog import MessageFilter
 from commitlog.errors import FilterError
-from commitlog.filter.expression import BooleanNode, property_names
+from commitlog.filter.expression import BooleanNode, implied_values, property_names
 from tests.support.filter_rows import FilterRows, evaluated
 from tests.support.sql92_cases import MESSAGES, random_expression, random_messages
 from tests.support.sql92_reference import result_of
@@ -115,6 +115,41 @@ def test_long_chains_are_no_levels() -> None:
 
 def test_only_the_named_properties_are_looked_at() -> None:
     assert set(property_names(parsed("a > 5 AND NOT (b IN ('x') OR c = -d) OR e"))) == {"a", "b", "c", "d", "e"}
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        ("TAGS = 'x'", {"x"}),
+        ("'x' = TAGS AND a > 5", {"x"}),
+        ("TAGS IN ('x', 'y') AND TAGS IN ('y', 'z')", {"y"}),
+        ("TAGS = 'x' AND TAGS = 'y'", set()),
+        ("(TAGS = 'x' AND a = 5) OR TAGS = 'y'", {"x", "y"}),
+        ("TAGS = 'x' OR a > 5", None),
+        ("NOT (TAGS = 'x')", None),
+        ("TAGS NOT IN ('x')", None),
+        ("TAGS <> 'x' AND tags = 'x'", None),
+        ("TAGS = 5 AND TAGS = TRUE", None),
+    ],
+)
+def test_a_condition_on_tags_is_known_before_messages_are_read(text: str, tags: set[str] | None) -> None:
+    assert implied_values(parsed(text), "TAGS") == tags
+    assert MessageFilter.parse(filter=text).looks_at_units == (tags is not None)
+
+
+@given(st.integers(0, 2**32))
+def test_no_message_that_matches_has_other_values_than_implied(seed: int) -> None:
+    source = random.Random(seed)
+    names = " OR ".join(random_expression(source, 1) for _ in range(source.randint(1, 2)))
+    try:
+        node = parsed(f"({names}) AND ({random_expression(source)})")
+    except FilterError:
+        return
+    messages = random_messages(seed, 50)
+    for name in ("a", "TAGS"):
+        values = implied_values(node, name)
+        for message, result in zip(messages, evaluated(node, messages), strict=True):
+            assert values is None or result != "TRUE" or message.get(name) in values
 
 
 def test_a_filter_travels_without_the_parser() -> None:
