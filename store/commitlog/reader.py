@@ -102,7 +102,15 @@ class Fence(NamedTuple):
 
 
 class MessageBatches(Iterator[pa.RecordBatch]):
-    """The batches of one read. ``ReaderClosed`` for the next one once the reader is closed."""
+    """The batches of one read. ``ReaderClosed`` for the next one once the reader is closed.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            batches = reader.read("orders", 0, 0, tags="paid")
+            rows = sum(batch.num_rows for batch in batches)
+            print(rows, "of the messages up to queue offset", batches.position)
+    """
 
     def __init__(self, batches: Iterator[pa.RecordBatch], blocks: BlockReader, start: int, reader: StoreReader) -> None:
         self._batches = batches
