@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from commitlog.config import FlushDiskType, MessageStoreConfig
     from commitlog.errors import CommitLogError
     from commitlog.export.export_store import ExportReport, export_store
+    from commitlog.filter.message_filter import MessageFilter
     from commitlog.format.checkpoint import Checkpoint
     from commitlog.format.consume_queue_unit import FILLER_SIZE
     from commitlog.format.sys_flag import CompressionType
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from commitlog.metadata import METADATA_SCHEMAS, store_metadata
     from commitlog.queue.derived_queues import Stray
     from commitlog.queue.skipped import SkippedRange
-    from commitlog.reader import Fence, OnDamage, QueueInfo, StoreReader
+    from commitlog.reader import Fence, MessageBatches, OnDamage, QueueInfo, StoreReader
     from commitlog.repair import RepairReport, repair_store
     from commitlog.salvage.report import SalvageReport
     from commitlog.salvage.salvage_store import salvage_store
@@ -57,8 +58,10 @@ __all__ = [
     "Gap",
     "IndexFileInfo",
     "Message",
+    "MessageBatches",
     "MessageExt",
     "MessageExtBrokerInner",
+    "MessageFilter",
     "MessageStore",
     "MessageStoreConfig",
     "OnDamage",
@@ -103,8 +106,10 @@ _MODULES = {
     "Gap": "commitlog.log.past_damage",
     "IndexFileInfo": "commitlog.index.service",
     "Message": "commitlog.message",
+    "MessageBatches": "commitlog.reader",
     "MessageExt": "commitlog.message",
     "MessageExtBrokerInner": "commitlog.message",
+    "MessageFilter": "commitlog.filter.message_filter",
     "MessageStore": "commitlog.store",
     "MessageStoreConfig": "commitlog.config",
     "OnDamage": "commitlog.reader",

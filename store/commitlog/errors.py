@@ -5,6 +5,7 @@
     CommitLogError
     ├── Refused                     nothing was written, nothing has changed
     │   ├── InvalidValue            an argument that no store could satisfy (also a ValueError)
+    │   │   └── FilterError         tags, keys or an expression that cannot be a filter; the place, expected, found
     │   ├── StoreOpenError          the path cannot be used as a store
     │   │   ├── StoreNotFound       the path does not exist
     │   │   ├── NotAStore           the path exists and is not a store directory
@@ -78,6 +79,7 @@ __all__ = [
     "FileChanged",
     "FileCreationFailed",
     "FileMissing",
+    "FilterError",
     "IndexIOError",
     "InvalidValue",
     "LogLost",
@@ -113,6 +115,9 @@ __all__ = [
 
 
 _Error = TypeVar("_Error", bound="CommitLogError")
+
+# Characters of a user's text in an error.
+_LONGEST_SHOWN = 200
 
 
 class CommitLogError(Exception):
@@ -378,6 +383,23 @@ class InvalidValue(Refused, ValueError):
         super().__init__(message)
         self.settings = settings
         self.expected = expected
+
+
+class FilterError(InvalidValue):
+    """Tags, keys or an SQL92 expression that cannot be a filter. Nothing was read.
+
+    ``option`` is the argument (``tags``, ``keys``, ``filter``), ``text`` its text, ``position`` the index in it of the
+    first character that is wrong; ``expected`` and ``found`` are what could stand there, and what does.
+    """
+
+    def __init__(self, text: str, position: int, *, expected: str, found: str, option: str = "filter") -> None:
+        place = f"at character {position + 1}" if position < len(text) else "at its end"
+        shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+        super().__init__(f"{option} {shown!r}, {place}: expected {expected}, found {found}.", expected=expected)
+        self.option = option
+        self.text = text
+        self.position = position
+        self.found = found
 
 
 class StoreClosed(Refused):

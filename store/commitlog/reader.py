@@ -38,6 +38,7 @@ from commitlog.errors import (
     UnsupportedStore,
 )
 from commitlog.files import disk
+from commitlog.filter.message_filter import MessageFilter
 from commitlog.format import message_id
 from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from commitlog.format.checksum import crc32
@@ -61,7 +62,7 @@ from commitlog.queue.views import CatalogView, QueueView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.timestamps import checked_timestamp_ms
 
-__all__ = ["Fence", "OnDamage", "QueueInfo", "StoreReader"]
+__all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
 
 OnDamage = Literal["raise", "skip", "skip-records"]
 
@@ -99,6 +100,36 @@ class Fence(NamedTuple):
 
     physical_offset: int
     crc: int
+
+
+class MessageBatches(Iterator[pa.RecordBatch]):
+    """The batches of one read. ``ReaderClosed`` for the next one once the reader is closed.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            batches = reader.read("orders", 0, 0, tags="paid")
+            rows = sum(batch.num_rows for batch in batches)
+            print(rows, "of the messages up to queue offset", batches.position)
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], blocks: BlockReader, start: int, reader: StoreReader) -> None:
+        self._batches = batches
+        self._blocks = blocks
+        self._start = start
+        self._reader = reader
+
+    def __next__(self) -> pa.RecordBatch:
+        self._reader._refuse_closed()
+        return next(self._batches)
+
+    @property
+    def position(self) -> int:
+        """The queue offset up to which messages have been read, whether they match the filter or not.
+
+        At the end of the read it is the end of the range.
+        """
+        return max(self._blocks.position, self._start)
 
 
 class StoreReader:
@@ -345,7 +376,10 @@ class StoreReader:
         max_batch_rows: int = DEFAULT_ROWS,
         max_batch_bytes: int = DEFAULT_SIZE,
         on_damage: OnDamage | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+        tags: str | None = None,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        keys: str | Sequence[str] | None = None,
+    ) -> MessageBatches:
         """The messages at the queue offsets ``[start, stop)`` in order, in batches of the named columns.
 
         ``stop`` defaults to the queue's end as it is now. Body bytes a batch stay below ``max_batch_bytes`` unless
@@ -353,15 +387,25 @@ class StoreReader:
         unless given, but the queue's ends are found as ``open`` said. Damage to a body that no length or stream shows
         is noticed with ``verify_crc`` only.
 
+        ``tags``, ``filter`` and ``keys`` select messages, as ``MessageFilter.parse`` says; a ``MessageFilter`` is taken
+        as ``filter``. The queue's units and the properties decide, so that bodies of other messages are neither read
+        nor checked. No batch is empty: ``position`` of the returned batches says how far the read has come::
+
+            batches = reader.read("orders", 0, start, tags="paid || sent", filter="amount > 100")
+            for batch in batches:
+                ...
+            start = batches.position  # also after messages that do not match
+
         Raises ``OffsetOutOfRange`` for offsets that are not there, also when retention removes them during the read;
-        ``InvalidValue`` for a ``start`` after ``stop``; ``CorruptRecord`` (with ``verify_crc`` also for a body that
-        does not match its CRC), ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
+        ``InvalidValue`` for a ``start`` after ``stop``; ``FilterError``; ``CorruptRecord`` (with ``verify_crc`` also
+        for a body that does not match its CRC), ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
         """
         self._refuse_closed()
         schema = arrow_schema(columns)
         limits = BlockLimits(
             rows=_positive("max_batch_rows", max_batch_rows), size=_positive("max_batch_bytes", max_batch_bytes)
         )
+        wanted = _chosen(tags, filter, keys)
         low, high = self._check_range(topic, queue_id, start, stop)
         blocks = BlockReader(
             self._commit_log,
@@ -369,8 +413,9 @@ class StoreReader:
             limits,
             verify_crc=verify_crc,
             skips=self._skips(on_damage or self._on_damage),
+            wanted=None if wanted.is_all else wanted,
         )
-        return self._while_open(blocks.batches(low, high, schema.names))
+        return MessageBatches(blocks.batches(low, high, schema.names), blocks, low, self)
 
     def read_together(
         self,
@@ -378,11 +423,12 @@ class StoreReader:
         *,
         columns: Sequence[str] = DEFAULT_COLUMNS,
         verify_crc: bool = False,
+        filter: MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
     ) -> list[pa.RecordBatch] | None:
         """All messages of ranges ``(topic, queue_id, start, stop)``: a quick way to read many short ones.
 
         The queues of a topic are decoded together, in a fraction of the time of a ``read`` for each. All messages are
-        in memory at once: topic by topic, and range by range in the order given.
+        in memory at once: topic by topic, and range by range in the order given. ``filter`` selects as in ``read``.
 
         None if anything stands in the way: damage, a missing file, bodies that unpack to much. Then ``read`` each of
         the ranges, which gives what can be read and raises for the rest. ``OffsetOutOfRange``, ``QueueNotFound`` and
@@ -406,7 +452,9 @@ class StoreReader:
             by_topic.setdefault(topic, []).append((self._catalog.queue(topic, queue_id), start, stop))
         batches: list[pa.RecordBatch] = []
         for parts in by_topic.values():
-            read = read_together(self._commit_log, parts, schema.names, BlockLimits(), crc=verify_crc)
+            read = read_together(
+                self._commit_log, parts, schema.names, BlockLimits(), verify_crc=verify_crc, wanted=filter
+            )
             if read is None:
                 return None
             batches += read
@@ -679,6 +727,14 @@ def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
             min_offset=info.min_offset,
             max_offset=info.max_offset,
         )
+
+
+def _chosen(tags: str | None, given: str | MessageFilter | None, keys: str | Sequence[str] | None) -> MessageFilter:
+    if not isinstance(given, MessageFilter):
+        return MessageFilter.parse(tags=tags, filter=given, keys=keys)
+    if tags is not None or keys is not None:
+        raise InvalidValue("A MessageFilter has tags and keys of its own; give them to MessageFilter.parse.")
+    return given
 
 
 def _has_key(message: MessageExt, topic: str, key: str) -> bool:

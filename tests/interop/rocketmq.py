@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.interop.store_process import StoreProcess
+from tests.support.quick_spark import JAVA_OPTIONS
 
 __all__ = ["RocketMq", "RocketMqUnavailable", "complaints", "install", "message_store_settings"]
 
@@ -72,13 +74,33 @@ class RocketMq:
 
     def open(self, path: Path, settings: Mapping[str, object]) -> StoreProcess:
         """A process that has the store at ``path`` open. ``settings`` have the names of ``MessageStoreConfig``."""
-        command = ["java", *_JVM, *_OPENED, *_PROPERTIES, f"-Duser.home={self.home}", "-cp", self.classpath]
         return StoreProcess(
-            [*command, "RocketMqStore"],
+            [*self._java, "RocketMqStore"],
             path,
             {_camel_case(name): value for name, value in settings.items()} | {"osPageCacheBusyTimeOutMills": 60_000},
             path.with_name(f"{path.name}.{self.version}.log"),
         )
+
+    def filter(self, expressions: Sequence[str], messages: Sequence[Mapping[str, str]]) -> list[list[str] | None]:
+        """What RocketMQ's SQL92 filter says of messages: TRUE, FALSE, NULL or failed; None for a refused expression."""
+        asked = [
+            json.dumps({"filter": one, "messages": [dict(message) for message in messages]}) for one in expressions
+        ]
+        # RocketMQ's JVM would say that it found the settings of Spark's.
+        environment = {name: value for name, value in os.environ.items() if name != JAVA_OPTIONS}
+        ran = subprocess.run(
+            [*self._java, "FilterOracle"],
+            input="\n".join(asked).encode(),
+            check=True,
+            stdout=subprocess.PIPE,
+            timeout=DOWNLOAD_TIMEOUT_SECONDS,
+            env=environment,
+        )
+        return [json.loads(line).get("results") for line in ran.stdout.splitlines()]
+
+    @property
+    def _java(self) -> list[str]:
+        return ["java", *_JVM, *_OPENED, *_PROPERTIES, f"-Duser.home={self.home}", "-cp", self.classpath]
 
 
 def complaints(log: str) -> list[str]:
@@ -98,7 +120,8 @@ def install(version: str, cache: Path) -> RocketMq:
             raise RocketMqUnavailable(
                 f"RocketMQ is installed with Maven and driven by a Java program; {tool} is missing."
             )
-    jars = cache / f"rocketmq-{version}"
+    named = hashlib.sha256((_version_directory(version) / "pom.xml").read_bytes()).hexdigest()[:16]
+    jars = cache / f"rocketmq-{version}-{named}"
     if not jars.exists():
         _download(version, jars)
     sources = sorted([*(SOURCES / "common").glob("*.java"), *_version_directory(version).glob("*.java")])

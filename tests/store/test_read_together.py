@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog import ALL_COLUMNS, BatchId, Message, MessageStore, StoreReader
+from commitlog import ALL_COLUMNS, BatchId, Message, MessageFilter, MessageStore, StoreReader
 from commitlog.columnar.body_compression import BodyCompression
 from commitlog.errors import InvalidValue, OffsetOutOfRange, QueueNotFound, ReaderClosed
 from commitlog.format.sys_flag import CompressionType
@@ -68,6 +68,21 @@ def test_any_ranges_of_interleaved_queues(
         together = reader.read_together(ranges, columns=_PLACES)
         assert together is not None
         assert _rows(together) == _rows(_one_by_one(reader, ranges, _PLACES))
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"tags": "paid || shipped"}, {"keys": "k1 k3"}, {"filter": "region = 'us'"}, {"tags": "no such tag"}]
+)
+def test_a_filter_selects_as_in_read(golden_533: Path, wanted: dict[str, str]) -> None:
+    chosen = MessageFilter.parse(**wanted)
+    with StoreReader.open(golden_533) as reader:
+        ranges = [one for one in _whole(reader) if one[0] in ("orders", "audit")]
+        together = reader.read_together(ranges, columns=ALL_COLUMNS, filter=chosen)
+        assert together is not None
+        assert all(batch.num_rows for batch in together)
+        one_by_one = [batch for one in ranges for batch in reader.read(*one, columns=ALL_COLUMNS, filter=chosen)]
+        assert _rows(together) == _rows(one_by_one)
+        assert bool(together) == ("no such tag" not in wanted.values())
 
 
 def test_nothing_is_read_of_no_ranges_and_of_empty_ones(tmp_path: Path) -> None:

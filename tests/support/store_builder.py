@@ -59,7 +59,7 @@ class StoreBuilder:
         *,
         tags: Sequence[str] | str = "paid",
         keys: Sequence[str] | None = None,
-        more: str = "",
+        more: str | Sequence[str] = "",
         sys_flag: int = 0,
         step_ms: int = 1,
         born_timestamp: int | None = None,
@@ -67,8 +67,9 @@ class StoreBuilder:
     ) -> np.ndarray:
         """Append one message per body; ``queue_ids`` is one queue, or several taken in turn. Gives physical offsets.
 
-        ``more`` is further properties, as stored; ``sys_flag`` says what the bodies are (hosts are IPv4). Store times
-        go up by ``step_ms`` a message, and queue offsets by ``queue_step``; ``born_timestamp`` (ms) is that of all.
+        ``more`` is further properties, as stored, of all or of each; ``sys_flag`` says what the bodies are (hosts are
+        IPv4). Store times go up by ``step_ms`` a message, and queue offsets by ``queue_step``;
+        ``born_timestamp`` (ms) is that of all.
         """
         count = len(bodies)
         turns = [queue_ids] if isinstance(queue_ids, int) else list(queue_ids)
@@ -230,10 +231,12 @@ class StoreBuilder:
         return path
 
 
-def _property_texts(tags: Sequence[str], keys: Sequence[str] | None, more: str) -> list[bytes]:
+def _property_texts(tags: Sequence[str], keys: Sequence[str] | None, more: str | Sequence[str]) -> list[bytes]:
+    others = [more] * len(tags) if isinstance(more, str) else more
     if keys is None:
-        return [f"TAGS\x01{tag}\x02{more}".encode() for tag in tags]
-    return [f"KEYS\x01{key}\x02{more}TAGS\x01{tag}\x02".encode() for tag, key in zip(tags, keys, strict=True)]
+        return [f"TAGS\x01{tag}\x02{other}".encode() for tag, other in zip(tags, others, strict=True)]
+    rows = zip(tags, keys, others, strict=True)
+    return [f"KEYS\x01{key}\x02{other}TAGS\x01{tag}\x02".encode() for tag, key, other in rows]
 
 
 def _numbered_files(directory: Path) -> list[tuple[int, Path]]:

@@ -37,7 +37,7 @@ def packages(names: set[str]) -> set[str]:
 def test_the_store_loads_neither_spark_nor_the_terminal() -> None:
     loaded = packages(modules_after("import commitlog", "commitlog.StoreReader, commitlog.MessageStore"))
     assert "commitlog" in loaded
-    assert not loaded & {"pyspark", "pyspark_commitlog", "py4j", "typer", "rich", "pandas"}
+    assert not loaded & {"pyspark", "pyspark_commitlog", "py4j", "typer", "rich", "pandas", "lark"}
 
 
 def test_the_errors_and_paths_load_nothing_heavy() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from commitlog import OnDamage, StoreReader
+from commitlog import MessageFilter, OnDamage, StoreReader
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import READ_HINTS, hint_for
@@ -52,6 +52,14 @@ class SourceOptions:
     verify_crc: bool = False
     skips_corrupt: bool = False
     from_log: bool = False
+    tags: MessageFilter = field(default_factory=MessageFilter)
+    filter: MessageFilter = field(default_factory=MessageFilter)
+    keys: MessageFilter = field(default_factory=MessageFilter)
+
+    @property
+    def chosen(self) -> MessageFilter:
+        """The messages that are read: all three options must agree."""
+        return MessageFilter(tags=self.tags.tags, expression=self.filter.expression, keys=self.keys.keys)
 
     @property
     def start_rule(self) -> OffsetRule:
@@ -92,6 +100,9 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "verifyCrc": ("verify_crc", values.parse_boolean),
     "corruptRecordMode": ("skips_corrupt", values.parse_corrupt_record_mode),
     "fromLog": ("from_log", values.parse_boolean),
+    "tags": ("tags", values.parse_filter),
+    "filter": ("filter", values.parse_filter),
+    "keys": ("keys", values.parse_filter),
 }
 _STRATEGIES: dict[str, Callable[[str, str], Subscription]] = {
     "subscribe": values.parse_subscribe,

@@ -10,8 +10,9 @@ from datetime import datetime
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
+from commitlog import MessageFilter
 from commitlog.columnar.columns import nearest_name
-from commitlog.errors import InvalidValue
+from commitlog.errors import FilterError, InvalidValue
 from commitlog.paths import validate_topic
 from commitlog.timestamps import checked_timestamp_ms
 from pyspark_commitlog.errors import OptionError
@@ -29,6 +30,7 @@ __all__ = [
     "parse_bytes",
     "parse_corrupt_record_mode",
     "parse_duration",
+    "parse_filter",
     "parse_no_match_strategy",
     "parse_offsets",
     "parse_path",
@@ -143,6 +145,14 @@ def parse_no_match_strategy(option: str, value: str) -> bool:
     if text not in ("error", "latest"):
         refuse(option, value, "error or latest")
     return text == "error"
+
+
+def parse_filter(option: str, value: str) -> MessageFilter:
+    """The filter of one of the options ``tags``, ``filter`` and ``keys``."""
+    try:
+        return MessageFilter.parse(**{option: value})
+    except FilterError as error:
+        raise OptionError(f"Option {error}", option=option, value=value) from error
 
 
 def parse_boolean(option: str, value: str) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from commitlog import OnDamage, StoreReader
+from commitlog import MessageFilter, OnDamage, StoreReader
 from commitlog.errors import FileChanged, FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadTask"]
 
-# Always read, as the last column, and not given to Spark: it shows how far a range has been read.
-_PLACE = "queueOffset"
+# A batch, and the queue offset up to which its range has been read then.
+_Read = tuple[pa.RecordBatch, int]
 # What a reader raises for messages that retention has removed, or that went with a file; beside ``FileMissing``.
 _LOSSES = (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound)
 
@@ -41,6 +41,7 @@ class ReadTask:
     fail_on_data_loss: bool
     on_damage: OnDamage = "raise"
     from_log: bool = False
+    chosen: MessageFilter = field(default_factory=MessageFilter)
 
     @classmethod
     def of(cls, options: SourceOptions, projection: Projection) -> ReadTask:
@@ -52,6 +53,7 @@ class ReadTask:
             fail_on_data_loss=options.fail_on_data_loss,
             on_damage=options.on_damage,
             from_log=options.from_log,
+            chosen=options.chosen,
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -69,26 +71,39 @@ class ReadTask:
         at_once = self._read_at_once(reader, partition.ranges) if partition.short else None
         if at_once is not None:
             return iter(at_once)
-        batches = [self._read_range(reader, wanted) for wanted in partition.ranges]
-        return _in_step(partition.ranges, batches) if partition.side_by_side else chain.from_iterable(batches)
+        reads = [self._read_range(reader, wanted) for wanted in partition.ranges]
+        in_turn = _in_step(partition.ranges, reads) if partition.side_by_side else chain.from_iterable(reads)
+        return (batch for batch, _ in in_turn)
 
     def _read_at_once(self, reader: StoreReader, ranges: Sequence[QueueRange]) -> list[pa.RecordBatch] | None:
         """None where it takes more than one look: the ranges are then read one by one, which handles losses."""
         try:
-            return reader.read_together(ranges, columns=self.projection.columns, verify_crc=self.verify_crc)
+            return reader.read_together(
+                ranges, columns=self.projection.columns, verify_crc=self.verify_crc, filter=self.chosen
+            )
         except _LOSSES:
             return None
 
-    def _read_range(self, reader: StoreReader, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
+    def _read_range(self, reader: StoreReader, wanted: QueueRange) -> Iterator[_Read]:
         topic, queue_id, at, stop = wanted
-        columns = (*self.projection.columns, _PLACE)
         while at < stop:
             try:
-                for batch in reader.read(topic, queue_id, at, stop, columns=columns, verify_crc=self.verify_crc):
-                    yield batch
-                    # Not by the number of rows: fillers within the range have offsets and give no row.
-                    at = batch.column(len(columns) - 1)[-1].as_py() + 1
-                return
+                batches = reader.read(
+                    topic,
+                    queue_id,
+                    at,
+                    stop,
+                    columns=self.projection.columns,
+                    verify_crc=self.verify_crc,
+                    filter=self.chosen,
+                )
+                try:
+                    for batch in batches:
+                        yield batch, batches.position
+                    return
+                finally:
+                    # Not by the number of rows: fillers, and messages that do not match, have offsets and give no row.
+                    at = batches.position
             except FileMissing as missing:
                 after = loss.file_missing(missing, (at, stop), fail=self.fail_on_data_loss)
                 if at < missing.start < stop:  # the reader noticed the hole before it reached it
@@ -107,7 +122,7 @@ class ReadTask:
         return losses.left
 
 
-def _in_step(ranges: Sequence[QueueRange], batches: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def _in_step(ranges: Sequence[QueueRange], batches: Sequence[Iterator[_Read]]) -> Iterator[_Read]:
     """The batches of several ranges; the next one always comes from the range that is read the least so far.
 
     The ranges cover the same stretch of the log, so all of them move over it together, and pages that one has brought
@@ -117,9 +132,9 @@ def _in_step(ranges: Sequence[QueueRange], batches: Sequence[Iterator[pa.RecordB
     left = set(range(len(ranges)))
     while left:
         behind = min(left, key=lambda index: (read[index] / (ranges[index].stop - ranges[index].start), index))
-        batch = next(batches[behind], None)
-        if batch is None:
+        found = next(batches[behind], None)
+        if found is None:
             left.remove(behind)
         else:
-            read[behind] += batch.num_rows
-            yield batch
+            read[behind] = found[1] - ranges[behind].start
+            yield found

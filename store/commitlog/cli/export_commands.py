@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commitlog.cli.options import LOOK, AsJson, Since, StorePath, Until, examples
+from commitlog.cli.options import LOOK, AsJson, FilterOption, Since, StorePath, Until, examples
 from commitlog.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def export(
     since: Since = None,
     until: Until = None,
     tags: Annotated[str | None, typer.Option(metavar="TAGS", help="Only messages with these tags: 'A || B'.")] = None,
+    where: FilterOption = None,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -69,11 +70,13 @@ def export(
     """
     from commitlog.cli.progress import progress_bar
     from commitlog.cli.times import parse_time
+    from commitlog.cli.values import parse_filter
     from commitlog.export.export_store import EXPORT_COLUMNS, export_store
     from commitlog.export.targets import parse_target
 
     if compression not in _COMPRESSIONS:
         raise typer.BadParameter(f"one of {', '.join(_COMPRESSIONS)}, not {compression!r}.", param_hint="--compression")
+    chosen = parse_filter(tags=tags, where=where)
     try:
         target = parse_target(to)
         with progress_bar("exporting", counts="messages") as progress:
@@ -83,7 +86,8 @@ def export(
                 topics=topic or (),
                 since_ms=None if since is None else parse_time(since),
                 until_ms=None if until is None else parse_time(until),
-                tags=_parse_tags(tags),
+                tags=None if chosen.tags is None else chosen.tags.tags,
+                filter=where,
                 columns=EXPORT_COLUMNS if columns is None else [name.strip() for name in columns.split(",")],
                 resume=resume,
                 from_log=from_log,
@@ -93,13 +97,6 @@ def export(
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error
     _print_report(report, as_json=as_json)
-
-
-def _parse_tags(text: str | None) -> list[str] | None:
-    """The tags of ``A || B``; None for none, and for ``*``."""
-    if text is None or text.strip() in ("", "*"):
-        return None
-    return [tag for part in text.split("||") if (tag := part.strip())]
 
 
 def _print_report(report: ExportReport, *, as_json: bool) -> None:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import typer
 
 from commitlog.cli import scan
+from commitlog.cli.body_pattern import BodyPattern
 from commitlog.cli.find_message import find_message
-from commitlog.cli.message_filter import MessageFilter
 from commitlog.cli.message_format import FORMAT_HELP
 from commitlog.cli.message_output import MessageOutput, message_output
 from commitlog.cli.open_reader import FromLogOption, OnDamage, OnDamageOption, open_reader
@@ -20,6 +20,7 @@ from commitlog.cli.options import (
     LOOK,
     AsJson,
     ColumnsOption,
+    FilterOption,
     FullOption,
     Output,
     OutputFormat,
@@ -35,16 +36,17 @@ from commitlog.cli.options import (
 )
 from commitlog.cli.progress import count_bar
 from commitlog.cli.times import TIME_HELP, Clock, parse_time, parse_zone
-from commitlog.cli.values import chosen_topics, parse_columns
+from commitlog.cli.values import chosen_topics, parse_columns, parse_filter
 from commitlog.columnar.columns import arrow_schema
 from commitlog.errors import MessageNotFound
+from commitlog.filter.message_filter import MessageFilter
 from commitlog.message import MessageExt
 from commitlog.reader import StoreReader
 
 __all__ = ["cat", "get", "query", "register", "tail"]
 
 _POLL_SECONDS = 0.25
-_NO_FILTER = MessageFilter.of((), (), None)
+_ANY_BODY = BodyPattern()
 
 FormatOption = Annotated[str | None, typer.Option("--format", "-f", metavar="FORMAT", help=f"As kcat: {FORMAT_HELP}.")]
 LongFormatOption = Annotated[str | None, typer.Option("--format", metavar="FORMAT", help="As that of 'cat'.")]
@@ -61,6 +63,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "commitlog cat /data/store orders -n 10",
             "commitlog cat /data/store orders 'pay*' --since 2h --tag 'paid || sent' --json",
+            "commitlog cat /data/store orders --filter \"amount > 100 AND region IN ('eu', 'us')\"",
             "commitlog cat /data/store orders -q 0 --offset 4711 -n 1 --body > message.bin",
             r"commitlog cat /data/store orders -f '%t/%q@%o %k %s\n'",
         ),
@@ -93,6 +96,7 @@ def cat(
     count: Annotated[int | None, typer.Option("-n", "--count", min=0, help="At most this many messages.")] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Only with this tag, or 'A || B'.")] = None,
     key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Only with this key or unique key.")] = None,
+    where: FilterOption = None,
     grep: Annotated[str | None, typer.Option(metavar="REGEX", help="Only if the body matches.")] = None,
     body: BodyOption = False,
     line_format: FormatOption = None,
@@ -113,10 +117,11 @@ def cat(
     out = message_output(
         chosen_output(output, as_json), clock=clock, columns=names, body=body, line_format=line_format, full=full
     )
-    wanted = MessageFilter.of(tag or (), key or (), grep)
+    chosen = parse_filter(tags=" || ".join(tag) if tag else None, keys=key, where=where)
+    pattern = BodyPattern.of(grep)
     with open_reader(path, from_log, on_damage) as reader:
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
-        _print(reader, found, out, wanted, count)
+        _print(reader, found, out, chosen, pattern, count)
 
 
 def tail(
@@ -216,17 +221,17 @@ def _print(
     reader: StoreReader,
     wanted: Sequence[scan.Range],
     out: MessageOutput,
-    chosen: MessageFilter = _NO_FILTER,
+    chosen: MessageFilter = scan.ALL,
+    pattern: BodyPattern = _ANY_BODY,
     count: int | None = None,
 ) -> None:
-    """Print the messages of ranges that the filter chooses, at most ``count``."""
+    """Print the messages of ranges that the filter and the pattern choose, at most ``count``."""
     out.write(arrow_schema(out.columns).empty_table())
-    names = [*out.columns, *chosen.columns]
+    names = [*out.columns, *pattern.columns]
     with count_bar("reading", scan.count_of(wanted)) as advance:
-        for table in () if count == 0 else scan.merged(reader, wanted, names):
-            kept = chosen.apply(table).slice(0, count)
+        for table in () if count == 0 else scan.merged(reader, wanted, names, chosen, advance):
+            kept = pattern.apply(table).slice(0, count)
             out.write(kept)
-            advance(table.num_rows)
             if count is not None:
                 count -= kept.num_rows
                 if not count:

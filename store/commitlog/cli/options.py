@@ -23,6 +23,7 @@ __all__ = [
     "AsJson",
     "ColumnsOption",
     "CountOption",
+    "FilterOption",
     "FullOption",
     "LineFormat",
     "LockTimeout",
@@ -123,6 +124,10 @@ ZoneOption = Annotated[
 ]
 ColumnsOption = Annotated[
     str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, with commas between.")
+]
+FilterOption = Annotated[
+    str | None,
+    typer.Option("--filter", metavar="SQL92", help="Only if this condition on properties holds, as a broker has it."),
 ]
 FullOption = Annotated[bool, typer.Option("--full", help="Do not cut lines to the terminal's width.")]
 SizeOption = Annotated[

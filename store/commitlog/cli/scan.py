@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from commitlog.errors import OffsetOutOfRange
+from commitlog.errors import FileMissing, OffsetOutOfRange
+from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.message import MessageExt
 from commitlog.reader import StoreReader
 
 __all__ = [
+    "ALL",
     "ROW_COLUMNS",
     "Position",
     "Range",
@@ -32,6 +34,9 @@ __all__ = [
 Range = tuple[str, int, int, int]  # topic, queue id, first offset, offset after the last
 Position = dict[tuple[str, int], int]  # the offset after the last that was read, by topic and queue id
 
+ALL = MessageFilter()
+"""The filter that every message matches."""
+
 ROW_COLUMNS = (
     "topic", "queueId", "queueOffset", "physicalOffset", "msgId", "storeTimestamp", "bornTimestamp", "bornHost",
     "tags", "keys", "properties", "body",
@@ -39,6 +44,8 @@ ROW_COLUMNS = (
 
 # The first batch is small: the first messages show at once, and those before damage are printed.
 _FIRST_ROWS, _ROWS = 256, 4096
+# Queue offsets that are read of one queue, in search of a message that matches, before the others are looked at.
+_FILTERED_PIECE = 65_536
 # Milliseconds that a timestamp in microseconds can hold.
 _MOST_MS = 2**63 // 1000
 # Bytes of bodies in the batches of all queues together, and of one at least and at most.
@@ -146,17 +153,29 @@ def count_of(wanted: Sequence[Range]) -> int:
     return sum(stop - start for _, _, start, stop in wanted)
 
 
-def merged(reader: StoreReader, wanted: Sequence[Range], columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The messages of several ranges, merged by physical offset, in tables of the columns and ``physicalOffset``."""
+def merged(
+    reader: StoreReader,
+    wanted: Sequence[Range],
+    columns: Sequence[str],
+    chosen: MessageFilter = ALL,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Iterator[pa.Table]:
+    """The messages of several ranges, merged by physical offset, in tables of the columns and ``physicalOffset``.
+
+    ``chosen`` says which of them. ``advance`` is called with the number of queue offsets that were read.
+    """
     names = list(dict.fromkeys([*columns, "physicalOffset"]))
     size = min(max(_ALL_SIZE // max(len(wanted), 1), _LEAST_SIZE), _MOST_SIZE)
-    sources = [_Source(_batches(reader, one, names, size)) for one in wanted if one[2] < one[3]]
-    while sources := [source for source in sources if source.fill()]:
+    sources = [_Source(_steps(reader, one, names, size, chosen, advance)) for one in wanted if one[2] < one[3]]
+    place = -1
+    while sources := [source for source in sources if source.fill(place)]:
         # Every source has its rows up to there, so they can be put in order.
         first = min(sources, key=lambda source: source.last)
         place = first.last
         taken = [source.take(place, whole=source is first) for source in sources]
         pieces = [piece for piece in taken if piece is not None]
+        if not pieces:
+            continue
         table = pa.Table.from_batches(pieces)
         if len(pieces) > 1:
             places = table.column("physicalOffset").to_numpy()
@@ -164,42 +183,78 @@ def merged(reader: StoreReader, wanted: Sequence[Range], columns: Sequence[str])
         yield table
 
 
-def _batches(reader: StoreReader, wanted: Range, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
+class _Step(NamedTuple):
+    """Rows of a queue, perhaps none, and the physical offset up to which these are all that match."""
+
+    batch: pa.RecordBatch | None
+    last: int
+
+
+def _steps(
+    reader: StoreReader,
+    wanted: Range,
+    columns: Sequence[str],
+    size: int,
+    chosen: MessageFilter,
+    advance: Callable[[int], None],
+) -> Iterator[_Step]:
     topic, queue_id, start, stop = wanted
+    for low, high, rows in _pieces(start, stop, _FILTERED_PIECE if not chosen.is_all else stop - start):
+        batches = reader.read(
+            topic, queue_id, low, high, columns=columns, max_batch_rows=rows, max_batch_bytes=size, filter=chosen
+        )
+        at = low
+        for batch in batches:
+            advance(batches.position - at)
+            at = batches.position
+            yield _Step(batch, batch.column("physicalOffset")[-1].as_py())
+        advance(high - at)
+        if not chosen.is_all:
+            # Other queues need not wait for this one to find a row that matches.
+            yield _Step(None, _place_of(reader, topic, queue_id, high - 1))
+
+
+def _place_of(reader: StoreReader, topic: str, queue_id: int, offset: int) -> int:
+    """The physical offset of the message at a queue offset; one before all messages where it is not known."""
+    try:
+        return max(int(units["physical_offset"][-1]) for units in reader.units(topic, queue_id, offset, offset + 1))
+    except (FileMissing, OffsetOutOfRange):
+        return -1
+
+
+def _pieces(start: int, stop: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """The parts of a range, and the rows of a batch of each."""
     middle = min(start + _FIRST_ROWS, stop)
-    for low, high, rows in ((start, middle, _FIRST_ROWS), (middle, stop, _ROWS)):
-        if low < high:
-            yield from reader.read(
-                topic, queue_id, low, high, columns=columns, max_batch_rows=rows, max_batch_bytes=size
-            )
+    yield start, middle, _FIRST_ROWS
+    for low in range(middle, stop, size):
+        yield low, min(low + size, stop), _ROWS
 
 
 class _Source:
     """The rows of one queue that are not taken yet."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
+    def __init__(self, steps: Iterator[_Step]) -> None:
+        self._steps = steps
         self._batch: pa.RecordBatch | None = None
         self._places: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        # The physical offset up to which the rows are known.
+        self.last = -1
 
-    @property
-    def last(self) -> int:
-        return int(self._places[-1])
-
-    def fill(self) -> bool:
-        """Read the next batch when none is left. Returns whether rows are left."""
-        while not len(self._places):
-            self._batch = next(self._batches, None)
-            if self._batch is None:
+    def fill(self, place: int) -> bool:
+        """Read on when no row is left and all rows up to ``place`` have been. Returns whether rows may be left."""
+        while not len(self._places) and self.last <= place:
+            step = next(self._steps, None)
+            if step is None:
                 return False
-            self._places = self._batch.column("physicalOffset").to_numpy()
+            self._batch, self.last = step.batch, max(step.last, self.last)
+            if self._batch is not None:
+                self._places = self._batch.column("physicalOffset").to_numpy()
         return True
 
     def take(self, place: int, *, whole: bool) -> pa.RecordBatch | None:
         """Remove and return the rows up to a physical offset, or all."""
-        assert self._batch is not None
         count = len(self._places) if whole else int(np.searchsorted(self._places, place, side="right"))
-        if not count:
+        if self._batch is None or not count:
             return None
         taken = self._batch.slice(0, count)
         self._batch, self._places = self._batch.slice(count), self._places[count:]

@@ -10,10 +10,11 @@ from fnmatch import fnmatchcase
 import typer
 
 from commitlog.columnar.columns import column_type, nearest_name
-from commitlog.errors import InvalidValue, TopicNotFound
+from commitlog.errors import FilterError, InvalidValue, TopicNotFound
+from commitlog.filter.message_filter import MessageFilter
 from commitlog.reader import StoreReader
 
-__all__ = ["READ_THE_LOG", "chosen_topics", "parse_columns", "parse_size"]
+__all__ = ["READ_THE_LOG", "chosen_topics", "parse_columns", "parse_filter", "parse_size"]
 
 # What to do about queues that are missing, in the middle of a sentence.
 READ_THE_LOG = "read them from the log alone with --from-log"
@@ -50,6 +51,14 @@ def parse_columns(text: str) -> list[str]:
     if not names:
         raise typer.BadParameter("Name at least one column.", param_hint="--columns")
     return list(dict.fromkeys(names))
+
+
+def parse_filter(*, tags: str | None, where: str | None, keys: Sequence[str] | None = None) -> MessageFilter:
+    """The filter of the options for tags, keys and an SQL92 condition. ``BadParameter``."""
+    try:
+        return MessageFilter.parse(tags=tags, filter=where, keys=keys or None)
+    except FilterError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def chosen_topics(reader: StoreReader, wanted: Sequence[str]) -> list[str]:

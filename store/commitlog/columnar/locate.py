@@ -9,7 +9,7 @@ consume queue names, and checks them against its units. The result, a ``RecordBl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -94,6 +94,21 @@ class RecordBlock:
     properties_lengths: Int64Array
     place: QueuePlace
     body_limit: int
+
+    def take(self, rows: Int64Array) -> RecordBlock:
+        """Some of the records, in the order given."""
+        queue_id = self.place.queue_id if isinstance(self.place.queue_id, int) else self.place.queue_id[rows]
+        return RecordBlock(
+            data=self.data,
+            headers=self.headers[rows],
+            sizes=self.sizes[rows],
+            body_starts=self.body_starts[rows],
+            body_lengths=self.body_lengths[rows],
+            properties_starts=self.properties_starts[rows],
+            properties_lengths=self.properties_lengths[rows],
+            place=replace(self.place, queue_id=queue_id, queue_offsets=self.place.queue_offsets[rows]),
+            body_limit=self.body_limit,
+        )
 
     def field(self, name: str) -> npt.NDArray[Any]:
         """A header field in native byte order."""

@@ -53,6 +53,9 @@ class PropertyRows:
         self._offsets = bounds - bounds[0]
         self._count = len(properties)
 
+    def __len__(self) -> int:
+        return self._count
+
     @cached_property
     def _separators(self) -> Int64Array:
         # Bytes of zero are found along with the separators; their kind distinguishes them.

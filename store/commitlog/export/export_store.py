@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from commitlog.columnar.columns import column_type, nearest_name
 from commitlog.errors import InvalidValue, TargetFailed, TopicNotFound, UnsupportedStore
@@ -28,9 +27,11 @@ from commitlog.export.targets import (
     parse_target,
 )
 from commitlog.export.writers import DEFAULT_FILE_SIZE, new_writer
+from commitlog.filter.message_filter import MessageFilter
+from commitlog.filter.tags import TagSubscription
 from commitlog.paths import is_system_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS
-from commitlog.reader import StoreReader
+from commitlog.reader import MessageBatches, StoreReader
 
 __all__ = ["EXPORT_COLUMNS", "ExportReport", "export_store"]
 
@@ -75,6 +76,7 @@ def export_store(
     since_ms: int | None = None,
     until_ms: int | None = None,
     tags: Sequence[str] | None = None,
+    filter: str | None = None,  # noqa: A002  # the name that it has everywhere
     columns: Sequence[str] = EXPORT_COLUMNS,
     resume: bool = False,
     from_log: bool = False,
@@ -86,8 +88,9 @@ def export_store(
 
     ``topics`` are names or shell patterns (``"orders-*"``); by default all topics of applications. ``since_ms`` and
     ``until_ms`` are store times in milliseconds, the second one excluded. ``tags`` keeps the messages with one of
-    these. ``columns`` are those of ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about
-    ``file_size`` bytes of messages, as Arrow has them in memory; the directory stands for the column ``topic``.
+    these, ``filter`` those for which this SQL92 expression holds (``MessageFilter.parse``). ``columns`` are those of
+    ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about ``file_size`` bytes of messages, as
+    Arrow has them in memory; the directory stands for the column ``topic``.
 
     With ``from_log``, the queues are derived from the log in memory, for a store whose queues are missing or damaged.
 
@@ -115,6 +118,7 @@ def export_store(
         raise InvalidValue(f"file_size is at least 1, not {file_size}.")
     source = os.path.abspath(os.fspath(path))
     check_outside(target.path, source)
+    chosen = _chosen(tags, filter)
     with StoreReader.open(source, from_log=from_log) as reader:
         names = _matching(reader, topics)
         asked = ExportState(
@@ -122,6 +126,7 @@ def export_store(
             format=target.format.value,
             columns=list(columns),
             tags=None if tags is None else sorted(set(tags)),
+            filter=filter,
         )
         try:
             _check_unused(target, resume=resume)
@@ -135,7 +140,7 @@ def export_store(
             state = _with_starts(state, ranges)
             save_state(target, state)
             writer = new_writer(target, columns, state.committed, file_size=file_size, compression=compression)
-            export = _Export(reader, target, writer, state, progress)
+            export = _Export(reader, target, writer, state, chosen, progress)
             try:
                 state = export.run(ranges)
             finally:
@@ -147,6 +152,14 @@ def export_store(
     return ExportReport(
         target=target, topics=names, rows=export.new_rows, total_rows=state.rows, committed=state.committed
     )
+
+
+def _chosen(tags: Sequence[str] | None, expression: str | None) -> MessageFilter:
+    """The filter of an export. ``InvalidValue``."""
+    if tags is not None and not tags:
+        raise InvalidValue("The tags of an export are at least one; leave them out for all messages.")
+    subscription = None if tags is None else TagSubscription(tuple(sorted(set(tags))))
+    return replace(MessageFilter.parse(filter=expression), tags=subscription)
 
 
 def _matching(reader: StoreReader, patterns: Sequence[str]) -> list[str]:
@@ -219,6 +232,7 @@ class _Export:
         target: ExportTarget,
         writer: RowWriter,
         state: ExportState,
+        chosen: MessageFilter,
         progress: Progress | None,
     ) -> None:
         self.new_rows = 0
@@ -229,9 +243,7 @@ class _Export:
         self._progress = progress
         self._queues = {topic: dict(offsets) for topic, offsets in state.queues.items()}
         self._rows = state.rows
-        wanted = [*state.columns, "queueOffset", *(["tags"] if state.tags is not None else [])]
-        self._columns = list(dict.fromkeys(wanted))
-        self._tags = None if state.tags is None else pa.array(state.tags, pa.string())
+        self._chosen = chosen
         self._batch_rows = DEFAULT_ROWS if target.format is ExportFormat.PARQUET else _TEXT_ROWS
 
     def run(self, ranges: list[_Range]) -> ExportState:
@@ -243,8 +255,9 @@ class _Export:
             if topic not in (None, one.topic):
                 self._writer.end_topics()
             topic = one.topic
-            for batch in self._batches(one):
-                self._write(one, batch)
+            batches = self._read(one)
+            for batch in batches:
+                self._write(one, batch, batches.position)
                 if self._progress is not None:
                     self._progress(done + self._queues[one.topic][str(one.queue_id)] - one.start, total)
             self._queues[one.topic][str(one.queue_id)] = one.stop
@@ -252,21 +265,21 @@ class _Export:
         self._commit(finished=True)
         return self._state
 
-    def _batches(self, one: _Range) -> Iterator[pa.RecordBatch]:
-        if one.start == one.stop:
-            return iter(())
+    def _read(self, one: _Range) -> MessageBatches:
         return self._reader.read(
-            one.topic, one.queue_id, one.start, one.stop, columns=self._columns, max_batch_rows=self._batch_rows
+            one.topic,
+            one.queue_id,
+            one.start,
+            one.stop,
+            columns=self._state.columns,
+            max_batch_rows=self._batch_rows,
+            filter=self._chosen,
         )
 
-    def _write(self, one: _Range, batch: pa.RecordBatch) -> None:
-        following = int(batch.column("queueOffset")[-1].as_py()) + 1
-        if self._tags is not None:
-            batch = batch.filter(pc.is_in(batch.column("tags"), value_set=self._tags))
-        if batch.num_rows:
-            self._writer.write(one.topic, batch)
-            self._rows += batch.num_rows
-            self.new_rows += batch.num_rows
+    def _write(self, one: _Range, batch: pa.RecordBatch, following: int) -> None:
+        self._writer.write(one.topic, batch)
+        self._rows += batch.num_rows
+        self.new_rows += batch.num_rows
         self._queues[one.topic][str(one.queue_id)] = following
         if self._writer.is_due:
             self._commit(finished=False)

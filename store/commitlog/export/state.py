@@ -47,14 +47,15 @@ class ExportState:
     rows: int = 0
     finished: bool = False
     version: int = _FORMAT
+    filter: str | None = None
 
     def check_same(self, other: ExportState, target: ExportTarget) -> None:
         """``InvalidValue`` when ``other``, the options of this call, would make other rows."""
-        for name, what in (("store", "store"), ("format", "format"), ("columns", "columns"), ("tags", "tags")):
+        for name in ("store", "format", "columns", "tags", "filter"):
             began, now = getattr(self, name), getattr(other, name)
             if began != now:
                 raise InvalidValue(
-                    f"The export to {target} was begun with the {what} {began!r}; it cannot be resumed with {now!r}. "
+                    f"The export to {target} was begun with the {name} {began!r}; it cannot be resumed with {now!r}. "
                     "Resume it with the same options, or export into another target."
                 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NoReturn
 
 import numpy as np
@@ -19,6 +20,7 @@ from commitlog.columnar.decode import record_batch
 from commitlog.columnar.locate import QueuePlace, RecordBlock, RecordProblem, locate
 from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, OffsetOutOfRange
 from commitlog.files.mapped_file import MappedFile
+from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.arrays import ByteArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.log.commit_log import CommitLog
@@ -28,8 +30,9 @@ from commitlog.queue.views import QueueView
 
 __all__ = ["DEFAULT_ROWS", "DEFAULT_SIZE", "LIGHT_QUEUE_PREFIX", "BlockLimits", "BlockReader", "block_bytes"]
 
-# Units read at a time: 1.25 MiB.
+# Units read at a time: 1.25 MiB; more where few of them may lead to messages that are read.
 _UNITS_CHUNK = 65_536
+_UNITS_CHUNK_BY_TAGS = 262_144
 # A mapped span of this many bytes a message or more is not worth its page faults.
 _SPARSE_GAP = 64 << 10
 # Below this many, nearly every page will be touched: faulting them in one by one costs more than all at once.
@@ -45,7 +48,7 @@ DEFAULT_SIZE = 4 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockLimits:
-    """Limits of one block, and so of one batch: rows, bytes of records, and bytes from first to last."""
+    """Limits of one block, and so of one batch: rows, bytes of records, and bytes from first to last if mapped."""
 
     rows: int = DEFAULT_ROWS
     size: int = DEFAULT_SIZE
@@ -59,8 +62,7 @@ def block_bytes(
     start = int(physical[0]) - file.base
     stop = file.reach(start, int(physical[-1] + sizes[-1]) - file.base)
     dense = stop - start < len(physical) * _DENSE_GAP
-    sparse = len(physical) > 1 and stop - start > len(physical) * _SPARSE_GAP
-    if sparse:
+    if len(physical) > 1 and _is_sparse(stop - start, len(physical)):
         return commit_log.gather(file, physical, sizes)
     return commit_log.span(file, start, stop, populate=dense), physical - file.base - start
 
@@ -68,7 +70,9 @@ def block_bytes(
 class BlockReader:
     """Decodes ranges of one queue.
 
-    With ``skips``, damage does not end the reading: a message that cannot be read is skipped and reported there.
+    With ``skips``, damage does not end the reading: a message that cannot be read is skipped and reported there. With
+    ``wanted``, only messages that match are given: units decide first, then properties, and bodies of other messages
+    are not touched.
     """
 
     def __init__(
@@ -79,7 +83,11 @@ class BlockReader:
         *,
         verify_crc: bool,
         skips: Skips | None = None,
+        wanted: MessageFilter | None = None,
     ) -> None:
+        # The queue offset after the last message that was given or left out.
+        self.position = -1
+        self._wanted = wanted
         self._commit_log = commit_log
         self._queue = queue
         self._limits = limits
@@ -93,33 +101,38 @@ class BlockReader:
 
     def batches(self, start: int, stop: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The messages at queue offsets ``[start, stop)`` as batches of the named columns."""
-        read_to = start
+        self.position = start
         for at, chunk in self._chunks(start, stop):
-            messages = self._messages(at, chunk)
-            units = chunk if len(messages) == len(chunk) else chunk[messages]
-            offsets = at + messages
-            place = 0
-            while place < len(units):
-                if self._queue.fillers_are_lost and offsets[place] > read_to:
-                    self._report_lost(read_to, int(offsets[place]))
-                batch, count = self._next_batch(units, offsets, place, stop, columns)
-                place += count
-                read_to = int(offsets[place - 1]) + 1
-                if batch is not None:
-                    if self._skips is not None:
-                        self._skips.flush()
-                    yield batch
-        if self._queue.fillers_are_lost and read_to < stop:
-            self._report_lost(read_to, stop)
+            for units, offsets in self._runs(at, chunk):
+                if self._queue.fillers_are_lost and offsets[0] > self.position:
+                    self._report_lost(self.position, int(offsets[0]))
+                yield from self._run(*self._candidates(units, offsets), stop, columns)
+                self.position = int(offsets[-1]) + 1
+        if self._queue.fillers_are_lost and self.position < stop:
+            self._report_lost(self.position, stop)
+        self.position = stop
         if self._skips is not None:
             self._skips.flush()
+
+    def _run(self, units: Units, offsets: Int64Array, stop: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The batches of some messages."""
+        place = 0
+        while place < len(units):
+            batch, count = self._next_batch(units, offsets, place, stop, columns)
+            place += count
+            self.position = int(offsets[place - 1]) + 1
+            if batch is not None:
+                if self._skips is not None:
+                    self._skips.flush()
+                yield batch
 
     def _chunks(self, start: int, stop: int) -> Iterator[tuple[int, Units]]:
         """The queue's units and the first offset of each chunk; a missing queue file is skipped, if damage is."""
         at = start
+        size = _UNITS_CHUNK_BY_TAGS if self._wanted is not None and self._wanted.looks_at_units else _UNITS_CHUNK
         while at < stop:
             try:
-                for chunk in self._queue.units(at, stop, chunk=_UNITS_CHUNK, check=self._skips is None):
+                for chunk in self._queue.units(at, stop, chunk=size, check=self._skips is None):
                     yield at, chunk
                     at += len(chunk)
             except FileMissing as missing:
@@ -138,6 +151,26 @@ class BlockReader:
                 self._skip(at + row, at + row + 1, None, f"its unit is {chunk[row].tolist()[:2]}")
             is_message &= ~bad
         return np.flatnonzero(is_message)
+
+    def _runs(self, at: int, chunk: Units) -> Iterator[tuple[Units, Int64Array]]:
+        """Units and offsets of the messages in a chunk of units that begins at the queue offset ``at``.
+
+        They are cut where messages are lost, so that these are reported between those before and after them.
+        """
+        messages = self._messages(at, chunk)
+        if not len(messages):
+            return
+        units = chunk if len(messages) == len(chunk) else chunk[messages]
+        cuts = (np.flatnonzero(np.diff(messages) != 1) + 1).tolist() if self._queue.fillers_are_lost else []
+        for start, stop in pairwise([0, *cuts, len(units)]):
+            yield units[start:stop], at + messages[start:stop]
+
+    def _candidates(self, units: Units, offsets: Int64Array) -> tuple[Units, Int64Array]:
+        """Those of some messages that may match, as far as their units say."""
+        if self._wanted is None or not self._wanted.looks_at_units:
+            return units, offsets
+        chosen = self._wanted.may_match(units["tags_code"])
+        return units[chosen], offsets[chosen]
 
     def _next_batch(
         self, units: Units, offsets: Int64Array, place: int, stop: int, columns: Sequence[str]
@@ -171,8 +204,6 @@ class BlockReader:
         if file is None:
             self._explain_absence(first, int(offsets[place]), stop)
         window = units[place : place + self._rows]
-        if self._queue.fillers_are_lost:
-            window = window[: _first_jump(offsets[place : place + len(window)])]
         starts = window["physical_offset"]
         if len(window) > 1 and not (starts[1:] > starts[:-1]).all():
             if self._skips is None:
@@ -181,9 +212,11 @@ class BlockReader:
             window = window[: int(np.argmax(starts[1:] <= starts[:-1])) + 1]
             starts = window["physical_offset"]
         within_file = np.searchsorted(starts, file.base + file.size)
-        within_span = np.searchsorted(starts, first + self._limits.span)
         within_size = np.searchsorted(np.cumsum(window["size"], dtype=np.int64), self._size, side="right")
-        return file, max(int(min(within_file, within_span, within_size)), 1)
+        count = max(int(min(within_file, within_size)), 1)
+        if starts[count - 1] - first >= self._limits.span and not _is_sparse(int(starts[count - 1]) - first, count):
+            count = max(int(np.searchsorted(starts, first + self._limits.span)), 1)
+        return file, count
 
     def _decode(
         self,
@@ -191,8 +224,11 @@ class BlockReader:
         units: Units,
         offsets: Int64Array,
         columns: Sequence[str],
-    ) -> tuple[pa.RecordBatch, int]:
-        """A batch, and the number of its units: fewer than all where bodies unpack to more than a batch holds."""
+    ) -> tuple[pa.RecordBatch | None, int]:
+        """A batch (None without a row that matches), and the number of its units.
+
+        They are fewer than all where bodies unpack to more than a batch holds.
+        """
         physical = units["physical_offset"]
         sizes = units["size"].astype(np.int64)
         data, positions = block_bytes(self._commit_log, file, physical, sizes)
@@ -254,7 +290,22 @@ class BlockReader:
             reason=str(reason),
         )
 
-    def _columns(self, block: RecordBlock, columns: Sequence[str]) -> pa.RecordBatch:
+    def _columns(self, block: RecordBlock, columns: Sequence[str]) -> pa.RecordBatch | None:
+        """The columns of the records that match; None without any."""
+        if self._wanted is None:
+            return self._all_columns(block, columns)
+        kept = np.flatnonzero(self._wanted.matches(block.properties))
+        if not len(kept):
+            return None
+        try:
+            return self._all_columns(block if len(kept) == len(block.sizes) else block.take(kept), columns)
+        except BodiesTooLarge as full:
+            raise BodiesTooLarge(int(kept[full.rows])) from None
+        except RecordProblem as problem:
+            problem.index = int(kept[problem.index])
+            raise
+
+    def _all_columns(self, block: RecordBlock, columns: Sequence[str]) -> pa.RecordBatch:
         if self._verify_crc:
             verify_crc(block)
         return record_batch(block, columns)
@@ -323,7 +374,6 @@ class BlockReader:
         )
 
 
-def _first_jump(offsets: Int64Array) -> int:
-    """The number of offsets that follow one another from the first on."""
-    jumps = np.flatnonzero(np.diff(offsets) != 1)
-    return int(jumps[0]) + 1 if len(jumps) else len(offsets)
+def _is_sparse(span: int, count: int) -> bool:
+    """Whether messages lie so far apart that each is read by itself, and neither the span nor its pages matter."""
+    return span > count * _SPARSE_GAP

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from commitlog.columnar.bodies import BodiesTooLarge, verify_crc
+from commitlog.columnar.bodies import BodiesTooLarge
+from commitlog.columnar.bodies import verify_crc as check_crc
 from commitlog.columnar.decode import record_batch
 from commitlog.columnar.locate import QueuePlace, RecordBlock, RecordProblem, locate
 from commitlog.errors import CommitLogError
 from commitlog.files.mapped_file import MappedFile
+from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.arrays import Int32Array, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE
 from commitlog.log.commit_log import CommitLog
@@ -45,7 +47,8 @@ def read_together(
     columns: Sequence[str],
     limits: BlockLimits,
     *,
-    crc: bool,
+    verify_crc: bool,
+    wanted: MessageFilter | None,
 ) -> list[pa.RecordBatch] | None:
     """The messages of ranges ``(queue, start, stop)``, all of one topic, range by range, with the named columns.
 
@@ -55,7 +58,7 @@ def read_together(
     if any(queue.topic.startswith(LIGHT_QUEUE_PREFIX) or queue.fillers_are_lost for queue, _, _ in ranges):
         return None
     try:
-        messages = _messages(ranges)
+        messages = _messages(ranges, wanted)
         batches: list[pa.RecordBatch] = []
         of_range: list[Int32Array] = []
         at = 0
@@ -66,18 +69,23 @@ def read_together(
             stop = at + _block_length(messages, at, file, limits)
             stretch = messages[at:stop]
             block = _locate(commit_log, file, [queue for queue, _, _ in ranges], stretch, limits.size)
-            if crc:
-                verify_crc(block)
-            batches.append(record_batch(block, columns))
-            of_range.append(np.sort(stretch.ranges))
+            ranges_of_rows = np.sort(stretch.ranges)
+            if wanted is not None:
+                kept = np.flatnonzero(wanted.matches(block.properties))
+                block, ranges_of_rows = block.take(kept), ranges_of_rows[kept]
+            if verify_crc:
+                check_crc(block)
+            if len(ranges_of_rows):
+                batches.append(record_batch(block, columns))
+                of_range.append(ranges_of_rows)
             at = stop
         return batches if len(batches) < 2 else _range_by_range(batches, of_range, len(ranges))
     except (CommitLogError, RecordProblem, BodiesTooLarge):
         return None
 
 
-def _messages(ranges: Sequence[tuple[QueueView, int, int]]) -> _Messages:
-    """In the log's order. Raises the errors of ``QueueView.units``."""
+def _messages(ranges: Sequence[tuple[QueueView, int, int]], wanted: MessageFilter | None) -> _Messages:
+    """Those that may match, in the log's order. Raises the errors of ``QueueView.units``."""
     units_of, of_range, offsets = [np.empty(0, UNIT_DTYPE)], [np.empty(0, np.int32)], [np.empty(0, np.int64)]
     for index, (queue, start, stop) in enumerate(ranges):
         at = start
@@ -89,8 +97,11 @@ def _messages(ranges: Sequence[tuple[QueueView, int, int]]) -> _Messages:
     units = np.concatenate(units_of)
     sizes = units["size"].astype(np.int64)
     every = _Messages(units["physical_offset"], sizes, np.concatenate(of_range), np.concatenate(offsets))
+    chosen = sizes != FILLER_SIZE
+    if wanted is not None:
+        chosen &= wanted.may_match(units["tags_code"])
     order = np.argsort(every.physical_offsets, kind="stable")
-    return every[order[sizes[order] != FILLER_SIZE]]
+    return every[order[chosen[order]]]
 
 
 def _block_length(messages: _Messages, at: int, file: MappedFile, limits: BlockLimits) -> int:

@@ -58,6 +58,24 @@ def test_after_a_hole_after_fillers_no_row_comes_twice(store: StoreBuilder, capl
         list(task(store, fail=True).read(WHOLE))
 
 
+@pytest.mark.parametrize("chosen", [{"tags": "rare"}, {"filter": "TAGS CONTAINS 'rare'"}], ids=str)
+def test_a_selective_task_resumes_after_what_it_looked_at(tmp_path: Path, chosen: dict[str, str]) -> None:
+    """Retention overtakes a task that has found nothing for a while: only what it had not looked at is lost."""
+    builder = StoreBuilder(tmp_path / "store", log_file_size=16 << 10)
+    builder.append(
+        "orders", 0, [b"x" * 1000] * 140, tags=["rare" if row in (3, 60, 120) else "often" for row in range(140)]
+    )
+    path = sorted((builder.path / "commitlog").iterdir())[4]  # messages 56 to 69
+    path.unlink()
+    options = {"path": str(builder.path), "subscribe": "orders", "failOnDataLoss": "false", **chosen}
+    wanted = RangePartition((QueueRange("orders", 0, 0, 140),))
+    batches = ReadTask.of(parse_options(options), check_schema(PLACE)).read(wanted)
+    assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == [3, 120]
+    strict = ReadTask.of(parse_options(options | {"failOnDataLoss": "true"}), check_schema(PLACE)).read(wanted)
+    with pytest.raises(DataLossError, match=r"\[(56|60), 70\) cannot be read"):
+        list(strict)
+
+
 def test_after_retention_after_fillers_no_row_comes_twice(store: StoreBuilder) -> None:
     batches = task(store).read(WHOLE)
     read = [next(batches) for _ in range(4)]  # a batch ends with a file of the log: up to message 55, at offset 60

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from commitlog import MessageFilter, StoreReader
+from commitlog.cli import scan
 from tests.store.cli.commands import EXPECTED, SCRIPT, ended, lines, plain, run
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
@@ -72,6 +74,52 @@ def test_filters_by_tag_key_and_body(shop: StoreBuilder) -> None:
     assert bodies("cat", shop.path, "*", "--grep", r"r [12]$") == ["order 1", "order 2"]
     assert bodies("cat", shop.path, "orders", "--tag", "new", "--grep", "order", "-n", 1) == ["order 0"]
     assert ended("cat", shop.path, "orders", "--grep", "(").returncode == 2
+
+
+def test_filters_by_a_condition_on_properties(shop: StoreBuilder) -> None:
+    assert bodies("cat", shop.path, "*", "--filter", "UNIQ_KEY IN ('u1', 'u3')") == ["payment 1", "payment 3"]
+    assert bodies("cat", shop.path, "*", "--filter", "TAGS = 'new' AND KEYS CONTAINS '2'") == ["order 2"]
+    assert bodies("cat", shop.path, "*", "--filter", "KEYS IS NULL", "--tag", "paid", "-n", 1) == ["payment 0"]
+    assert bodies("cat", shop.path, "orders", "--filter", "TRUE", "--grep", "3") == ["order 3"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--filter", "TAGS >", "filter 'TAGS >', at its end: expected a property"),
+        ("--filter", "", "expected an expression"),
+        ("--tag", "||", "expected tags separated by ||"),
+        ("--key", "a b", "expected keys without spaces, found 'a b'"),
+    ],
+)
+def test_a_bad_filter_is_wrong_usage(shop: StoreBuilder, option: str, value: str, message: str) -> None:
+    done = ended("cat", shop.path, "orders", option, value)
+    assert done.returncode == 2
+    assert message in plain(done.stderr)
+
+
+def test_rare_matches_of_long_queues_are_merged_in_the_order_of_the_log(tmp_path: Path) -> None:
+    """A queue is searched piece by piece, so that one without a match holds up no other."""
+    builder = StoreBuilder(tmp_path / "store", log_file_size=64 << 20, queue_file_units=300_000)
+    for chunk in range(4):
+        for queue_id, step in ((0, 7_001), (1, 50_000), (2, 10**9), (3, 1)):
+            count = 60_000 if step > 1 else 100
+            tags = ["rare" if (row + chunk) % step == 0 else "often" for row in range(count)]
+            builder.append("t", queue_id, [b"x"] * count, tags=tags)
+    builder.append("t", 4, [b"x"])
+    with StoreReader.open(builder.path) as reader:
+        wanted = scan.ranges(reader, ["t"])
+        read: list[int] = []
+        tables = scan.merged(reader, wanted, ["tags"], MessageFilter.parse(tags="rare"), read.append)
+        places = [place for table in tables for place in table.column("physicalOffset").to_pylist()]
+        assert sum(read) == scan.count_of(wanted)
+        expected = [
+            batch.column("physicalOffset").to_pylist()
+            for queue_id in range(5)
+            for batch in reader.read("t", queue_id, 0, columns=["physicalOffset"], filter="TAGS = 'rare'")
+        ]
+    assert len(places) > 400
+    assert places == sorted(place for batch in expected for place in batch)
 
 
 def test_body_prints_the_bytes_of_bodies_and_nothing_else(shop: StoreBuilder) -> None:

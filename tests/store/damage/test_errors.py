@@ -60,6 +60,8 @@ def _every_error() -> list[CommitLogError]:
             made.append(kind(path="/p", cut_at=10, size=20, messages=2))
         elif kind is errors.BatchConflict:
             made.append(kind("What happened", app_id="a", version=1, committed=2))
+        elif kind is errors.FilterError:
+            made.append(kind("a >", 3, expected="a number", found="the end"))
         elif kind is errors.InvalidValue:
             made.append(kind("What happened", settings=("a_setting",), expected="1 to 2"))
         elif kind in (errors.PutRefused, errors.PutNotConfirmed):

@@ -18,7 +18,7 @@ import pyarrow.parquet as pa_parquet
 import pytest
 
 from commitlog import ALL_COLUMNS, StoreReader, export_store
-from commitlog.errors import InvalidValue, TargetFailed, TopicNotFound
+from commitlog.errors import FilterError, InvalidValue, TargetFailed, TopicNotFound
 from commitlog.export.export_store import EXPORT_COLUMNS
 from tests.store.cli.commands import lines
 from tests.support.programs import child_environment
@@ -102,6 +102,21 @@ def test_csv_holds_every_message(store: Path, tmp_path: Path) -> None:
         assert (body, other["tags"], other["keys"]) == (row["body"], row["tags"], row["keys"])
         assert json.loads(other["properties"]) == dict(row["properties"])
     assert not found
+
+
+def test_a_filter_chooses_the_rows(store: Path, tmp_path: Path) -> None:
+    sent = [row for row in rows_of(store, topics="orders") if (row["topic"], row["tags"]) == ("orders", "sent")]
+    wanted = [row["queueOffset"] for row in sent]
+    target = f"ndjson:{tmp_path / 'out'}"
+    report = export_store(store, target, topics=["orders"], filter="TAGS = 'sent'", columns=["queueOffset"])
+    assert report.rows == len(wanted) > 0
+    assert sorted(row["queueOffset"] for row in json_rows(tmp_path / "out")) == sorted(wanted)
+    again = {"topics": ["orders"], "filter": "TAGS = 'sent'", "columns": ["queueOffset"], "resume": True}
+    assert export_store(store, target, **again).rows == 0  # type: ignore[arg-type]  # of several types
+    with pytest.raises(FilterError):
+        export_store(store, f"ndjson:{tmp_path / 'other'}", filter="TAGS =")
+    with pytest.raises(InvalidValue, match="at least one"):
+        export_store(store, f"ndjson:{tmp_path / 'other'}", tags=[])
 
 
 def test_topics_times_tags_and_columns_choose_the_rows(store: Path, tmp_path: Path) -> None:
@@ -189,6 +204,8 @@ def test_an_export_is_begun_once_and_resumed_with_the_same_options(store: Path, 
         export_store(store, target, topics=["orders"], columns=["body"], resume=True)
     with pytest.raises(InvalidValue, match="tags"):
         export_store(store, target, topics=["orders"], tags=["paid"], resume=True)
+    with pytest.raises(InvalidValue, match="filter"):
+        export_store(store, target, topics=["orders"], filter="TAGS = 'paid'", resume=True)
     assert (tmp_path / "out").read_bytes() == before
 
 
