@@ -70,7 +70,8 @@ def test_files_are_all_of_the_directory_and_what_their_names_say(golden_533: Pat
 
 
 @pytest.mark.parametrize(
-    "name", [f"commitlog/{10**24}", "commitlog/²", "consumequeue/orders/99999999999/0", f"consumequeue/orders/007/{0:020d}"]
+    "name",
+    [f"commitlog/{10**24}", "commitlog/²", "consumequeue/orders/99999999999/0", f"consumequeue/orders/007/{0:020d}"],
 )
 def test_foreign_files_have_no_offsets(tmp_path: Path, name: str) -> None:
     with open_store(tmp_path) as store:

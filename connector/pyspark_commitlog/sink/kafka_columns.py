@@ -26,7 +26,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Null
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.values import did_you_mean
 from pyspark_commitlog.options.write import SinkOptions
-from pyspark_commitlog.sink.columns import SinkColumns, check_sink_schema
+from pyspark_commitlog.sink.columns import SinkColumns, check_sink_schema, is_bytes, is_text, require_topic
 
 __all__ = ["KafkaColumns", "sink_columns"]
 
@@ -54,14 +54,10 @@ def _are_headers(kind: DataType) -> bool:
     )
 
 
-def _is_bytes(kind: DataType) -> bool:
-    return isinstance(kind, BinaryType | StringType)
-
-
 _TYPES: Mapping[str, tuple[Callable[[DataType], bool], str]] = {
-    "value": (_is_bytes, "BINARY or STRING"),
-    "key": (_is_bytes, "BINARY or STRING"),
-    "topic": (lambda kind: isinstance(kind, StringType), "STRING"),
+    "value": (is_bytes, "BINARY or STRING"),
+    "key": (is_bytes, "BINARY or STRING"),
+    "topic": (is_text, "STRING"),
     "partition": (lambda kind: isinstance(kind, IntegerType), "INT"),
     "headers": (_are_headers, _HEADERS),
 }
@@ -152,8 +148,5 @@ def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
         raise SchemaError(
             "The column value is missing; it holds the messages' contents: BINARY or STRING.", column="value"
         )
-    if "topic" not in places and options.topic is None:
-        raise SchemaError(
-            'The rows have no topic: add a column topic, or give one to all with .option("topic", ...).', column="topic"
-        )
+    require_topic(places, options.topic)
     return KafkaColumns(tuple(given for name in places for given in _GIVES[name]), places)

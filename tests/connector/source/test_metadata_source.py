@@ -73,9 +73,10 @@ def test_a_table_of_a_catalog_is_answered_with_what_works(spark: SparkSession, g
     assert "A table of a catalog needs its columns" in said
     spark.sql("create table store_topics (topic string, messages bigint) using commitlog")
     try:
-        assert spark.sql(f"select * from store_topics with ({given})").count() == store_metadata(
-            golden_533, "topics"
-        ).num_rows
+        assert (
+            spark.sql(f"select * from store_topics with ({given})").count()
+            == store_metadata(golden_533, "topics").num_rows
+        )
     finally:
         spark.sql("drop table store_topics")
 
