@@ -145,6 +145,7 @@ class CommitLogLagListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
         query = self._names[str(progress.id)] = progress.name or str(progress.id)
+        lags: list[Mapping[QueueKey, int]] = []
         for source in progress.sources:
             numbers = batch_numbers(source.startOffset, source.endOffset)
             # Without new messages Spark reports the offsets of the last batch again, and no rows.
@@ -154,9 +155,10 @@ class CommitLogLagListener(StreamingQueryListener):
                 self.on_batch(query, progress.batchId, numbers)
             lag = lag_by_queue(source.endOffset, source.latestOffset)
             if lag is not None:
-                if self._metrics is not None:
-                    self._metrics.set_lag(query, lag)
+                lags.append(lag)
                 self.on_lag(query, progress.batchId, lag)
+        if self._metrics is not None and lags:
+            self._metrics.set_lag(query, {key: count for lag in lags for key, count in lag.items()})
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass

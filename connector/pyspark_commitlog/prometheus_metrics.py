@@ -35,9 +35,11 @@ class PrometheusMetrics:
         self._queues: dict[str, set[QueueKey]] = {}
 
     def set_lag(self, query: str, lag: Mapping[QueueKey, int]) -> None:
+        """The lag of all queues of a query; queues that are not among them (any more) have none."""
+        self._remove_lag(query, self._queues.get(query, set()) - lag.keys())
         for (topic, queue_id), count in lag.items():
             self._lag.labels(query, topic, queue_id).set(count)
-        self._queues.setdefault(query, set()).update(lag)
+        self._queues[query] = set(lag)
 
     def add_batch(self, query: str, read: Mapping[str, int], skipped: Mapping[QueueKey, tuple[int, int]]) -> None:
         for topic, count in read.items():
@@ -47,5 +49,8 @@ class PrometheusMetrics:
 
     def forget_lag(self, query: str) -> None:
         """A query that has ended has no lag any more; its counters stay."""
-        for topic, queue_id in self._queues.pop(query, ()):
+        self._remove_lag(query, self._queues.pop(query, set()))
+
+    def _remove_lag(self, query: str, queues: set[QueueKey]) -> None:
+        for topic, queue_id in queues:
             self._lag.remove(query, topic, queue_id)

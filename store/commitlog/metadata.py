@@ -5,7 +5,7 @@ table         a row
 ============  ===============================================================================================
 ``topics``    a topic: how many queues and messages
 ``queues``    a queue: its offsets, and the store times of its first and last message
-``files``     a file of the store: its size, and for logs, queues and index files what its name says
+``files``     a file of the store: its size, and for files of the log and of queues what its name says
 ``batches``   the last batch of each query and application, as ``commitlog txn ls``
 ``findings``  a deviation of the store from its invariants; reads the whole store, as ``commitlog verify``
 ============  ===============================================================================================
@@ -26,7 +26,7 @@ from commitlog.errors import CommitLogError, InvalidValue
 from commitlog.files import disk
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.timestamps import is_timestamp
-from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE, is_system_topic
+from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE, is_queue_id, is_system_topic, parse_file_name
 from commitlog.reader import QueueInfo, StoreReader
 
 __all__ = ["METADATA_SCHEMAS", "store_metadata"]
@@ -168,10 +168,10 @@ def _files(reader: StoreReader) -> Iterator[Row]:
         parts = path.removeprefix(reader.path).strip(os.sep).split(os.sep)
         row: Row = {"path": "/".join(parts), "kind": parts[0], "size": size, "diskSize": allocated}
         row["modified"] = int(modified * 1_000_000)
-        number = int(parts[-1]) if parts[-1].isdigit() else None
+        number = parse_file_name(parts[-1])
         if parts[0] == COMMIT_LOG and len(parts) == 2:
             row["firstOffset"] = number
-        elif parts[0] == CONSUME_QUEUE and len(parts) == 4 and parts[2].isdigit():
+        elif parts[0] == CONSUME_QUEUE and len(parts) == 4 and is_queue_id(parts[2]):
             offset = None if number is None else number // UNIT_SIZE
             row |= {"topic": parts[1], "queueId": int(parts[2]), "firstOffset": offset}
         yield row

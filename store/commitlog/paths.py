@@ -53,6 +53,7 @@ __all__ = [
     "TOPICS_CONFIG",
     "UNNAMED_WRITE_PREFIX",
     "file_name_for_offset",
+    "is_queue_id",
     "is_system_topic",
     "names_directory",
     "parse_file_name",
@@ -148,6 +149,11 @@ def parse_file_name(name: str) -> int | None:
         return None
     offset = int(name)
     return offset if offset <= _MAX_OFFSET else None
+
+
+def is_queue_id(name: str) -> bool:
+    """Whether a directory's name is a queue id. "007" is not: RocketMQ writes the number without leading zeros."""
+    return name.isascii() and name.isdigit() and name == str(int(name)) and int(name) <= MAX_QUEUE_ID
 
 
 def names_directory(topic: str) -> bool:

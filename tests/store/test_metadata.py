@@ -69,6 +69,19 @@ def test_files_are_all_of_the_directory_and_what_their_names_say(golden_533: Pat
     }
 
 
+@pytest.mark.parametrize(
+    "name",
+    [f"commitlog/{10**24}", "commitlog/²", "consumequeue/orders/99999999999/0", f"consumequeue/orders/007/{0:020d}"],
+)
+def test_foreign_files_have_no_offsets(tmp_path: Path, name: str) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store)
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).touch()
+    (found,) = [one for one in rows(tmp_path, "files") if one["path"] == name]
+    assert (found["size"], found["topic"], found["queueId"], found["firstOffset"]) == (0, None, None, None)
+
+
 def test_batches_are_the_last_ones_of_each_application(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for version in (1, 2):

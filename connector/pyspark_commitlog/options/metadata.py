@@ -25,7 +25,7 @@ class MetadataOptions(NamedTuple):
 def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None:
     """The options of a read with ``metadata``; None without it. ``OptionError``."""
     given = {name.lower(): value for name, value in options.items() if name.lower() not in _SPARKS}
-    if "metadata" not in given:
+    if "metadata" not in given or given.keys() >= values.OF_A_CATALOG:  # which ``parse_options`` refuses
         return None
     from commitlog import METADATA_SCHEMAS  # here, so that reads of messages do not wait for its import
 
@@ -40,7 +40,8 @@ def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None
     if given:
         name = next(iter(given))
         raise OptionError(
-            f"Option {name} is for messages, and metadata={table} reads a table about the store: leave one out.",
+            f"Option {name} is given with metadata={table}, which reads a table about the store and takes no other "
+            f"option than path: leave one out.",
             option=name,
             value=str(given[name]),
         )

@@ -117,8 +117,6 @@ OPTION_NAMES: tuple[str, ...] = (*_PLAIN, *_STRATEGIES, *_POSITIONS, _METADATA)
 
 # Spark's own options, which it may give to a source along with the user's.
 _SPARKS = frozenset({"checkpointlocation", "__paths__"})
-# Options that CREATE TABLE adds when it asks for the columns.
-_OF_A_CATALOG = frozenset({"location", "provider"})
 _CANONICAL = {name.lower(): name for name in OPTION_NAMES}
 
 
@@ -154,7 +152,14 @@ def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
     for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name in given:
             _logger.warning("Option %s has no effect on a batch read, which reads everything at once.", name)
+    _warn_of_strategy(given)
     return parsed
+
+
+def _warn_of_strategy(given: Mapping[str, str]) -> None:
+    name = "startingOffsetsByTimestampStrategy"
+    if name in given and given.keys().isdisjoint({"startingTimestamp", "startingOffsetsByTimestamp"}):
+        _logger.warning("Option %s has no effect without startingTimestamp or startingOffsetsByTimestamp.", name)
 
 
 def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
@@ -165,6 +170,7 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
     _check_stream(parsed, given)
     if "maxTriggerDelay" in given and parsed.min_offsets_per_trigger is None:
         _logger.warning("Option maxTriggerDelay has no effect without minOffsetsPerTrigger.")
+    _warn_of_strategy(given)
     if parsed.starting is not None:
         return parsed
     fields = {name: getattr(parsed, name) for name in parsed.__dataclass_fields__}
@@ -231,7 +237,7 @@ def _check_stream(parsed: SourceOptions, given: Mapping[str, str]) -> None:
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     """The options under their documented names. Spark gives the keys in lower case; unknown ones are refused."""
     given: dict[str, str] = {}
-    if {key.lower() for key in options} >= _OF_A_CATALOG:
+    if {key.lower() for key in options} >= values.OF_A_CATALOG:
         raise OptionError(
             "A table of a catalog needs its columns, as in CREATE TABLE name (body BINARY, ...) USING commitlog. "
             f"{values.CATALOG_TABLES}",

@@ -22,6 +22,7 @@ __all__ = [
     "CATALOG_TABLES",
     "EARLIEST",
     "LATEST",
+    "OF_A_CATALOG",
     "OffsetRule",
     "did_you_mean",
     "option_text",
@@ -45,6 +46,9 @@ __all__ = [
 
 LATEST = -1
 EARLIEST = -2
+
+# Options that CREATE TABLE adds when it asks for the columns.
+OF_A_CATALOG = frozenset({"location", "provider"})
 
 # Advice in errors that a table made by CREATE TABLE may cause.
 CATALOG_TABLES = (

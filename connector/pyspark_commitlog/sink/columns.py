@@ -5,7 +5,7 @@ This is the check of ``commitlog.columnar.input`` in Spark's terms, done on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,11 +34,15 @@ from commitlog import ALL_COLUMNS
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.values import did_you_mean
 
-__all__ = ["SINK_COLUMNS", "SinkColumns", "check_sink_schema"]
+__all__ = ["SINK_COLUMNS", "SinkColumns", "check_sink_schema", "is_bytes", "is_text", "require_topic"]
 
 
-def _is_text(kind: DataType) -> bool:
+def is_text(kind: DataType) -> bool:
     return isinstance(kind, StringType | VarcharType | CharType)
+
+
+def is_bytes(kind: DataType) -> bool:
+    return isinstance(kind, BinaryType) or is_text(kind)
 
 
 def _is_integer(kind: DataType) -> bool:
@@ -52,14 +56,14 @@ class _Kind(NamedTuple):
     names: str
 
 
-_TEXT = _Kind(_is_text, "STRING")
+_TEXT = _Kind(is_text, "STRING")
 _INTEGER = _Kind(_is_integer, "INT (or TINYINT, SMALLINT, BIGINT)")
 _KINDS: Mapping[str, _Kind] = {
-    "body": _Kind(lambda kind: isinstance(kind, BinaryType) or _is_text(kind), "BINARY or STRING"),
+    "body": _Kind(is_bytes, "BINARY or STRING"),
     "topic": _TEXT,
     "tags": _TEXT,
     "keys": _Kind(
-        lambda kind: _is_text(kind) or (isinstance(kind, ArrayType) and _is_text_or_null(kind.elementType)),
+        lambda kind: is_text(kind) or (isinstance(kind, ArrayType) and _is_text_or_null(kind.elementType)),
         "STRING or ARRAY<STRING>",
     ),
     "queueId": _INTEGER,
@@ -83,7 +87,7 @@ _READ_ONLY = {name.lower(): name for name in ALL_COLUMNS if name.lower() not in 
 
 
 def _is_text_or_null(kind: DataType) -> bool:
-    return _is_text(kind) or isinstance(kind, NullType)
+    return is_text(kind) or isinstance(kind, NullType)
 
 
 @dataclass(frozen=True)
@@ -132,11 +136,16 @@ def check_sink_schema(schema: StructType, *, topic: str | None) -> SinkColumns:
         raise SchemaError(
             "The column body (or value) is missing; it holds the messages' contents: BINARY or STRING.", column="body"
         )
-    if "topic" not in found and topic is None:
+    require_topic(found, topic)
+    return SinkColumns(tuple(found))
+
+
+def require_topic(columns: Container[str], topic: str | None) -> None:
+    """``SchemaError`` for rows with neither a column topic nor the option."""
+    if "topic" not in columns and topic is None:
         raise SchemaError(
             'The rows have no topic: add a column topic, or give one to all with .option("topic", ...).', column="topic"
         )
-    return SinkColumns(tuple(found))
 
 
 def _how_to_cast(name: str, field: StructField) -> str:

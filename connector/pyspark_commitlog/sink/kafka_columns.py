@@ -26,7 +26,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Null
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.values import did_you_mean
 from pyspark_commitlog.options.write import SinkOptions
-from pyspark_commitlog.sink.columns import SinkColumns, check_sink_schema
+from pyspark_commitlog.sink.columns import SinkColumns, check_sink_schema, is_bytes, is_text, require_topic
 
 __all__ = ["KafkaColumns", "sink_columns"]
 
@@ -40,6 +40,8 @@ _GIVES: Mapping[str, tuple[str, ...]] = {
 }
 _OF_THE_SOURCE = ("offset", "timestamp", "timestampType")
 _HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+# The properties that the column key gives.
+_OF_THE_KEY = ("KEYS", "__SHARDINGKEY")
 
 
 def _are_headers(kind: DataType) -> bool:
@@ -52,14 +54,10 @@ def _are_headers(kind: DataType) -> bool:
     )
 
 
-def _is_bytes(kind: DataType) -> bool:
-    return isinstance(kind, BinaryType | StringType)
-
-
 _TYPES: Mapping[str, tuple[Callable[[DataType], bool], str]] = {
-    "value": (_is_bytes, "BINARY or STRING"),
-    "key": (_is_bytes, "BINARY or STRING"),
-    "topic": (lambda kind: isinstance(kind, StringType), "STRING"),
+    "value": (is_bytes, "BINARY or STRING"),
+    "key": (is_bytes, "BINARY or STRING"),
+    "topic": (is_text, "STRING"),
     "partition": (lambda kind: isinstance(kind, IntegerType), "INT"),
     "headers": (_are_headers, _HEADERS),
 }
@@ -72,7 +70,7 @@ class KafkaColumns(SinkColumns):
     places: Mapping[str, int]
 
     def fault(self, batch: pa.RecordBatch) -> tuple[int, str] | None:
-        """A header that no property can hold: one without a name, or the second one of a name."""
+        """A header that no property can hold: one without a name, the second one of a name, or one that is the key."""
         if "headers" not in self.places or pa.types.is_null(batch.column(self.places["headers"]).type):
             return None
         owner, names = _flat(batch.column(self.places["headers"]))
@@ -80,7 +78,12 @@ class KafkaColumns(SinkColumns):
             row = int(owner[names.is_null().to_numpy(zero_copy_only=False)][0])
             return row, "one of its headers has no key"
         codes = names.dictionary_encode()
-        entries = owner * max(1, len(codes.dictionary)) + codes.indices.to_numpy(zero_copy_only=False)
+        indices = codes.indices.to_numpy(zero_copy_only=False)
+        for name in _OF_THE_KEY:
+            code = codes.dictionary.index(name).as_py()
+            if code >= 0:
+                return int(owner[indices == code][0]), f"its header {name!r} is given by the column key: leave it out"
+        entries = owner * max(1, len(codes.dictionary)) + indices
         found, counts = np.unique(entries, return_counts=True)
         if (counts == 1).all():
             return None
@@ -92,26 +95,30 @@ class KafkaColumns(SinkColumns):
         arrays = []
         for name, place in self.places.items():
             column = batch.column(place)
-            if name == "key" and pa.types.is_binary(column.type):
-                column = column.cast(pa.string(), safe=False)  # the store refuses by row what is not UTF-8
+            if name == "key" and not pa.types.is_null(column.type):
+                column = _as_text(column)
             elif name == "headers" and not pa.types.is_null(column.type):
                 column = _properties(column)
             arrays += [column] * len(_GIVES[name])
         return pa.RecordBatch.from_arrays(arrays, names=list(self.names))
 
 
+def _as_text(values: pa.Array) -> pa.Array:
+    """Bytes of any type as text. Nothing is checked: the store refuses by row what is not UTF-8."""
+    return values.cast(pa.large_string(), safe=False)
+
+
 def _flat(headers: pa.ListArray) -> tuple[np.ndarray, pa.Array]:
-    """The row of each header, and its key."""
+    """The row of each header, and its key; a frame may spell the fields in its own way."""
     lengths = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    return np.repeat(np.arange(len(headers)), lengths), headers.flatten().field("key")
+    return np.repeat(np.arange(len(headers)), lengths), headers.flatten().field(0)
 
 
 def _properties(headers: pa.ListArray) -> pa.MapArray:
     bounds = np.zeros(len(headers) + 1, np.int32)
     np.cumsum(headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), out=bounds[1:])
     entries = headers.flatten()
-    values = entries.field("value").cast(pa.string(), safe=False)
-    return pa.MapArray.from_arrays(pa.array(bounds), entries.field("key"), values)
+    return pa.MapArray.from_arrays(pa.array(bounds), entries.field(0), _as_text(entries.field(1)))
 
 
 def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
@@ -141,8 +148,5 @@ def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
         raise SchemaError(
             "The column value is missing; it holds the messages' contents: BINARY or STRING.", column="value"
         )
-    if "topic" not in places and options.topic is None:
-        raise SchemaError(
-            'The rows have no topic: add a column topic, or give one to all with .option("topic", ...).', column="topic"
-        )
+    require_topic(places, options.topic)
     return KafkaColumns(tuple(given for name in places for given in _GIVES[name]), places)

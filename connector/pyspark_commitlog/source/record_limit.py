@@ -12,7 +12,7 @@ __all__ = ["limit_records"]
 def limit_records(partitions: Sequence[RangePartition], most: int | None) -> list[RangePartition]:
     """The partitions, those of more than ``most`` offsets cut into pieces of about the same size; None: no limit.
 
-    Queues that are read side by side stay so, unless there are more of them than ``most``.
+    Queues that are read side by side stay so, unless ``most`` is less than two messages of each.
     """
     if most is None:
         return list(partitions)
@@ -24,13 +24,15 @@ def _cut(partition: RangePartition, most: int) -> Iterator[RangePartition]:
     total = sum(stop - start for _, _, start, stop in ranges)
     if total <= most:
         yield partition
-    elif partition.side_by_side and most >= len(ranges):
-        # Each range adds less than one offset to a piece by rounding, so that many less are shared out.
+    elif partition.side_by_side and most >= 2 * len(ranges):
+        # Each range adds less than one offset to a piece by rounding, so that many less are shared out: at most half.
         count = -(-total // (most - len(ranges) + 1))
         for number in range(count):
             parts = [_share(one, number, count) for one in ranges]
             parts = [part for part in parts if part.start < part.stop]
-            yield RangePartition(tuple(parts), side_by_side=len(parts) > 1, short=partition.short and len(parts) > 1)
+            if parts:
+                more = len(parts) > 1
+                yield RangePartition(tuple(parts), side_by_side=more, short=partition.short and more)
     else:
         for pieces in _one_after_the_other(ranges, -(-total // -(-total // most))):
             yield RangePartition(tuple(pieces), short=partition.short and len(pieces) > 1)

@@ -121,10 +121,11 @@ class StreamPlanner:
             return start_json
         if limited and self._may_wait(backlog, lost=not positions.moved.isdisjoint(start.offsets)):
             return start_json
-        if backlog:
-            self._last_batch_s = self._clock()
         ends = self._admit(backlog, positions) if limited else {key: end for key, (_, end) in backlog.items()}
-        return self._give(self._offset_at(start, positions, ends))
+        planned = self._give(self._offset_at(start, positions, ends))
+        if backlog:  # only now: an attempt that fails is repeated, and must not wait for itself
+            self._last_batch_s = self._clock()
+        return planned
 
     def _may_wait(self, backlog: Mapping[QueueKey, tuple[int, int]], *, lost: bool) -> bool:
         """Whether the batch is delayed: by ``minOffsetsPerTrigger`` for less messages than that, at most for

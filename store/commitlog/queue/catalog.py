@@ -9,7 +9,7 @@ from commitlog.files import disk
 from commitlog.files.numbered_files import DirectoryListing
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.store_directory import check_topic_kind
-from commitlog.paths import ABORT, CONSUME_QUEUE, MAX_QUEUE_ID, validate_topic
+from commitlog.paths import ABORT, CONSUME_QUEUE, is_queue_id, validate_topic
 from commitlog.queue.consume_queue import ConsumeQueue
 
 __all__ = ["QueueCatalog"]
@@ -101,7 +101,7 @@ class _QueueIds:
         except NotADirectoryError:
             return []
         if changed:
-            self._ids = sorted(int(name) for name in self._listing.names if _is_queue_id(name))
+            self._ids = sorted(int(name) for name in self._listing.names if is_queue_id(name))
         return self._ids
 
 
@@ -111,8 +111,3 @@ def _is_topic(name: str) -> bool:
     except InvalidValue:
         return False
     return True
-
-
-def _is_queue_id(name: str) -> bool:
-    # "007" is not a queue: RocketMQ writes the number without leading zeros.
-    return name.isascii() and name.isdigit() and name == str(int(name)) and int(name) <= MAX_QUEUE_ID

@@ -70,6 +70,7 @@ class OwnedStore:
         self._close_failure: BaseException | None = None
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
+        watermark.run_once()  # a put or commit right after opening may come before the thread's first look
         self.reput = _reput(log, config, waiters, watermark, sync=sync)
         reput_wakeup, flush_wakeup = Wakeup(), Wakeup()
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from commitlog.columnar.input import message_schema
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.write import parse_batch_write_options
 from pyspark_commitlog.sink.columns import SinkColumns
@@ -97,11 +98,35 @@ def test_headers_become_properties(offset: int) -> None:
     assert renamed.column("keys").to_pylist() == ["k"] * (5 - offset)
 
 
+def test_fields_of_headers_are_compared_as_sql_does() -> None:
+    fields = [StructField("Key", StringType()), StructField("VALUE", BinaryType())]
+    columns = columns_of(value=BinaryType(), headers=ArrayType(StructType(fields)))
+    spelled = pa.list_(pa.struct([("Key", pa.string()), ("VALUE", pa.binary())]))
+    headers = pa.array([[{"Key": "a", "VALUE": b"1"}]], spelled)
+    batch = pa.RecordBatch.from_arrays([pa.array([b"x"]), headers], names=["value", "headers"])
+    assert columns.fault(batch) is None
+    assert columns.rename(batch).column("properties").to_pylist() == [[("a", "1")]]
+
+
+@pytest.mark.parametrize("text", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("data", [pa.binary(), pa.large_binary()])
+def test_spark_may_give_large_types(text: pa.DataType, data: pa.DataType) -> None:
+    """As under spark.sql.execution.arrow.useLargeVarTypes."""
+    columns = columns_of(value=BinaryType(), key=BinaryType(), headers=HEADERS_TYPE)
+    headers = pa.array([[{"key": "a", "value": b"1"}]], pa.list_(pa.struct([("key", text), ("value", data)])))
+    arrays = [pa.array([b"x"], data), pa.array([b"k"], data), headers]
+    renamed = columns.rename(pa.RecordBatch.from_arrays(arrays, names=["value", "key", "headers"]))
+    assert set(message_schema(renamed, topic="orders").spelling) == {"body", "keys", "shardingKey", "properties"}
+    assert renamed.to_pylist() == [{"body": b"x", "keys": "k", "shardingKey": "k", "properties": [("a", "1")]}]
+
+
 @pytest.mark.parametrize(
     ("headers", "row", "text"),
     [
         ([[("a", b"1")], [("a", b"1"), ("b", b"2"), ("a", b"3")]], 1, "its header 'a' is given twice"),
         ([None, [("a", b"1")], [(None, b"1")]], 2, "one of its headers has no key"),
+        ([[("a", b"1")], [("a", b"1"), ("KEYS", b"1")]], 1, "its header 'KEYS' is given by the column key"),
+        ([None, [("__SHARDINGKEY", b"1")]], 1, "its header '__SHARDINGKEY' is given by the column key"),
     ],
 )
 def test_headers_that_no_property_can_hold_are_refused(headers: list[Any], row: int, text: str) -> None:

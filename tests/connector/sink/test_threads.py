@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import subprocess
+import sys
+import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pyspark.sql.readwriter import DataFrameWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.connector.sink.sink_helpers import SMALL, append, body_texts, stream_to
 
@@ -56,9 +63,48 @@ def test_a_session_that_is_active_stays_so(spark: SparkSession) -> None:
     assert found == [True]
 
 
-def test_importing_the_package_again_changes_nothing() -> None:
-    from pyspark.sql.readwriter import DataFrameWriter
+def test_the_format_of_other_writers_is_named_as_in_pyspark(spark: SparkSession) -> None:
+    assert spark.range(1).write.format(source="noop") is not None
+    for writer in (DataFrameWriter, DataStreamWriter):
+        assert inspect.signature(writer.format) == inspect.signature(inspect.unwrap(writer.format))
 
+
+def test_a_pyspark_that_keeps_its_session_elsewhere_writes_as_without_the_package() -> None:
+    assert_in_a_new_process(
+        """
+        from pyspark.sql.readwriter import DataFrameWriter
+
+        DataFrameWriter.format = lambda self, source: f"chosen {source}"
+        import pyspark_commitlog
+
+        assert object.__new__(DataFrameWriter).format("commitlog") == "chosen commitlog"
+        """
+    )
+
+
+def test_a_pyspark_without_these_writers_still_imports_the_source() -> None:
+    """Spark registers no Python source at all when the import of one fails."""
+    assert_in_a_new_process(
+        """
+        import sys
+        import pyspark.sql.readwriter
+        import pyspark.sql.streaming.readwriter
+
+        del pyspark.sql.readwriter.DataFrameWriter.format
+        sys.modules["pyspark.sql.streaming.readwriter"] = None
+        import pyspark_commitlog
+
+        assert pyspark_commitlog.DefaultSource.name() == "commitlog"
+        """
+    )
+
+
+def assert_in_a_new_process(program: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_importing_the_package_again_changes_nothing() -> None:
     from pyspark_commitlog.thread_sessions import find_source_in_all_threads
 
     before = DataFrameWriter.format

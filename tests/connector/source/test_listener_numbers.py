@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,3 +135,28 @@ def test_prometheus_gets_the_numbers(spark: SparkSession, new_store: NewStore, t
             wait_for(lambda: value("commitlog_lag_messages", queue="0") is None)
     assert value("commitlog_skipped_offsets_total", queue="0") == 5
     assert b'commitlog_read_messages_total{query="shop",topic="orders"} 25.0' in prometheus.generate_latest(registry)
+
+
+def test_prometheus_has_no_lag_of_a_queue_that_was_deleted(
+    spark: SparkSession, new_store: NewStore, tmp_path: Path
+) -> None:
+    """Else an alarm that it caused would never end. A queue of the query's other source stays."""
+    prometheus = pytest.importorskip("prometheus_client")
+    store = filled(new_store)
+    registry = prometheus.CollectorRegistry()
+    batches = Batches(tmp_path / "checkpoint")
+
+    def lag(topic: str, queue: str) -> float | None:
+        found = registry.get_sample_value("commitlog_lag_messages", {"query": "shop", "topic": topic, "queue": queue})
+        return None if found is None else float(found)
+
+    audit = stream(spark, store.path, subscribe="audit", startingOffsets="earliest", includeMetadata="true")
+    with listening(spark, CommitLogLagListener(registry=registry)):
+        writer = orders(spark, store).union(audit).writeStream.queryName("shop").foreachBatch(batches._take)
+        query = writer.option("checkpointLocation", str(batches.checkpoint)).start()
+        wait_for(lambda: (lag("orders", "1"), lag("audit", "0")) == (0, 0))
+        shutil.rmtree(store.path / "consumequeue" / "orders" / "1")
+        store.append("orders", 0, [200])
+        wait_for(lambda: lag("orders", "1") is None)
+        assert (lag("orders", "0"), lag("audit", "0")) == (0, 0)
+        query.stop()

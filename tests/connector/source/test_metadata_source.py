@@ -55,7 +55,8 @@ def test_sql_reads_them_too(spark: SparkSession, golden_533: Path) -> None:
     ("options", "part"),
     [
         ({"metadata": "queue"}, "Option metadata is 'queue'; expected one of topics, queues"),
-        ({"metadata": "queues", "subscribe": "orders"}, "Option subscribe is for messages"),
+        ({"metadata": "queues", "subscribe": "orders"}, "Option subscribe is given with metadata=queues, which"),
+        ({"metadata": "queues", "typo": "1"}, "takes no other option than path: leave one out"),
     ],
 )
 def test_other_options_are_refused(options: dict[str, str], part: str) -> None:
@@ -64,6 +65,20 @@ def test_other_options_are_refused(options: dict[str, str], part: str) -> None:
     assert part in str(caught.value)
     with pytest.raises(OptionError, match="path is missing"):
         parse_metadata_options({"metadata": "queues"})
+
+
+def test_a_table_of_a_catalog_is_answered_with_what_works(spark: SparkSession, golden_533: Path) -> None:
+    given = f"path '{golden_533}', metadata 'topics'"
+    said = error_of(lambda: spark.sql(f"create table store_topics using commitlog options ({given})"))
+    assert "A table of a catalog needs its columns" in said
+    spark.sql("create table store_topics (topic string, messages bigint) using commitlog")
+    try:
+        assert (
+            spark.sql(f"select * from store_topics with ({given})").count()
+            == store_metadata(golden_533, "topics").num_rows
+        )
+    finally:
+        spark.sql("drop table store_topics")
 
 
 def test_a_stream_of_them_is_refused(spark: SparkSession, golden_533: Path, tmp_path: Path) -> None:

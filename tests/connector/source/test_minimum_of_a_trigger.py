@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from commitlog.errors import FileChanged
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from tests.connector.source.planned_query import Query, all_rows, filled
@@ -70,6 +71,23 @@ def test_the_first_batch_of_a_run_does_not_wait(query: Query) -> None:
     query.restart()
     assert query.plan()
     assert query.read() == [("orders", 0, 10)]
+
+
+def test_planning_that_is_repeated_does_not_wait_for_itself(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the owner replaces a file of a queue while the first batch of a run is planned."""
+    query.store.append("orders", 0, [200])
+    query.restart()
+    fence, changed = query.planner._reader.fence, [FileChanged("replaced", path="queue")]
+
+    def fence_of_a_changing_store(*place: Any) -> Any:
+        if changed and place == ("orders", 0, 10):
+            raise changed.pop()
+        return fence(*place)
+
+    monkeypatch.setattr(query.planner._reader, "fence", fence_of_a_changing_store)
+    assert query.plan()
+    assert query.read() == [("orders", 0, 10)]
+    assert not changed
 
 
 def test_once_and_available_now_leave_nothing_behind(query: Query) -> None:

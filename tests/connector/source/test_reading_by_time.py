@@ -102,3 +102,13 @@ def test_spark_reads_between_two_times(spark: SparkSession, store: StoreBuilder)
         endingTimestamp="2023-11-14 23:13:20.100+01:00",
     )
     assert sorted(map(tuple, frame.collect())) == [(0, 47), (0, 48), (0, 49), (1, 49)]
+
+
+def test_a_strategy_without_a_time_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"path": "/store", "subscribe": "orders", "startingOffsetsByTimestampStrategy": "error"}
+    for parse in (parse_batch_options, parse_stream_options):
+        caplog.clear()
+        parse(given | {"startingTimestamp": "1700000000000"})
+        assert not caplog.text
+        parse(given | {"startingOffsets": "earliest"})
+        assert "Option startingOffsetsByTimestampStrategy has no effect without startingTimestamp" in caplog.text

@@ -39,7 +39,15 @@ def test_no_partition_has_more_and_every_message_is_in_one(lengths: list[int], m
     assert pieces[:half] == pieces[half:]
     assert_complete(pieces[:half], whole.ranges)
     assert max(map(rows_of, pieces)) <= most
-    assert all(piece.side_by_side == (len(piece.ranges) > 1) for piece in pieces if whole.side_by_side and most > 6)
+    assert min(map(rows_of, pieces)) > 0
+    if whole.side_by_side and most >= 2 * len(lengths):
+        assert all(piece.side_by_side == (len(piece.ranges) > 1) for piece in pieces)
+
+
+@pytest.mark.parametrize("most", [31, 32, 33, 64, 100])
+def test_no_more_than_twice_the_tasks_that_are_needed(most: int) -> None:
+    whole = partition_of([1000] * 32, side_by_side=True)
+    assert len(limit_records([whole], most)) <= 2 * -(-rows_of(whole) // most)
 
 
 @pytest.mark.parametrize("most", [None, 30])

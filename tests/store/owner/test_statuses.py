@@ -117,6 +117,13 @@ def test_after_a_failed_write_the_store_rejects_puts(tmp_path: Path, write_gate:
         assert put_ok(store).queue_offset == 1
 
 
+def test_a_disk_that_is_too_full_rejects_the_very_first_put(tmp_path: Path) -> None:
+    """The sink opens a store and commits at once: that must not come before the first look at the disk."""
+    for _ in range(30):
+        with open_store(tmp_path, disk_space_warning_level_ratio=1e-6) as store:
+            assert not store.writable
+
+
 def test_a_put_to_a_log_file_that_another_program_truncated_is_answered(tmp_path: Path) -> None:
     """The store is fenced; what is left of the file is for the next opening to judge."""
     with open_store(tmp_path) as store:
