@@ -20,6 +20,9 @@ TEST_READY := $(QUICK_SPARK) $(CONNECT)/.installed
 # Java is looked up when a recipe runs, after .venv exists: .ci/java-home may have to install one there.
 WITH_JAVA = JAVA_HOME="$$(.ci/java-home)" && export JAVA_HOME &&
 
+# Hundreds of processes that the tests start, and Spark's Python workers, would compile the packages again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check lint types tidy bench stress format build clean

@@ -28,7 +28,7 @@ from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
 
-IMAGES, RECOVERY_IMAGES = 20, 9
+IMAGES, RECOVERY_IMAGES = 10, 6
 STRESS_CHUNKS, STRESS_IMAGES = 4, 100
 STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = 10, 25
 

@@ -182,10 +182,10 @@ def check_deaths(death: Death, config: MessageStoreConfig, points: Sequence[int]
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_process_that_dies_within_a_commit_leaves_whole_batches(name: str, memory: Path) -> None:
     death = record(CONFIGS[name], memory / "run")
-    # Every third operation, each configuration beginning with another: more than 200 in all.
-    first = death.begin + list(CONFIGS).index(name)
-    points = range(first, death.recording.recorder.now + 1, 3)
-    assert len(points) >= 60
+    # Every sixth operation, each configuration beginning with another: more than 100 in all.
+    first = death.begin + 2 * list(CONFIGS).index(name)
+    points = range(first, death.recording.recorder.now + 1, 2 * len(CONFIGS))
+    assert len(points) >= 30
     check_deaths(death, CONFIGS[name], points, OPENED, memory)
 
 

@@ -20,8 +20,8 @@ from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
 
-IMAGES = 45
-RECOVERIES, RECOVERY_IMAGES = 2, 9
+IMAGES = 20
+RECOVERIES, RECOVERY_IMAGES = 1, 9
 STRESS_CHUNKS, STRESS_IMAGES = 16, 130
 STRESS_RECOVERIES, STRESS_RECOVERY_IMAGES = 32, 30
 

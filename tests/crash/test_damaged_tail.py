@@ -19,9 +19,13 @@ __all__: list[str] = []
 FLUSHES = list(FlushDiskType)
 
 
-def every_other(flush: FlushDiskType, last: Stored) -> range:
-    """Bytes of a record: the odd ones of one kind of store, the even ones of the other, which recovers as it does."""
-    return range(FLUSHES.index(flush), last.size, len(FLUSHES))
+# Of the bytes of a record, one in four, or all of them.
+sampled = pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.stress)])
+
+
+def bytes_of(last: Stored, flush: FlushDiskType, step: int) -> range:
+    """Some bytes of a record: of one kind of store others than of the other, which recovers as it does."""
+    return range(FLUSHES.index(flush) * step // len(FLUSHES), last.size, step)
 
 
 def message(number: int, *, padding: int = 40) -> Message:
@@ -74,11 +78,14 @@ def garbled(tail: bytes) -> bytes:
     return bytes([tail[0] ^ 0xFF]) + tail[1:]
 
 
+@sampled
 @pytest.mark.parametrize("flush", FLUSHES, ids=lambda flush: flush.value)
-def test_a_last_record_that_is_zeroed_from_any_byte_on_is_cut_off(flush: FlushDiskType, memory: Path) -> None:
+def test_a_last_record_that_is_zeroed_from_any_byte_on_is_cut_off(
+    flush: FlushDiskType, step: int, memory: Path
+) -> None:
     records = killed_store(memory / "killed", flush)
     last = records[-1]
-    for byte in every_other(flush, last):
+    for byte in bytes_of(last, flush, step):
         store = memory / "store"
         shutil.copytree(memory / "killed", store)
         alter(store, last.physical_offset + byte, zeroed)
@@ -90,14 +97,15 @@ def test_a_last_record_that_is_zeroed_from_any_byte_on_is_cut_off(flush: FlushDi
         shutil.rmtree(store)
 
 
+@sampled
 @pytest.mark.parametrize("flush", FLUSHES, ids=lambda flush: flush.value)
 def test_a_last_record_with_any_byte_garbled_is_kept_or_cut_off_but_never_raises(
-    flush: FlushDiskType, memory: Path
+    flush: FlushDiskType, step: int, memory: Path
 ) -> None:
     records = killed_store(memory / "killed", flush)
     last = records[-1]
     body = range(88, 88 + len(last.body))
-    for byte in every_other(flush, last):
+    for byte in bytes_of(last, flush, step):
         store = memory / "store"
         shutil.copytree(memory / "killed", store)
         assert alter(store, last.physical_offset + byte, garbled)
@@ -109,11 +117,14 @@ def test_a_last_record_with_any_byte_garbled_is_kept_or_cut_off_but_never_raises
         shutil.rmtree(store)
 
 
+@sampled
 @pytest.mark.parametrize("flush", FLUSHES, ids=lambda flush: flush.value)
-def test_a_last_file_that_is_cut_within_its_last_record_ends_before_it(flush: FlushDiskType, memory: Path) -> None:
+def test_a_last_file_that_is_cut_within_its_last_record_ends_before_it(
+    flush: FlushDiskType, step: int, memory: Path
+) -> None:
     records = killed_store(memory / "killed", flush, count=20)
     last = records[-1]
-    for byte in every_other(flush, last):
+    for byte in bytes_of(last, flush, step):
         store = memory / "store"
         shutil.copytree(memory / "killed", store)
         cut_short(store, last.physical_offset + byte)

@@ -131,15 +131,16 @@ def _run(tmp_path: Path, flush: str, kills: int, seed: int) -> None:
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_killed_writers_lose_nothing_that_was_acknowledged(tmp_path: Path, flush: str) -> None:
-    _run(tmp_path, flush, 15, seed=1)
+    _run(tmp_path, flush, 10, seed=1)
 
 
-def test_writers_killed_while_they_open_the_store_leave_it_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [12, pytest.param(90, marks=pytest.mark.stress)])
+def test_writers_killed_while_they_open_the_store_leave_it_whole(tmp_path: Path, rounds: int) -> None:
     """Recovery may itself be cut short anywhere, and starts again from what it left."""
     path = tmp_path / "store"
     killer = Killer(path, "ASYNC_FLUSH", seed=2)
     chance = random.Random(2)
-    for round_ in range(0, 18, 3):
+    for round_ in range(0, rounds, 3):
         killer.kill_one(round_)
         for again in (1, 2):
             _kill_while_opening(path, "ASYNC_FLUSH", round_ + again, 0.15 + chance.random() * 0.2)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from commitlog.cli.exit_codes import EXIT_CODES
 from commitlog.cli.message_format import LETTERS
+from tests.store.cli.commands import shell
 from tests.support.local_spark import PROJECT
-from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -31,15 +28,8 @@ def test_the_commands_of_the_page_succeed(golden_533: Path, tmp_path: Path, bloc
         # The index files of a new store would have their full size.
         for made in (" --create", "/salvaged"):
             command = command.replace(made, f"{made} --max-hash-slot-num 100 --max-index-num 400")
-        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
-            capture_output=True,
-            check=False,
-            env=environment,
-            timeout=WAIT_LIMIT_S,
-        )
-        assert done.returncode == 0, (line, done.stderr.decode())
+        done = shell(command)
+        assert done.returncode == 0, (line, done.stderr)
 
 
 def test_the_page_has_every_exit_code_and_letter() -> None:

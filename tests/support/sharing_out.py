@@ -8,7 +8,7 @@ __all__ = ["ByModule"]
 
 # Two workers get what uses Spark, about as much each, so that no more than two Sparks of the tests' own start: the
 # fixture ``spark`` is one session for each worker, ``spark_programs`` one process.
-_PROGRAMS = ("tests/connector/sink/test_connect", "tests/connector/sink/test_retry", "tests/examples/")
+_PROGRAMS = ("tests/connector/sink/test_retry", "tests/examples/test_examples", "tests/examples/test_readme")
 _SOURCE = "tests/connector/source/test_spark_"
 _SINK = ("tests/connector/sink/", "tests/connector/sink_failures/")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +27,16 @@ class Module:
         return self.path.name == "__init__.py"
 
 
-def modules(package: str) -> list[Module]:
-    """The modules of ``commitlog`` or ``pyspark_commitlog``, sorted by name."""
+@functools.cache
+def modules(package: str) -> tuple[Module, ...]:
+    """The modules of ``commitlog`` or ``pyspark_commitlog``, sorted by name; parsed once, so do not change them."""
     root = _ROOTS[package]
     found = []
     for path in sorted((root / package).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         found.append(Module(name=name, path=path, tree=ast.parse(path.read_text(encoding="utf-8"), filename=str(path))))
-    return found
+    return tuple(found)
 
 
 def imported_names(module: Module, *, with_type_checking: bool = True) -> Iterator[tuple[str, int]]:

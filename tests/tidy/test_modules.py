@@ -20,12 +20,14 @@ UNSAFE_WAITS = {"Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"
 # "# -----", "# ====", "####", "# -- a part --": a module that needs them is two modules.
 SECTION_BANNER = re.compile(r"^\s*#\s*(?:[-=*#~_─═]{2,})", re.MULTILINE)
 
-ALL_MODULES = [*modules("commitlog"), *modules("pyspark_commitlog")]
+
+def all_modules() -> tuple[Module, ...]:
+    return modules("commitlog") + modules("pyspark_commitlog")
 
 
 def test_modules_list_their_public_names_and_they_exist() -> None:
     wrong: list[str] = []
-    for module in ALL_MODULES:
+    for module in all_modules():
         loaded = importlib.import_module(module.name)
         if module.path.name == "__main__.py":
             continue
@@ -37,14 +39,14 @@ def test_modules_list_their_public_names_and_they_exist() -> None:
 
 
 def test_modules_have_docstrings() -> None:
-    missing = [str(module.path) for module in ALL_MODULES if not ast.get_docstring(module.tree)]
+    missing = [str(module.path) for module in all_modules() if not ast.get_docstring(module.tree)]
     assert not missing, f"these do not say what they are: {missing}"
 
 
 def test_only_the_command_line_prints() -> None:
     printing = [
         f"{module.path}:{node.lineno}"
-        for module in ALL_MODULES
+        for module in all_modules()
         if not module.name.startswith("commitlog.cli")
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"print", "pprint"}
@@ -76,7 +78,7 @@ def _waits_unsafely(node: ast.AST) -> bool:
 def test_functions_fit_on_a_screen() -> None:
     long = [
         f"{module.path}:{function.lineno}: {function.name} has {lines} lines"
-        for module in ALL_MODULES
+        for module in all_modules()
         for function in _functions(module)
         if (lines := _lines_without_docstring(function)) > LONGEST_FUNCTION_LINES
     ]
@@ -98,7 +100,7 @@ def _lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -
 def test_no_module_has_section_banners() -> None:
     found = [
         f"{module.path}: {banner.group().strip()!r}"
-        for module in ALL_MODULES
+        for module in all_modules()
         if (banner := SECTION_BANNER.search(module.path.read_text(encoding="utf-8")))
     ]
     assert not found, "a file with section banners is two files: " + ", ".join(found)

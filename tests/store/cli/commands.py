@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -31,6 +33,7 @@ __all__ = [
     "plain",
     "run",
     "script",
+    "shell",
 ]
 
 SCRIPT = str(Path(sys.executable).parent / "commitlog")
@@ -66,7 +69,7 @@ def ended(*arguments: object) -> subprocess.CompletedProcess[str]:
         except SystemExit as end:
             code = end.code or 0
     assert isinstance(code, int)
-    printed, said = (stream.buffer.getvalue().decode() for stream in (out, err))
+    printed, said = (stream.buffer.getvalue().decode(errors="surrogateescape") for stream in (out, err))
     return subprocess.CompletedProcess(command, code, printed, said)
 
 
@@ -74,6 +77,23 @@ def script(*arguments: object, **options: Any) -> subprocess.CompletedProcess[st
     """The installed script, as a user runs it."""
     command = [SCRIPT, *(str(argument) for argument in arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S, **options)
+
+
+def shell(command: str, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """How a shell ends that has the command; one that would only start it is not needed."""
+    if re.fullmatch(r"commitlog( ([^\s'\"|&;<>$`*?#\\]+|'[^']*'))*( +#.*)?", command):
+        return ended(*shlex.split(command, comments=True)[1:])
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command, "bash", *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+        check=False,
+        cwd=cwd,
+        env=os.environ | {"PATH": path},
+        timeout=WAIT_LIMIT_S,
+    )
 
 
 def iso(milliseconds: int) -> str:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import subprocess
@@ -20,10 +19,10 @@ import pytest
 
 from commitlog import StoreReader
 from commitlog.cli.exit_codes import EXIT_CODES
+from tests.store.cli.commands import shell
 from tests.store.cli.test_verify import damaged_and_left_open
 from tests.store.verify.made_store import damage, files, make_store, message_place
 from tests.support.local_spark import PROJECT
-from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -73,16 +72,7 @@ class Machine:
         return re.sub(rf"(?<![\w/])/({'|'.join(PLACES)})\b", rf"{self.root}/\1", text)
 
     def run(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", self.with_paths(command), "bash", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.root,
-            env=environment,
-            timeout=WAIT_LIMIT_S,
-        )
+        done = shell(self.with_paths(command), *arguments, cwd=self.root)
         done.stdout, done.stderr = (text.replace(str(self.root), "") for text in (done.stdout, done.stderr))
         return done
 

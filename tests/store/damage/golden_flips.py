@@ -91,7 +91,14 @@ class GoldenStore:
                         undo()
                     assert isinstance(found, CommitLogError) or found == whole, (message, within, value)
 
-    def flip_queue(self, topic: str, queue_id: int, *, last: int | None = None) -> None:
+    def flip_queue(
+        self,
+        topic: str,
+        queue_id: int,
+        values: Callable[[int], Iterable[int]] = flips,
+        *,
+        last: int | None = None,
+    ) -> None:
         """Every byte of every unit of a queue, or of the ``last`` ones, and of two after them: all rows of the
         queue, or an error."""
         path = self.path / "consumequeue" / topic / str(queue_id) / f"{0:020d}"
@@ -99,7 +106,7 @@ class GoldenStore:
         data = path.read_bytes()
         first = 0 if last is None else len(whole) - last
         for at in range(first * UNIT_SIZE, (len(whole) + 2) * UNIT_SIZE):
-            for value in flips(data[at]):
+            for value in values(data[at]):
                 undo = damage_byte(path, at, value)
                 try:
                     found = outcome(lambda: bodies(self.path, topic, queue_id))
@@ -146,14 +153,14 @@ class GoldenStore:
                         assert isinstance(found, CommitLogError) or found.items() <= whole.items(), (key, at, value)
                         assert not isinstance(files, CommitLogError) or isinstance(files, CorruptIndex)
 
-    def flip_checkpoint(self) -> None:
+    def flip_checkpoint(self, values: Callable[[int], Iterable[int]] = flips) -> None:
         """Every byte of the checkpoint: times, or an error; and all messages, since nothing else is made of it."""
         path = self.path / "checkpoint"
         data = path.read_bytes()
         first = self.messages[0]
         with StoreReader.open(self.path) as reader:
             for at, byte in enumerate(data):
-                for value in flips(byte):
+                for value in values(byte):
                     undo = damage_byte(path, at, value)
                     found = outcome(reader.checkpoint)
                     row = outcome(lambda: _row(reader, first))

@@ -1,7 +1,11 @@
-"""Every byte of a small store damaged, one at a time: the right rows, or a named error."""
+"""Every byte of a small store damaged, one at a time: the right rows, or a named error.
+
+Each byte takes two of four other values, in turns; the forms marked ``stress`` take all.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -27,9 +31,26 @@ from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
 
+Values = Callable[[int, int], list[int]]
 
+
+def two_of(byte: int, at: int) -> list[int]:
+    """Every other of the values for a byte: those of its neighbour are the others."""
+    return flips(byte)[at % 2 :: 2]
+
+
+def all_of(byte: int, at: int) -> list[int]:
+    return flips(byte)
+
+
+in_turns = pytest.mark.parametrize("values", [two_of, pytest.param(all_of, marks=pytest.mark.stress)])
+
+
+@in_turns
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_every_byte_of_the_log_damaged_gives_the_right_bodies_or_an_error(builder: StoreBuilder, number: int) -> None:
+def test_every_byte_of_the_log_damaged_gives_the_right_bodies_or_an_error(
+    builder: StoreBuilder, number: int, values: Values
+) -> None:
     path = log_file(builder, number)
     base = int(path.name)
     whole = expected_bodies()
@@ -39,7 +60,7 @@ def test_every_byte_of_the_log_damaged_gives_the_right_bodies_or_an_error(builde
             if not base <= place < base + LOG_FILE_SIZE:
                 continue
             for at in range(place - base, place - base + size):
-                for value in flips(data[at])[: 4 if at < place - base + 90 else 1]:
+                for value in values(data[at], at)[: 4 if at < place - base + 90 else 1]:
                     undo = damage_byte(path, at, value)
                     try:
                         batches = reader.read(topic, queue_id, offset, columns=["body"], verify_crc=True)
@@ -73,15 +94,18 @@ def test_every_byte_of_the_log_damaged_gives_the_right_message_or_an_error(build
             undo()
 
 
+@in_turns
 @pytest.mark.parametrize("aborted", [False, True], ids=["closed", "crashed"])
-def test_every_byte_of_a_queue_damaged_gives_all_rows_or_an_error(builder: StoreBuilder, aborted: bool) -> None:
+def test_every_byte_of_a_queue_damaged_gives_all_rows_or_an_error(
+    builder: StoreBuilder, aborted: bool, values: Values
+) -> None:
     """The last unit too: in a store that was closed it leads to a message, and after a crash the log says so."""
     if aborted:
         builder.write_abort()
     path = queue_file(builder)
     data = path.read_bytes()
     for at in range(12 * UNIT_SIZE):
-        for value in flips(data[at]):
+        for value in values(data[at], at):
             undo = damage_byte(path, at, value)
             found = outcome(lambda: read_everything(builder.path))
             undo()
@@ -91,7 +115,10 @@ def test_every_byte_of_a_queue_damaged_gives_all_rows_or_an_error(builder: Store
                 assert found == expected_bodies(), (at, value)
 
 
-def test_every_byte_of_a_queue_whose_head_expired_gives_all_rows_or_an_error(builder: StoreBuilder) -> None:
+@in_turns
+def test_every_byte_of_a_queue_whose_head_expired_gives_all_rows_or_an_error(
+    builder: StoreBuilder, values: Values
+) -> None:
     """A damaged unit may point into the deleted part of the log and look expired; the unit before it disproves that."""
     builder.delete_log_files(1)
     path = queue_file(builder)
@@ -99,20 +126,23 @@ def test_every_byte_of_a_queue_whose_head_expired_gives_all_rows_or_an_error(bui
     whole = read_everything(builder.path)
     assert 2 < len(whole["a", 0]) < 8
     for at in range(12 * UNIT_SIZE):
-        for value in flips(data[at]):
+        for value in values(data[at], at):
             undo = damage_byte(path, at, value)
             found = outcome(lambda: read_everything(builder.path))
             undo()
             assert isinstance(found, CommitLogError) or found == whole, (at, value)
 
 
-def test_every_byte_of_the_index_damaged_finds_the_right_messages_or_an_error(builder: StoreBuilder) -> None:
+@in_turns
+def test_every_byte_of_the_index_damaged_finds_the_right_messages_or_an_error(
+    builder: StoreBuilder, values: Values
+) -> None:
     path = index_file(builder)
     data = path.read_bytes()
     written = entry_offset(31, 10)
     with StoreReader.open(builder.path) as reader:
         for at in range(written + 40):
-            for value in flips(data[at]):
+            for value in values(data[at], at):
                 undo = damage_byte(path, at, value)
                 for number in (0, 7, 15, 29):
                     topic = "b" if 10 <= number < 20 else "a"

@@ -29,14 +29,14 @@ from tests.support.store_builder import StoreBuilder
 __all__: list[str] = []
 
 
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.stress)])
 @pytest.mark.parametrize("which", [log_file, queue_file, index_file])
 def test_files_cut_at_every_length_give_the_right_rows_or_an_error(
-    builder: StoreBuilder, which: Callable[[StoreBuilder], Path]
+    builder: StoreBuilder, which: Callable[[StoreBuilder], Path], step: int
 ) -> None:
     path = which(builder)
     data = path.read_bytes()
-    step = 1 if which is queue_file else 7
-    for length in range(0, len(data), step):
+    for length in range(0, len(data), step if which is queue_file else 7 * step):
         path.write_bytes(data[:length])
         try:
             for queue, bodies in read_everything(builder.path).items():

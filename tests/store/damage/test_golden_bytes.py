@@ -7,12 +7,13 @@ byte that was written. Of the two stores, one was closed cleanly and one has bee
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from commitlog.format.record import MAGIC_V2
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, COMPRESSED_FLAG
+from tests.store.damage.filled_store import flips
 from tests.store.damage.golden_flips import GoldenStore, StoredMessage
 from tests.support import golden
 
@@ -68,7 +69,7 @@ def test_every_byte_of_a_queues_last_record(stores: Callable[[str], GoldenStore]
 def test_every_byte_of_the_units_of_the_shortest_queues(stores: Callable[[str], GoldenStore], name: str) -> None:
     store = stores(name)
     for topic, queue_id in sorted(store.ends, key=lambda queue: store.ends[queue])[:2]:
-        store.flip_queue(topic, queue_id)
+        store.flip_queue(topic, queue_id, one_bit)
 
 
 @pytest.mark.stress
@@ -88,8 +89,11 @@ def test_every_byte_of_the_index_header_and_of_some_entries(stores: Callable[[st
     store.flip_index(entries[1:-1:60], header=False)
 
 
-def test_every_byte_of_the_checkpoint(stores: Callable[[str], GoldenStore]) -> None:
-    stores(golden.ROCKETMQ_498).flip_checkpoint()
+@pytest.mark.parametrize("values", [one_bit, pytest.param(flips, marks=pytest.mark.stress)])
+def test_every_byte_of_the_checkpoint(
+    stores: Callable[[str], GoldenStore], values: Callable[[int], Iterable[int]]
+) -> None:
+    stores(golden.ROCKETMQ_498).flip_checkpoint(values)
 
 
 @BOTH

@@ -1,8 +1,8 @@
 """A process that salvages a store again and again, and is killed each time, until a salvage ends.
 
-``python -m tests.store.salvage.killed_salvages STORE TARGET`` kills the first salvage (SIGKILL) at its first call of
-the operating system that changes the target, the second at its second, and so on. What each leaves is looked at, and
-removed. It prints for each whether that was ``no store``, or the number of messages in a store that opens. Salvages
+``python -m tests.store.salvage.killed_salvages STORE TARGET STEP`` kills the first salvage (SIGKILL) at its first call
+of the operating system that changes the target, the second STEP calls later, and so on. What each leaves is looked at,
+and removed. It prints for each whether that was ``no store``, or the number of messages in a store that opens. Salvages
 are forks, since importing takes longer than a salvage.
 """
 
@@ -21,19 +21,19 @@ from tests.store.salvage.damaged_stores import SMALL_INDEX, messages
 __all__: list[str] = []
 
 
-def main(store: str, target: str) -> None:
-    killed, ended = 0, False
+def main(store: str, target: str, step: str) -> None:
+    killed_at, ended = 1, False
     while not ended:
         shutil.rmtree(target, ignore_errors=True)
         child = os.fork()
         if not child:
-            die_at(killed + 1)
+            die_at(killed_at)
             salvage_store(store, target, config=SMALL_INDEX)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         ended = status == 0
         assert ended or os.WIFSIGNALED(status), status
-        killed += 1
+        killed_at += int(step)
         print(left_in(Path(target)))
 
 

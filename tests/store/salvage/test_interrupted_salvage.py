@@ -22,9 +22,23 @@ from tests.support.waiting import WAIT_LIMIT_S
 __all__: list[str] = []
 
 
+# Of the calls at which a salvage can be killed, the default run takes one in so many.
+STEP = 5
+
+
 def test_a_killed_salvage_leaves_no_store_or_a_whole_one(tmp_path: Path) -> None:
     """Whenever it is killed: half of a store that opens would lose the other half without a report."""
-    command = [sys.executable, "-m", "tests.store.salvage.killed_salvages", str(GOLDEN_498), str(tmp_path / "target")]
+    check_killed_salvages(tmp_path, STEP)
+
+
+@pytest.mark.stress
+def test_a_salvage_killed_at_any_call_leaves_no_store_or_a_whole_one(tmp_path: Path) -> None:
+    check_killed_salvages(tmp_path, 1)
+
+
+def check_killed_salvages(tmp_path: Path, step: int) -> None:
+    module, target = "tests.store.salvage.killed_salvages", str(tmp_path / "target")
+    command = [sys.executable, "-m", module, str(GOLDEN_498), target, str(step)]
     ran = subprocess.run(
         command,
         cwd=PROJECT,
