@@ -101,7 +101,8 @@ def store_metadata(path: str | os.PathLike[str], table: str) -> pa.Table:
 
     ::
 
-        store_metadata("/data/store", "queues").filter(pc.field("messages") > 0)
+        queues = store_metadata("/data/store", "queues")
+        print(queues.sort_by([("messages", "descending")]).slice(0, 10))
     """
     if table not in METADATA_SCHEMAS:
         near = nearest_name(table, METADATA_SCHEMAS)

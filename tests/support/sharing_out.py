@@ -9,8 +9,23 @@ __all__ = ["ByModule"]
 # Two workers get what uses Spark, about as much each, so that no more than two Sparks of the tests' own start: the
 # fixture ``spark`` is one session for each worker, ``spark_programs`` one process.
 _PROGRAMS = ("tests/connector/sink/test_retry", "tests/examples/test_examples", "tests/examples/test_readme")
-_SOURCE = "tests/connector/source/test_spark_"
-_SINK = ("tests/connector/sink/", "tests/connector/sink_failures/")
+_SOURCE = tuple(
+    f"tests/connector/source/test_{name}"
+    for name in (
+        "spark_",
+        "listener_numbers",
+        "metadata_source",
+        "minimum_of_a_trigger",
+        "reading_by_time",
+        "record_limit",
+    )
+)
+_SINK = (
+    "tests/connector/options/test_kafka_options",
+    "tests/connector/sink/",
+    "tests/connector/sink_failures/",
+    "tests/connector/test_kafka_rows",
+)
 
 
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]
@@ -18,6 +33,6 @@ class ByModule(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         module, _, _ = nodeid.partition("::")
-        if module.startswith((*_PROGRAMS, _SOURCE)):
+        if module.startswith((*_PROGRAMS, *_SOURCE)):
             return "Spark's source, and programs"
         return "Spark's sink" if module.startswith(_SINK) else module
