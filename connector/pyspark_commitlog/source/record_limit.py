@@ -30,6 +30,8 @@ def _cut(partition: RangePartition, most: int) -> Iterator[RangePartition]:
         for number in range(count):
             parts = [_share(one, number, count) for one in ranges]
             parts = [part for part in parts if part.start < part.stop]
+            if not parts:  # the queues' shares are rounded, all down at first
+                continue
             yield RangePartition(tuple(parts), side_by_side=len(parts) > 1, short=partition.short and len(parts) > 1)
     else:
         for pieces in _one_after_the_other(ranges, -(-total // -(-total // most))):
