@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,6 +47,8 @@ class KeySet:
 
 def parse_keys(keys: str | Sequence[str]) -> KeySet:
     """The keys of a list, or of a text with spaces between them. ``FilterError`` for none."""
+    if not isinstance(keys, Iterable):
+        raise InvalidValue(f"keys is a list of keys, or a text with spaces between them, not {keys!r}.")
     given: Sequence[object] = keys.split(KEY_SEPARATOR) if isinstance(keys, str) else list(keys)
     for one in given:
         if not isinstance(one, str):

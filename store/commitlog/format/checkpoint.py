@@ -27,8 +27,8 @@ there, in a sector of its own::
 STATE is 1 in a store that was closed cleanly; only then are LAST RECORD and QUEUE ENDS meant. With another STATE, END
 is that of a closed log whose queues are being rebuilt. QUEUE F. and INDEX F. are how many files consume queues and the
 index had: with fewer, files are missing and are to be built again, unless retention has removed them together with log
-files before START OF THE LOG. QUEUE ENDS is the sum of the queues' ends, the offsets of their next messages:
-retention does not change it.
+files before START OF THE LOG. QUEUE ENDS is the sum of the byte positions, in their queues, at which the queues' last
+files and their last units end: retention does not change it.
 The times show whether the mark still belongs to its checkpoint: another program that wrote the store since has
 moved them. A mark that does not agree is ignored.
 

@@ -53,8 +53,8 @@ class ConsumeQueueStore:
         self._sized = False
         # Queue files that were on disk when they were counted.
         self._counted = 0
-        # The last file of each queue in the last survey, by directory, and the ends that were found in them.
-        self._last_files: dict[str, int] = {}
+        # The last file (base and size) of each queue in the last survey, by directory, and the ends found in them.
+        self._last_files: dict[str, tuple[int, int]] = {}
         self._ends: dict[str, int] = {}
         self._lock = threading.Lock()
         # Held by the syncing thread: no other may take its files for synced before that ends. Taken before ``_lock``.
@@ -84,14 +84,16 @@ class ConsumeQueueStore:
             self._sized = True
         count = sum(map(len, found.values()))
         self._counted = count - self._open_files.made
-        self._last_files = {path: files[-1][0] for path, files in found.items() if files}
+        self._last_files = {path: files[-1] for path, files in found.items() if files}
         return QueueFiles(count=count, uneven=next((path for path, files in found.items() if _is_uneven(files)), None))
 
     def find_ends(self) -> int:
-        """The sum of the ends of all queues that the last survey saw. Reads the last unit of each. ``OSError``."""
+        """``ends`` of all queues that the last survey saw. Reads the last unit of each. ``OSError``."""
         self._ends = {
-            path: base // UNIT_SIZE + written_units(os.path.join(path, file_name_for_offset(base)))
-            for path, base in self._last_files.items()
+            path: _ends_of(
+                base + size, base // UNIT_SIZE + written_units(os.path.join(path, file_name_for_offset(base)))
+            )
+            for path, (base, size) in self._last_files.items()
         }
         return self.ends
 
@@ -107,12 +109,18 @@ class ConsumeQueueStore:
 
     @property
     def ends(self) -> int:
-        """The sum of the queues' ends, the offsets of their next messages, without a look at the files."""
+        """The sum of the bytes at which the queues' last files and last units end, without a look at the files.
+
+        Both, since a file that lost zeros after its units is damaged too: it has another size than all others.
+        """
         return sum((self._ends | self._touched_ends()).values())
 
     def _touched_ends(self) -> dict[str, int]:
-        writers = self._writers.values()
-        return {one.path: one.next_offset or 0 for one in writers if one.next_offset is not None or one.is_empty}
+        return {
+            one.path: _ends_of(one.files_end, one.next_offset or 0)
+            for one in self._writers.values()
+            if one.next_offset is not None or one.is_empty
+        }
 
     def place_from(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of the queue's first message at ``offset`` or after it; None while it has none there."""
@@ -276,6 +284,10 @@ class ConsumeQueueStore:
         with self._lock:
             self._open_files.close()
             self._writers = {}
+
+
+def _ends_of(files_end: int, next_offset: int) -> int:
+    return files_end + next_offset * UNIT_SIZE
 
 
 def _sync_file(path: str) -> None:

@@ -108,6 +108,11 @@ class ConsumeQueueWriter:
         return not self._files.bases
 
     @property
+    def files_end(self) -> int:
+        """The byte of the queue at which its last file ends; 0 without files."""
+        return self._files.bases[-1] + self._file_size if self._files.bases else 0
+
+    @property
     def first_offset(self) -> int:
         """The first offset with a place in a file; 0 without files."""
         return self._files.bases[0] // UNIT_SIZE if self._files.bases else 0

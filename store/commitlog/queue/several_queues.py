@@ -55,6 +55,8 @@ def read_together(
     None if anything stands in the way: a missing file, a damaged unit or record, bodies that unpack to more than a
     batch holds. ``BlockReader``, one range after the other, then reads what can be read, and says what cannot.
     """
+    if wanted is not None and wanted.is_all:
+        wanted = None
     if any(queue.topic.startswith(LIGHT_QUEUE_PREFIX) or queue.fillers_are_lost for queue, _, _ in ranges):
         return None
     try:

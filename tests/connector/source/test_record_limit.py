@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition
@@ -32,6 +32,7 @@ def partition_of(lengths: list[int], *, side_by_side: bool) -> RangePartition:
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(1, 100), st.booleans())
+@example([1, 5], 2, True)
 def test_no_partition_has_more_and_every_message_is_in_one(lengths: list[int], most: int, side_by_side: bool) -> None:
     whole = partition_of(lengths, side_by_side=side_by_side and len(lengths) > 1)
     pieces = limit_records([whole, whole], most)

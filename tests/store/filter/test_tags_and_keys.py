@@ -96,7 +96,7 @@ def test_what_cannot_be_a_filter_is_refused(given: dict[str, Any], option: str, 
     assert (caught.value.option, caught.value.position) == (option, position)
 
 
-@pytest.mark.parametrize("given", [{"tags": 5}, {"filter": b"a = 1"}, {"keys": [5]}])
+@pytest.mark.parametrize("given", [{"tags": 5}, {"filter": b"a = 1"}, {"keys": [5]}, {"keys": 5}])
 def test_other_types_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         MessageFilter.parse(**given)

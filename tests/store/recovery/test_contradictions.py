@@ -106,6 +106,20 @@ def test_queue_files_that_changed_are_rebuilt_and_no_offset_is_given_twice(
         assert store.recovered is None
 
 
+def test_a_queue_whose_only_file_lost_zeros_is_rebuilt(closed: Path) -> None:
+    """All of its units are there, but further files would have the size of the damaged one."""
+    with open_store(closed) as store:
+        put_ok(store, "few", queue_id=0)
+    os.truncate(closed / "consumequeue" / "few" / "0" / f"{0:020d}", 500)
+    assert forecast_open(closed).start.kind is StartKind.REBUILD
+    with open_store(closed) as store:
+        for offset in range(1, 60):
+            assert put_ok(store, "few", queue_id=0).queue_offset == offset
+    assert {file.stat().st_size for file in (closed / "consumequeue" / "few" / "0").iterdir()} == {1000}
+    with open_store(closed) as store:
+        assert store.recovered is None
+
+
 def test_a_log_file_after_the_closed_end_is_not_taken_for_a_part_of_the_store(closed: Path, tmp_path: Path) -> None:
     """An older copy of the store was put over the newer one, and the newer one's last files are still there."""
     shutil.copytree(closed, tmp_path / "backup")
