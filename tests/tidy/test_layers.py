@@ -37,7 +37,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
-    "salvage": _PARTS | {"threads", "recovery", "export"},
+    "salvage": _PARTS | {"recovery", "export"},
     "services": _PARTS | {"threads", "recovery"},
     "store": _PARTS | {"threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},

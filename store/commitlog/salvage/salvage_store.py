@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from commitlog.batch.ledger import BatchLedger, saved_batches
@@ -35,10 +35,9 @@ from commitlog.salvage.consumer_positions import moved_positions
 from commitlog.salvage.file_target import write_files
 from commitlog.salvage.log_source import LogSource
 from commitlog.salvage.report import SalvageReport, report_of
-from commitlog.salvage.store_target import Piece, StoreTarget
+from commitlog.salvage.store_target import StoreTarget
 from commitlog.salvage.survey import Survey, survey_log
-from commitlog.salvage.taken_records import TakenBlock, taken_blocks
-from commitlog.threads.prefetch import prefetch
+from commitlog.salvage.taken_records import taken_blocks
 
 __all__ = ["salvage_store"]
 
@@ -221,23 +220,13 @@ def _write_store(
     config = replace(config, mapped_file_size_commit_log=files.file_size())
     with StoreTarget(path, config, survey.target_start(files)) as target:
         target.expect(survey.frames)
-        # A write waits for the kernel to copy: the next block is read and dispatched at the same time.
-        with contextlib.closing(prefetch(_added(target, taken_blocks(files, survey)))) as added:
-            for pieces, done in added:
-                for piece in pieces:
-                    piece.write()
-                progress(done - survey.log_start)
-        target.settle_frames()
+        for block in taken_blocks(files, survey):
+            target.add(block)
+            progress(block.scan.physical_offset + block.scan.end - survey.log_start)
         _copy_config(source, path, survey)
         _save_ledger(source, survey, target)
         target.finish()
         return target.lost_references
-
-
-def _added(target: StoreTarget, blocks: Iterator[TakenBlock]) -> Generator[tuple[list[Piece], int], None, None]:
-    """Add blocks to the target: the pieces to write, and the physical offset up to which the damaged log was read."""
-    for block in blocks:
-        yield target.add(block), block.scan.physical_offset + block.scan.end
 
 
 def _copy_config(source: str, target: str, survey: Survey) -> None:

@@ -29,21 +29,9 @@ from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.recovery.parts import StoreParts
 from commitlog.salvage.taken_records import TakenBlock
 
-__all__ = ["Piece", "SalvagedFrame", "StoreTarget"]
+__all__ = ["SalvagedFrame", "StoreTarget"]
 
 _NUMBER = np.dtype(">i8")
-
-
-class Piece(NamedTuple):
-    """Records of the new log that are still to be written: ``data``, at a position of a file."""
-
-    file: MappedFileWriter
-    position: int
-    data: ByteArray
-
-    def write(self) -> None:
-        """``StoreIOError``."""
-        self.file.write_ahead(self.data, self.position)
 
 
 class SalvagedFrame(NamedTuple):
@@ -116,7 +104,7 @@ class StoreTarget:
         if self._parts.index is not None:
             self._parts.index.open()
         self._places = _Places()
-        self._expected: list[FoundFrame] = []
+        self._waiting: list[FoundFrame] = []
         self._last_record = -1
         self._last_store_timestamp = 0
         self.frames: list[SalvagedFrame] = []
@@ -139,18 +127,14 @@ class StoreTarget:
 
     def expect(self, frames: list[FoundFrame]) -> None:
         """The whole frames among the records to come, in the order of the log."""
-        self._expected = frames
+        self._waiting = list(frames)
 
     def place_of(self, physical_offset: int) -> int | None:
         """Where the record at a physical offset of the damaged log is now; None when it was not taken."""
         return self._places.of(physical_offset)
 
-    def add(self, block: TakenBlock) -> list[Piece]:
-        """Append records, with their queue units and index entries.
-
-        The caller writes the pieces, in any order and on any thread, before it calls ``settle_frames``.
-        """
-        pieces = []
+    def add(self, block: TakenBlock) -> None:
+        """Append records, with their queue units and index entries."""
         self._go_on_to(block.file_base)
         scan, rows = block.scan, block.rows
         old = scan.positions + scan.physical_offset
@@ -169,13 +153,13 @@ class StoreTarget:
             self._places.add(old[row:stop], sizes[row:stop], new)
             is_same = stop == len(scan) and row == 0 and queue_offsets is None and int(new[0]) == int(old[0])
             if is_same and not scan.headers["prepared_transaction_offset"].any():
-                pieces.append(self._append(file, scan))
+                self._append(file, scan)
             else:
                 taken = np.arange(row, stop) if rows is None else rows[row:stop]
                 offsets = scan.field("queue_offset")[taken] if queue_offsets is None else queue_offsets[row:stop]
-                pieces.append(self._append(file, self._moved(scan, taken, offsets.astype(np.int64), new)))
+                self._append(file, self._moved(scan, taken, offsets.astype(np.int64), new))
             row = stop
-        return pieces
+        self._settle_frames(int(scan.physical_offset + scan.end))
 
     def _moved(self, scan: RecordScan, rows: Int64Array, queue_offsets: Int64Array, places: Int64Array) -> RecordScan:
         """Some rows of a scan, back to back, with their new places."""
@@ -225,9 +209,8 @@ class StoreTarget:
         file.skip_to_end()
         self._files.appended()
 
-    def _append(self, file: MappedFileWriter, scan: RecordScan) -> Piece:
-        piece = Piece(file, file.wrote_position, scan.data[: scan.end])
-        file.advance(piece.position + scan.end)
+    def _append(self, file: MappedFileWriter, scan: RecordScan) -> None:
+        file.append(scan.data[: scan.end])
         self._files.appended()
         requests = dispatch_requests(scan, self._config.delay_levels_ms)
         self._parts.queues.append(units_by_queue(requests))
@@ -237,12 +220,11 @@ class StoreTarget:
         self.records += len(scan)
         self._last_record = int(requests.physical_offsets[-1])
         self._last_store_timestamp = max(self._last_store_timestamp, int(requests.store_timestamps.max()))
-        return piece
 
-    def settle_frames(self) -> None:
-        """Bring the frame records up to date, once all records have been written."""
-        for found in self._expected:
-            self._settle_frame(found)
+    def _settle_frames(self, done: int) -> None:
+        """Bring frame records up to date whose batches have all been written: up to ``done`` of the damaged log."""
+        while self._waiting and self._waiting[0].end <= done:
+            self._settle_frame(self._waiting.pop(0))
 
     def _settle_frame(self, found: FoundFrame) -> None:
         frame, place = found.frame, self._places.of(found.physical_offset)

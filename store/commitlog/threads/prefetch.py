@@ -1,6 +1,6 @@
 """Prefetch: the next item is made on another thread while this one is being used.
 
-Used by threads of the store, which no signal handler reaches, and by a salvage, which an interrupt ends.
+Used by threads of the store, which no signal handler reaches.
 """
 
 from __future__ import annotations
