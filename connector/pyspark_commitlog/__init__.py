@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.thread_sessions import find_source_in_all_threads
 from pyspark_commitlog.worker_python import use_this_python_in_workers
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["DefaultSource"]
 
 
+@with_short_errors
 class DefaultSource(DataSource):
     """``read``, ``readStream``, ``write`` and ``writeStream`` with ``.format("commitlog")``.
 
@@ -80,13 +82,20 @@ class DefaultSource(DataSource):
         return CommitLogBatchReader(options, check_schema(schema, kafka_rows=options.kafka_rows))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A streaming read of these columns. The errors are those of ``reader``; each trigger looks at the store."""
+        """A streaming read of these columns; each trigger looks at the store.
+
+        The errors are those of ``reader``, but its first call raises them: see ``RefusedStreamReader``.
+        """
+        from pyspark_commitlog.errors import ConnectorError
         from pyspark_commitlog.options.read import parse_stream_options
         from pyspark_commitlog.source.schema import check_schema
-        from pyspark_commitlog.source.stream_source import CommitLogStreamReader
+        from pyspark_commitlog.source.stream_source import CommitLogStreamReader, RefusedStreamReader
 
-        options = parse_stream_options(self.options)
-        return CommitLogStreamReader(options, check_schema(schema, kafka_rows=options.kafka_rows))
+        try:
+            options = parse_stream_options(self.options)
+            return CommitLogStreamReader(options, check_schema(schema, kafka_rows=options.kafka_rows))
+        except ConnectorError as error:
+            return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write of rows with these columns. Spark calls this on the driver, before the tasks begin, and nothing

@@ -113,10 +113,15 @@ def replaced_position(
     return None
 
 
-def report_losses(topic: str, queue_id: int, losses: Losses, *, fail: bool, cause: Exception | None = None) -> None:
-    """With ``fail``, raise ``DataLossError`` or ``TailLostError`` for the first loss; else log a warning for each."""
+def report_losses(
+    topic: str, queue_id: int, losses: Losses, *, fail: bool, cause: Exception | None = None, option: str = ""
+) -> None:
+    """With ``fail``, raise ``DataLossError`` or ``TailLostError`` for the first loss; else log a warning for each.
+
+    ``option`` is the one that asks for what is lost, if it is not the query's own progress.
+    """
     for kind in losses.kinds:
-        text = f"Topic {topic!r}, queue {queue_id}: {_what_happened(kind, losses)}"
+        text = f"{option and f'Option {option}: '}Topic {topic!r}, queue {queue_id}: {_what_happened(kind, losses)}"
         if fail:
             raise _error(kind, text, topic, queue_id, losses) from cause
         _logger.warning("%s %s", text, _what_follows(kind, losses))

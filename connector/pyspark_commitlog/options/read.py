@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from commitlog import MessageFilter, OnDamage, StoreReader
+from commitlog.errors import StoreNotFound
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import READ_HINTS, hint_for
@@ -73,7 +74,13 @@ class SourceOptions:
 
     def open_store(self) -> StoreReader:
         """The store, opened as the options say. The errors of ``StoreReader.open``."""
-        return StoreReader.open(self.path, from_log=self.from_log, on_damage=self.on_damage)
+        try:
+            return StoreReader.open(self.path, from_log=self.from_log, on_damage=self.on_damage)
+        except StoreNotFound as error:
+            raise StoreNotFound(
+                f"{error} The option path names the directory that holds 'commitlog' and 'consumequeue'.",
+                path=error.path,
+            ) from None
 
     @property
     def end_rule(self) -> OffsetRule:

@@ -149,12 +149,14 @@ def require_topic(columns: Container[str], topic: str | None) -> None:
 
 
 def _how_to_cast(name: str, field: StructField) -> str:
-    """How to cast bytes, such as Kafka's keys, to text, and the usual types of times to a timestamp.
+    """How to cast bytes, such as Kafka's keys, to text, text to a number, and the usual types of times to a timestamp.
 
     A cast of a number to a timestamp would take it for seconds.
     """
     if _KINDS[name].takes(StringType()) and isinstance(field.dataType, BinaryType):
         return f", as cast({field.name} as string) makes of UTF-8 bytes"
+    if _KINDS[name] is _INTEGER and isinstance(field.dataType, StringType):
+        return f", as cast({field.name} as int) makes of it"
     if name != "bornTimestamp":
         return ""
     if isinstance(field.dataType, LongType):

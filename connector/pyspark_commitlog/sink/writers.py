@@ -19,6 +19,7 @@ from commitlog import BatchId
 from commitlog.paths import UNNAMED_WRITE_PREFIX
 from commitlog.stager import remove_batch
 from pyspark_commitlog.errors import ConnectorError, OptionError
+from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.sink.commit import commit_staged, remove_staged, staged_rows
 from pyspark_commitlog.sink.fingerprint import checkpoint_fingerprint
 from pyspark_commitlog.sink.task import StagedRows, StageTask
@@ -61,6 +62,7 @@ def _context() -> TaskContext:
     return context
 
 
+@with_short_errors
 class CommitLogBatchWriter(DataSourceArrowWriter):
     """One batch write."""
 
@@ -89,6 +91,7 @@ class CommitLogBatchWriter(DataSourceArrowWriter):
             remove_batch(self._options.path, self._staged_as)
 
 
+@with_short_errors
 class CommitLogStreamWriter(DataSourceStreamArrowWriter):
     """The write of one micro-batch."""
 

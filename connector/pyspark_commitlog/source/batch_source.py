@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from commitlog import StoreReader
 from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
 from pyspark_commitlog.source.record_limit import limit_records
@@ -25,6 +26,7 @@ __all__ = ["CommitLogBatchReader"]
 _logger = logging.getLogger(__name__)
 
 
+@with_short_errors
 class CommitLogBatchReader(DataSourceReader):
     """Made on the driver, pickled to the executors: holds settings only."""
 

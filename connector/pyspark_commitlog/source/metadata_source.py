@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 from commitlog import METADATA_SCHEMAS, store_metadata
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.metadata import MetadataOptions
+from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import known_column
 
 __all__ = ["MetadataReader", "metadata_schema"]
@@ -38,6 +39,7 @@ def metadata_schema(table: str) -> StructType:
     return StructType([StructField(one.name, _SPARK_TYPE_OF[one.type]) for one in METADATA_SCHEMAS[table]])
 
 
+@with_short_errors
 class MetadataReader(DataSourceReader):
     """Reads the table in one task. ``SchemaError`` for a schema with other columns than the table's."""
 

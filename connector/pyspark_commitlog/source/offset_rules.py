@@ -98,7 +98,7 @@ def _resolve(info: QueueInfo, wanted: int, options: SourceOptions, option: str) 
         return info.max_offset
     if wanted < info.min_offset:
         losses = loss.find_losses((wanted, info.max_offset), (info.min_offset, info.max_offset))
-        loss.report_losses(info.topic, info.queue_id, losses, fail=options.fail_on_data_loss)
+        loss.report_losses(info.topic, info.queue_id, losses, fail=options.fail_on_data_loss, option=option)
         return losses.left[0]
     if wanted > info.max_offset:
         text = (

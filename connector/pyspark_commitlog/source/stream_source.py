@@ -15,7 +15,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pyspark_commitlog.errors import ConnectorError
 from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from pyspark_commitlog.source.task import ReadTask
@@ -23,9 +25,10 @@ from pyspark_commitlog.source.task import ReadTask
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CommitLogStreamReader"]
+__all__ = ["CommitLogStreamReader", "RefusedStreamReader"]
 
 
+@with_short_errors
 class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming read. Spark makes one in a long-lived process on the driver, which plans every batch of a run, and
     another one that it only pickles to the executors for ``read``. So the store is opened on first use."""
@@ -73,3 +76,27 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._planner is None:
             self._planner = StreamPlanner.open(self._options)
         return self._planner
+
+
+@with_short_errors
+class RefusedStreamReader(DataSourceStreamReader):
+    """The reader of a stream whose options or columns are wrong: raises the error when Spark calls it.
+
+    Spark shows an UnboundLocalError of its own in place of what is raised while a stream's reader is made: it stops the
+    reader in any case (``python_streaming_source_runner.py``, ``main``).
+    """
+
+    def __init__(self, error: ConnectorError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error.again()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002  # Spark's names
+        raise self._error.again()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:  # noqa: ARG002
+        raise self._error.again()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # Spark's name
+        raise self._error.again()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from commitlog import MessageFilter, OnDamage, StoreReader
-from commitlog.errors import FileChanged, FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from commitlog.errors import CorruptRecord, FileChanged, FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
 from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition
@@ -26,6 +26,7 @@ __all__ = ["ReadTask"]
 _Read = tuple[pa.RecordBatch, int]
 # What a reader raises for messages that retention has removed, or that went with a file; beside ``FileMissing``.
 _LOSSES = (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound)
+_PAST_DAMAGE = "To read the others, set the option corruptRecordMode to skip. commitlog verify lists all damage."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +65,12 @@ class ReadTask:
         leave_out_imported_modules()
         declared = self.projection.arrow_schema()
         with StoreReader.open(self.path, from_log=self.from_log, on_damage=self.on_damage) as reader:
-            for batch in self._batches(reader, partition):
-                yield self.projection.to_spark(batch, declared)
+            try:
+                for batch in self._batches(reader, partition):
+                    yield self.projection.to_spark(batch, declared)
+            except CorruptRecord as error:
+                error.args = (f"{error} {_PAST_DAMAGE}",)
+                raise
 
     def _batches(self, reader: StoreReader, partition: RangePartition) -> Iterator[pa.RecordBatch]:
         at_once = self._read_at_once(reader, partition.ranges) if partition.short else None

@@ -82,7 +82,7 @@ def test_these_schemas_can_be_written(ddl: str, names: tuple[str, ...]) -> None:
     [
         ("body integer", "body", "INT", "BINARY or STRING"),
         ("body void", "body", "VOID", "BINARY or STRING"),
-        ("body binary; queueId string", "queueId", "STRING", "INT (or TINYINT, SMALLINT, BIGINT)"),
+        ("body binary; queueId boolean", "queueId", "BOOLEAN", "INT (or TINYINT, SMALLINT, BIGINT)"),
         ("body binary; tags integer", "tags", "INT", "STRING"),
         ("body binary; key array<int>", "key", "ARRAY<INT>", "STRING or ARRAY<STRING>"),
         ("body binary; properties map<string,int>", "properties", "MAP<STRING,INT>", "MAP<STRING,STRING>"),
@@ -108,6 +108,11 @@ def test_a_time_of_another_type_is_refused_with_the_cast_to_a_timestamp(kind: st
     said = refused(f"body binary; BORNTIMESTAMP {kind}")
     assert "expected TIMESTAMP, as " in said
     assert told in said
+
+
+@pytest.mark.parametrize("column", ["queueId", "flag", "DELAYLEVEL"])
+def test_a_text_for_a_number_is_refused_with_the_cast_that_helps(column: str) -> None:
+    assert refused(f"body binary; {column} string").endswith(f", as cast({column} as int) makes of it.")
 
 
 @pytest.mark.parametrize("column", ["key", "KEYS", "tags", "topic", "shardingKey"])
