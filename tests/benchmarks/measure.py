@@ -69,7 +69,7 @@ def message_store(name: str, *, body_size: int, size: int, queues: int = 4) -> P
 
 
 def indexed_store() -> Path:
-    """``INDEXED_MESSAGES`` messages of 100 B in four queues of ``orders``, with the keys ``order-<number>``, indexed."""
+    """``INDEXED_MESSAGES`` messages of 100 B in four queues of ``orders``, indexed by ``order-<number>``."""
     path = scratch() / "indexed"
     if (path / "complete").exists():
         return path

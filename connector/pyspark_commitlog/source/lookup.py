@@ -77,7 +77,12 @@ def add_messages(
     # As a deterministic function it would be evaluated once in a filter on the message and again for its value.
     look_up = arrow_udf(task.run, message).asNondeterministic()  # type: ignore[call-overload]  # its stubs lag behind
     found = df.withColumn(message_column, look_up(key))
-    return found.where(found[message_column].isNotNull()) if how == "inner" else found
+    return found.where(col(_quoted(message_column)).isNotNull()) if how == "inner" else found
+
+
+def _quoted(name: str) -> str:
+    """The name as Spark takes it for one column, whatever it holds."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _checked_columns(columns: Sequence[str]) -> tuple[str, ...]:
@@ -98,7 +103,8 @@ def _refuse_hopeless(path: str, topic: str, *, streaming: bool) -> None:
             subscription.warn_of_missing(reader)
         else:
             subscription.require_all(reader)
-        if any(bounds.max_offset for bounds in subscription.bounds(reader).values()) and not reader.index_files():
+        holds_messages = any(one.min_offset < one.max_offset for one in subscription.bounds(reader).values())
+        if holds_messages and not reader.index_files():
             raise OptionError(
                 f"The store {path} has no index files, so its messages cannot be looked up by key. Brokers write them "
                 "unless messageIndexEnable is false; for a copy of a store, copy the directory index too.",

@@ -80,6 +80,15 @@ def test_inner_leaves_out_rows_without_a_message(spark: SparkSession, orders: St
     ]
 
 
+def test_a_filter_on_the_message_looks_up_no_second_time(spark: SparkSession, orders: StoreBuilder) -> None:
+    frame = spark.range(5).selectExpr("concat('k', id) as key")
+    found = lookup(frame, orders.path, "orders", "key", message_column="the.message", how="inner")
+    filtered = found.where("`the.message`.queueOffset > 2").select("`the.message`.body")
+    plan = filtered._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("ArrowEvalPython") == 1
+    assert sorted(row.body for row in filtered.collect()) == [b"3", b"4"]
+
+
 @pytest.mark.parametrize(
     "settings",
     [
