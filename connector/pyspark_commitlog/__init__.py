@@ -1,15 +1,15 @@
 """The Spark data source ``commitlog``: reads and writes RocketMQ stores, as batches and as streams.
 
 Spark imports this package to discover the source, on the driver and in every Python worker, and registers *no* Python
-source at all when one such import fails. So it holds the class Spark looks for and nothing else; all that can be
-slow or can fail is imported inside the methods. Importing it before the ``SparkSession`` is made also points Spark's
+source at all when one such import fails. So it holds the class Spark looks for and ``lookup``; all that can be slow or
+can fail is imported inside the methods. Importing it before the ``SparkSession`` is made also points Spark's
 Python workers at this interpreter, see ``worker_python``, and lets writes in other threads find the source, see
 ``thread_sessions``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.thread_sessions import find_source_in_all_threads
@@ -24,6 +24,10 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "lookup"]
 
 
 @with_short_errors
@@ -125,6 +129,46 @@ class DefaultSource(DataSource):
         options = parse_stream_write_options(self.options)
         columns = sink_columns(schema, options)
         return CommitLogStreamWriter(plan_write(options, columns))
+
+
+def lookup(
+    df: DataFrame,
+    path: str | os.PathLike[str],
+    topic: str,
+    key_column: str | Column,
+    *,
+    columns: Sequence[str] | None = None,
+    message_column: str = "message",
+    how: Literal["left", "inner"] = "left",
+    on_damage: Literal["raise", "skip"] = "raise",
+) -> DataFrame:
+    """Add to each row of ``df`` the newest message of a topic that has the row's key, found through the index files.
+
+    The message is a struct column ``message_column`` with ``columns`` of the source (by default its default columns).
+    It is NULL where no message has the key; ``how="inner"`` leaves such rows out. ``key_column`` is a name or a
+    ``Column``, of type STRING: a key of KEYS, or the unique key. With ``on_damage="skip"``, a damaged message gives
+    way to the one before it.
+
+    ``df`` may be a stream: each micro-batch sees the store as it is then. Raises ``OptionError``, ``SchemaError``,
+    ``TopicNotFound`` and what opening a store raises; tasks raise ``CorruptIndex`` and ``CorruptRecord``::
+
+        payments = spark.read.parquet("/data/payments")
+        paid = pyspark_commitlog.lookup(payments, "/data/store", "orders", "orderId", columns=["tags", "body"])
+        paid.select("orderId", "message.tags").show()
+    """
+    from commitlog import DEFAULT_COLUMNS
+    from pyspark_commitlog.source.lookup import add_messages
+
+    return add_messages(
+        df,
+        path,
+        topic,
+        key_column,
+        columns=DEFAULT_COLUMNS if columns is None else columns,
+        message_column=message_column,
+        how=how,
+        on_damage=on_damage,
+    )
 
 
 use_this_python_in_workers()

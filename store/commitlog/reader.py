@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog.batch.frames import StoredFrames
@@ -24,6 +25,7 @@ from commitlog.batch.visibility import NOTHING_HIDDEN, BatchMoments
 from commitlog.batch_id import CommittedBatch
 from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.columnar.dispatch import dispatch_requests, index_entries
+from commitlog.columnar.hash_codes import index_key_hashes
 from commitlog.errors import (
     CorruptCheckpoint,
     CorruptConsumeQueue,
@@ -47,6 +49,7 @@ from commitlog.format.java_hash import index_key_hash
 from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
 from commitlog.index.service import IndexFileInfo, IndexService
+from commitlog.key_lookup import NewestPlaces, as_texts, could_be_key, newest_batches, newest_places
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.past_damage import Gap, walk_past_damage
 from commitlog.log.store_directory import check_store_directory
@@ -639,8 +642,6 @@ class StoreReader:
         clean = not self.aborted
         for hit in self._index.candidates(topic, key, begin, end, strict=clean):
             offset = hit.physical_offset
-            if len(found) >= limit:
-                break
             if offset in found or (below is not None and offset >= below) or 0 <= offset < self._commit_log.min_offset:
                 continue
             try:
@@ -663,7 +664,89 @@ class StoreReader:
                 continue
             if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
                 found[offset] = message
+                if len(found) == limit:
+                    break
         return [found[offset] for offset in sorted(found)]
+
+    def query_keys(
+        self,
+        topic: str,
+        keys: Sequence[str | None] | pa.Array | pa.ChunkedArray,
+        *,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        max_batch_rows: int = DEFAULT_ROWS,
+        max_batch_bytes: int = DEFAULT_SIZE,
+    ) -> Iterator[pa.RecordBatch]:
+        """The newest message of each key, in the order of the keys: one row for each, NULL in all columns without a
+        message. Many times as fast as a ``query`` for each, and finds the same: key or unique key, compared as text.
+
+        A NULL key, and one that no message can have (empty, or with a space), gives a row of NULLs. ``queueOffset`` is
+        NULL in these rows only. The limits of a batch are those of ``read``. With ``from_log`` the log is walked once
+        for all keys. Errors and ``on_damage`` are those of ``query``; ``InvalidValue`` for keys that are not texts::
+
+            with StoreReader.open("/data/store") as reader:
+                for batch in reader.query_keys("orders", ["k1", "k2"], columns=["queueOffset", "body"]):
+                    print(batch.to_pylist())
+        """
+        self._refuse_closed()
+        validate_topic(topic)
+        schema = arrow_schema(columns)
+        limits = BlockLimits(
+            rows=_positive("max_batch_rows", max_batch_rows), size=_positive("max_batch_bytes", max_batch_bytes)
+        )
+        try:
+            distinct = as_texts(keys).dictionary_encode()
+        except (TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidValue(f"Keys are a sequence or an Arrow array of texts: {error}") from error
+        texts = distinct.dictionary.to_pylist()
+        possible = np.array([index for index, text in enumerate(texts) if could_be_key(text)], np.int64)
+        found, below = self._newest_places(topic, distinct.dictionary.take(pa.array(possible)))
+        # One place more, for keys that no message has.
+        places = NewestPlaces.none(len(texts) + 1)
+        places.offsets[possible], places.sizes[possible] = found.offsets, found.sizes
+        which = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+        batches = newest_batches(
+            self._commit_log,
+            topic,
+            distinct.dictionary.take(distinct.indices),
+            places[which.astype(np.int64)],
+            schema.names,
+            limits,
+            lambda key: self._newest_place(topic, key, below),
+        )
+        return self._while_open(batches)
+
+    def _newest_places(self, topic: str, keys: pa.StringArray) -> tuple[NewestPlaces, int]:
+        """The newest message of each distinct key, and the physical offset from which on messages were hidden."""
+        if self._snapshot is not None:
+            places = NewestPlaces.none(len(keys))
+            hashes = index_key_hashes([topic], np.zeros(len(keys), np.int8), keys)
+            log_places = self._places_in_log(self._snapshot.end, hashes)
+            for row, (key, key_hash) in enumerate(zip(keys.to_pylist(), hashes.tolist(), strict=True)):
+                found = self._newest_with_key(log_places.get(key_hash, []), topic, key, 1)
+                places.put(row, _place_of(found))
+            return places, NOTHING_HIDDEN
+        for pause in _LOOK_AGAIN_SECONDS:
+            before = self._moments.now()
+            places = self._look_up(topic, keys, NOTHING_HIDDEN)
+            hidden = self._moments.hidden_since(before)
+            if hidden is not None:
+                seen = int(places.offsets.max(initial=-1)) >= hidden
+                return (self._look_up(topic, keys, hidden) if seen else places), hidden
+            time.sleep(pause)
+        raise self._busy()
+
+    def _look_up(self, topic: str, keys: pa.StringArray, below: int) -> NewestPlaces:
+        self._commit_log.refresh()
+        return newest_places(
+            self._commit_log, self._index, topic, keys, below, lambda key: self._newest_place(topic, key, below)
+        )
+
+    def _newest_place(self, topic: str, key: str, below: int) -> tuple[int, int] | None:
+        """Physical offset and size of the newest message with a key."""
+        if self._snapshot is None:
+            return _place_of(self._query(topic, key, 0, _AFTER_ALL, 1, below=below))
+        return _place_of(self._query_log(self._snapshot.end, topic, key, 0, _AFTER_ALL, 1))
 
     def _refuse_or_skip(self, error: CorruptRecord) -> None:
         """Log the damage of a record that a query would look at, or raise it."""
@@ -674,18 +757,33 @@ class StoreReader:
     def _query_log(self, log_end: int, topic: str, key: str, begin: int, end: int, limit: int) -> list[MessageExt]:
         """``query`` without index files: the key's hash is compared with those of every record's keys."""
         wanted = index_key_hash(f"{topic}#{key}")
-        places: list[int] = []
+        places = self._places_in_log(log_end, np.array([wanted]), begin, end)
+        return self._newest_with_key(places.get(wanted, []), topic, key, limit)
+
+    def _places_in_log(
+        self, log_end: int, wanted: npt.NDArray[np.integer[Any]], begin: int = 0, end: int = _AFTER_ALL
+    ) -> dict[int, list[int]]:
+        """The physical offsets of messages stored within ``[begin, end]`` that may have a key, by the key's hash."""
+        places: dict[int, list[int]] = {}
         for scan in walk_past_damage(self._commit_log, self._commit_log.min_offset, log_end, check_crc=False):
             if isinstance(scan, Gap):
                 continue
             requests = dispatch_requests(scan, ())
-            entries = index_entries(scan, requests)
-            rows = np.unique(entries.rows[entries.key_hashes == wanted])
+            hashes, rows = index_entries(scan, requests)
             times = requests.store_timestamps[rows]
-            places += requests.physical_offsets[rows[(times >= begin) & (times <= end)]].tolist()
-        found: list[MessageExt] = []
+            hits = np.flatnonzero(np.isin(hashes, wanted) & (times >= begin) & (times <= end))
+            for key_hash, place in zip(
+                hashes[hits].tolist(), requests.physical_offsets[rows[hits]].tolist(), strict=True
+            ):
+                places.setdefault(key_hash, []).append(place)
+        return places
+
+    def _newest_with_key(self, places: Sequence[int], topic: str, key: str, limit: int) -> list[MessageExt]:
+        """Of the messages at ``places`` of the log, in its order, the last ``limit`` that have the key."""
+        found: dict[int, MessageExt] = {}
         for place in reversed(places):
-            record = self._whole_record(place)
+            # A key and a unique key may have the same hash.
+            record = None if place in found else self._whole_record(place)
             if record is None:
                 continue  # one of the log's gaps, which were reported
             try:
@@ -694,10 +792,10 @@ class StoreReader:
                 self._refuse_or_skip(error)
                 continue
             if _has_key(message, topic, key):
-                found.append(message)
+                found[place] = message
                 if len(found) == limit:
                     break
-        return found[::-1]
+        return list(found.values())[::-1]
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
@@ -739,6 +837,10 @@ def _chosen(tags: str | None, given: str | MessageFilter | None, keys: str | Seq
 
 def _has_key(message: MessageExt, topic: str, key: str) -> bool:
     return message.topic == topic and (key in message.keys or message.unique_key == key)
+
+
+def _place_of(newest: list[MessageExt]) -> tuple[int, int] | None:
+    return (newest[-1].physical_offset, newest[-1].store_size) if newest else None
 
 
 def _checked(on_damage: OnDamage) -> OnDamage:

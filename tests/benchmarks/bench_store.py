@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 import random
-import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from commitlog import DEFAULT_COLUMNS, StoreReader
-from tests.benchmarks.measure import GIB, best_of, machine, many_queues, message_store, scratch, show
-from tests.support.store_builder import StoreBuilder
+from tests.benchmarks.measure import (
+    GIB,
+    INDEXED_MESSAGES,
+    best_of,
+    indexed_store,
+    machine,
+    many_queues,
+    message_store,
+    show,
+)
 
 __all__ = ["main"]
 
-_MESSAGES = 1_000_000
-
-
-def _indexed_store() -> Path:
-    path = scratch() / "indexed"
-    if (path / "complete").exists():
-        return path
-    shutil.rmtree(path, ignore_errors=True)
-    builder = StoreBuilder(path, log_file_size=GIB, queue_file_units=300_000)
-    entries = []
-    for first in range(0, _MESSAGES, 50_000):
-        keys = [f"order-{number}" for number in range(first, first + 50_000)]
-        stored = builder.now_ms
-        places = builder.append("orders", [0, 1, 2, 3], [b"x" * 100] * 50_000, keys=keys).tolist()
-        entries += [
-            (f"orders#{key}", place, stored + row) for row, (key, place) in enumerate(zip(keys, places, strict=True))
-        ]
-    builder.write_index("20260101000000000", entries, slots=5_000_000)
-    (path / "complete").touch()
-    return path
-
 
 def _key_query() -> None:
-    numbers = random.Random(7).sample(range(_MESSAGES), 2_000)
+    numbers = random.Random(7).sample(range(INDEXED_MESSAGES), 2_000)
     seconds = []
-    with StoreReader.open(_indexed_store()) as reader:
+    with StoreReader.open(indexed_store()) as reader:
         for number in numbers:
             begun = time.perf_counter()
             found = reader.query("orders", f"order-{number}")

@@ -14,9 +14,21 @@ import pyarrow as pa
 
 from tests.support.store_builder import StoreBuilder
 
-__all__ = ["GIB", "best_of", "machine", "many_queues", "memory_at_hand", "message_store", "scratch", "show"]
+__all__ = [
+    "GIB",
+    "INDEXED_MESSAGES",
+    "best_of",
+    "indexed_store",
+    "machine",
+    "many_queues",
+    "memory_at_hand",
+    "message_store",
+    "scratch",
+    "show",
+]
 
 GIB = 1 << 30
+INDEXED_MESSAGES = 1_000_000
 _CHUNK = 50_000
 # What a RocketMQ client adds to the KEYS and TAGS of a message.
 _CLIENT_PROPERTIES = "UNIQ_KEY\x010A0B0C0D00002A9F00000000{:08d}\x02WAIT\x01true\x02"
@@ -53,6 +65,26 @@ def message_store(name: str, *, body_size: int, size: int, queues: int = 4) -> P
         )
         count += _CHUNK
     (path / "complete").write_text(str(count))
+    return path
+
+
+def indexed_store() -> Path:
+    """``INDEXED_MESSAGES`` messages of 100 B in four queues of ``orders``, indexed by ``order-<number>``."""
+    path = scratch() / "indexed"
+    if (path / "complete").exists():
+        return path
+    shutil.rmtree(path, ignore_errors=True)
+    builder = StoreBuilder(path, log_file_size=GIB, queue_file_units=300_000)
+    entries = []
+    for first in range(0, INDEXED_MESSAGES, 50_000):
+        keys = [f"order-{number}" for number in range(first, first + 50_000)]
+        stored = builder.now_ms
+        places = builder.append("orders", [0, 1, 2, 3], [b"x" * 100] * 50_000, keys=keys).tolist()
+        entries += [
+            (f"orders#{key}", place, stored + row) for row, (key, place) in enumerate(zip(keys, places, strict=True))
+        ]
+    builder.write_index("20260101000000000", entries, slots=5_000_000)
+    (path / "complete").touch()
     return path
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from commitlog.errors import CommitLogError, CorruptIndex, FileChanged, UnsupportedStore
 from commitlog.files import disk
@@ -319,6 +320,25 @@ class IndexFile:
                 yield IndexHit(entry.physical_offset, self.path, at)
             number = entry.previous
 
+    def arrays(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.void]] | None:
+        """Slots, and entries from number 0 on, as arrays over the mapped file; None while it has no entries.
+
+        For many look-ups at once; ``release`` gives their pages back. ``FileChanged``, and the errors of
+        ``slot_count``.
+        """
+        slots = self.slot_count()
+        if slots is None:
+            return None
+        data = self._file.span(0, self._size, populate=False)
+        return (
+            np.ndarray((slots,), ">i4", data.data, slot_offset(0)),
+            np.ndarray((self._capacity(slots),), INDEX_ENTRY_DTYPE, data.data, entry_offset(0, slots)),
+        )
+
+    def release(self) -> None:
+        """Give back the pages that ``arrays`` brought into memory."""
+        self._file.release()
+
     def _newest_counted(self, number: int, slot: int, slots: int, highest: int) -> int:
         """The first entry of a slot's chain that the header counts; 0 when the chain does not lead to one.
 
@@ -383,6 +403,12 @@ class IndexService:
 
     def files(self) -> list[IndexFileInfo]:
         return [file.info() for file in self._refresh()]
+
+    def newest_first(self) -> Iterator[IndexFile]:
+        """The files that have entries, the newest first. ``CorruptIndex``."""
+        for file in reversed(self._refresh()):
+            if file.header().index_count > 1:
+                yield file
 
     def candidates(self, topic: str, key: str, begin: int, end: int, *, strict: bool) -> Iterator[IndexHit]:
         """The places of messages that may carry the key, newest first."""

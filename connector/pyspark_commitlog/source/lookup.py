@@ -1,0 +1,136 @@
+"""``lookup``: adds to each row of a DataFrame the newest message that has the row's key, found through the index files.
+
+The tasks do it, in an Arrow UDF: each opens the store once and looks up a whole Arrow batch of keys at a time.
+docs/decisions/0017-lookup.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+from pyspark.sql.functions import col
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.utils import is_remote
+
+from commitlog import OnDamage, StoreReader, column_type
+from commitlog.paths import validate_topic
+from pyspark_commitlog.errors import OptionError, SchemaError
+from pyspark_commitlog.options.subscription import Subscription
+from pyspark_commitlog.options.values import parse_path
+from pyspark_commitlog.source.schema import SPARK_TYPES, known_column
+from pyspark_commitlog.worker_gc import leave_out_imported_modules
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["LookupTask", "add_messages"]
+
+# Always read, as the last column: it is NULL for a key without a message, and only then.
+_PLACE = "queueOffset"
+
+
+def add_messages(
+    df: DataFrame,
+    path: str | os.PathLike[str],
+    topic: str,
+    key_column: str | Column,
+    *,
+    columns: Sequence[str],
+    message_column: str,
+    how: Literal["left", "inner"],
+    on_damage: OnDamage,
+) -> DataFrame:
+    """``pyspark_commitlog.lookup``, which has the arguments."""
+    store = os.path.abspath(parse_path("path", os.fspath(path)))
+    validate_topic(topic)
+    if how not in ("left", "inner"):
+        raise OptionError(f"how is {how!r}; expected left or inner.", option="how", value=str(how))
+    if on_damage not in ("raise", "skip"):
+        raise OptionError(
+            f"on_damage is {on_damage!r}; expected raise or skip.", option="on_damage", value=str(on_damage)
+        )
+    names = _checked_columns(columns)
+    if message_column.lower() in (name.lower() for name in df.columns):
+        raise SchemaError(
+            f"The frame has a column {message_column} already; name another one with message_column=...",
+            column=message_column,
+        )
+    key = col(key_column) if isinstance(key_column, str) else key_column
+    key_type = df.select(key).schema.fields[0].dataType
+    if not isinstance(key_type, StringType):
+        raise SchemaError(
+            f"The key is {key_type.simpleString().upper()}; keys of messages are STRING. Cast it, as in "
+            "key_column=col('id').cast('string').",
+            column=key_column if isinstance(key_column, str) else None,
+        )
+    # A client of Spark Connect may not have the store; the tasks do.
+    if not is_remote():
+        _refuse_hopeless(store, topic, streaming=df.isStreaming)
+    message = StructType([StructField(name, SPARK_TYPES[name]) for name in names])
+    task = LookupTask(path=store, topic=topic, columns=names, on_damage=on_damage)
+    # As a deterministic function it would be evaluated once in a filter on the message and again for its value.
+    look_up = arrow_udf(task.run, message).asNondeterministic()  # type: ignore[call-overload]  # its stubs lag behind
+    found = df.withColumn(message_column, look_up(key))
+    return found.where(col(_quoted(message_column)).isNotNull()) if how == "inner" else found
+
+
+def _quoted(name: str) -> str:
+    """The name as Spark takes it for one column, whatever it holds."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _checked_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(columns, str) or not columns:
+        raise SchemaError(f"columns is a list of one or more names, not {columns!r}.")
+    names = tuple(known_column(name, SPARK_TYPES) for name in columns)
+    for name in names:
+        if names.count(name) > 1:
+            raise SchemaError(f"The column {name} is named more than once.", column=name)
+    return names
+
+
+def _refuse_hopeless(path: str, topic: str, *, streaming: bool) -> None:
+    """Errors that can be known before any task: no store, no such topic, no index. A stream waits for the topic."""
+    with StoreReader.open(path) as reader:
+        subscription = Subscription(topics=(topic,))
+        if streaming:
+            subscription.warn_of_missing(reader)
+        else:
+            subscription.require_all(reader)
+        holds_messages = any(one.min_offset < one.max_offset for one in subscription.bounds(reader).values())
+        if holds_messages and not reader.index_files():
+            raise OptionError(
+                f"The store {path} has no index files, so its messages cannot be looked up by key. Brokers write them "
+                "unless messageIndexEnable is false; for a copy of a store, copy the directory index too.",
+                option="path",
+                value=path,
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookupTask:
+    """The settings of a task; pickled to the executors."""
+
+    path: str
+    topic: str
+    columns: tuple[str, ...]
+    on_damage: OnDamage
+
+    def run(self, batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        """The message of each key, in order; NULL without one. Raises the store's own errors."""
+        first = next(batches, None)
+        if first is None:
+            return
+        leave_out_imported_modules()
+        fields = [pa.field(name, column_type(name)) for name in self.columns]
+        with StoreReader.open(self.path, on_damage=self.on_damage) as reader:
+            for keys in chain([first], batches):
+                for found in reader.query_keys(self.topic, keys, columns=[*self.columns, _PLACE]):
+                    absent = found.column(len(fields)).is_null()
+                    yield pa.StructArray.from_arrays(found.columns[:-1], fields=fields, mask=absent)
