@@ -65,6 +65,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "offset_by_time": lambda: reader.offset_by_time("orders", 0, 0),
         "physical_bounds": reader.physical_bounds,
         "query": lambda: reader.query("orders", "key"),
+        "query_keys": lambda: reader.query_keys("orders", ["key"]),
         "queue_ids": lambda: reader.queue_ids("orders"),
         "queue_info": lambda: reader.queue_info("orders", 0),
         "queue_infos": lambda: reader.queue_infos([]),

@@ -25,6 +25,7 @@ _SINK = (
     "tests/connector/sink/",
     "tests/connector/sink_failures/",
     "tests/connector/test_kafka_rows",
+    "tests/connector/test_lookup",
     "tests/connector/test_short_errors",
 )
 

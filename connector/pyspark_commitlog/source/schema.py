@@ -136,7 +136,8 @@ def check_schema(schema: StructType, *, kafka_rows: bool = False) -> Projection:
         columns.append(name)
     if kafka_rows:
         read = dict.fromkeys(one for name in columns if (one := KAFKA_COLUMNS[name].store_column) is not None)
-        return KafkaProjection(columns=tuple(read), schema=schema, names=tuple(columns))
+        # Without any column, a batch would not say how many rows it has.
+        return KafkaProjection(columns=tuple(read) or ("queueOffset",), schema=schema, names=tuple(columns))
     return Projection(columns=tuple(columns), schema=schema)
 
 
