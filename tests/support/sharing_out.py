@@ -14,6 +14,7 @@ _SOURCE = tuple(
     for name in (
         "spark_",
         "listener_numbers",
+        "lookup",
         "metadata_source",
         "minimum_of_a_trigger",
         "reading_by_time",
@@ -25,7 +26,6 @@ _SINK = (
     "tests/connector/sink/",
     "tests/connector/sink_failures/",
     "tests/connector/test_kafka_rows",
-    "tests/connector/test_lookup",
     "tests/connector/test_short_errors",
 )
 
