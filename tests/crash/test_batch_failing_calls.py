@@ -55,7 +55,9 @@ def try_commit(store: MessageStore, app: str, version: int, rows: int, outcome: 
             commit(store, app, version, rows)
         except CommitLogError as error:
             outcome.errors.append(error)
-            outcome.fenced_by_full_disk |= isinstance(error, DiskFull) and not store.writable
+            # With the path of the store itself, the commit was rejected because dispatch had found the disk full.
+            own = isinstance(error, DiskFull) and error.path != store.path
+            outcome.fenced_by_full_disk |= own and not store.writable
             no_room = isinstance(error, StoreIOError | DiskFull) and error.errno == errno.ENOSPC
             nothing = isinstance(error, Refused)
             if not (store.writable and turn == 0 and (no_room or nothing)):
