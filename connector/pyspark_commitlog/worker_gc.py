@@ -2,7 +2,7 @@
 
 Spark's daemon collects garbage in a worker after each task, and lets the next task wait for it. A worker with pyarrow,
 numpy and pyspark holds some hundred thousand objects that live as long as it does: 30 ms to look through, after a task
-that took 5. Frozen once, they are not looked at again; what tasks leave behind is collected as before.
+that took 5. Frozen once, they are not looked at again; garbage of later tasks is collected as before.
 
 Source: PySpark ``daemon.py`` (``gc.collect()`` in ``manager``), https://docs.python.org/3/library/gc.html#gc.freeze
 """

@@ -23,8 +23,6 @@ __all__ = ["commit_staged", "plan_write", "prepare_store", "remove_staged", "sta
 
 _logger = logging.getLogger(__name__)
 
-# The store's setting that refuses a commit before the disk is full, as errors name it.
-_DISK_RATIO = "disk_space_warning_level_ratio"
 # How long a commit waits for another owner before it says so, and at most from one warning to the next.
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
@@ -84,8 +82,8 @@ def _commit(store: MessageStore, batch: BatchId, files: Sequence[StagedFile]) ->
     try:
         return store.commit_batch(batch, files)
     except DiskFull as error:
-        if _DISK_RATIO not in error.reason:
-            raise  # not by the share that is used: space was really missing
+        if error.path != store.path:
+            raise  # a file found no space; a store that rejects commits because of the disk names itself
         raise DiskFull(
             error.operation,
             path=error.path,

@@ -1,7 +1,7 @@
 """Partitions: cuts the ranges of a batch into parts of even size, so that one hot queue still uses every core.
 
-A task of a Python source costs Spark some 40 ms before it reads anything, so what one task reads in that time is not
-cut into several.
+Each further task of a Python source costs Spark some 40 ms, so what one task reads in that time is not cut into
+several: docs/decisions/0016-small-batches.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_UNSHARED_QUEUES = 32
 _SHORT_ROWS = 16_384
 _SHORT_BYTES = 16 << 20
 # What Spark spends on one more task, on a core; what a task spends on one more queue, and what it reads in a second.
-# docs/benchmarks.md has the measurements, under "Partitions".
+# Rounded: a wrong factor of two makes a batch one task too many or too few. docs/decisions/0016-small-batches.md.
 _TASK_SECONDS = 0.04
 _QUEUE_SECONDS = 0.0002
 _ROWS_A_SECOND = 2_000_000

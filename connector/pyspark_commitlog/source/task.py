@@ -77,7 +77,9 @@ class ReadTask:
         if at_once is not None:
             return iter(at_once)
         reads = [self._read_range(reader, wanted) for wanted in partition.ranges]
-        in_turn = _in_step(partition.ranges, reads) if partition.side_by_side else chain.from_iterable(reads)
+        # Read one after the other, the ranges of a short partition have the same order as when they are read at once.
+        side_by_side = partition.side_by_side and not partition.short
+        in_turn = _in_step(partition.ranges, reads) if side_by_side else chain.from_iterable(reads)
         return (batch for batch, _ in in_turn)
 
     def _read_at_once(self, reader: StoreReader, ranges: Sequence[QueueRange]) -> list[pa.RecordBatch] | None:

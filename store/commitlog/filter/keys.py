@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog.errors import FilterError, InvalidValue
+from commitlog.filter.words import refuse_surrogates
 from commitlog.format.arrays import BoolArray
 from commitlog.format.properties import KEY_SEPARATOR
 
@@ -60,10 +61,5 @@ def parse_keys(keys: str | Sequence[str]) -> KeySet:
     for key in wanted:
         if KEY_SEPARATOR in key:
             raise FilterError(text, text.index(key), expected="keys without spaces", found=repr(key), option="keys")
-        try:
-            key.encode("utf-8")
-        except UnicodeEncodeError:
-            raise FilterError(
-                text, text.index(key), expected="text", found="half of a surrogate pair", option="keys"
-            ) from None
+    refuse_surrogates(wanted, text, "keys")
     return KeySet(wanted)

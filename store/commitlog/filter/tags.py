@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog.errors import FilterError
+from commitlog.filter.words import refuse_surrogates
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.java_hash import string_hash_code
 
@@ -78,11 +79,5 @@ def parse_subscription(text: str) -> TagSubscription | None:
             found=f"{ANY_TAG} among tags",
             option="tags",
         )
-    for tag in tags:
-        try:
-            tag.encode("utf-8")
-        except UnicodeEncodeError:
-            raise FilterError(
-                text, text.index(tag), expected="text", found="half of a surrogate pair", option="tags"
-            ) from None
+    refuse_surrogates(tags, text, "tags")
     return TagSubscription(tuple(dict.fromkeys(tags)))

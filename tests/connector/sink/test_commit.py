@@ -122,15 +122,15 @@ def test_a_commit_that_waits_says_for_whom_and_goes_on(tmp_path: Path, caplog: p
 def test_a_disk_that_is_too_full_refuses_the_commit_with_the_option_that_says_so(tmp_path: Path) -> None:
     full = options_of(tmp_path / "store", diskSpaceWarningLevelRatio="0.000001")
     prepare_store(full)
-    told = [stage(full, 0, "a")]
+    rows = [stage(full, 0, "a")]
     with pytest.raises(DiskFull) as caught:
-        commit_staged(full, BATCH, told)
+        commit_staged(full, BATCH, rows)
     assert "is used (disk_space_warning_level_ratio" in str(caught.value)
     assert "Nothing was written." in str(caught.value)
     assert "The option diskSpaceWarningLevelRatio says how much of the disk may be used." in str(caught.value)
     assert body_texts(tmp_path / "store") == []
     free = options_of(tmp_path / "store", diskSpaceWarningLevelRatio="1")
-    committed = commit_staged(free, BATCH, told)
+    committed = commit_staged(free, BATCH, rows)
     assert committed is not None
     assert not committed.already_there
     assert body_texts(tmp_path / "store") == ["a"]

@@ -32,7 +32,7 @@ def planned_numbers(query: Query) -> BatchNumbers | None:
 
 @pytest.fixture
 def expiring(new_store: NewStore) -> Query:
-    """A query that was behind when retention took the next three messages of a queue."""
+    """A query whose lag was large when retention took the next three messages of a queue."""
     query = Query(
         filled(new_store),
         subscribe="orders",

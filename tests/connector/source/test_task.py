@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -205,6 +206,25 @@ def test_queues_of_a_stretch_are_read_side_by_side(new_store: NewStore) -> None:
         assert parts[queue_id] == min(parts)
         read[queue_id] += batch.num_rows
     assert read == counts
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_short_partition_has_one_order_whether_it_is_read_at_once_or_not(new_store: NewStore, damaged: bool) -> None:
+    store = interleaved(new_store, [90, 60, 30])
+    if damaged:  # then the ranges are read one by one
+        log = min((store.path / "commitlog").iterdir())
+        with log.open("r+b") as file:
+            file.seek(store.places["t", 2][0] + 4)
+            file.write(b"\xff")
+    task = replace(side_by_side(store), on_damage="skip")
+    short = RangePartition(tuple(store.whole()), side_by_side=True, short=True)
+    found = [
+        place
+        for batch in task.read(short)
+        for place in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+    ]
+    expected = [(queue_id, offset) for queue_id, offsets in everything(store).items() for offset in offsets]
+    assert found == [place for place in expected if not (damaged and place == (2, 0))]
 
 
 def test_side_by_side_every_attempt_gives_the_same_batches(new_store: NewStore) -> None:
