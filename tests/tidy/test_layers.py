@@ -19,7 +19,7 @@ __all__: list[str] = []
 LEAVES = frozenset({"batch_id", "config", "errors", "message", "paths", "put_status", "timestamps"})
 _BYTES = frozenset({"leaves", "format", "columnar"})
 _LOG = _BYTES | {"files", "log"}
-_PARTS = _LOG | {"queue", "index", "batch"}
+_PARTS = _LOG | {"config_files", "queue", "index", "batch"}
 ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "leaves": frozenset(),
     "threads": frozenset({"leaves"}),
@@ -27,8 +27,9 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "columnar": frozenset({"leaves", "format"}),
     "filter": frozenset({"leaves", "format", "columnar"}),
     "files": frozenset({"leaves"}),
+    "config_files": frozenset({"leaves", "files"}),
     "log": _BYTES | {"files"},
-    "queue": _LOG | {"filter", "threads"},
+    "queue": _LOG | {"config_files", "filter", "threads"},
     "index": _BYTES | {"files"},
     "batch": _LOG | {"queue"},
     "recovery": _PARTS | {"threads"},
@@ -61,6 +62,7 @@ PUBLIC_MODULES = (
 THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({"numpy", "pyarrow"})) | {
     "format": frozenset({"numpy", "pyarrow", "zlib_ng"}),
     "threads": frozenset(),
+    "config_files": frozenset({"msgspec"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
     "recovery": frozenset({"msgspec", "numpy", "pyarrow"}),

@@ -18,51 +18,34 @@ Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.
 from __future__ import annotations
 
 import contextlib
-import errno
-import json
 import os
-import re
 import threading
-import time
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any
 
 import msgspec
 
 from commitlog.batch_id import TopicUse
-from commitlog.errors import (
-    CorruptConfig,
-    InvalidValue,
-    NotAStore,
-    PutRefused,
-    ReadFailed,
-    StoreAccessDenied,
-    StoreIOError,
-)
+from commitlog.config_files.json_file import LARGEST_CONFIG, JsonConfigFile, decode_config, next_version
+from commitlog.errors import CorruptConfig, InvalidValue, PutRefused, ReadFailed
 from commitlog.files import disk
-from commitlog.files.whole_file import replace_file
 from commitlog.log.store_directory import other_topic_kind
 from commitlog.message import PutMessageStatus
-from commitlog.paths import BACKUP_SUFFIX, CONFIG, MOST_QUEUES, TOPICS_CONFIG, validate_new_topic
+from commitlog.paths import CONFIG, MOST_QUEUES, TOPICS_CONFIG, validate_new_topic
 
 __all__ = ["LARGEST_CONFIG", "TopicConfig", "parse_topic_config", "spread_over"]
 
-# Bytes of a list that is still read; far beyond what a broker ever writes.
-LARGEST_CONFIG = 256 << 20
 _MAX_INT = 2**31 - 1
 # RocketMQ's defaults for a topic without these numbers: queues to write to and to read.
 _DEFAULT_QUEUE_NUMS = 16
 _READ_AND_WRITE = 6
-_MAX_LONG = 2**63 - 1
 # The attributes of topics whose messages are not in plain consume queues.
 _OTHER_KINDS = (
     ("queue.type", "BatchCQ", "is kept in batch consume queues"),
     ("cleanup.policy", "COMPACTION", "is a compaction topic"),
 )
-# A text, or an integer that is the name of a member: fastjson leaves the quotes off.
-_TEXT_OR_INTEGER_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?[0-9]+)(?=\s*:)', re.DOTALL)
 _QueueNums = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
-_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+_SUBJECT = "The list of topics"
 
 
 # What this package uses of the file; members that are not named here stay as they are.
@@ -73,10 +56,6 @@ class _TopicList(msgspec.Struct):
 class _TopicEntry(msgspec.Struct):
     writeQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
     readQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
-
-
-class _Version(msgspec.Struct):
-    counter: Annotated[int, msgspec.Meta(ge=0, le=_MAX_LONG - 1)] = 0
 
 
 def spread_over(present: int, default: int) -> int:
@@ -96,6 +75,7 @@ class TopicConfig:
 
     def __init__(self, store_path: str, default_queue_nums: int, highest_id: Callable[[str], int]) -> None:
         self.path = os.path.join(store_path, CONFIG, TOPICS_CONFIG)
+        self._file = JsonConfigFile(self.path, _SUBJECT)
         self._store_path = store_path
         self._default = default_queue_nums
         self._highest_id = highest_id
@@ -172,11 +152,10 @@ class TopicConfig:
     def _enter(self, uses: Iterable[TopicUse], queue_nums: int) -> None:
         """Change the list in one write, or in none when it needs no change."""
         try:
-            old = self._read()
+            root = _parse(self._file.content(), self._file)
         except FileNotFoundError:
-            old = None
-        root = {} if old is None else _parse(old, self.path)
-        listed = _queue_nums(root, self.path)
+            root = {}
+        listed = _queue_nums(root, self._file)
         table = root.get("topicConfigTable", {})
         changed = {}
         for use in uses:
@@ -184,29 +163,16 @@ class TopicConfig:
             readable = use.named_queues if use.named_queues <= MOST_QUEUES else 0
             if use.topic in listed:
                 _refuse_fewer_queues(use, listed[use.topic], self.path)
-                if readable > _entry(use.topic, table[use.topic], self.path).readQueueNums:
+                if readable > _entry(use.topic, table[use.topic], self._file).readQueueNums:
                     changed[use.topic] = {**table[use.topic], "readQueueNums": readable}
             elif use.is_new:
                 changed[use.topic] = _new_entry(use.topic, queue_nums, max(queue_nums, readable))
         if not changed:
             return
-        _refuse_links(self.path)
-        version = _next_version(root.get("dataVersion", {}), self.path)
-        data = _encode({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}}, self.path)
+        version = next_version(root.get("dataVersion", {}), self._file)
         # The list is read again, whether the write succeeds or not.
         self._signature = None
-        _write(self.path, data, old)
-
-    def _read(self) -> bytes:
-        """The file's bytes. ``FileNotFoundError``."""
-        try:
-            return disk.read_file(self.path, LARGEST_CONFIG)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            if error.errno == errno.EFBIG:
-                raise _corrupt(self.path, 0, f"at most {LARGEST_CONFIG} bytes", "more") from error
-            raise ReadFailed("read", path=self.path, cause=error) from error
+        self._file.write({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}})
 
     def _refresh(self) -> None:
         """Read the file if it changed since the last reading."""
@@ -214,8 +180,8 @@ class TopicConfig:
             signature = disk.file_signature(self.path)
             if signature == self._signature:
                 return
-            root = _parse(self._read(), self.path)
-            self._listed, self._other_kinds = _queue_nums(root, self.path), _other_kinds(root)
+            root = _parse(self._file.content(), self._file)
+            self._listed, self._other_kinds = _queue_nums(root, self._file), _other_kinds(root)
         except FileNotFoundError:
             self._signature, self._listed, self._other_kinds = None, {}, {}
             return
@@ -227,28 +193,20 @@ class TopicConfig:
 
 def parse_topic_config(data: bytes, path: str) -> dict[str, int]:
     """Each topic's writeQueueNums. ``CorruptConfig`` for anything that a broker would not write."""
-    return _queue_nums(_parse(data, path), path)
+    file = JsonConfigFile(path, _SUBJECT)
+    return _queue_nums(_parse(data, file), file)
 
 
-def _parse(data: bytes, path: str) -> dict[str, Any]:
+def _parse(data: bytes, file: JsonConfigFile) -> dict[str, Any]:
     """The whole list; its table of topics, if present, is an object. ``CorruptConfig``."""
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _corrupt(path, error.start, "UTF-8 text", f"the byte {data[error.start]:#04x}") from error
-    quoted = _TEXT_OR_INTEGER_NAME.sub(lambda found: f'{found[1]}"{found[2]}"' if found[2] else found[0], text)
-    try:
-        root = json.loads(quoted)
-    except (ValueError, RecursionError) as error:
-        place = error.pos if isinstance(error, json.JSONDecodeError) else 0
-        raise _corrupt(path, place, "JSON", str(error)) from error
-    _checked(root, _TopicList, "an object with the object 'topicConfigTable'", path)
-    return cast("dict[str, Any]", root)
+    root = decode_config(data, file.path, file.subject)
+    file.checked(root, _TopicList, "an object with the object 'topicConfigTable'")
+    return root
 
 
-def _queue_nums(root: dict[str, Any], path: str) -> dict[str, int]:
+def _queue_nums(root: dict[str, Any], file: JsonConfigFile) -> dict[str, int]:
     table = root.get("topicConfigTable", {})
-    return {topic: _entry(topic, entry, path).writeQueueNums for topic, entry in table.items()}
+    return {topic: _entry(topic, entry, file).writeQueueNums for topic, entry in table.items()}
 
 
 def _other_kinds(root: dict[str, Any]) -> dict[str, str]:
@@ -265,15 +223,8 @@ def _other_kinds(root: dict[str, Any]) -> dict[str, str]:
     return kinds
 
 
-def _entry(topic: str, entry: object, path: str) -> _TopicEntry:
-    return _checked(entry, _TopicEntry, f"an object with 0 to {_MAX_INT} queues for topic {topic!r}", path)
-
-
-def _checked(value: object, kind: type[_Struct], expected: str, path: str) -> _Struct:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise _corrupt(path, 0, expected, str(error)) from error
+def _entry(topic: str, entry: object, file: JsonConfigFile) -> _TopicEntry:
+    return file.checked(entry, _TopicEntry, f"an object with 0 to {_MAX_INT} queues for topic {topic!r}")
 
 
 def _check_new_topic(topic: str, queue_nums: int) -> None:
@@ -305,67 +256,3 @@ def _new_entry(topic: str, queue_nums: int, read_queue_nums: int) -> dict[str, A
         "topicSysFlag": 0,
         "writeQueueNums": queue_nums,
     }
-
-
-def _next_version(version: Any, path: str) -> dict[str, Any]:
-    """The version after this one (``DataVersion.nextVersion``), by which copies of the list are compared.
-
-    stateVersion is that of a broker's controller; it has precedence over the rest, and stays.
-    """
-    counter = _checked(
-        version, _Version, f"an object with 0 to {_MAX_LONG - 1} as counter of dataVersion", path
-    ).counter
-    known = {"counter": 0, "stateVersion": 0, **version}
-    return {**known, "counter": counter + 1, "timestamp": int(time.time() * 1000)}
-
-
-def _encode(root: dict[str, Any], path: str) -> bytes:
-    """The list as a broker's fastjson lays it out, but for integers as names, which are quoted here.
-
-    ``CorruptConfig`` for values that cannot be written as JSON again: a number beyond all floats, too deep nesting.
-    """
-    try:
-        return json.dumps(root, indent="\t", separators=(",", ":"), allow_nan=False).encode("ascii")
-    except (ValueError, RecursionError) as error:
-        raise _corrupt(path, 0, "JSON that can be written again", str(error)) from error
-
-
-def _refuse_links(path: str) -> None:
-    for place in (os.path.dirname(path), path):
-        if disk.is_symlink(place):
-            raise NotAStore(
-                f"{place} is a symbolic link; a store is written only where it lies. Put its target in its place.",
-                path=place,
-            )
-
-
-def _write(path: str, data: bytes, old: bytes | None) -> None:
-    """Replace the list by these bytes, and keep the old ones beside it. ``StoreAccessDenied``, ``StoreIOError``."""
-    directory = os.path.dirname(path)
-    try:
-        if not disk.exists(directory):
-            disk.make_directory(directory)
-            disk.sync_directory(os.path.dirname(directory))
-        if old is not None:
-            # A copy, not the old file renamed: a list exists at every moment.
-            # A broker reads it when the list itself is missing or damaged.
-            replace_file(path + BACKUP_SUFFIX, old)
-        replace_file(path, data)
-        disk.sync_directory(directory)
-    except PermissionError as error:
-        raise StoreAccessDenied(
-            f"No permission to write {path}: run as the store's user, or change the mode of {directory}.", path=path
-        ) from error
-    except OSError as error:
-        raise StoreIOError("write", path=path, cause=error) from error
-
-
-def _corrupt(path: str, offset: int, expected: object, found: object) -> CorruptConfig:
-    return CorruptConfig(
-        "The list of topics",
-        path=path,
-        offset=offset,
-        expected=expected,
-        found=found,
-        advice="Restore it (a broker keeps a copy beside it, with .bak), or remove it.",
-    )
