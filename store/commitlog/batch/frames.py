@@ -17,7 +17,7 @@ from commitlog.columnar.scan import RecordScan
 from commitlog.errors import CorruptRecord, InvalidValue, MessageNotFound, QueueNotFound, TopicNotFound
 from commitlog.format.record import Record
 from commitlog.log.commit_log import CommitLog
-from commitlog.log.scan import LogEnd, LogFiles, walk
+from commitlog.log.scan import LogFiles, LogWalk
 from commitlog.paths import BATCH_TOPIC
 from commitlog.queue.views import CatalogView
 
@@ -94,13 +94,13 @@ class FrameCheck:
 
 def is_whole(files: LogFiles, found: FoundFrame) -> bool:
     """Whether all records of a frame are there, as they were staged and with one store time."""
-    end = LogEnd()
+    walk = LogWalk(files, found.physical_offset, found.end, check_crc=True)
     check = FrameCheck(found)
     first = 1  # the frame record itself
-    for scan in walk(files, found.physical_offset, found.end, end, check_crc=True):
+    for scan in walk:
         check.take(scan, first)
         first = 0
-    return end.offset >= found.end and check.whole
+    return walk.offset >= found.end and check.whole
 
 
 class StoredFrames:

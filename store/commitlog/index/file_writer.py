@@ -214,18 +214,19 @@ class IndexFileWriter:
                 disk.sync(self._descriptor)
             self._unsynced = self._failed = False
 
-    def truncate(self, physical_offset: int) -> int:
+    def truncate(self, physical_offset: int, *, block_entries: int = _CHECKED_ENTRIES) -> int:
         """Keep the entries of messages before a physical offset; returns their number. With 0 the file is removed.
 
         All kept entries are checked, slots are made again from them, and all else is zeroed: the file is as if no
         other entry had ever been put, and synced. Only the end timestamp is then rounded to seconds, as in entries.
-        ``CorruptIndex`` when a kept entry is impossible, and nothing was changed; ``OSError``.
+        ``block_entries`` are read at a time. ``CorruptIndex`` when a kept entry is impossible, and nothing was changed;
+        ``OSError``.
         """
         self._check_usable()
         old = self.header
         heads = np.zeros(self.slot_count, np.int32)
         entries = _Entries(self.path, self._descriptor, self.slot_count, old)
-        kept, last = entries.relink(heads, physical_offset)
+        kept, last = entries.relink(heads, physical_offset, block_entries)
         whole = entries.are_whole(kept, last)
         self._failed = self._unsynced = True
         if kept == 0:
@@ -285,7 +286,7 @@ def count_entries(path: str, slots_by_size: dict[int, int], physical_offset: int
     descriptor = disk.open_file(path)
     try:
         entries = _Entries(path, descriptor, slot_count, header)
-        kept, last = entries.relink(np.zeros(slot_count, np.int32), physical_offset)
+        kept, last = entries.relink(np.zeros(slot_count, np.int32), physical_offset, _CHECKED_ENTRIES)
         entries.are_whole(kept, last)
         return kept
     finally:
@@ -301,13 +302,13 @@ class _Entries:
         self._slot_count = slot_count
         self._header = header
 
-    def relink(self, heads: npt.NDArray[np.int32], physical_offset: int) -> tuple[int, Any]:
+    def relink(self, heads: npt.NDArray[np.int32], physical_offset: int, block_entries: int) -> tuple[int, Any]:
         """Fill an empty slot table from the entries before a physical offset; their number, and the last one."""
         kept = 0
         last = np.zeros((), INDEX_ENTRY_DTYPE)
         last["physical_offset"] = self._header.begin_physical_offset
         while kept < self._header.index_count - 1:
-            count = min(self._header.index_count - 1 - kept, _CHECKED_ENTRIES)
+            count = min(self._header.index_count - 1 - kept, block_entries)
             at = entry_offset(kept + 1, self._slot_count)
             with errors_name(self._path):
                 data = disk.read_at(self._descriptor, count * ENTRY_SIZE, at)

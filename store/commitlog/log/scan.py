@@ -12,7 +12,7 @@ from commitlog.files.mapped_file import MappedFile
 from commitlog.format.record import Corrupt, Filler, Record, Torn, Unwritten, decode_record
 from commitlog.log.record_search import first_good_record
 
-__all__ = ["BLOCK_SIZE", "SECTOR_SIZE", "LogEnd", "LogFileList", "LogFiles", "find_by_time", "find_record", "walk"]
+__all__ = ["BLOCK_SIZE", "SECTOR_SIZE", "LogFileList", "LogFiles", "LogWalk", "find_by_time", "find_record"]
 
 BLOCK_SIZE = 4 << 20
 # Bytes that a device writes wholly or not at all.
@@ -20,14 +20,6 @@ SECTOR_SIZE = 512
 _PROPERTIES_LENGTH_SIZE = 2
 # The longest first record of a file whose store time is read.
 _LONGEST_FIRST = 4 << 20
-
-
-class LogEnd:
-    """The end of a walk, and what stands there: ``stop`` is None at the end of the last file."""
-
-    def __init__(self) -> None:
-        self.offset = 0
-        self.stop: Stop = None
 
 
 class LogFiles(Protocol):
@@ -54,52 +46,69 @@ class LogFileList(LogFiles, Protocol):
     def min_offset(self) -> int: ...
 
 
-def walk(
-    files: LogFiles,
-    start: int,
-    limit: int,
-    end: LogEnd,
-    *,
-    check_crc: bool,
-    unsynced_from: int | None = None,
-    whole_to: int = 0,
-    block_size: int = BLOCK_SIZE,
-) -> Iterator[RecordScan]:
+class LogWalk:
     """The records of ``[start, limit)``, in blocks that lie in one file each, up to the first that is not good.
 
-    ``end`` shows after each block how far the walk has come. A blank filler that reaches exactly to its file's end is
-    skipped. A machine may have stopped before records at ``unsynced_from`` and after were on the device: one that
-    lacks a sector is not good. Those before ``whole_to`` are known to be complete.
+    To be iterated once. ``offset`` is how far the walk has come after each block, and ``stop`` what stands there: None
+    at ``limit`` and at the end of the last file.
+
+    A blank filler that reaches exactly to its file's end is skipped. A machine may have stopped before records at
+    ``unsynced_from`` and after were on the device: one that lacks a sector is not good. Those before ``whole_to`` are
+    known to be complete.
     """
-    at, size = start, block_size
-    end.offset, end.stop = at, None
-    while at < limit and (file := files.find(at)) is not None:
-        file_end = file.base + file.capacity
-        stop = min(at + size, file_end, limit)
-        scan = scan_records(file.span(at - file.base, stop - file.base, populate=True), at, check_crc=check_crc)
-        stopped: Stop = scan.stop
-        lacking = None if unsynced_from is None else _first_lacking(scan, at - file.base, unsynced_from, whole_to)
-        if lacking is not None:
-            cut, stopped = lacking
-            scan = scan_records(scan.data[:cut], at, check_crc=False)
-        at += scan.end
-        end.offset, end.stop = at, stopped
-        if len(scan):
-            yield scan
-        size = block_size
-        match stopped:
-            case None:
-                continue
-            case Filler(length) if at + length == file_end:
-                at = end.offset = file_end
-                end.stop = None
-            case Torn(needed, available) if stop < min(file_end, limit) and needed > available:
-                if at + needed > min(file_end, limit):
+
+    def __init__(
+        self,
+        files: LogFiles,
+        start: int,
+        limit: int,
+        *,
+        check_crc: bool,
+        unsynced_from: int | None = None,
+        whole_to: int = 0,
+        block_size: int = BLOCK_SIZE,
+    ) -> None:
+        self.offset = start
+        self.stop: Stop = None
+        self._files = files
+        self._limit = limit
+        self._check_crc = check_crc
+        self._unsynced_from = unsynced_from
+        self._whole_to = whole_to
+        self._block_size = block_size
+
+    def __iter__(self) -> Iterator[RecordScan]:
+        limit, size = self._limit, self._block_size
+        while self.offset < limit and (file := self._files.find(self.offset)) is not None:
+            at, file_end = self.offset, file.base + file.capacity
+            stop = min(at + size, file_end, limit)
+            data = file.span(at - file.base, stop - file.base, populate=True)
+            scan, self.stop = self._good_part(scan_records(data, at, check_crc=self._check_crc), at - file.base)
+            self.offset = at + scan.end
+            if len(scan):
+                yield scan
+            size = self._block_size
+            match self.stop:
+                case None:
+                    continue
+                case Filler(length) if self.offset + length == file_end:
+                    self.offset, self.stop = file_end, None
+                case Torn(needed, available) if stop < min(file_end, limit) and needed > available:
+                    if self.offset + needed > min(file_end, limit):
+                        return
+                    size, self.stop = max(needed, self._block_size), None
+                case _:
                     return
-                size = max(needed, block_size)
-                end.stop = None
-            case _:
-                return
+
+    def _good_part(self, scan: RecordScan, position: int) -> tuple[RecordScan, Stop]:
+        """The scan without records that lack a sector, and its stop. It starts at ``position`` of its file."""
+        if self._unsynced_from is None:
+            return scan, scan.stop
+        lacking = _first_lacking(scan, position, self._unsynced_from, self._whole_to)
+        if lacking is None:
+            return scan, scan.stop
+        cut, stop = lacking
+        return scan_records(scan.data[:cut], scan.physical_offset, check_crc=False), stop
 
 
 def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to: int) -> tuple[int, Corrupt] | None:

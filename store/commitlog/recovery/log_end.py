@@ -26,7 +26,7 @@ from commitlog.errors import DamagedLog, LogShort
 from commitlog.format.checkpoint import TRUST_MARGIN_MS, Checkpoint
 from commitlog.format.record import Corrupt, Filler, Record, Torn, decode_record, field_offset, own_position
 from commitlog.log.past_damage import lacks_sectors
-from commitlog.log.scan import LogEnd, LogFileList, find_by_time, find_record, walk
+from commitlog.log.scan import LogFileList, LogWalk, find_by_time, find_record
 from commitlog.log.store_directory import refuse_inner_batches
 from commitlog.queue.consume_queue_writer import first_of_each
 
@@ -68,6 +68,13 @@ class SoundBlock(NamedTuple):
     scan: RecordScan
     requests: DispatchRequests
     groups: list[QueueUnits]
+
+
+class _End(NamedTuple):
+    """Where the records of the log end, and what stands there."""
+
+    offset: int
+    stop: Stop
 
 
 class _Sound(NamedTuple):
@@ -265,42 +272,42 @@ class _Search:
         file = find_by_time(self._files, safe - TRUST_MARGIN_MS)
         return self._files.min_offset if file is None else file.base
 
-    def _scan(self, start: int, *, from_start: bool) -> LogEnd | None:
+    def _scan(self, start: int, *, from_start: bool) -> _End | None:
         """Walk the log and hand on its records; None when queues or index lack records before ``start``."""
         if not self._derived.begin(start) and not from_start:
             return None
         files = self._files.files
         total = files[-1].base + files[-1].capacity - start if files else 0
-        end = LogEnd()
         self._begin()
         # After a clean close everything was synced, so no sector is missing, whichever program wrote it.
         unsynced_from = None if self._policy.closed_log else (self._policy.flushed_offset or 0)
-        end.offset, whole_to = start, 0
+        at, whole_to = start, 0
         while True:
-            blocks = walk(
+            walk = LogWalk(
                 self._files,
-                end.offset,
+                at,
                 _UNKNOWN,
-                end,
                 check_crc=True,
                 unsynced_from=unsynced_from,
                 whole_to=whole_to,
                 block_size=_BLOCK_SIZE,
             )
-            for scan in blocks:
+            end = None
+            for scan in walk:
                 sound = self._sound_part(scan)
                 if not self._take(sound.block, from_start=from_start):
                     return None
                 if sound.stop is not None:
-                    end.offset, end.stop = scan.physical_offset + sound.block.scan.end, sound.stop
+                    end = _End(scan.physical_offset + sound.block.scan.end, sound.stop)
                     break
                 if self._progress is not None:
-                    self._progress(end.offset - start, total)
+                    self._progress(walk.offset - start, total)
+            end = end or _End(walk.offset, walk.stop)
             frame = self._whole_frame_at(end.offset)
             if frame is None or frame.end <= whole_to:
                 return end
             # Its checksum shows that no sector is missing, even if properties look so.
-            whole_to = frame.end
+            at, whole_to = end.offset, frame.end
 
     def _take(self, block: SoundBlock, *, from_start: bool) -> bool:
         requests = block.requests
@@ -343,10 +350,10 @@ class _Search:
             self._frame = frame
         return None
 
-    def _ends_at_broken_frame(self, end: LogEnd) -> bool:
+    def _ends_at_broken_frame(self, end: _End) -> bool:
         return self._broken is not None and self._broken.physical_offset == end.offset
 
-    def _refuse_damage(self, end: LogEnd) -> None:
+    def _refuse_damage(self, end: _End) -> None:
         """A bad record before a good one that was flushed is damage: it must not be lost silently."""
         flushed = self._policy.flushed_offset
         start = end.offset + 1
@@ -378,7 +385,7 @@ class _Search:
         if later is not None and 0 < later.store_timestamp < self._claimed.physic_msg_timestamp:
             self._refuse(end, _flushed_later(later.physical_offset))
 
-    def _begins_with_another_place(self, end: LogEnd) -> bool:
+    def _begins_with_another_place(self, end: _End) -> bool:
         """Whether a file begins there, with a good record whose PHYSICALOFFSET is another."""
         file = self._files.find(end.offset)
         if file is None or file.base != end.offset or not isinstance(end.stop, Corrupt):
@@ -388,14 +395,14 @@ class _Search:
             decode_record(data, physical_offset=own_position(data)), Record
         )
 
-    def _refuse_what_others_appended(self, end: LogEnd, frame: FoundFrame) -> None:
+    def _refuse_what_others_appended(self, end: _End, frame: FoundFrame) -> None:
         """A broker that owned the store in between does not know frames, and appends right after a part of one."""
-        for scan in walk(self._files, frame.physical_offset, frame.end, LogEnd(), check_crc=True):
+        for scan in LogWalk(self._files, frame.physical_offset, frame.end, check_crc=True):
             # All records of a frame have its own store time.
             if (scan.field("store_timestamp") != frame.store_timestamp).any():
                 self._refuse(end, "Another program has appended messages after a part of a batch")
 
-    def _refuse_short(self, end: LogEnd) -> None:
+    def _refuse_short(self, end: _End) -> None:
         """The mark says how far the log was flushed: what is missing of that is lost, and no crash explains it."""
         flushed = self._policy.flushed_offset
         if self._policy.accept_short or self._ends_at_broken_frame(end):
@@ -408,7 +415,7 @@ class _Search:
                 missing_messages=self._derived.count_units(end.offset, flushed),
             )
 
-    def _refuse(self, end: LogEnd, why: str, cut_at: int | None = None) -> NoReturn:
+    def _refuse(self, end: _End, why: str, cut_at: int | None = None) -> NoReturn:
         file = self._files.find(end.offset)
         match end.stop:
             case Corrupt(field, offset, expected, found):

@@ -20,7 +20,7 @@ from commitlog.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog.format.record import Record, Unwritten, decode_record
 from commitlog.index.writer import IndexWriter
 from commitlog.log.commit_log import CommitLog
-from commitlog.log.scan import LogEnd, walk
+from commitlog.log.scan import LogWalk
 from commitlog.log.store_checkpoint import StoreCheckpoint
 from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE
 from commitlog.queue.consume_queue_store import ConsumeQueueStore, QueueFiles
@@ -359,7 +359,7 @@ def _has_holes(index: IndexWriter, log: CommitLog, delay_levels_ms: Sequence[int
     """
     for last, first in index.borders():
         # The first message of a file may have keys in the file before it too.
-        for scan in walk(log, last, first, LogEnd(), check_crc=False):
+        for scan in LogWalk(log, last, first, check_crc=False):
             requests = dispatch_requests(scan, delay_levels_ms)
             if (requests.physical_offsets[index_entries(scan, requests).rows] > last).any():
                 return True

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from commitlog.files.mapped_file_writer import is_out_of_space
 from commitlog.format.arrays import Int64Array
 from commitlog.index.writer import IndexWriter
 from commitlog.log.recent_appends import AppendedRecords, RecentAppends
-from commitlog.log.scan import BLOCK_SIZE, LogEnd, walk
+from commitlog.log.scan import BLOCK_SIZE, LogWalk
 from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from commitlog.threads.prefetch import prefetch
 
@@ -95,7 +95,8 @@ class _Block(NamedTuple):
     """A part of the log, ready to be written to queues and index."""
 
     end: int
-    last_store_timestamp: int
+    last_store_timestamp: int | None
+    """None for a part without records."""
     frames: list[FoundFrame]
     steps: list[Step]
 
@@ -164,17 +165,12 @@ class ReputMessageService:
         """Dispatch everything in the log now. ``CorruptRecord`` if the log contradicts itself, ``StoreIOError``."""
         with self._lock:
             limit = self._confirm()
-            end = LogEnd()
-            end.offset = self.reput_from
-            blocks = self._blocks(limit, end)
+            blocks = self._blocks(self.reput_from, limit)
             if limit - self.reput_from > BLOCK_SIZE:
                 blocks = prefetch(blocks)
             with contextlib.closing(blocks):
                 for block in blocks:
                     self._write(block)
-            self.reput_from = end.offset
-            if end.offset < limit:
-                self._refuse(end)
 
     def _write(self, block: _Block) -> None:
         for frame in block.frames:
@@ -183,7 +179,8 @@ class ReputMessageService:
             self._frame_start, self._frame_end = frame.physical_offset, frame.end
         for write in block.steps:
             write()
-        self.last_store_timestamp = block.last_store_timestamp
+        if block.last_store_timestamp is not None:
+            self.last_store_timestamp = block.last_store_timestamp
         self.reput_from = block.end
         if self.reput_from >= self._frame_end:
             self._gate.open(self._frame_end)
@@ -191,17 +188,17 @@ class ReputMessageService:
             self._gate.move_to(self._frame_start)  # those before it are whole
         self._on_dispatched()
 
-    def _blocks(self, limit: int, end: LogEnd) -> Generator[_Block, None, None]:
-        """Blocks of recent appends, and between them blocks read from the log."""
-        while end.offset < limit:
-            handed = self._recent_appends.take(end.offset, limit)
+    def _blocks(self, start: int, limit: int) -> Generator[_Block, None, None]:
+        """Blocks of recent appends, and between them blocks read from the log. ``CorruptRecord``."""
+        at = start
+        while at < limit:
+            handed = self._recent_appends.take(at, limit)
             if handed is None:
-                stop = self._recent_appends.next_start(end.offset, limit)
-                yield from self._read_blocks(stop, end)
-                if end.offset < stop:
-                    return
+                stop = self._recent_appends.next_start(at, limit)
+                yield from self._read_blocks(at, stop)
+                at = stop
             else:
-                end.offset = handed.end
+                at = handed.end
                 yield self._handed_block(handed)
 
     def _handed_block(self, handed: AppendedRecords) -> _Block:
@@ -209,14 +206,22 @@ class ReputMessageService:
         steps = [dispatcher.prepare(requests, handed.entries) for dispatcher in self._dispatchers]
         return _Block(handed.end, handed.store_timestamp, [], steps)
 
-    def _read_blocks(self, limit: int, end: LogEnd) -> Generator[_Block, None, None]:
-        for scan in walk(self._files, end.offset, limit, end, check_crc=False):
+    def _read_blocks(self, start: int, stop: int) -> Generator[_Block, None, None]:
+        """Blocks of ``[start, stop)``, which ends where a record does."""
+        walk = LogWalk(self._files, start, stop, check_crc=False)
+        end = start
+        for scan in walk:
             requests = dispatch_requests(scan, self._delay_levels_ms)
             entries = partial(index_entries, scan, requests)
             steps = [dispatcher.prepare(requests, entries) for dispatcher in self._dispatchers]
-            yield _Block(end.offset, int(requests.store_timestamps[-1]), frames_in(scan, requests), steps)
+            end = walk.offset
+            yield _Block(end, int(requests.store_timestamps[-1]), frames_in(scan, requests), steps)
+        if walk.offset < stop:
+            self._refuse(walk)
+        if walk.offset > end:  # what fills up the file after the last record
+            yield _Block(walk.offset, None, [], [])
 
-    def _refuse(self, end: LogEnd) -> None:
+    def _refuse(self, end: LogWalk) -> NoReturn:
         file = self._files.find(end.offset)
         raise CorruptRecord(
             f"Record at physical offset {end.offset}",

@@ -283,13 +283,10 @@ def test_truncate_finds_nothing_wrong_with_rocketmqs_own_files(tmp_path: Path, g
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7])
-def test_truncate_does_not_depend_on_how_much_is_read_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
-) -> None:
-    monkeypatch.setattr("commitlog.index.file_writer._CHECKED_ENTRIES", block)
+def test_truncate_does_not_depend_on_how_much_is_read_at_a_time(tmp_path: Path, block: int) -> None:
     for kept in range(1, 6):
         file = new_file(tmp_path, rows=ROWS)
-        assert file.truncate(ROWS[kept][1]) == kept
+        assert file.truncate(ROWS[kept][1], block_entries=block) == kept
         assert decoded_rows(tmp_path / NAME, 7)[-1][1] == ROWS[kept - 1][1]
         file.close()
 
