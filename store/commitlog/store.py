@@ -24,7 +24,7 @@ from commitlog.recovery.cut import OnCut
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenWishes
 from commitlog.recovery.recover import Recovered
-from commitlog.services.owned_store import OwnedStore
+from commitlog.services.owned_store import OwnedStore, StoreOpening
 from commitlog.services.put_message import PutMessageResult
 from commitlog.services.put_table import PutTableResult
 from commitlog.services.running_state import RunningFlags
@@ -95,14 +95,18 @@ class MessageStore:
         for damage that no crash explains (invariant 5); ``StoreIOError``; ``InvalidValue`` if ``path`` is not a path.
         """
         config = _checked_config(config)
-        owned = OwnedStore.open(
+        opening = StoreOpening(
             os.path.abspath(_checked_path(path)),
             config,
             lock_timeout_s=checked_seconds("lock_timeout_s", lock_timeout_s),
             wishes=OpenWishes(accept_lost_log, rebuild, _checked_on_cut(on_cut)),
             progress=progress,
         )
-        return cls(owned, config)
+        try:
+            return cls(opening.run(), config)
+        except BaseException:
+            opening.undo()
+            raise
 
     def __enter__(self) -> MessageStore:
         return self

@@ -15,6 +15,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from commitlog.errors import ReadFailed, StoreLocked
 from commitlog.files import disk
@@ -57,8 +58,11 @@ class StoreLock:
         self._process = os.getpid()
 
     @classmethod
-    def acquire(cls, path: str, *, timeout_s: float = 0.0) -> StoreLock:
-        """Take the lock, waiting up to ``timeout_s`` seconds for its holder. ``StoreLocked`` names the holder."""
+    def acquire(cls, path: str, *, timeout_s: float = 0.0, given_up: Callable[[], bool] = lambda: False) -> StoreLock:
+        """Take the lock, waiting for its holder up to ``timeout_s`` seconds, or until ``given_up()``.
+
+        ``StoreLocked`` names the holder.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -66,7 +70,7 @@ class StoreLock:
             except StoreLocked as error:
                 if not timeout_s:
                     raise
-                if time.monotonic() >= deadline:
+                if time.monotonic() >= deadline or given_up():
                     waited = f"{error} Waited {timeout_s:g} s for it."
                     raise StoreLocked(waited, path=error.path, holder=error.holder) from error
             time.sleep(_RETRY_SECONDS)

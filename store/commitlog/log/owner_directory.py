@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from types import TracebackType
 
 from commitlog.errors import NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
@@ -32,15 +33,18 @@ class OwnerDirectory:
         self.aborted = disk.exists(self.of(ABORT))
 
     @classmethod
-    def open(cls, path: str, *, lock_timeout_s: float = 0.0) -> OwnerDirectory:
-        """Make the directory if need be, and take its lock.
+    def open(
+        cls, path: str, *, lock_timeout_s: float = 0.0, given_up: Callable[[], bool] = lambda: False
+    ) -> OwnerDirectory:
+        """Make the directory if need be, and take its lock, for which it does not wait once ``given_up()``.
 
         ``StoreLocked``, ``NotAStore`` for a directory with other content, ``StoreAccessDenied``,
         ``UnsupportedStore``, ``StoreIOError``.
         """
         try:
             cls._make(path)
-            return cls(path, StoreLock.acquire(os.path.join(path, LOCK), timeout_s=lock_timeout_s))
+            lock = StoreLock.acquire(os.path.join(path, LOCK), timeout_s=lock_timeout_s, given_up=given_up)
+            return cls(path, lock)
         except PermissionError as error:
             raise StoreAccessDenied(f"No permission to write in {path}: {error}.", path=path) from error
         except OSError as error:

@@ -36,7 +36,7 @@ from commitlog.threads.jobs import Job, JobThread
 from commitlog.threads.wakeup import Waiters, Wakeup
 from commitlog.threads.worker import Worker
 
-__all__ = ["OwnedStore"]
+__all__ = ["OwnedStore", "StoreOpening"]
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
@@ -56,17 +56,22 @@ class OwnedStore:
         state: RunningState,
         waiters: Waiters,
         allocate: Wakeup,
+        calls: Calls,
+        jobs: JobThread,
     ) -> None:
-        """``waiters`` are woken for new messages and when no more can come, ``allocate`` for a new file."""
+        """``waiters`` are woken for new messages and when no more can come, ``allocate`` for a new file.
+
+        ``jobs`` is the running job thread, whose last job waits for ``calls``.
+        """
         self.path = directory.path
         self.log = log
         self.state = state
         self.waiters = waiters
-        self.calls = Calls()
+        self.calls = calls
         self.stats = StoreStatsService()
         self.topics = TopicConfig(self.path, config.default_topic_queue_nums, log.queues.highest_id)
         self._directory = directory
-        self._jobs = JobThread("StoreJobs", self.calls.have_ended)
+        self._jobs = jobs
         self._close_failure: BaseException | None = None
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
@@ -106,45 +111,10 @@ class OwnedStore:
             workers.append(Worker("CommitRealTimeService", committer, state.fence))
         self._services = ServiceGroup(workers)
 
-    @classmethod
-    def open(
-        cls,
-        path: str,
-        config: MessageStoreConfig,
-        *,
-        lock_timeout_s: float,
-        wishes: OpenWishes,
-        progress: Progress | None,
-    ) -> OwnedStore:
-        """Lock the directory, recover, connect the parts, start the threads. See ``MessageStore.open``."""
-        waiters, allocate = Waiters(), Wakeup()
-        state = RunningState(path, on_fence=waiters.wake_all)
-        directory = OwnerDirectory.open(path, lock_timeout_s=lock_timeout_s)
-        with contextlib.ExitStack() as undo:
-            undo.callback(directory.close, clean=False)
-            log = open_log(
-                directory,
-                config,
-                wishes,
-                progress=progress,
-                on_failure=state.fence,
-                allocate=allocate,
-            )
-            undo.callback(log.close)
-            remove_leftovers(directory.path, now=time.time())
-            store = cls(directory, log, config, state, waiters, allocate)
-            undo.pop_all()
-        try:
-            store._start()
-        except BaseException:
-            store.abandon()
-            raise
-        return store
-
-    def _start(self) -> None:
-        self._jobs.start()
+    def start(self) -> None:
+        """Start the services, on the job thread."""
         _OPEN.add(self)
-        self._jobs.run(self._services.start)
+        self._services.start()
 
     def run(self, work: Callable[[], _T]) -> _T:
         """Do ``work`` on the job thread, as a call of this thread. ``StoreClosed``, ``StoreForked``, ``NestedCall``."""
@@ -198,12 +168,11 @@ class OwnedStore:
         """End the threads, close the files, flush nothing: the store is as a killed process leaves it."""
         self.state.close()
         self.waiters.wake_all()
-        if self._jobs.has_started:
-            self._jobs.finish(self._abandon).wait()
-        else:
-            self._abandon()
+        self._jobs.finish(self.leave).wait()
 
-    def _abandon(self) -> None:
+    def leave(self) -> None:
+        """``abandon`` on the job thread."""
+        self.state.close()
         self._services.stop()
         self._close_files(clean=False)
 
@@ -218,6 +187,79 @@ class OwnedStore:
         """In a forked child: the store is the parent's."""
         self.state.fork()
         self.calls.forget()
+
+
+class StoreOpening:
+    """Opens a store on its job thread, so that no signal handler ends it in the middle with the lock held.
+
+    ``run``, and if that or what follows it raises, ``undo``. See ``MessageStore.open``.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        config: MessageStoreConfig,
+        *,
+        lock_timeout_s: float,
+        wishes: OpenWishes,
+        progress: Progress | None,
+    ) -> None:
+        self._path = path
+        self._config = config
+        self._lock_timeout_s = lock_timeout_s
+        self._wishes = wishes
+        self._progress = progress
+        self._calls = Calls()
+        self._jobs = JobThread("StoreJobs", self._calls.have_ended)
+        self._opened: OwnedStore | None = None
+        self._undone = False
+
+    def run(self) -> OwnedStore:
+        """Lock the directory, recover, connect the parts, start the threads."""
+        self._jobs.start()
+        return self._jobs.run(self._open)
+
+    def undo(self) -> None:
+        """Close what was opened, or is still being opened: soon, on the job thread, without waiting for it."""
+        self._undone = True
+        if self._jobs.has_started:
+            self._jobs.finish(self._leave)
+
+    def _leave(self) -> None:
+        if self._opened is not None:
+            self._opened.leave()
+
+    def _open(self) -> OwnedStore:
+        waiters, allocate = Waiters(), Wakeup()
+        state = RunningState(self._path, on_fence=waiters.wake_all)
+        directory = OwnerDirectory.open(self._path, lock_timeout_s=self._lock_timeout_s, given_up=lambda: self._undone)
+        with contextlib.ExitStack() as undo:
+            undo.callback(directory.close, clean=False)
+            log = open_log(
+                directory,
+                self._config,
+                self._wishes,
+                progress=self._report,
+                on_failure=state.fence,
+                allocate=allocate,
+            )
+            undo.callback(log.close)
+            remove_leftovers(directory.path, now=time.time())
+            store = OwnedStore(directory, log, self._config, state, waiters, allocate, self._calls, self._jobs)
+            undo.pop_all()
+        self._opened = store
+        store.start()
+        return store
+
+    def _report(self, done: int, total: int) -> None:
+        if self._undone:
+            raise _OpeningUndone
+        if self._progress is not None:
+            self._progress(done, total)
+
+
+class _OpeningUndone(Exception):
+    """Ends a recovery that nobody waits for any more."""
 
 
 def _reput(
