@@ -22,6 +22,7 @@ _SOURCE = tuple(
     )
 )
 _SINK = (
+    "tests/connector/cluster/",
     "tests/connector/options/test_kafka_options",
     "tests/connector/sink/",
     "tests/connector/sink_failures/",

@@ -8,30 +8,25 @@ when the copy of the slow task had staged all but its last rows. It prints ``fin
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 from pyspark import TaskContext
 from pyspark.sql.functions import udf
 
+from tests.connector.cluster.standalone import standalone_cluster
 from tests.connector.sink.sink_helpers import staged_files, stream_to
 from tests.connector.sink_failures.driver import QUICK_DRIVER
 from tests.connector.sink_failures.output import TOPIC, Input, Watcher, check_output
 from tests.connector.sink_failures.query import Query
 from tests.connector.sink_failures.reading_query import ReadingQuery
-from tests.support.local_spark import make_java_available, start_spark
+from tests.support.local_spark import start_spark
 from tests.support.programs import python_path
 from tests.support.waiting import wait_for
 
 __all__: list[str] = []
 
-# Spark puts a copy on another host only, and a host is an address to it.
-MASTER, WORKERS = "127.0.0.1", ("127.0.0.2", "127.0.0.3")
+WORKERS = ("127.0.0.2", "127.0.0.3")
 # One for each queue.
 FILES = 4
 ROWS = 2_400
@@ -42,37 +37,13 @@ PADDING = "." * 2_000
 ROWS_OF_A_BATCH = 50
 
 
-@contextlib.contextmanager
-def cluster(scratch: Path) -> Iterator[str]:
-    """A master and its workers, as long as it lasts; the master's address."""
-    make_java_available()
-    with socket.socket() as free:
-        free.bind((MASTER, 0))
-        address = f"{MASTER}:{free.getsockname()[1]}"
-    java = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
-    host, port = address.split(":")
-    deploy = "org.apache.spark.deploy"
-    commands = [[*java, f"{deploy}.master.Master", "--host", host, "--port", port, "--webui-port", "0"]]
-    for worker in WORKERS:
-        options = ["--host", worker, "--cores", "2", "--memory", "1g", "--webui-port", "0"]
-        options += ["--work-dir", str(scratch / worker), f"spark://{address}"]
-        commands.append([*java, f"{deploy}.worker.Worker", *options])
-    with contextlib.ExitStack() as running:
-        for number, command in enumerate(commands):
-            log = running.enter_context((scratch / f"daemon-{number}.log").open("wb"))
-            daemon = subprocess.Popen(command, stdout=log, stderr=log)
-            running.callback(daemon.wait)
-            running.callback(daemon.kill)
-        yield f"spark://{address}"
-
-
 def main(directory: str) -> None:
     base = Path(directory)
     scratch = base / "scratch"
     scratch.mkdir()
-    with cluster(scratch) as master:
+    with standalone_cluster(scratch, *WORKERS) as cluster:
         settings = {
-            "spark__master": master,
+            "spark__master": cluster.address,
             "spark__executor__cores": "2",
             "spark__executor__memory": "512m",
             "spark__executorEnv__PYTHONPATH": python_path(),

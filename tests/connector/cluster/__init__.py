@@ -1,0 +1,3 @@
+"""Spark's standalone cluster: a master and workers as processes of their own."""
+
+__all__: list[str] = []

@@ -1,0 +1,29 @@
+"""Source and sink on a standalone cluster, whose master, workers and driver are processes of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.programs import run_program
+
+__all__: list[str] = []
+
+
+def copy(base: Path, mode: str) -> None:
+    ran = run_program("-m", "tests.connector.cluster.copying_driver", base, mode, timeout=300)
+    assert (ran.returncode, ran.stdout) == (0, "fine\n"), ran.stderr[-3000:]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_two_workers_copy_each_message_once(tmp_path: Path) -> None:
+    copy(tmp_path, "batch")
+
+
+@pytest.mark.spark
+@pytest.mark.stress
+@pytest.mark.timeout(400)
+def test_a_stream_goes_on_when_a_worker_joins_and_another_is_killed(tmp_path: Path) -> None:
+    copy(tmp_path, "stream")
