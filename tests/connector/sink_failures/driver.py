@@ -1,6 +1,8 @@
-"""A Spark driver for the tests to kill: writes the batches of ``BASE/input`` to ``BASE/store`` as they come.
+"""A Spark driver for the tests to kill: writes the batches of an input to ``BASE/store`` as they come.
 
-python -m tests.connector.sink_failures.driver BASE SCRATCH
+    python -m tests.connector.sink_failures.driver BASE SCRATCH [NAME QUEUES]
+
+The input is ``BASE/input``, or the one that is called ``NAME``, in ``BASE/NAME``, with queues such as ``4,5,6,7``.
 """
 
 from __future__ import annotations
@@ -20,11 +22,15 @@ QUICK_DRIVER = QUICK_SPARK | {"spark__sql__adaptive__enabled": "false"}
 KEEP_ALL_PLANS = ("spark.sql.streaming.minBatchesToRetain", "10000")
 
 
-def main(base: str, scratch: str) -> None:
+def main(base: str, scratch: str, name: str = "", queues: str = "") -> None:
     spark = start_spark(Path(scratch), **QUICK_DRIVER)
     spark.conf.set(*KEEP_ALL_PLANS)
     register(spark)
-    query = Query(spark, Path(base), Input(Path(base, "input")))
+    if name:
+        source = Input(Path(base, name), name, [int(one) for one in queues.split(",")])
+        query = Query(spark, Path(base), source, lockTimeout="100", queues=10)
+    else:
+        query = Query(spark, Path(base), Input(Path(base, "input")))
     query.start(processingTime="10 milliseconds").awaitTermination()
 
 
