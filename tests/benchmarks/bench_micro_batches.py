@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from commitlog import MessageStore
-from tests.benchmarks.kafka_peer import KafkaUnavailable, connector_jars, running_broker
 from tests.benchmarks.measure import machine, scratch, show
+from tests.support.kafka_peer import KafkaUnavailable, connector_jars, running_broker
 from tests.support.local_spark import make_java_available, start_spark
 
 if TYPE_CHECKING:

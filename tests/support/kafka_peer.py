@@ -24,7 +24,7 @@ _SECONDS_TO_START = 60
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
-  <groupId>benchmarks</groupId><artifactId>kafka-peer</artifactId><version>1</version>
+  <groupId>tests</groupId><artifactId>kafka-peer</artifactId><version>1</version>
   <dependencies>{}</dependencies>
 </project>
 """
