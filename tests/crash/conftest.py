@@ -1,4 +1,4 @@
-"""Fixtures of the crash tests: where their stores lie."""
+"""Fixtures of the crash tests: where their stores lie, and how much space their files get at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from commitlog.files import space
+from commitlog.index import file_writer
+
 __all__: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every file of the log and of the index get its space in several steps."""
+    monkeypatch.setattr(space, "FIRST_STEP", 4 << 10)
+    monkeypatch.setattr(space, "LARGEST_STEP", 4 << 10)
+    monkeypatch.setattr(file_writer, "_ENTRY_STEP", 1 << 10)
 
 
 @pytest.fixture

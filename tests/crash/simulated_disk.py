@@ -32,6 +32,7 @@ SECTOR_SIZE = 512
 
 _CHANGES = (
     *("create_file", "open_for_writing", "allocate", "write_at", "write_mapped", "store_mapped", "sync", "truncate"),
+    "punch_hole",
     *("rename", "unlink", "make_directory", "remove_directory", "sync_directory", "create_unnamed_file", "give_name"),
 )
 
@@ -114,6 +115,9 @@ class RecordingDisk:
 
     def _allocate(self, _: None, descriptor: int, offset: int, length: int) -> None:
         self._note(Operation("grow", self._open[descriptor], position=offset + length))
+
+    def _punch_hole(self, _: None, descriptor: int, offset: int, length: int) -> None:
+        self._note(Operation("write", self._open[descriptor], position=offset, data=bytes(length)))
 
     def _write_at(self, _: None, descriptor: int, data: Any, offset: int) -> None:
         self._note(Operation("write", self._open[descriptor], position=offset, data=bytes(memoryview(data).cast("B"))))

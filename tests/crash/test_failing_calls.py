@@ -31,9 +31,9 @@ from tests.support.waiting import wait_for
 __all__: list[str] = []
 
 CHANGING = ("write_at", "sync", "allocate", "create_file", "create_unnamed_file")
-NAMING = ("rename", "unlink", "truncate", "sync_directory", "make_directory", "give_name")
+NAMING = ("rename", "unlink", "truncate", "sync_directory", "make_directory", "give_name", "punch_hole")
 FAILING = [(name, errno.EIO) for name in (*CHANGING, *NAMING)] + [(name, errno.ENOSPC) for name in CHANGING]
-_FIRST_ARGUMENT_IS_A_DESCRIPTOR = ("write_at", "sync", "allocate", "truncate", "give_name")
+_FIRST_ARGUMENT_IS_A_DESCRIPTOR = ("write_at", "sync", "allocate", "truncate", "give_name", "punch_hole")
 
 
 class Fault:
@@ -83,8 +83,15 @@ class Fault:
         """Whether it is one that dispatch waits out: no space for a queue or the index, which the log has anyway."""
         if not self.happened or self._code != errno.ENOSPC or self.operation == "sync":
             return False
-        # An index file that is being made is made again; what a failed write left in one is unknown.
-        return "/consumequeue/" in self.path or ("/index" in self.path and self.half_made)
+        # An index file that is being made is made again, as space is allocated again; what a failed write left in one
+        # is unknown.
+        again = self.half_made or self.operation == "allocate"
+        return "/consumequeue/" in self.path or ("/index" in self.path and again)
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a put is refused for want of space in the log, and the next one may find some."""
+        return self.operation == "allocate" and self._code == errno.ENOSPC and "/commitlog" in self.path
 
     @property
     def half_made(self) -> bool:
@@ -147,7 +154,7 @@ def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outc
     body = b"the last one"
     outcome.put(store.put_message(Message(topic="topic-0", body=body, keys=["last"])), [body])
     # The lock file's content is never read, and a file that is half made is removed at the next chance.
-    spared = fault.ahead or fault.half_made or fault.path.endswith("lock") or fault.waits
+    spared = fault.ahead or fault.half_made or fault.path.endswith("lock") or fault.waits or fault.refuses
     must_fail = fault.happened and not spared
     _try(store.close, outcome)
     assert store._owned.state.failure is not None or not must_fail, f"{fault.operation} at {fault.path} fenced nothing"

@@ -4,19 +4,21 @@ A refusal by the operating system to open something is ``StoreAccessDenied`` at 
 directory, a pipe or (for writing) a symbolic link where a file should be is ``NotAStore``. Other failures stay
 ``OSError``; the callers, which know the file's purpose, turn those they expect into the named errors.
 
-A store is changed only through ``create_file``, ``open_for_writing``, ``allocate``, ``write_at``, ``store_mapped``,
-``sync``, ``truncate``, ``rename``, ``unlink``, ``make_directory``, ``remove_directory`` and ``sync_directory``: a test
-that records these calls knows every byte that a crash could lose.
+A store is changed only through ``create_file``, ``open_for_writing``, ``allocate``, ``punch_hole``, ``write_at``,
+``store_mapped``, ``sync``, ``truncate``, ``rename``, ``unlink``, ``make_directory``, ``remove_directory`` and
+``sync_directory``: a test that records these calls knows every byte that a crash could lose.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import functools
 import mmap
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -42,7 +44,6 @@ __all__ = [
     "give_name",
     "identity",
     "identity_of",
-    "is_allocated",
     "is_directory",
     "is_file",
     "is_symlink",
@@ -54,6 +55,7 @@ __all__ = [
     "modified_at",
     "open_file",
     "open_for_writing",
+    "punch_hole",
     "read_at",
     "read_file",
     "read_into",
@@ -255,6 +257,8 @@ _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
 _SHARED_FILE_MODE = 0o666
 _SHARED_DIRECTORY_MODE = 0o777
+# Linux's flags for a call that makes a hole, and leaves the file's size as it is.
+_FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE = 1, 2
 # The call for a sync on macOS, where fsync leaves the bytes in the drive's cache.
 _F_FULLFSYNC = 51
 
@@ -309,6 +313,31 @@ def allocate(descriptor: int, offset: int, length: int) -> None:
         os.posix_fallocate(descriptor, offset, length)
     elif os.fstat(descriptor).st_size < offset + length:
         os.ftruncate(descriptor, offset + length)
+
+
+def punch_hole(descriptor: int, offset: int, length: int) -> None:
+    """Take the space of the bytes ``[offset, offset + length)``, which are zero from then on; the size stays.
+
+    ``OSError`` (EOPNOTSUPP) where the system, or the file system, has no such call.
+    """
+    call = _fallocate()
+    if call is None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+    while call(descriptor, _FALLOC_KEEP_SIZE | _FALLOC_PUNCH_HOLE, offset, length):
+        if (code := ctypes.get_errno()) != errno.EINTR:
+            raise OSError(code, os.strerror(code))
+
+
+@functools.cache
+def _fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Linux's ``fallocate``, which Python has no name for."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    call = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return call
 
 
 def write_at(descriptor: int, data: Bytes, offset: int) -> None:
@@ -394,7 +423,7 @@ def data_extents(descriptor: int, start: int, stop: int) -> list[tuple[int, int]
 
 
 def map_for_writing(descriptor: int, size: int) -> mmap.mmap:
-    """The first ``size`` bytes, shared and writable. Unless they were allocated, a full disk kills the process."""
+    """The first ``size`` bytes, shared and writable. A write to one without space kills the process on a full disk."""
     try:
         return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     except ValueError as error:  # raised by mmap, not by the operating system, for a shorter file
@@ -410,12 +439,6 @@ def store_mapped(
     """
     del descriptor, offset  # for tests that record writes
     target[indexes] = values
-
-
-def is_allocated(descriptor: int) -> bool:
-    """Whether all of the file has space on the device, judged by its number of blocks."""
-    found = os.fstat(descriptor)
-    return found.st_blocks * _STAT_BLOCK_SIZE >= found.st_size
 
 
 def write_mapped(mapping: mmap.mmap, data: Bytes, offset: int, *, descriptor: int) -> None:

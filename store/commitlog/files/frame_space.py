@@ -41,7 +41,8 @@ class FrameSpace:
         self._at += length
 
     def write(self, data: disk.Bytes) -> None:
-        """Write ``data``, which fits into the file. ``StoreIOError``."""
+        """Write ``data``, which fits into the file. ``DiskFull``, ``StoreIOError``."""
+        self._file.reserve(self._at + len(data))
         self._file.write_ahead(data, self._at)
         self._at += len(data)
 
@@ -53,7 +54,8 @@ class FrameSpace:
         self._file, self._at = following, 0
 
     def write_at_start(self, data: disk.Bytes) -> None:
-        """Write where the space begins. ``StoreIOError``."""
+        """Write where the space begins. ``DiskFull``, ``StoreIOError``."""
+        self._first.reserve(self.start - self._first.base + len(data))
         self._first.write_ahead(data, self.start - self._first.base)
 
     def publish(self) -> None:
@@ -67,14 +69,15 @@ class FrameSpace:
             self._files.files.extend(self._new)
         else:
             self._first.advance(self._at)
-        # A frame makes its files while it is written. After a commit from Spark the store is closed, which would wait
-        # for a file being made ahead, and such a file costs its size where it has to be filled.
+        # A frame makes its files, and allocates their space, while it is written. After a commit from Spark the store
+        # is closed, which would wait for a file being made ahead.
         self._files.appended(ahead=False)
 
     def discard(self) -> None:
         """Zero the written bytes: they must never come back. ``StoreIOError``.
 
-        New files are removed, so that a frame that found no room on the disk does not keep the disk full.
+        Their space is given back, and new files are removed: a frame that found no room on the disk must not keep the
+        disk full.
         """
         while self._new:
             file = self._new.pop()

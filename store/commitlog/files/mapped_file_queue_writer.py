@@ -58,14 +58,16 @@ def check_log_file(path: str, base: int, size: int, file_size: int, following: i
 
 
 class FileAllocator(Protocol):
-    """Maker of new files.
+    """Maker of new files, and of space in them.
 
-    ``make`` raises ``DiskFull``, ``StoreIOError`` and ``TimeoutError``; ``prepare`` never raises.
+    ``make`` raises ``DiskFull``, ``StoreIOError`` and ``TimeoutError``; ``prepare`` and ``allocate_ahead`` never raise.
     """
 
     def make(self, path: str, size: int, /) -> None: ...
 
     def prepare(self, path: str, size: int, /) -> None: ...
+
+    def allocate_ahead(self, file: MappedFileWriter, position: int, /) -> None: ...
 
 
 class AllocateNow:
@@ -77,6 +79,9 @@ class AllocateNow:
 
     def prepare(self, path: str, size: int, /) -> None:
         """Nothing is made ahead."""
+
+    def allocate_ahead(self, file: MappedFileWriter, position: int, /) -> None:
+        """The append that needs space allocates it."""
 
 
 class MappedFileQueueWriter:
@@ -148,7 +153,7 @@ class MappedFileQueueWriter:
             descriptor = disk.open_for_writing(path)
             try:
                 with errors_name(path):
-                    disk.allocate(descriptor, size, self.file_size - size)
+                    disk.truncate(descriptor, self.file_size)
                     disk.sync(descriptor)
             finally:
                 disk.close(descriptor)
@@ -253,9 +258,16 @@ class MappedFileQueueWriter:
         if self._pool is not None and (buffer := self._pool.borrow(self.file_size)) is not None:
             file.use_buffer(buffer)
         elif self._warm:
-            file.warm()
+            self._warmed(file)
         self.files.append(file)
         return file
+
+    def _warmed(self, file: MappedFileWriter) -> None:
+        try:
+            file.warm()
+        except BaseException:
+            file.close()  # of another program, with holes, and no space for them
+            raise
 
     def made(self, base: int) -> MappedFileWriter:
         """The file of that base, made if need be, and not yet part of the log.
@@ -307,11 +319,13 @@ class MappedFileQueueWriter:
     def appended(self, *, ahead: bool = True) -> None:
         """Called under the put lock after an append: without a pool, the written bytes are committed.
 
-        ``ahead``: have the next files made before they are needed.
+        ``ahead``: have space allocated, and the next files made, before they are needed.
         """
         last = self.files[-1]
         if self._pool is None:
             self.committed_where = last.base + last.wrote_position
+        if ahead and last.wrote_position > last.order_from:
+            self._allocator.allocate_ahead(last, last.order_step())
         if ahead and last.base != self._prepared and last.wrote_position * 2 >= last.capacity:
             # Half full is early enough, and a store that stays small takes no space for files that it never needs.
             self._prepared = last.base

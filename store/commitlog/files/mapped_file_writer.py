@@ -1,16 +1,18 @@
 """One file of the CommitLog, opened for writing: appended to, committed, flushed, deleted.
 
-Three positions, each at most the one before it::
+Four positions, each at most the next one::
 
-    0            flushed_position   committed_position     wrote_position               size
-    +--------------------+------------------+---------------------+------------------------+
-    | on the device      | in the kernel    | in the pool's buffer| allocated, zero        |
-    +--------------------+------------------+---------------------+------------------------+
+    0      flushed_position   committed_position      wrote_position    allocated_position    size
+    +--------------+------------------+----------------------+--------------------+------------+
+    | on the device| in the kernel    | in the pool's buffer | allocated, zero    | a hole     |
+    +--------------+------------------+----------------------+--------------------+------------+
 
 Without a buffer of the transient pool, written bytes are committed at once. Single records are written through a
 mapping, large pieces by ``pwrite``; the kernel keeps both, and the mappings of readers, the same. A system call
 releases the interpreter's lock, and each of many putting threads would queue for it again while it holds the put lock.
-The space was allocated when the file was made, so that a full disk is an error there and not a SIGBUS here.
+Space is allocated in steps (``space``), before the bytes that need it: ``reserve`` finds a full disk, so that it is
+``DiskFull`` with nothing written, and neither a SIGBUS nor half a record. The allocated position is not stored: of a
+file that is opened again, space is allocated from the wrote position on, which changes nothing where it was before.
 
 A log may have more files than a process may open. A complete file, every byte of which is on the device, can ``rest``:
 its descriptor and mappings are closed, and opened again when it is read.
@@ -29,19 +31,18 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog.errors import DiskFull, FileCreationFailed, StoreIOError
-from commitlog.files import disk
+from commitlog.files import disk, space
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.memory import drop_pages, lock_memory, will_need
+from commitlog.files.space import NO_SPACE
 from commitlog.files.transient_store_pool import PooledBuffer
 from commitlog.files.whole_file import new_file
 
-__all__ = ["FENCED", "NO_SPACE", "MappedFileWriter", "is_out_of_space", "make_file"]
+__all__ = ["FENCED", "MappedFileWriter", "is_out_of_space", "make_file"]
 
 # The advice after a write or a sync that failed.
 FENCED = "Whether its bytes are on the device is unknown; the store takes no more writes until it is opened again."
 
-# The system's errors for a full disk or an exhausted quota.
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Its errors when the process or the machine has no descriptors or memory left for a new file.
 _NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _ZEROS = bytes(1 << 20)
@@ -61,14 +62,16 @@ def is_out_of_space(error: BaseException) -> bool:
 def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False) -> None:
     """Make a file of zeros that is whole or does not exist, whenever the machine stops.
 
-    With ``sparse`` space is taken only when it is written. ``DiskFull``, ``StoreIOError``; then nothing is left.
+    It has the space of its first step, with ``warm`` all of it, with ``sparse`` none. ``DiskFull``, ``StoreIOError``;
+    then nothing is left.
     """
+    allocated = 0 if sparse else size if warm else space.first_step(size)
 
     def prepare(descriptor: int) -> None:
-        if sparse:
+        if allocated < size:
             disk.truncate(descriptor, size)
-        else:
-            disk.allocate(descriptor, 0, size)
+        if allocated:
+            disk.allocate(descriptor, 0, allocated)
         if warm:
             _write_zeros(descriptor, 0, size)
 
@@ -105,6 +108,10 @@ class MappedFileWriter(MappedFile):
         self.wrote_position = 0
         self.committed_position = 0
         self.flushed_position = 0
+        # Bytes before it have their space on the device; a multiple of the page size, or the capacity.
+        self.allocated_position = 0
+        # The wrote position after which the next step of space is to be ordered; the capacity: none is.
+        self.order_from = self.capacity
         self._buffer: PooledBuffer | None = None
         # For small writes: None until the first one, and where a mapping cannot be used.
         self._window: mmap.mmap | None = None
@@ -117,7 +124,7 @@ class MappedFileWriter(MappedFile):
         # A sync that failed has lost its pages, and the next one would succeed all the same (invariant 2).
         self._failure: StoreIOError | None = None
         self._on_opened = on_opened
-        # Held by the thread that opens or reads the file, so that it is not closed under a reader.
+        # Held by the thread that opens or reads the file, or allocates in it, so that it is not closed meanwhile.
         self._opening = threading.RLock()
 
     @classmethod
@@ -215,15 +222,61 @@ class MappedFileWriter(MappedFile):
     def set_positions(self, position: int) -> None:
         """Set all three positions, when the file is opened with that many bytes."""
         self.wrote_position = self.committed_position = self.flushed_position = position
+        self.allocated_position, self.order_from = space.page_before(position), self.capacity
 
     def use_buffer(self, buffer: PooledBuffer) -> None:
         """Gather writes in a buffer of the transient pool from now on."""
         self._buffer = buffer
 
+    def reserve(self, end: int) -> None:
+        """Allocate the space of a write that ends at ``end``. ``DiskFull``, ``StoreIOError``; nothing is written."""
+        if end > self.allocated_position:
+            self.allocate(space.needed(end, self.capacity))
+
+    def order_step(self) -> int:
+        """The position up to which to allocate ahead; it is not ordered again before space runs out."""
+        self.order_from = self.capacity
+        return space.next_step(self.allocated_position, self.capacity)
+
+    def allocate(self, position: int) -> None:
+        """Allocate the space up to a position, while another thread may append. ``DiskFull``, ``StoreIOError``."""
+        with self._opening:
+            start = self.allocated_position
+            if position <= start:
+                return
+            try:
+                self._refuse_truncated()
+                space.allocate(self._opened(), start, position, unwritten=self.wrote_position)
+            except OSError as error:
+                if error.errno in NO_SPACE:
+                    raise DiskFull(
+                        f"allocate {position - start} bytes in",
+                        path=self.path,
+                        cause=error,
+                        advice="Free some space and put again.",
+                    ) from error
+                if error.errno != errno.EOPNOTSUPP:
+                    raise StoreIOError("allocate space in", path=self.path, cause=error, advice=FENCED) from error
+                self._maps, position = False, self.capacity  # with pwrite a full disk is an error
+            self.allocated_position = position
+            self.order_from = space.order_from(position, self.capacity)
+
+    def _refuse_truncated(self) -> None:
+        """Allocating beyond the end would extend a file that another program has cut short. ``OSError``."""
+        if disk.size_of(self._opened()) < self.capacity:
+            raise OSError(
+                errno.ESTALE, f"the file has less than {self.capacity} bytes: another program truncated it", self.path
+            )
+
     def append(self, data: disk.Bytes) -> None:
-        """Write ``data`` at the wrote position. ``StoreIOError``: part of it may be written, no position moved."""
+        """Write ``data`` at the wrote position. ``StoreIOError``: part of it may be written, no position moved.
+
+        ``DiskFull``, when ``reserve`` was not called before: nothing is written.
+        """
         position = self.wrote_position
         end = position + len(data)
+        if end > self.allocated_position:
+            self.reserve(end)
         if self._buffer is not None:
             self._buffer.view[position:end] = data
             self.wrote_position = end
@@ -239,7 +292,10 @@ class MappedFileWriter(MappedFile):
         self.wrote_position = self.committed_position = end
 
     def write_ahead(self, data: disk.Bytes, position: int) -> None:
-        """Write ``data`` after the wrote position, which stays until ``advance`` counts it. ``StoreIOError``."""
+        """Write ``data`` after the wrote position, which stays until ``advance`` counts it. ``StoreIOError``.
+
+        Space is for the caller to ``reserve``.
+        """
         if self._buffer is not None:
             self._buffer.view[position : position + len(data)] = data
         else:
@@ -260,13 +316,11 @@ class MappedFileWriter(MappedFile):
             if not self._maps:
                 return False
             try:
-                if not disk.is_allocated(self._opened()):  # made by another program, with holes
-                    disk.allocate(self._opened(), 0, self.capacity)
                 self._window = disk.map_for_writing(self._opened(), self.capacity)
             except OSError as error:
-                if error.errno not in (*NO_SPACE, errno.ENOMEM, errno.EMFILE, errno.EOPNOTSUPP):
+                if error.errno not in (errno.ENOMEM, errno.EMFILE):
                     raise StoreIOError("map", path=self.path, cause=error, advice=FENCED) from error
-                self._maps = False  # with pwrite a full disk is an error
+                self._maps = False
                 return False
         elif self.wrote_position >= self._keep_until:
             drop_pages(self._window, self._dropped, self.wrote_position)
@@ -276,7 +330,11 @@ class MappedFileWriter(MappedFile):
         return True
 
     def warm(self) -> bool:
-        """Lock the file's pages in memory while it is appended to; False where that is not allowed."""
+        """Lock the file's pages in memory while it is appended to; False where that is not allowed.
+
+        Locking writes to every page, so all of the file is allocated first. ``DiskFull``, ``StoreIOError``.
+        """
+        self.allocate(self.capacity)
         if not self._mapped():
             return False
         assert self._window is not None
@@ -288,7 +346,7 @@ class MappedFileWriter(MappedFile):
 
     def skip_to_end(self) -> None:
         """Count the rest of the file, a blank filler, as written."""
-        self.wrote_position = self.capacity
+        self.wrote_position = self.order_from = self.capacity
         self._window, self._maps = None, False
         if self._buffer is None:
             self.committed_position = self.capacity
@@ -341,13 +399,29 @@ class MappedFileWriter(MappedFile):
         return buffer
 
     def zero_from(self, position: int) -> None:
-        """Zero all bytes after ``position`` that may not be zero, and sync. ``StoreIOError``."""
-        try:
-            for start, stop in disk.data_extents(self._opened(), position, self.capacity):
-                self._zero(start, stop)
-        except OSError as error:
-            raise StoreIOError("zero the end of", path=self.path, cause=error) from error
+        """Zero all bytes after ``position``, take the space of whole pages there, and sync. ``StoreIOError``."""
+        page = min(space.page_after(position), self.capacity)
+        with self._opening:
+            self.allocated_position = min(self.allocated_position, space.page_before(position))
+            self.order_from = self.capacity
+            try:
+                self._zero_data(position, page)
+                if page < self.capacity and not self._release(page):
+                    self._zero_data(page, self.capacity)
+            except OSError as error:
+                raise StoreIOError("zero the end of", path=self.path, cause=error) from error
         self.sync_all()
+
+    def _release(self, start: int) -> bool:
+        """Make everything from a page on a hole; False where that is not possible."""
+        try:
+            return space.release(self._opened(), start, self.capacity)
+        finally:
+            self._writes += 1
+
+    def _zero_data(self, start: int, stop: int) -> None:
+        for first, end in disk.data_extents(self._opened(), start, stop):
+            self._zero(first, end)
 
     def is_zero_from(self, position: int) -> bool:
         """Whether all bytes after ``position`` are zero."""

@@ -1,9 +1,9 @@
 """Writer of one index file: creates it whole, appends entries, and truncates it after a crash.
 
 A batch of keys gives the same bytes as RocketMQ's ``IndexFile.putKey`` for each. Entries follow each other, so they
-are written like a log; slots lie scattered over megabytes, so they are stored through a mapping, into space that was
-allocated before. The header is written last, with its index count: readers in other processes do not see entries that
-it does not count.
+are written like a log, into space that is allocated in steps; slots lie scattered over megabytes, so they are stored
+through a mapping, and all of the slot table is allocated when the file is made. The header is written last, with its
+index count: readers in other processes do not see entries that it does not count.
 
 RocketMQ begins a file that follows a full one with the full one's end timestamp, and counts the seconds of entry 1 from
 there, but those of all others from the time of entry 1. So it dates that one entry too late. Here every file begins as
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog.errors import CorruptIndex, FileChanged, InvalidValue, UnsupportedStore
-from commitlog.files import disk
+from commitlog.files import disk, space
 from commitlog.files.error_paths import errors_name
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.whole_file import new_file
@@ -46,6 +46,8 @@ _LARGEST_INT = 2**31 - 1
 _ROW_BITS = 32
 # Entries to read at a time when a file is checked: 5 MB.
 _CHECKED_ENTRIES = 1 << 18
+# Entries are given space in steps of this many bytes.
+_ENTRY_STEP = 1 << 20
 _ADVICE = "The file can be made again from the CommitLog."
 
 
@@ -102,6 +104,8 @@ class IndexFileWriter:
         slots_end = entry_offset(0, slot_count)
         mapping = disk.map_for_writing(descriptor, slots_end)
         self._slots = disk.mapped_bytes(mapping, HEADER_SIZE, slots_end).view(">i4")
+        # Bytes before it have their space on the device; in a file that was opened perhaps more.
+        self._allocated = entry_offset(header.index_count, slot_count)
         # An earlier owner's writes may not be on the device either.
         self._unsynced = True
         self._failed = False
@@ -110,7 +114,7 @@ class IndexFileWriter:
     def create(cls, path: str, slot_count: int, capacity: int) -> IndexFileWriter:
         """Make a file of that many slots and places for entries: ``path`` is a whole file, or does not exist.
 
-        Header and slots have their space on the device, entries get theirs when they are written. ``OSError``;
+        Header and slots have their space on the device, entries get theirs before they are written. ``OSError``;
         ``InvalidValue`` for an impossible geometry.
         """
         size = file_size(slot_count, capacity)
@@ -160,7 +164,8 @@ class IndexFileWriter:
         """Append an entry for each row, as many as fit; returns their number.
 
         Hashes are those of ``index_key_hash``, timestamps are milliseconds; physical offsets do not descend. It takes
-        about 100 bytes of memory a row. ``OSError``; then none of the rows is counted.
+        about 100 bytes of memory a row. ``OSError``; then none of the rows is counted. When the disk was full, the same
+        call may be made again.
         """
         self._check_usable()
         count = min(len(key_hashes), self.room)
@@ -187,6 +192,7 @@ class IndexFileWriter:
             first + count,
         )
         encoded = encode_header(header)
+        self._allocate(entry_offset(first + count, self.slot_count), written=entry_offset(first, self.slot_count))
         # If one of these fails, slots may lead to entries that are not counted.
         self._failed = self._unsynced = True
         with errors_name(self.path):
@@ -196,6 +202,19 @@ class IndexFileWriter:
         self._failed = False
         self.header = header
         return count
+
+    def _allocate(self, end: int, *, written: int) -> None:
+        """Allocate space for entries up to ``end``. ``OSError``: nothing is written, and the same put may be repeated.
+
+        A write that found no space half-way would leave a file of unknown content.
+        """
+        if end <= self._allocated:
+            return
+        size = file_size(self.slot_count, self.capacity)
+        stop = min(-(-end // _ENTRY_STEP) * _ENTRY_STEP, size)
+        with errors_name(self.path):
+            space.allocate(self._descriptor, self._allocated, stop, unwritten=written)
+        self._allocated = stop
 
     def _store_slots(self, slots: npt.NDArray[np.int64], values: npt.NDArray[np.int32]) -> None:
         disk.store_mapped(self._slots, slots, values, descriptor=self._descriptor, offset=HEADER_SIZE)
@@ -249,6 +268,7 @@ class IndexFileWriter:
             # Space that is cut off and added again is zero. In between the size is wrong; a crash then leaves damage.
             disk.truncate(self._descriptor, entry_offset(kept + 1, self.slot_count))
             disk.truncate(self._descriptor, file_size(self.slot_count, self.capacity))
+            self._allocated = entry_offset(kept + 1, self.slot_count)
         self._failed = False
         self.header = header
         self.flush()

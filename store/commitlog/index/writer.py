@@ -196,7 +196,8 @@ class IndexWriter:
 
         Hashes are those of ``index_key_hash``, timestamps are milliseconds. Rows of messages up to
         ``end_physical_offset`` are skipped, so a message may be dispatched again. After an ``OSError`` from making
-        a file (a full disk) the same call may be made again; after any other it fails until the index is opened again.
+        a file or from allocating space (a full disk) the same call may be made again; after any other it fails until
+        the index is opened again.
         """
         if not len(key_hashes) == len(physical_offsets) == len(store_timestamps):
             raise InvalidValue("Each index entry has a key hash, a physical offset and a store timestamp.")

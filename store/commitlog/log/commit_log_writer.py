@@ -175,6 +175,10 @@ class CommitLogWriter:
         return max(int(self._clock() * 1000), self.last_store_timestamp)
 
     def _file_with_room(self, length: int) -> MappedFileWriter:
+        """The file for that many bytes, which have their space on the device. ``DiskFull``: nothing is written.
+
+        A filler may have been written to the file before it.
+        """
         if length > self.largest_record:
             raise PutRefused(
                 PutMessageStatus.MESSAGE_ILLEGAL,
@@ -184,17 +188,20 @@ class CommitLogWriter:
         file = self.files.writable()
         left = file.capacity - file.wrote_position
         if length + FILLER_SIZE <= left:
+            file.reserve(file.wrote_position + length)
             return file
         self._fill(file, left)
         file = self.files.writable()
         if length + FILLER_SIZE > file.capacity:
             cause = OSError(errno.ESTALE, f"the file has {file.capacity} bytes: another program truncated it")
             raise StoreIOError("append to", path=file.path, cause=cause, advice=FENCED)
+        file.reserve(length)
         return file
 
     def _fill(self, file: MappedFileWriter, left: int) -> None:
         """End a file with a blank filler. It always fits: every record left eight bytes."""
         filler = encode_filler(left)
+        file.reserve(file.wrote_position + len(filler))
         self._unsettled = True
         file.append(filler)
         file.skip_to_end()
@@ -251,6 +258,7 @@ class CommitLogWriter:
         piece = _placed(rows, row, file.capacity - file.wrote_position, end, queue_offsets, now)
         assert piece is not None, "the file has room for the first one"
         places[row : piece.stop] = piece.places
+        file.reserve(file.wrote_position + len(piece.data))
         self._unsettled = True
         file.append(piece.data)
         self._hand_over(rows, row, piece, queue_offsets, now)

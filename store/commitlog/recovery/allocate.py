@@ -1,16 +1,17 @@
-"""AllocateMappedFileService: creates the CommitLog's next files before they are needed.
+"""AllocateMappedFileService: makes the CommitLog's next files, and allocates space in them, before they are needed.
 
 Source: RocketMQ ``store/AllocateMappedFileService.java``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
 from commitlog.errors import CommitLogError
 from commitlog.files import disk
-from commitlog.files.mapped_file_writer import make_file
+from commitlog.files.mapped_file_writer import MappedFileWriter, make_file
 from commitlog.threads.wakeup import Wakeup
 
 __all__ = ["AllocateMappedFileService"]
@@ -25,12 +26,16 @@ class AllocateMappedFileService:
         self._timeout_s = timeout_s
         self._warm = warm
         self._wanted: list[tuple[str, int]] = []
+        # The file that is written, and the position up to which it is to have space.
+        self._ahead: tuple[MappedFileWriter, int] | None = None
         self._failures: dict[str, CommitLogError] = {}
         self._lock = threading.Lock()
         self._made = Wakeup()
         self._wakeup = wakeup
 
     def run_once(self) -> float:
+        if self._allocated():
+            return 0
         with self._lock:
             if not self._wanted:
                 return _IDLE_SECONDS
@@ -48,6 +53,23 @@ class AllocateMappedFileService:
                 self._failures[path] = failure
         self._made.set()
         return 0
+
+    def _allocated(self) -> bool:
+        """Whether space was ordered. It is allocated before files are made, since the writer needs it sooner."""
+        with self._lock:
+            ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return False
+        file, position = ahead
+        with contextlib.suppress(CommitLogError):  # the put that needs the space tries again, and raises it
+            file.allocate(position)
+        return True
+
+    def allocate_ahead(self, file: MappedFileWriter, position: int, /) -> None:
+        """Order space in the file that is written."""
+        with self._lock:
+            self._ahead = file, position
+        self._wakeup.set()
 
     def prepare(self, path: str, size: int, /) -> None:
         """Order a file that will be needed."""

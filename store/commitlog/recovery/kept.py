@@ -27,7 +27,7 @@ from commitlog.errors import CorruptConfig, DiskFull, InvalidValue, ReadFailed, 
 from commitlog.files import disk
 from commitlog.files.limits import free_bytes
 from commitlog.files.mapped_file import MappedFile
-from commitlog.files.mapped_file_writer import NO_SPACE
+from commitlog.files.space import NO_SPACE
 from commitlog.files.whole_file import new_file
 from commitlog.paths import COMMIT_LOG, KEPT, REPAIR
 

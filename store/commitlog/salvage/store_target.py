@@ -54,6 +54,9 @@ class _SparseFiles:
     def prepare(self, path: str, size: int) -> None:
         """Nothing is made ahead."""
 
+    def allocate_ahead(self, file: MappedFileWriter, position: int) -> None:
+        """Nor allocated."""
+
 
 class _Places:
     """Places of moved records: for each stretch of the damaged log, how far it moved."""
@@ -204,7 +207,7 @@ class StoreTarget:
         return self._files.writable()
 
     def _fill(self, file: MappedFileWriter) -> None:
-        # Through a mapping, a small write would give the whole file its space.
+        # Without ``reserve``: a file that stands for a missing one takes no space.
         file.write_ahead(encode_filler(file.capacity - file.wrote_position), file.wrote_position)
         file.skip_to_end()
         self._files.appended()

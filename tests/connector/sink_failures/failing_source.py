@@ -39,9 +39,10 @@ FORMAT = "commitlog_failing"
 CHANGES = (
     *("create_file", "open_for_writing", "allocate", "write_at", "write_mapped", "store_mapped", "sync", "truncate"),
     *("rename", "unlink", "make_directory", "remove_directory", "sync_directory", "create_unnamed_file", "give_name"),
+    "punch_hole",
 )
 _PAGE = 4096
-_TAKES_A_DESCRIPTOR = ("allocate", "write_at", "sync", "truncate", "give_name")
+_TAKES_A_DESCRIPTOR = ("allocate", "write_at", "sync", "truncate", "give_name", "punch_hole")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,11 @@ from tests.support.waiting import WAIT_LIMIT_S
 __all__: list[str] = []
 
 
-def test_a_full_disk_refuses_puts_until_space_is_available(tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", ["on_a_full_disk", "steps_on_a_full_disk"])
+def test_a_full_disk_refuses_puts_until_space_is_available(program: str, tmp_path: Path) -> None:
+    """When the next file finds no space, and when the next step within a file larger than the disk finds none."""
     if not may_mount(tmp_path):
         pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
-    done = run_program("-m", "tests.store.owner.on_a_full_disk", tmp_path, timeout=WAIT_LIMIT_S, within=OWN_MOUNTS)
+    module = f"tests.store.owner.{program}"
+    done = run_program("-m", module, tmp_path, timeout=WAIT_LIMIT_S, within=OWN_MOUNTS)
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
