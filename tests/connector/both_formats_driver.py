@@ -75,7 +75,9 @@ def main(directory: str) -> None:
         jars = ",".join(map(str, connector_jars()))
         with running_broker(base) as address:
             spark = start_spark(base / "scratch", **QUICK_DRIVER, spark__jars=jars)
-            in_kafka = Job(spark, "kafka", {"kafka.bootstrap.servers": address}, base).run()
+            # A broker that has just started on a busy machine may take minutes for its first topic.
+            kafka = {"kafka.bootstrap.servers": address, "kafka.delivery.timeout.ms": "600000"}
+            in_kafka = Job(spark, "kafka", kafka, base).run()
             in_store = Job(spark, "commitlog", {"path": str(base / "store"), "rowFormat": "kafka"}, base).run()
             spark.stop()
     except KafkaUnavailable as error:
