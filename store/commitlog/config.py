@@ -104,7 +104,8 @@ class MessageStoreConfig:
     os_page_cache_busy_time_out: int = 1_000
     """A put is refused while another has held the put lock for longer than this."""
     warm_mapped_file_enable: bool = False
-    """Write every page of a new CommitLog file, advise the kernel to keep it, and lock it into memory."""
+    """Write every page of a new CommitLog file, so that it takes all of its space at once, advise the kernel to keep
+    it, and lock it into memory."""
 
     default_topic_queue_nums: int = 4
     """The number of queues to spread messages without a queue over, for a new topic; at most 65,536."""

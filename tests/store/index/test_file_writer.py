@@ -194,6 +194,28 @@ def test_header_and_slots_have_their_space_before_the_first_entry(tmp_path: Path
     assert 200_040 <= status.st_blocks * 512 < 300_000
 
 
+def test_entries_without_space_are_put_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their space is allocated before anything is written, so the file stays usable on a full disk."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = new_file(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "allocate", fail)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space") as failed:
+                file.put(*columns(ROWS))
+            assert failed.value.filename == file.path
+        assert file.header.index_count == 1
+    assert file.put(*columns(ROWS)) == len(ROWS)
+    file.flush()
+    file.close()
+    there = (tmp_path / NAME).read_bytes()
+    new_file(tmp_path, rows=ROWS).close()
+    assert there == (tmp_path / NAME).read_bytes()
+
+
 @pytest.mark.parametrize("step", ["write_at", "store_mapped", "sync"])
 def test_after_a_failure_the_file_writer_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
