@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from commitlog.errors import InvalidValue
 from commitlog.paths import MOST_QUEUES
 
-__all__ = ["LARGEST_BODY", "FlushDiskType", "MessageStoreConfig", "parse_delay_levels"]
+__all__ = ["LARGEST_BODY", "FlushDiskType", "MessageStoreConfig", "delay_level", "parse_delay_levels"]
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -226,6 +226,28 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
             "message_delay_level names no level.", settings=("message_delay_level",), expected="at least one level"
         )
     return tuple(levels)
+
+
+def delay_level(delay: object, message_delay_level: str) -> int | None:
+    """The level of a delay: a level's number stays as it is, a text such as ``"10s"`` is the delay of one of them.
+
+    None stays None. ``InvalidValue`` for a text that is none of the delays of ``message_delay_level``, and for other
+    types.
+
+    >>> delay_level("10s", "1s 5s 10s")
+    3
+    """
+    if delay is None or (isinstance(delay, int) and not isinstance(delay, bool)):
+        return delay
+    if not isinstance(delay, str):
+        raise InvalidValue(f"delay is the number of a level, or a text such as '10s', not {delay!r}.")
+    match = _LEVEL.fullmatch(delay)
+    levels = parse_delay_levels(message_delay_level)
+    wanted = int(match[1]) * _UNIT_MS[match[2]] if match else -1
+    if wanted not in levels:
+        known = ", ".join(message_delay_level.split())
+        raise InvalidValue(f"delay is one of {known} (message_delay_level), or the number of a level, not {delay!r}.")
+    return levels.index(wanted) + 1
 
 
 def _no_level(expected: str, found: str) -> InvalidValue:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Literal, SupportsFloat
 
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
-from commitlog.columnar.input import Rows
-from commitlog.config import MessageStoreConfig
+from commitlog.columnar.message_rows import MessageRows
+from commitlog.config import MessageStoreConfig, delay_level
 from commitlog.errors import InvalidValue, StoreClosed
 from commitlog.format.message_rules import check_queue_place
 from commitlog.message import Message
@@ -49,8 +49,8 @@ class MessageStore:
     ::
 
         with MessageStore.open("/data/store") as store:
-            result = store.put_message(Message(topic="orders", body=b"paid 12.50", tags="paid", keys=["k1"]))
-            print(result.raise_for_status().queue_offset)
+            result = store.put("orders", b"paid 12.50", tags="paid", keys=["k1"])
+            print(result.queue_id, result.queue_offset)
             store.put_messages(pa.table({"topic": ["orders"] * 2, "body": [b"a", b"b"]})).raise_for_status()
             store.dispatch()
             print(store.reader().query("orders", "k1"))
@@ -153,6 +153,43 @@ class MessageStore:
             self._owned.state.set_flag(RunningFlags.NOT_READABLE, on=not readable)
         self._owned.waiters.wake_all()
 
+    def put(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+        delay: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        born_timestamp: int | None = None,
+        flag: int = 0,
+    ) -> PutMessageResult:
+        """Append one message, or raise. Returns its position: ``queue_id``, ``queue_offset``, ``physical_offset``.
+
+        The arguments are the fields of ``Message``. ``keys`` may be one key. ``delay`` is a level of
+        ``message_delay_level``, or the time of one of them, such as ``"10s"``.
+
+        ``PutRefused``: the message is not in the store, and ``status`` says why. ``PutNotConfirmed``: whether it is
+        will be known when the store is opened again, or the message is in the log and not on the device in time.
+        ``InvalidValue`` for a wrong type and for a delay that is none of the levels'.
+        """
+        message = Message(
+            topic=topic,
+            body=body,
+            tags=tags,
+            keys=(keys,) if isinstance(keys, str) else keys,
+            queue_id=queue_id,
+            sharding_key=sharding_key,
+            delay_level=delay_level(delay, self.config.message_delay_level),
+            properties=properties or {},
+            born_timestamp=born_timestamp,
+            flag=flag,
+        )
+        return self.put_message(message).raise_for_status()
+
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended, also for a refused message or a full disk.
 
@@ -170,8 +207,11 @@ class MessageStore:
         with self._enter():
             return self._putter.put_batch(messages)
 
-    def put_messages(self, table: Rows, *, topic: str | None = None) -> PutTableResult:
-        """Append the rows of an Arrow table or record batch; status and offsets for each row.
+    def put_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
+        """Append the rows of an Arrow table, a data frame or a list; status and offsets for each row.
+
+        Taken are a pyarrow Table or RecordBatch, anything with ``__arrow_c_stream__`` (data frames of polars, pandas
+        from 2.2 on, results of DuckDB), a list of dicts (their keys are the columns), and a list of ``Message``.
 
         Columns (all but ``body`` may be left out or null): ``body`` or ``value``, ``topic`` (else the argument),
         ``tags``, ``keys`` or ``key``, ``queueId``, ``shardingKey``, ``properties``, ``flag``, ``bornTimestamp``,

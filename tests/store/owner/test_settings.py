@@ -84,4 +84,4 @@ def test_the_longest_delay_is_dispatched(tmp_path: Path) -> None:
         put_ok(store, properties={"DELAY": "1"})
         assert len(rows(store, "SCHEDULE_TOPIC_XXXX")) == 1
     with MessageStore.open(tmp_path, small(message_delay_level="36500d")) as store:
-        assert store.put_message(Message(topic="orders", body=b"x")).ok
+        assert store.put_message(Message(queue_id=0, topic="orders", body=b"x")).ok

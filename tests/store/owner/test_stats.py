@@ -16,7 +16,7 @@ __all__: list[str] = []
 def test_every_message_is_counted_under_its_topic_however_it_was_put(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store)
-        store.put_message_batch([Message(topic="orders", body=b"x")] * 3)
+        store.put_message_batch([Message(queue_id=0, topic="orders", body=b"x")] * 3)
         store.put_messages(pa.table({"body": [b"x"] * 4, "topic": ["orders", "bills"] * 2}))
         put_ok(store, topic="bills", properties={"DELAY": "1"})
         found = store.stats()
@@ -36,7 +36,7 @@ def test_blank_fillers_are_not_messages(tmp_path: Path) -> None:
 
 def test_refused_puts_are_counted_once_each(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
-        store.put_message(Message(topic="", body=b""))
+        store.put_message(Message(queue_id=0, topic="", body=b""))
         store.put_message_batch([])
         store.put_messages(pa.table({"body": [None, None, b"x"]}), topic="orders")
         found = store.stats()
@@ -46,7 +46,7 @@ def test_refused_puts_are_counted_once_each(tmp_path: Path) -> None:
 def test_a_put_that_is_in_the_log_but_not_confirmed_counts_as_both(tmp_path: Path, sync_gate: Gate) -> None:
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         sync_gate.fail()
-        store.put_message(Message(topic="orders", body=b""))
+        store.put_message(Message(queue_id=0, topic="orders", body=b""))
         found = store.stats()
     assert (found.put_message_failed_times, found.put_message_times_total) == (1, 1)
 
