@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 
@@ -45,11 +46,16 @@ class MessageStoreConfig:
     Numbers are at most 2**31 - 1, as in RocketMQ; ``InvalidValue`` names the setting, its value and its range, in its
     text and as ``settings`` and ``expected``.
 
-    File sizes matter for a new store only: an existing one keeps the sizes of its files.
+    File sizes matter for a new store only: an existing one keeps the sizes of its files. ``embedded`` has settings for
+    a store within a program.
+
+    Texts are taken as a configuration file has them: the names of ``FlushDiskType``, and sizes such as ``"64m"`` or
+    ``"1g"`` (k, m, g and t are powers of 1024). For type checkers, give such texts to ``from_mapping``.
 
     ::
 
         MessageStoreConfig(flush_disk_type=FlushDiskType.ASYNC_FLUSH, mapped_file_size_commit_log=64 << 20)
+        MessageStoreConfig.from_mapping({"flush_disk_type": "SYNC_FLUSH", "mapped_file_size_commit_log": "64m"})
     """
 
     mapped_file_size_commit_log: int = _GIB
@@ -117,6 +123,7 @@ class MessageStoreConfig:
     """Puts are refused when a larger share of the disk is used; 1.0 never refuses them."""
 
     def __post_init__(self) -> None:
+        self._take_texts()
         self._require_types()
         self._require_ranges()
         self._require_index_fits()
@@ -141,6 +148,17 @@ class MessageStoreConfig:
                 "disk_space_warning_level_ratio", "above 0 and at most 1", self.disk_space_warning_level_ratio
             )
         parse_delay_levels(self.message_delay_level)
+
+    def _take_texts(self) -> None:
+        """Replace the texts of sizes and enumerations by their values."""
+        for setting in fields(self):
+            value: object = getattr(self, setting.name)
+            if not isinstance(value, str):
+                continue
+            if setting.name in _SIZES:
+                object.__setattr__(self, setting.name, _parse_size(setting.name, value))
+            elif isinstance(setting.default, enum.Enum):
+                object.__setattr__(self, setting.name, _parse_enum(setting.name, value, type(setting.default)))
 
     def _require_types(self) -> None:
         for setting in fields(self):
@@ -174,7 +192,17 @@ class MessageStoreConfig:
         return parse_delay_levels(self.message_delay_level)
 
     @classmethod
-    def from_mapping(cls, settings: dict[str, object]) -> MessageStoreConfig:
+    def embedded(cls, **settings: object) -> MessageStoreConfig:
+        """Settings for a store within a program: small files, and every put is on the device when it returns.
+
+        A new store takes about 75 MB. ``settings`` replace those of this choice, or add others::
+
+            MessageStore.open("/data/store", MessageStoreConfig.embedded(mapped_file_size_commit_log="256m"))
+        """
+        return cls.from_mapping(_EMBEDDED | settings)
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, object]) -> MessageStoreConfig:
         """A configuration from names and values; an unknown name raises ``InvalidValue`` with the nearest known one."""
         known = [setting.name for setting in fields(cls)]
         for name in settings:
@@ -187,6 +215,34 @@ class MessageStoreConfig:
 
 def _bad_setting(setting: str, expected: str, found: object) -> InvalidValue:
     return InvalidValue(f"{setting} is {expected}, not {found}.", settings=(setting,), expected=expected)
+
+
+# Sizes in bytes: these may be texts with a suffix.
+_SIZES = frozenset({"mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_message_size"})
+_SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)")
+_SUFFIXES = ("", "k", "m", "g", "t")
+
+_EMBEDDED: dict[str, object] = {
+    "flush_disk_type": FlushDiskType.SYNC_FLUSH,
+    "mapped_file_size_commit_log": 64 * _MIB,
+    "mapped_file_size_consume_queue": 20_000 * _UNIT_SIZE,
+    "max_hash_slot_num": 100_000,
+    "max_index_num": 400_000,
+}
+
+
+def _parse_size(setting: str, text: str) -> int:
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None:
+        raise _bad_setting(setting, "a number of bytes, or a size such as 64m or 1g", repr(text[:40]))
+    return int(match[1]) * int(_KIB ** _SUFFIXES.index(match[2]))
+
+
+def _parse_enum(setting: str, text: str, kind: type[enum.Enum]) -> enum.Enum:
+    try:
+        return kind[text.strip().upper()]
+    except KeyError:
+        raise _bad_setting(setting, " or ".join(kind.__members__), repr(text[:40])) from None
 
 
 # Settings whose range is not 0 to 2**31 - 1.

@@ -479,8 +479,8 @@ def _born(message: Message) -> int:
 
 def _queue_of_all(messages: Sequence[Message]) -> int | None:
     """The queue that the first message with a queue names: that of the others in the batch, too."""
-    named = (message.queue_id for message in messages if isinstance(message, Message))
-    return next((queue_id for queue_id in named if queue_id is not None), None)
+    # What is not a Message is refused when it is encoded.
+    return next((queue_id for one in messages if (queue_id := getattr(one, "queue_id", None)) is not None), None)
 
 
 def _waits(properties: Mapping[str, str]) -> bool:
