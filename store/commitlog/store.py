@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Literal, SupportsFloat
+from typing import TYPE_CHECKING, Literal, SupportsFloat
 
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
 from commitlog.columnar.message_rows import MessageRows
@@ -30,6 +31,9 @@ from commitlog.services.put_table import PutTableResult
 from commitlog.services.running_state import RunningFlags
 from commitlog.services.stats import StoreStats
 from commitlog.services.transaction import Transaction
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["MessageStore", "checked_seconds"]
 
@@ -104,6 +108,44 @@ class MessageStore:
         )
         return cls(owned, config)
 
+    @classmethod
+    @asynccontextmanager
+    async def open_async(
+        cls,
+        path: str | os.PathLike[str],
+        config: MessageStoreConfig | None = None,
+        *,
+        lock_timeout_s: float = 0.0,
+        on_cut: Literal["keep", "refuse"] = "keep",
+    ) -> AsyncIterator[MessageStore]:
+        """``open`` for asyncio, as ``async with MessageStore.open_async(path) as store``: opens and closes in a thread.
+
+        A store whose opening is cancelled is closed as soon as it is open.
+        """
+        import asyncio  # programs without it do not import it
+
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(cls.open, path, config, lock_timeout_s=lock_timeout_s, on_cut=on_cut)
+        )
+        try:
+            store = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unwanted)
+            raise
+        async with store:
+            yield store
+
+    async def __aenter__(self) -> MessageStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import asyncio  # programs without it do not import it
+
+        # Cancelled, the task ends; the closing goes on.
+        await asyncio.shield(asyncio.to_thread(self.close))
+
     def __enter__(self) -> MessageStore:
         return self
 
@@ -176,7 +218,59 @@ class MessageStore:
         will be known when the store is opened again, or the message is in the log and not on the device in time.
         ``InvalidValue`` for a wrong type and for a delay that is none of the levels'.
         """
-        message = Message(
+        message = self._message(
+            topic, body, tags, keys, queue_id, sharding_key, delay, properties, born_timestamp, flag
+        )
+        return self.put_message(message).raise_for_status()
+
+    async def aput(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+        delay: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        born_timestamp: int | None = None,
+        flag: int = 0,
+    ) -> PutMessageResult:
+        """``put`` for asyncio: append one message without blocking the event loop, or raise.
+
+        Any number of tasks may put at once: their messages go into the log together, and share one sync under
+        SYNC_FLUSH. A task that is cancelled leaves the store as it is: its message was appended, or was not.
+
+        ::
+
+            async with MessageStore.open_async("/data/store") as store:
+                await asyncio.gather(*(store.aput("orders", b"%d" % number) for number in range(1000)))
+        """
+        import asyncio  # programs without it do not import it
+
+        message = self._message(
+            topic, body, tags, keys, queue_id, sharding_key, delay, properties, born_timestamp, flag
+        )
+        with self._enter():
+            self._owned.state.refuse_closed()
+            future = self._owned.async_puts.put(message, asyncio.get_running_loop())
+        return (await future).raise_for_status()
+
+    def _message(
+        self,
+        topic: str,
+        body: bytes,
+        tags: str | None,
+        keys: str | Sequence[str],
+        queue_id: int | None,
+        sharding_key: str | None,
+        delay: int | str | None,
+        properties: Mapping[str, str] | None,
+        born_timestamp: int | None,
+        flag: int,
+    ) -> Message:
+        return Message(
             topic=topic,
             body=body,
             tags=tags,
@@ -188,7 +282,6 @@ class MessageStore:
             born_timestamp=born_timestamp,
             flag=flag,
         )
-        return self.put_message(message).raise_for_status()
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended, also for a refused message or a full disk.
@@ -228,6 +321,12 @@ class MessageStore:
         with self._enter():
             self._owned.state.refuse_closed()
             return self._owned.bulk.put_messages(table, topic=topic)
+
+    async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
+        """``put_messages`` for asyncio, in another thread, which a cancelled task does not stop."""
+        import asyncio  # programs without it do not import it
+
+        return await asyncio.to_thread(self.put_messages, table, topic=topic)
 
     def transaction(self, app_id: str, version: int, fingerprint: str = "") -> Transaction:
         """Begin a batch: its messages are in the store together, and at most once, or not at all.
@@ -345,6 +444,12 @@ class MessageStore:
         asked for: at the next call); the store is then as after a crash, and opening it recovers.
         """
         self._owned.close()
+
+
+def _close_unwanted(opening: asyncio.Future[MessageStore]) -> None:
+    """Close a store for which no task waits any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result()._owned.close(wait=False)
 
 
 def _checked_path(path: object) -> str:

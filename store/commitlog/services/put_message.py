@@ -197,6 +197,48 @@ class PutMessageService:
         self._stats.put(encoded.topic, 1, size, time.perf_counter() - started)
         return result
 
+    def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
+        """Put messages of several callers, each by itself, and wait for the device once for all of them.
+
+        In place of a result stands what ``put_message`` would raise for the message.
+        """
+        started = time.perf_counter()
+        outcomes: list[PutMessageResult | Exception] = []
+        waiting: list[int] = []
+        end = 0
+        for place, message in enumerate(messages):
+            try:
+                self.refuse_when_unwritable()
+                encoded = self.encode(message)
+                appended = self._append(encoded.record, (len(encoded.record),), encoded)
+            except (PutRefused, PutNotConfirmed) as refusal:
+                self._stats.failed()
+                outcomes.append(PutMessageResult(refusal.status, reason=refusal.reason))
+                continue
+            except CommitLogError as error:
+                outcomes.append(error)
+                continue
+            offset, queue_offset, now, end = appended
+            outcomes.append(
+                PutMessageResult(
+                    *(PutMessageStatus.PUT_OK, offset, queue_offset, now, 1, "", (offset,), (encoded.store_host,)),
+                    queue_id=encoded.queue_id,
+                )
+            )
+            if encoded.wait:
+                waiting.append(place)
+            self._stats.put(encoded.topic, 1, len(encoded.record), time.perf_counter() - started)
+        self._on_appended()
+        if waiting and self._sync:
+            status, reason = self.await_flush(end)
+            if status is not PutMessageStatus.PUT_OK:
+                for place in waiting:
+                    self._stats.failed()
+                    result = outcomes[place]
+                    assert isinstance(result, PutMessageResult)
+                    outcomes[place] = result._replace(status=status, reason=reason)
+        return outcomes
+
     def put_batch(self, messages: Sequence[Message]) -> PutMessageResult:
         """RocketMQ's MessageExtBatch: messages of one queue, in the log together or not at all until a crash.
 

@@ -15,7 +15,8 @@ __all__: list[str] = []
 
 
 def _messages(count: int, **fields: Any) -> list[Message]:
-    return [Message(**{"topic": "orders", "body": b"b%d" % number, "queue_id": 0} | fields) for number in range(count)]
+    given: dict[str, Any] = {"topic": "orders", "queue_id": 0}
+    return [Message(**given | {"body": b"b%d" % number} | fields) for number in range(count)]
 
 
 def test_a_batch_has_one_status_and_an_id_and_an_offset_for_each_message(tmp_path: Path) -> None:

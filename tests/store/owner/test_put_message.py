@@ -123,7 +123,8 @@ def test_a_refused_put_says_why_and_takes_no_queue_offset(
     with open_store(tmp_path, max_message_size=100) as store:
         put_ok(store)
         end = store.physical_bounds()[1]
-        result = store.put_message(Message(**{"topic": "orders", "body": b"x", "queue_id": 0} | fields))
+        given: dict[str, Any] = {"topic": "orders", "body": b"x", "queue_id": 0}
+        result = store.put_message(Message(**given | fields))
         assert (result.status.value, result.ok) == (status, False)
         assert reason in result.reason, result.reason
         assert (result.physical_offset, result.queue_offset, result.message_id) == (-1, -1, "")

@@ -59,7 +59,8 @@ BUFFERS = {
 
 @pytest.mark.parametrize("fields", WRONG_FIELDS, ids=str)
 def test_a_field_of_the_wrong_type_is_refused_by_its_name(tmp_path: Path, fields: dict[str, Any]) -> None:
-    message = Message(**{"topic": "orders", "body": b"x", "queue_id": 0} | fields)
+    given: dict[str, Any] = {"topic": "orders", "body": b"x", "queue_id": 0}
+    message = Message(**given | fields)
     with open_store(tmp_path) as store:
         put_ok(store, body=b"before")
         end = store.physical_bounds()
