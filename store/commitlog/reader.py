@@ -117,15 +117,20 @@ class MessageBatches(Iterator[pa.RecordBatch]):
             print(rows, "of the messages up to queue offset", batches.position)
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], blocks: BlockReader, start: int, reader: StoreReader) -> None:
+    def __init__(
+        self, batches: Iterator[pa.RecordBatch], blocks: BlockReader, topic: str, start: int, reader: StoreReader
+    ) -> None:
         self._batches = batches
+        self._topic = topic
         self._blocks = blocks
         self._start = start
         self._reader = reader
 
     def __next__(self) -> pa.RecordBatch:
         self._reader._refuse_closed()
-        return next(self._batches)
+        batch = next(self._batches)
+        self._reader._count(self._topic, batch)
+        return batch
 
     @property
     def position(self) -> int:
@@ -150,8 +155,17 @@ class StoreReader:
                 assert reader.message_by_id(message.message_id) == reader.message_at(message.physical_offset)
     """
 
-    def __init__(self, path: str, *, from_log: bool = False, on_damage: OnDamage = "raise") -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        from_log: bool = False,
+        on_damage: OnDamage = "raise",
+        on_read: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        """Use ``open``. ``on_read`` is called with the topic, the messages and the bytes of each batch."""
         self.path = path
+        self._on_read = on_read
         self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
         self._on_damage = _checked(on_damage)
         self._skipped: list[SkippedRange] = []
@@ -225,6 +239,10 @@ class StoreReader:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise ReaderClosed(f"The reader of {self.path} is closed; open the store again to read on.")
+
+    def _count(self, topic: str, batch: pa.RecordBatch) -> None:
+        if self._on_read is not None:
+            self._on_read(topic, batch.num_rows, batch.nbytes)
 
     def _while_open(self, items: Iterator[_T]) -> Iterator[_T]:
         """The items; ``ReaderClosed`` for the next one once the reader is closed."""
@@ -419,7 +437,7 @@ class StoreReader:
             skips=self._skips(on_damage or self._on_damage),
             wanted=None if wanted.is_all else wanted,
         )
-        return MessageBatches(blocks.batches(low, high, schema.names), blocks, low, self)
+        return MessageBatches(blocks.batches(low, high, schema.names), blocks, topic, low, self)
 
     def scan(
         self,
@@ -509,13 +527,15 @@ class StoreReader:
         for topic, queue_id, start, stop in wanted:
             by_topic.setdefault(topic, []).append((self._catalog.queue(topic, queue_id), start, stop))
         batches: list[pa.RecordBatch] = []
-        for parts in by_topic.values():
+        for topic, parts in by_topic.items():
             read = read_together(
                 self._commit_log, parts, schema.names, BlockLimits(), verify_crc=verify_crc, wanted=filter
             )
             if read is None:
                 return None
             batches += read
+            for batch in read:
+                self._count(topic, batch)
         return batches
 
     def _skips(self, on_damage: OnDamage) -> Skips | None:

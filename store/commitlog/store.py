@@ -19,6 +19,7 @@ from commitlog.columnar.message_rows import MessageRows
 from commitlog.config import MessageStoreConfig, delay_level
 from commitlog.errors import InvalidValue, StoreClosed
 from commitlog.format.message_rules import check_queue_place
+from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
 from commitlog.reader import StoreReader
 from commitlog.recovery.cut import OnCut
@@ -419,12 +420,16 @@ class MessageStore:
         self._owned.run(self._owned.store_flush.dispatch)
 
     def reader(self) -> StoreReader:
-        """A new reader of this store, to be closed by the caller. ``StoreClosed`` if the store is not readable."""
+        """A new reader of this store, to be closed by the caller. ``StoreClosed`` if the store is not readable.
+
+        ``stats`` counts what it reads in batches.
+        """
         self._refuse_unreadable()
-        return StoreReader.open(self.path)
+        check_store_directory(self.path)
+        return StoreReader(self.path, on_read=self._owned.stats.get)
 
     def stats(self) -> StoreStats:
-        """Statistics of puts, and the bytes that are not dispatched yet."""
+        """Statistics of puts and of reads through ``reader``, and the bytes that are not dispatched yet."""
         with self._enter():
             return self._owned.stats.snapshot(self._owned.reput.undispatched_bytes)
 

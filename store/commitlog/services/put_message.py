@@ -9,6 +9,7 @@ Source: RocketMQ ``store/DefaultMessageStore.java`` (``asyncPutMessage``, ``chec
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
@@ -79,6 +80,9 @@ __all__ = ["EncodedMessage", "PutMessageResult", "PutMessageService"]
 
 _OK_STATUS = (PutMessageStatus.PUT_OK, "")
 _MS = 1000.0
+_LOG = logging.getLogger(__name__)
+# A put that takes longer is reported, as RocketMQ does.
+_SLOW_S = 0.5
 
 
 class PutMessageResult(NamedTuple):
@@ -194,7 +198,10 @@ class PutMessageService:
             PutMessageResult,
             (status, offset, queue_offset, now, 1, reason, (offset,), (encoded.store_host,), encoded.queue_id),
         )
-        self._stats.put(encoded.topic, 1, size, time.perf_counter() - started)
+        elapsed = time.perf_counter() - started
+        self._stats.put(encoded.topic, 1, size, elapsed)
+        if elapsed > _SLOW_S:
+            _report_slow(elapsed, encoded.topic, 1, size)
         return result
 
     def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
@@ -237,6 +244,9 @@ class PutMessageService:
                     result = outcomes[place]
                     assert isinstance(result, PutMessageResult)
                     outcomes[place] = result._replace(status=status, reason=reason)
+        elapsed = time.perf_counter() - started
+        if elapsed > _SLOW_S:
+            _LOG.warning("%d puts of asyncio tasks took %.0f ms together.", len(messages), elapsed * 1000)
         return outcomes
 
     def put_batch(self, messages: Sequence[Message]) -> PutMessageResult:
@@ -256,7 +266,10 @@ class PutMessageService:
         status, reason = self._await(appended, any(one.wait for one in encoded))
         self._on_appended()
         offsets = accumulate(sizes[:-1], initial=appended.physical_offset)
-        self._stats.put(encoded[0].topic, len(encoded), sum(sizes), time.perf_counter() - started)
+        elapsed = time.perf_counter() - started
+        self._stats.put(encoded[0].topic, len(encoded), sum(sizes), elapsed)
+        if elapsed > _SLOW_S:
+            _report_slow(elapsed, encoded[0].topic, len(encoded), sum(sizes))
         return PutMessageResult(
             status,
             appended.physical_offset,
@@ -502,6 +515,13 @@ class PutMessageService:
             PutMessageStatus.FLUSH_DISK_TIMEOUT,
             f"The message is in the log, but was not on the device within {timeout:g} s (sync_flush_timeout).",
         )
+
+
+def _report_slow(elapsed_s: float, topic: str, messages: int, size: int) -> None:
+    _LOG.warning(
+        "A put of %d messages, %d bytes, into topic %r took %.0f ms, waiting for the device included.",
+        messages, size, topic, elapsed_s * 1000,
+    )  # fmt: skip
 
 
 def _born(message: Message) -> int:
