@@ -71,7 +71,7 @@ class Message:
         fields["queue_id"] = queue_id
         fields["flag"] = flag
         fields["properties"] = {} if properties is _NO_PROPERTIES else properties
-        # Seldom given; without them, the class's own None stands for each.
+        # Seldom given. Without them, the class's own None stands for each (``PlainRecords`` counts on it).
         if sharding_key is not None:
             fields["sharding_key"] = sharding_key
         if delay_level is not None:

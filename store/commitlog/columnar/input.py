@@ -147,8 +147,11 @@ class MessageSchema:
 def message_schema(rows: Rows, *, topic: str | None) -> MessageSchema:
     """The table's columns; ``topic`` is that of rows without one. No row is read.
 
-    ``InvalidValue`` for unknown columns, repeated ones, one beside its alias, wrong types, and a missing body or topic.
+    ``InvalidValue`` for anything but a table, and for unknown columns, repeated ones, one beside its alias, wrong
+    types, and a missing body or topic.
     """
+    if not isinstance(rows, pa.Table | pa.RecordBatch):
+        raise InvalidValue(f"Messages are the rows of a pyarrow Table or RecordBatch, not of a {type(rows).__name__}.")
     if topic is not None:
         validate_new_topic(topic)
     found: dict[str, str] = {}

@@ -33,8 +33,10 @@ class QueueTurns:
 
     def in_turn(self, topic: str) -> int:
         """The topic's next queue; the first one is queue 0."""
-        turn, count = self._of(topic)
-        return turn() % count
+        known = self._known.get(topic)
+        if known is None or self._clock() >= self._read_again_at:
+            known = self._of(topic)
+        return known[0]() % known[1]
 
     def of_sharding_key(self, topic: str, key: str) -> int:
         """The queue of all messages with this key: its Java hash code, without sign, modulo the number of queues."""
