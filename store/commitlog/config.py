@@ -8,13 +8,14 @@ from __future__ import annotations
 import enum
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 
 from commitlog.errors import InvalidValue
 from commitlog.paths import MOST_QUEUES
 
-__all__ = ["LARGEST_BODY", "FlushDiskType", "MessageStoreConfig", "parse_delay_levels"]
+__all__ = ["LARGEST_BODY", "FlushDiskType", "MessageStoreConfig", "delay_level", "parse_delay_levels"]
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -45,11 +46,16 @@ class MessageStoreConfig:
     Numbers are at most 2**31 - 1, as in RocketMQ; ``InvalidValue`` names the setting, its value and its range, in its
     text and as ``settings`` and ``expected``.
 
-    File sizes matter for a new store only: an existing one keeps the sizes of its files.
+    File sizes matter for a new store only: an existing one keeps the sizes of its files. ``embedded`` has settings for
+    a store within a program.
+
+    Texts are taken as a configuration file has them: the names of ``FlushDiskType``, and sizes such as ``"64m"`` or
+    ``"1g"`` (k, m, g and t are powers of 1024). For type checkers, give such texts to ``from_mapping``.
 
     ::
 
         MessageStoreConfig(flush_disk_type=FlushDiskType.ASYNC_FLUSH, mapped_file_size_commit_log=64 << 20)
+        MessageStoreConfig.from_mapping({"flush_disk_type": "SYNC_FLUSH", "mapped_file_size_commit_log": "64m"})
     """
 
     mapped_file_size_commit_log: int = _GIB
@@ -118,6 +124,7 @@ class MessageStoreConfig:
     """Puts are refused when a larger share of the disk is used; 1.0 never refuses them."""
 
     def __post_init__(self) -> None:
+        self._take_texts()
         self._require_types()
         self._require_ranges()
         self._require_index_fits()
@@ -142,6 +149,17 @@ class MessageStoreConfig:
                 "disk_space_warning_level_ratio", "above 0 and at most 1", self.disk_space_warning_level_ratio
             )
         parse_delay_levels(self.message_delay_level)
+
+    def _take_texts(self) -> None:
+        """Replace the texts of sizes and enumerations by their values."""
+        for setting in fields(self):
+            value: object = getattr(self, setting.name)
+            if not isinstance(value, str):
+                continue
+            if setting.name in _SIZES:
+                object.__setattr__(self, setting.name, _parse_size(setting.name, value))
+            elif isinstance(setting.default, enum.Enum):
+                object.__setattr__(self, setting.name, _parse_enum(setting.name, value, type(setting.default)))
 
     def _require_types(self) -> None:
         for setting in fields(self):
@@ -175,7 +193,17 @@ class MessageStoreConfig:
         return parse_delay_levels(self.message_delay_level)
 
     @classmethod
-    def from_mapping(cls, settings: dict[str, object]) -> MessageStoreConfig:
+    def embedded(cls, **settings: object) -> MessageStoreConfig:
+        """Settings for a store within a program: small files, and every put is on the device when it returns.
+
+        A new store takes about 75 MB. ``settings`` replace those of this choice, or add others::
+
+            MessageStore.open("/data/store", MessageStoreConfig.embedded(mapped_file_size_commit_log="256m"))
+        """
+        return cls.from_mapping(_EMBEDDED | settings)
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, object]) -> MessageStoreConfig:
         """A configuration from names and values; an unknown name raises ``InvalidValue`` with the nearest known one."""
         known = [setting.name for setting in fields(cls)]
         for name in settings:
@@ -188,6 +216,34 @@ class MessageStoreConfig:
 
 def _bad_setting(setting: str, expected: str, found: object) -> InvalidValue:
     return InvalidValue(f"{setting} is {expected}, not {found}.", settings=(setting,), expected=expected)
+
+
+# Sizes in bytes: these may be texts with a suffix.
+_SIZES = frozenset({"mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_message_size"})
+_SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)")
+_SUFFIXES = ("", "k", "m", "g", "t")
+
+_EMBEDDED: dict[str, object] = {
+    "flush_disk_type": FlushDiskType.SYNC_FLUSH,
+    "mapped_file_size_commit_log": 64 * _MIB,
+    "mapped_file_size_consume_queue": 20_000 * _UNIT_SIZE,
+    "max_hash_slot_num": 100_000,
+    "max_index_num": 400_000,
+}
+
+
+def _parse_size(setting: str, text: str) -> int:
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None:
+        raise _bad_setting(setting, "a number of bytes, or a size such as 64m or 1g", repr(text[:40]))
+    return int(match[1]) * int(_KIB ** _SUFFIXES.index(match[2]))
+
+
+def _parse_enum(setting: str, text: str, kind: type[enum.Enum]) -> enum.Enum:
+    try:
+        return kind[text.strip().upper()]
+    except KeyError:
+        raise _bad_setting(setting, " or ".join(kind.__members__), repr(text[:40])) from None
 
 
 # Settings whose range is not 0 to 2**31 - 1.
@@ -227,6 +283,28 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
             "message_delay_level names no level.", settings=("message_delay_level",), expected="at least one level"
         )
     return tuple(levels)
+
+
+def delay_level(delay: object, message_delay_level: str) -> int | None:
+    """The level of a delay: a level's number stays as it is, a text such as ``"10s"`` is the delay of one of them.
+
+    None stays None. ``InvalidValue`` for a text that is none of the delays of ``message_delay_level``, and for other
+    types.
+
+    >>> delay_level("10s", "1s 5s 10s")
+    3
+    """
+    if delay is None or (isinstance(delay, int) and not isinstance(delay, bool)):
+        return delay
+    if not isinstance(delay, str):
+        raise InvalidValue(f"delay is the number of a level, or a text such as '10s', not {delay!r}.")
+    match = _LEVEL.fullmatch(delay)
+    levels = parse_delay_levels(message_delay_level)
+    wanted = int(match[1]) * _UNIT_MS[match[2]] if match else -1
+    if wanted not in levels:
+        known = ", ".join(message_delay_level.split())
+        raise InvalidValue(f"delay is one of {known} (message_delay_level), or the number of a level, not {delay!r}.")
+    return levels.index(wanted) + 1
 
 
 def _no_level(expected: str, found: str) -> InvalidValue:

@@ -22,8 +22,14 @@ _NO_PROPERTIES: Mapping[str, str] = {}
 class Message:
     """A message as an application writes it.
 
-    ``tags`` and ``keys`` are stored among the properties (``TAGS``, and ``KEYS`` separated by spaces);
-    ``properties`` holds the others. ``flag`` is the application's own number and means nothing to the store.
+    ``tags``, ``keys``, ``sharding_key`` and ``delay_level`` are stored among the properties (``TAGS``, ``KEYS``
+    separated by spaces, ``__SHARDINGKEY``, ``DELAY``); ``properties`` holds the others. ``flag`` is the application's
+    own number and means nothing to the store.
+
+    Without ``queue_id`` the store chooses the queue: by the hash of ``sharding_key``, so that messages with the same
+    key keep their order, or else the topic's queues in turn. ``delay_level`` is a level of ``message_delay_level``,
+    from 1 on; None and 0 mean no delay. ``born_timestamp`` is milliseconds since the epoch (the years 1 to 9999); None
+    is the time of the put.
 
     ::
 
@@ -34,9 +40,12 @@ class Message:
     body: bytes
     tags: str | None = None
     keys: Sequence[str] = ()
-    queue_id: int = 0
+    queue_id: int | None = None
     flag: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)
+    sharding_key: str | None = None
+    delay_level: int | None = None
+    born_timestamp: int | None = None
 
     def __init__(
         self,
@@ -45,9 +54,12 @@ class Message:
         body: bytes,
         tags: str | None = None,
         keys: Sequence[str] = (),
-        queue_id: int = 0,
+        queue_id: int | None = None,
         flag: int = 0,
         properties: Mapping[str, str] = _NO_PROPERTIES,
+        sharding_key: str | None = None,
+        delay_level: int | None = None,
+        born_timestamp: int | None = None,
     ) -> None:
         # The generated __init__ of a frozen class calls object.__setattr__ for each field: twice as long, and one
         # message is made for each put.
@@ -59,6 +71,13 @@ class Message:
         fields["queue_id"] = queue_id
         fields["flag"] = flag
         fields["properties"] = {} if properties is _NO_PROPERTIES else properties
+        # Seldom given. Without them, the class's own None stands for each (``PlainRecords`` counts on it).
+        if sharding_key is not None:
+            fields["sharding_key"] = sharding_key
+        if delay_level is not None:
+            fields["delay_level"] = delay_level
+        if born_timestamp is not None:
+            fields["born_timestamp"] = born_timestamp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +90,9 @@ class MessageExtBrokerInner(Message):
     ...). Refused of both: batches of several messages (``INNER_NUM``), light queues (``INNER_MULTI_DISPATCH``), and
     topics that are kept in batch consume queues or compacted.
 
-    ``body`` is stored unchanged: a caller that sets the system flag's compression bits has compressed it.
-    ``born_timestamp`` is milliseconds from the year 1 to the year 9999; None, as for the hosts (``"ip:port"``), takes
-    the store's own. For example, what a producer's half message is::
+    ``body`` is stored unchanged: a caller that sets the system flag's compression bits has compressed it. Its queue is
+    0 unless it names one: the store chooses none for it. A host (``"ip:port"``) that is None is the store's own. For
+    example, what a producer's half message is::
 
         MessageExtBrokerInner(
             topic="RMQ_SYS_TRANS_HALF_TOPIC",
@@ -82,8 +101,8 @@ class MessageExtBrokerInner(Message):
         )
     """
 
+    queue_id: int = 0
     sys_flag: int = 0
-    born_timestamp: int | None = None
     born_host: str | None = None
     store_host: str | None = None
     reconsume_times: int = 0
@@ -106,12 +125,14 @@ class MessageExt(Message):
             print(message.queue_offset, message.store_timestamp, message.properties, message.unique_key)
     """
 
+    queue_id: int = 0
     queue_offset: int
     physical_offset: int
     store_size: int
     sys_flag: int
     body_crc: int
-    born_timestamp: int
+    # With a field of its own: that of ``Message`` has a default.
+    born_timestamp: int = field()
     born_host: str
     store_timestamp: int
     store_host: str

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -56,14 +57,14 @@ from commitlog.log.store_directory import check_store_directory
 from commitlog.message import MessageExt
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, validate_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
-from commitlog.queue.catalog import QueueCatalog
+from commitlog.queue.catalog import QueueCatalog, matching_topics
 from commitlog.queue.consume_queue import Units
 from commitlog.queue.derived_queues import Stray
 from commitlog.queue.several_queues import read_together
 from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import CatalogView, QueueView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
-from commitlog.timestamps import checked_timestamp_ms
+from commitlog.timestamps import checked_timestamp_ms, milliseconds_of
 
 __all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
 
@@ -116,15 +117,20 @@ class MessageBatches(Iterator[pa.RecordBatch]):
             print(rows, "of the messages up to queue offset", batches.position)
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], blocks: BlockReader, start: int, reader: StoreReader) -> None:
+    def __init__(
+        self, batches: Iterator[pa.RecordBatch], blocks: BlockReader, topic: str, start: int, reader: StoreReader
+    ) -> None:
         self._batches = batches
+        self._topic = topic
         self._blocks = blocks
         self._start = start
         self._reader = reader
 
     def __next__(self) -> pa.RecordBatch:
         self._reader._refuse_closed()
-        return next(self._batches)
+        batch = next(self._batches)
+        self._reader._count(self._topic, batch)
+        return batch
 
     @property
     def position(self) -> int:
@@ -149,8 +155,17 @@ class StoreReader:
                 assert reader.message_by_id(message.message_id) == reader.message_at(message.physical_offset)
     """
 
-    def __init__(self, path: str, *, from_log: bool = False, on_damage: OnDamage = "raise") -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        from_log: bool = False,
+        on_damage: OnDamage = "raise",
+        on_read: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        """Use ``open``. ``on_read`` is called with the topic, the messages and the bytes of each batch."""
         self.path = path
+        self._on_read = on_read
         self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
         self._on_damage = _checked(on_damage)
         self._skipped: list[SkippedRange] = []
@@ -224,6 +239,10 @@ class StoreReader:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise ReaderClosed(f"The reader of {self.path} is closed; open the store again to read on.")
+
+    def _count(self, topic: str, batch: pa.RecordBatch) -> None:
+        if self._on_read is not None:
+            self._on_read(topic, batch.num_rows, batch.nbytes)
 
     def _while_open(self, items: Iterator[_T]) -> Iterator[_T]:
         """The items; ``ReaderClosed`` for the next one once the reader is closed."""
@@ -418,7 +437,61 @@ class StoreReader:
             skips=self._skips(on_damage or self._on_damage),
             wanted=None if wanted.is_all else wanted,
         )
-        return MessageBatches(blocks.batches(low, high, schema.names), blocks, low, self)
+        return MessageBatches(blocks.batches(low, high, schema.names), blocks, topic, low, self)
+
+    def scan(
+        self,
+        topics: str | Sequence[str],
+        *,
+        since: int | datetime | None = None,
+        until: int | datetime | None = None,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        tags: str | None = None,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        keys: str | Sequence[str] | None = None,
+        verify_crc: bool = False,
+    ) -> pa.RecordBatchReader:
+        """The messages of all queues of topics as one stream of Arrow batches, for polars, DuckDB, pandas, pyarrow.
+
+        ``topics`` are names or shell patterns (``"orders-*"``). ``since`` and ``until`` are store times, datetimes with
+        a time zone or milliseconds; ``until`` itself is not included. ``columns``, ``tags``, ``filter``, ``keys`` and
+        ``verify_crc`` are those of ``read``. Queues are read one after the other, up to their ends as they are now;
+        within a queue the order is that of its messages.
+
+        The stream reads through this reader, and only while that is open (``ReaderClosed``). It opens nothing of its
+        own: a stream that is dropped before its end leaves nothing behind::
+
+            batches = reader.scan("orders", since=1_700_000_000_000, columns=["keys", "body"])
+            table = batches.read_all()  # or polars.from_arrow(batches), duckdb.from_arrow(batches), ...
+
+        ``TopicNotFound`` for a name or pattern without a topic, ``InvalidValue`` for wrong times and columns,
+        ``FilterError``; the stream raises the errors of ``read``.
+        """
+        schema = arrow_schema(columns)
+        wanted = _chosen(tags, filter, keys)
+        names = matching_topics(self.topics(), [topics] if isinstance(topics, str) else list(topics), self.path)
+        first = None if since is None else milliseconds_of(since, "since")
+        last = None if until is None else milliseconds_of(until, "until")
+        infos = self.queue_infos([(topic, queue_id) for topic in names for queue_id in self.queue_ids(topic)])
+        ranges = [self._between(info, first, last) for info in infos]
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for info, (start, stop) in zip(infos, ranges, strict=True):
+                if start < stop:
+                    yield from self.read(
+                        info.topic, info.queue_id, start, stop, columns=columns, filter=wanted, verify_crc=verify_crc
+                    )
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def _between(self, info: QueueInfo, since_ms: int | None, until_ms: int | None) -> tuple[int, int]:
+        """The queue offsets of the messages stored from one time on and before another, up to the queue's end."""
+        start, stop = info.min_offset, info.max_offset
+        if since_ms is not None:
+            start = min(self.offset_by_time(info.topic, info.queue_id, since_ms), stop)
+        if until_ms is not None:
+            stop = min(self.offset_by_time(info.topic, info.queue_id, until_ms), stop)
+        return start, stop
 
     def read_together(
         self,
@@ -454,13 +527,15 @@ class StoreReader:
         for topic, queue_id, start, stop in wanted:
             by_topic.setdefault(topic, []).append((self._catalog.queue(topic, queue_id), start, stop))
         batches: list[pa.RecordBatch] = []
-        for parts in by_topic.values():
+        for topic, parts in by_topic.items():
             read = read_together(
                 self._commit_log, parts, schema.names, BlockLimits(), verify_crc=verify_crc, wanted=filter
             )
             if read is None:
                 return None
             batches += read
+            for batch in read:
+                self._count(topic, batch)
         return batches
 
     def _skips(self, on_damage: OnDamage) -> Skips | None:

@@ -20,8 +20,9 @@ from commitlog.batch.staging import StagedWriter, remove_batch, remove_files
 from commitlog.batch_id import BatchId, StagedFile, TopicUse
 from commitlog.columnar.body_compression import BodyCompression
 from commitlog.columnar.encode import EncodedMessages, RecordSettings, encode_messages
-from commitlog.columnar.input import MessageColumns, MessageSchema, Rows, message_schema, parse_messages
+from commitlog.columnar.input import MessageColumns, MessageSchema, message_schema, parse_messages
 from commitlog.columnar.input_chunks import message_chunks
+from commitlog.columnar.message_rows import MessageRows, message_rows
 from commitlog.columnar.queue_choice import choose_queues
 from commitlog.columnar.unique_key import unique_keys
 from commitlog.config import MessageStoreConfig
@@ -90,14 +91,15 @@ class BatchStager:
         self._writer: StagedWriter | None = None
         self._stack = ExitStack()
 
-    def put(self, rows: Rows) -> None:
-        """Stage rows, with the columns of ``MessageStore.put_messages``.
+    def put(self, rows: MessageRows) -> None:
+        """Stage rows, as ``MessageStore.put_messages`` takes them.
 
         ``PutRefused`` for the first row that no store accepts, and for a queue from ``MOST_QUEUES`` on: no topic has so
         many, so no consumer looks there. ``InvalidValue`` for wrong columns; ``StagingFailed``.
         """
-        schema = message_schema(rows, topic=self._topic)
-        for _, chunk in message_chunks(rows):
+        table = message_rows(rows)
+        schema = message_schema(table, topic=self._topic)
+        for _, chunk in message_chunks(table):
             encoded = self._encoded(schema, chunk)
             if self._writer is None:
                 self._writer = self._stack.enter_context(StagedWriter(self._store_path, self._batch, self._name))

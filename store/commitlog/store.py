@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Literal, SupportsFloat
+from typing import TYPE_CHECKING, Literal, SupportsFloat
 
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
-from commitlog.columnar.input import Rows
-from commitlog.config import MessageStoreConfig
+from commitlog.columnar.message_rows import MessageRows
+from commitlog.config import MessageStoreConfig, delay_level
 from commitlog.errors import InvalidValue, StoreClosed
 from commitlog.format.message_rules import check_queue_place
+from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
 from commitlog.reader import StoreReader
 from commitlog.recovery.cut import OnCut
@@ -30,6 +32,9 @@ from commitlog.services.put_table import PutTableResult
 from commitlog.services.running_state import RunningFlags
 from commitlog.services.stats import StoreStats
 from commitlog.services.transaction import Transaction
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["MessageStore", "checked_seconds"]
 
@@ -49,8 +54,8 @@ class MessageStore:
     ::
 
         with MessageStore.open("/data/store") as store:
-            result = store.put_message(Message(topic="orders", body=b"paid 12.50", tags="paid", keys=["k1"]))
-            print(result.raise_for_status().queue_offset)
+            result = store.put("orders", b"paid 12.50", tags="paid", keys=["k1"])
+            print(result.queue_id, result.queue_offset)
             store.put_messages(pa.table({"topic": ["orders"] * 2, "body": [b"a", b"b"]})).raise_for_status()
             store.dispatch()
             print(store.reader().query("orders", "k1"))
@@ -108,6 +113,44 @@ class MessageStore:
             opening.undo()
             raise
 
+    @classmethod
+    @asynccontextmanager
+    async def open_async(
+        cls,
+        path: str | os.PathLike[str],
+        config: MessageStoreConfig | None = None,
+        *,
+        lock_timeout_s: float = 0.0,
+        on_cut: Literal["keep", "refuse"] = "keep",
+    ) -> AsyncIterator[MessageStore]:
+        """``open`` for asyncio, as ``async with MessageStore.open_async(path) as store``: opens and closes in a thread.
+
+        A store whose opening is cancelled is closed as soon as it is open.
+        """
+        import asyncio  # programs without it do not import it
+
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(cls.open, path, config, lock_timeout_s=lock_timeout_s, on_cut=on_cut)
+        )
+        try:
+            store = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unwanted)
+            raise
+        async with store:
+            yield store
+
+    async def __aenter__(self) -> MessageStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import asyncio  # programs without it do not import it
+
+        # Cancelled, the task ends; the closing goes on.
+        await asyncio.shield(asyncio.to_thread(self.close))
+
     def __enter__(self) -> MessageStore:
         return self
 
@@ -157,6 +200,94 @@ class MessageStore:
             self._owned.state.set_flag(RunningFlags.NOT_READABLE, on=not readable)
         self._owned.waiters.wake_all()
 
+    def put(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+        delay: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        born_timestamp: int | None = None,
+        flag: int = 0,
+    ) -> PutMessageResult:
+        """Append one message, or raise. Returns its position: ``queue_id``, ``queue_offset``, ``physical_offset``.
+
+        The arguments are the fields of ``Message``. ``keys`` may be one key. ``delay`` is a level of
+        ``message_delay_level``, or the time of one of them, such as ``"10s"``.
+
+        ``PutRefused``: the message is not in the store, and ``status`` says why. ``PutNotConfirmed``: whether it is
+        will be known when the store is opened again, or the message is in the log and not on the device in time.
+        ``InvalidValue`` for a wrong type and for a delay that is none of the levels'.
+        """
+        message = self._message(
+            topic, body, tags, keys, queue_id, sharding_key, delay, properties, born_timestamp, flag
+        )
+        return self.put_message(message).raise_for_status()
+
+    async def aput(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+        delay: int | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        born_timestamp: int | None = None,
+        flag: int = 0,
+    ) -> PutMessageResult:
+        """``put`` for asyncio: append one message without blocking the event loop, or raise.
+
+        Any number of tasks may put at once: their messages go into the log together, and share one sync under
+        SYNC_FLUSH. A task that is cancelled leaves the store as it is: its message was appended, or was not.
+
+        ::
+
+            async with MessageStore.open_async("/data/store") as store:
+                await asyncio.gather(*(store.aput("orders", b"%d" % number) for number in range(1000)))
+        """
+        import asyncio  # programs without it do not import it
+
+        message = self._message(
+            topic, body, tags, keys, queue_id, sharding_key, delay, properties, born_timestamp, flag
+        )
+        with self._enter():
+            self._owned.state.refuse_closed()
+            future = self._owned.async_puts.put(message, asyncio.get_running_loop())
+        return (await future).raise_for_status()
+
+    def _message(
+        self,
+        topic: str,
+        body: bytes,
+        tags: str | None,
+        keys: str | Sequence[str],
+        queue_id: int | None,
+        sharding_key: str | None,
+        delay: int | str | None,
+        properties: Mapping[str, str] | None,
+        born_timestamp: int | None,
+        flag: int,
+    ) -> Message:
+        return Message(
+            topic=topic,
+            body=body,
+            tags=tags,
+            keys=(keys,) if isinstance(keys, str) else keys,
+            queue_id=queue_id,
+            sharding_key=sharding_key,
+            delay_level=delay_level(delay, self.config.message_delay_level),
+            properties=properties or {},
+            born_timestamp=born_timestamp,
+            flag=flag,
+        )
+
     def put_message(self, message: Message) -> PutMessageResult:
         """Append one message. The result's status says how it ended, also for a refused message or a full disk.
 
@@ -174,8 +305,11 @@ class MessageStore:
         with self._enter():
             return self._putter.put_batch(messages)
 
-    def put_messages(self, table: Rows, *, topic: str | None = None) -> PutTableResult:
-        """Append the rows of an Arrow table or record batch; status and offsets for each row.
+    def put_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
+        """Append the rows of an Arrow table, a data frame or a list; status and offsets for each row.
+
+        Taken are a pyarrow Table or RecordBatch, anything with ``__arrow_c_stream__`` (data frames of polars, pandas
+        from 2.2 on, results of DuckDB), a list of dicts (their keys are the columns), and a list of ``Message``.
 
         Columns (all but ``body`` may be left out or null): ``body`` or ``value``, ``topic`` (else the argument),
         ``tags``, ``keys`` or ``key``, ``queueId``, ``shardingKey``, ``properties``, ``flag``, ``bornTimestamp``,
@@ -192,6 +326,12 @@ class MessageStore:
         with self._enter():
             self._owned.state.refuse_closed()
             return self._owned.bulk.put_messages(table, topic=topic)
+
+    async def aput_messages(self, table: MessageRows, *, topic: str | None = None) -> PutTableResult:
+        """``put_messages`` for asyncio, in another thread, which a cancelled task does not stop."""
+        import asyncio  # programs without it do not import it
+
+        return await asyncio.to_thread(self.put_messages, table, topic=topic)
 
     def transaction(self, app_id: str, version: int, fingerprint: str = "") -> Transaction:
         """Begin a batch: its messages are in the store together, and at most once, or not at all.
@@ -284,12 +424,16 @@ class MessageStore:
         self._owned.run(self._owned.store_flush.dispatch)
 
     def reader(self) -> StoreReader:
-        """A new reader of this store, to be closed by the caller. ``StoreClosed`` if the store is not readable."""
+        """A new reader of this store, to be closed by the caller. ``StoreClosed`` if the store is not readable.
+
+        ``stats`` counts what it reads in batches.
+        """
         self._refuse_unreadable()
-        return StoreReader.open(self.path)
+        check_store_directory(self.path)
+        return StoreReader(self.path, on_read=self._owned.stats.get)
 
     def stats(self) -> StoreStats:
-        """Statistics of puts, and the bytes that are not dispatched yet."""
+        """Statistics of puts and of reads through ``reader``, and the bytes that are not dispatched yet."""
         with self._enter():
             return self._owned.stats.snapshot(self._owned.reput.undispatched_bytes)
 
@@ -309,6 +453,12 @@ class MessageStore:
         asked for: at the next call); the store is then as after a crash, and opening it recovers.
         """
         self._owned.close()
+
+
+def _close_unwanted(opening: asyncio.Future[MessageStore]) -> None:
+    """Close a store for which no task waits any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result()._owned.close(wait=False)
 
 
 def _checked_path(path: object) -> str:

@@ -1,4 +1,4 @@
-"""Check of times given by callers: milliseconds since the epoch, and not seconds.
+"""Check of times given by callers: milliseconds since the epoch, and not seconds; or datetimes.
 
 Seconds of our time, read as milliseconds, lie in January to March 1970, before any store existed. They are refused,
 since a query with them silently starts at the first message.
@@ -6,9 +6,11 @@ since a query with them silently starts at the first message.
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 from commitlog.errors import InvalidValue
 
-__all__ = ["checked_timestamp_ms"]
+__all__ = ["checked_timestamp_ms", "milliseconds_of"]
 
 # The years 2000 to 2200 in seconds: as milliseconds, the 11th of January to the 26th of March 1970.
 _SECONDS = range(946_684_800, 7_258_118_400)
@@ -23,3 +25,18 @@ def checked_timestamp_ms(value: int, name: str = "timestamp_ms") -> int:
     if value in _SECONDS:
         raise InvalidValue(f"{name} is in milliseconds, and {value} looks like seconds: give {value * 1000}.")
     return value
+
+
+def milliseconds_of(value: int | datetime, name: str) -> int:
+    """Milliseconds since the epoch of a datetime, rounded down, or of a number of them. ``InvalidValue``.
+
+    A datetime without time zone is refused: it would mean another time on another machine.
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidValue(f"{name} has no time zone: give {value!r} with tzinfo, such as timezone.utc.")
+        since = value - datetime(1970, 1, 1, tzinfo=timezone.utc)
+        return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidValue(f"{name} is a datetime or an int of milliseconds, not {value!r}.")
+    return checked_timestamp_ms(value, name)

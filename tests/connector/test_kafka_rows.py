@@ -127,7 +127,7 @@ def test_a_message_of_python_is_read_too(spark: SparkSession, tmp_path: Path) ->
     options = parse_batch_write_options(SMALL | {"path": str(tmp_path / "store")})
     with MessageStore.open(options.path, options.store_config) as store:
         assert store.put_message(
-            Message(topic="orders", body=b"", keys=["a", "b"], tags="paid", properties={"shop": "berlin"})
+            Message(queue_id=0, topic="orders", body=b"", keys=["a", "b"], tags="paid", properties={"shop": "berlin"})
         ).ok
     (row,) = read(spark, tmp_path / "store", subscribe="orders", includeHeaders="true", **KAFKA).collect()
     assert (bytes(row.key), bytes(row.value)) == (b"a b", b"")

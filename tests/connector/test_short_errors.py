@@ -49,7 +49,7 @@ class Stores:
         self.spark, self.base = spark, base
         self.whole, self.nowhere = base / "whole", base / "nowhere"
         with MessageStore.open(self.whole, parse_batch_write_options(SMALL | {"path": "x"}).store_config) as made:
-            assert made.put_message(Message(topic="orders", body=b"before")).ok
+            assert made.put_message(Message(queue_id=0, topic="orders", body=b"before")).ok
         self.late = StoreBuilder(base / "late", log_file_size=_LOG_FILE)
         self.late.append("orders", 0, [b"x" * 200] * 200)
         self.late.delete_log_files(3)

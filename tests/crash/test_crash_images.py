@@ -127,7 +127,7 @@ def test_nothing_old_comes_back_after_a_record_of_the_size_of_the_one_that_was_c
     store = memory / "crashed" / "store"
     with MessageStore.open(store, config) as opened:
         for number in range(8):
-            message = Message(topic="topic", body=b"%05d" % number * 40, keys=[f"key-{number}"])
+            message = Message(queue_id=0, topic="topic", body=b"%05d" % number * 40, keys=[f"key-{number}"])
             opened.put_message(message).raise_for_status()
     old = log_records(store)
     log = store / "commitlog" / f"{0:020d}"
@@ -140,7 +140,7 @@ def test_nothing_old_comes_back_after_a_record_of_the_size_of_the_one_that_was_c
     (store / "checkpoint").unlink()
 
     def steps(run: Run) -> None:
-        message = Message(topic="topic", body=b"again" * 40, keys=["key-x"])
+        message = Message(queue_id=0, topic="topic", body=b"again" * 40, keys=["key-x"])
         assert run.store.put_message(message).physical_offset == torn
 
     again = Workload(f"{name}, one put", config, steps)

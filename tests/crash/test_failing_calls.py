@@ -152,7 +152,7 @@ def run(path: Path, config: MessageStoreConfig, fault: Fault, puts: int) -> Outc
     if fault.waits:
         store.dispatch()  # space is available again
     body = b"the last one"
-    outcome.put(store.put_message(Message(topic="topic-0", body=body, keys=["last"])), [body])
+    outcome.put(store.put_message(Message(queue_id=0, topic="topic-0", body=body, keys=["last"])), [body])
     # The lock file's content is never read, and a file that is half made is removed at the next chance.
     spared = fault.ahead or fault.half_made or fault.path.endswith("lock") or fault.waits or fault.refuses
     must_fail = fault.happened and not spared
@@ -185,7 +185,9 @@ def left_by_an_owner(path: Path, config: MessageStoreConfig) -> None:
     """A store in which an owner was interrupted: its end is torn, and a file follows it."""
     with MessageStore.open(path, config) as store:
         for number in range(12):
-            store.put_message(Message(topic="topic-0", body=b"old" * 200, keys=[f"old-{number}"])).raise_for_status()
+            store.put_message(
+                Message(queue_id=0, topic="topic-0", body=b"old" * 200, keys=[f"old-{number}"])
+            ).raise_for_status()
         end = store.physical_bounds()[1]
     log = sorted((path / "commitlog").iterdir())
     last = max(file for file in log if int(file.name) < end)

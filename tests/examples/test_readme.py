@@ -23,7 +23,7 @@ STORE_PATH = "/var/lib/rocketmq/store"
 CHECKPOINT_PATH = "/tmp/orders-checkpoint"
 WRITTEN_STORE_PATH = "/data/paid-orders-store"
 WRITTEN_CHECKPOINT_PATH = "/tmp/paid-orders-checkpoint"
-GUIDES = [PROJECT / "docs" / name for name in ("source.md", "sink.md", "troubleshooting.md")]
+GUIDES = [PROJECT / "docs" / name for name in ("source.md", "sink.md", "troubleshooting.md", "python.md")]
 
 
 def blocks_of(text: str) -> list[str]:

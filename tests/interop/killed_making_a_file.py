@@ -29,7 +29,7 @@ def main(path: str, directory: str) -> None:
     """Put until killed."""
     settings = SETTINGS | {"disk_space_warning_level_ratio": 1.0}
     store = MessageStore.open(path, MessageStoreConfig.from_mapping(settings))
-    message = Message(topic="topic", body=b"x" * 100, keys=["key"])
+    message = Message(queue_id=0, topic="topic", body=b"x" * 100, keys=["key"])
     for _ in range(MESSAGES_BEFORE):
         store.put_message(message).raise_for_status()
     store.dispatch()

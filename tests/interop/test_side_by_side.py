@@ -40,7 +40,7 @@ def test_rocketmq_refuses_a_store_that_message_store_owns(rocketmq: RocketMq, tm
     with MessageStore.open(tmp_path / "store", config) as store:
         with pytest.raises(StoreProcessFailed, match="Lock failed,MQ already started"):
             rocketmq.open(tmp_path / "store", SETTINGS)
-        assert store.put_message(Message(topic="still-writable", body=b"")).ok
+        assert store.put_message(Message(queue_id=0, topic="still-writable", body=b"")).ok
 
 
 class LiveReader:

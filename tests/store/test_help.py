@@ -54,7 +54,7 @@ def test_the_example_runs(tmp_path: Path, name: str) -> None:
     )
     with MessageStore.open(path, config) as store:
         for topic in ("orders", "audit"):
-            store.put_message(Message(topic=topic, body=b"x", keys=["k1"])).raise_for_status()
+            store.put_message(Message(queue_id=0, topic=topic, body=b"x", keys=["k1"])).raise_for_status()
     code = example_of(DOCUMENTED[name]).replace("/data/store", str(path))
     exec(compile(code, name, "exec"), {**PUBLIC, "pa": pa})
 

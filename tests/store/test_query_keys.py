@@ -247,7 +247,8 @@ def test_expired_messages_are_not_found(tmp_path: Path) -> None:
 def test_messages_of_a_batch_that_is_being_dispatched_are_hidden(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store") as store:
         places = [
-            store.put_message(Message(topic="t", body=b"x", keys=[key])).physical_offset for key in ("a", "b", "a", "c")
+            store.put_message(Message(queue_id=0, topic="t", body=b"x", keys=[key])).physical_offset
+            for key in ("a", "b", "a", "c")
         ]
     gate = BatchGate(str(tmp_path / "store"))
     gate.close_from(places[2])
@@ -262,7 +263,7 @@ def test_what_a_live_owner_puts_is_found_at_the_next_call(tmp_path: Path) -> Non
     with MessageStore.open(tmp_path / "store") as store, StoreReader.open(tmp_path / "store") as reader:
         assert _together(reader, "t", ["k"]) == [None]
         for _ in range(3):
-            result = store.put_message(Message(topic="t", body=b"x", keys=["k"]))
+            result = store.put_message(Message(queue_id=0, topic="t", body=b"x", keys=["k"]))
             wait_for(lambda place=result.physical_offset: _together(reader, "t", ["k"]) == [place])  # type: ignore[misc]
 
 

@@ -129,7 +129,7 @@ def test_none_where_bodies_unpack_to_more_than_a_batch_holds(tmp_path: Path) -> 
 
 def test_wrong_ranges_are_refused_as_by_read(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store") as store:
-        store.put_message(Message(topic="t", body=b"x"))
+        store.put_message(Message(queue_id=0, topic="t", body=b"x"))
     with StoreReader.open(tmp_path / "store") as reader:
         with pytest.raises(OffsetOutOfRange, match=r"wanted offsets \[0, 2\)"):
             reader.read_together([("t", 0, 0, 2)])

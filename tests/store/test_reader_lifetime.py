@@ -72,6 +72,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "queues": lambda: reader.queues("orders"),
         "read": lambda: reader.read("orders", 0, 0),
         "read_together": lambda: reader.read_together([("orders", 0, 0, 1)]),
+        "scan": lambda: reader.scan("orders"),
         "store_timestamp": lambda: reader.store_timestamp("orders", 0, 0),
         "topics": reader.topics,
         "units": lambda: reader.units("orders", 0, 0, 20),

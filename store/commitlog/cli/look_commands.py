@@ -22,11 +22,12 @@ from commitlog.cli.options import (
 )
 from commitlog.cli.render import say
 from commitlog.cli.row_output import print_rows
+from commitlog.cli.stats import STATS_COLUMNS, topic_stats
 from commitlog.cli.times import TIME_HELP, Clock, parse_time, parse_zone
 from commitlog.cli.values import chosen_topics
 from commitlog.errors import StoreOpenError
 
-__all__ = ["info", "offset_at", "register", "verify"]
+__all__ = ["info", "offset_at", "register", "stats", "verify"]
 
 
 FINDING_COLUMNS = ("severity", "check", "path", "offset", "topic", "queueId", "queueOffset", "message")
@@ -47,6 +48,9 @@ def register(app: typer.Typer) -> None:
             "commitlog offset-at /data/store 2h", "commitlog offset-at /data/store 2026-11-21T09:30:00 orders --json"
         ),
     )(offset_at)
+    app.command(
+        rich_help_panel=LOOK, epilog=examples("commitlog stats /data/store", "commitlog stats . 'orders*' --json")
+    )(stats)
     app.command(
         rich_help_panel=LOOK,
         epilog=examples(
@@ -109,6 +113,23 @@ def offset_at(
     with open_reader(path, from_log, on_damage) as reader:
         names = reader.topics() if not topics else chosen_topics(reader, topics)
         print_rows(OFFSET_COLUMNS, offsets_at(reader, names, timestamp, clock), form)
+
+
+def stats(
+    path: StorePath,
+    topics: OptionalTopics = None,
+    tz: ZoneOption = "UTC",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Messages stored a second within the last 10, 60 and 600 seconds, for each topic, by store times.
+
+    Works beside a running broker or owner. How long puts take is known to the owner alone (MessageStore.stats).
+    """
+    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
+    with open_reader(path, from_log=False, on_damage=OnDamage.RAISE) as reader:
+        names = reader.topics() if not topics else chosen_topics(reader, topics)
+        print_rows(STATS_COLUMNS, topic_stats(reader, names, clock), form)
 
 
 def verify(

@@ -59,6 +59,7 @@ __all__ = [
     "MessageColumns",
     "MessageSchema",
     "Rows",
+    "column_name",
     "message_schema",
     "parse_messages",
 ]
@@ -158,9 +159,7 @@ def message_schema(rows: Rows, *, topic: str | None) -> MessageSchema:
     for column in rows.schema:
         if column.name in ASSIGNED_COLUMNS:
             continue
-        name = _ALIASES.get(column.name, column.name)
-        if name not in _KINDS:
-            raise InvalidValue(_unknown(column.name))
+        name = column_name(column.name)
         if name in found:
             both = f"both {found[name]!r} and {column.name!r}, which mean the same; keep one"
             raise InvalidValue(f"The column {name!r} is given twice: {both}.")
@@ -175,6 +174,14 @@ def message_schema(rows: Rows, *, topic: str | None) -> MessageSchema:
         raise InvalidValue("The messages have no topic: add a column 'topic', or give one topic for all.")
     was_read = not ASSIGNED_COLUMNS.isdisjoint(rows.schema.names)
     return MessageSchema({name: column for name, column in found.items() if name not in only_null}, topic, was_read)
+
+
+def column_name(name: str) -> str:
+    """The column of this name or alias. ``InvalidValue`` for another name."""
+    column = _ALIASES.get(name, name)
+    if column not in _KINDS:
+        raise InvalidValue(_unknown(name))
+    return column
 
 
 def _unknown(name: str) -> str:

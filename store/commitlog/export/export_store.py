@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from commitlog.columnar.columns import column_type, nearest_name
-from commitlog.errors import InvalidValue, TargetFailed, TopicNotFound, UnsupportedStore
+from commitlog.columnar.columns import column_type
+from commitlog.errors import InvalidValue, TargetFailed, UnsupportedStore
 from commitlog.export.state import ExportState, load_state, lock_target, refuse_used_target, save_state
 from commitlog.export.targets import (
     ExportFormat,
@@ -29,8 +28,8 @@ from commitlog.export.targets import (
 from commitlog.export.writers import DEFAULT_FILE_SIZE, new_writer
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.filter.tags import TagSubscription
-from commitlog.paths import is_system_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS
+from commitlog.queue.catalog import matching_topics
 from commitlog.reader import MessageBatches, StoreReader
 
 __all__ = ["EXPORT_COLUMNS", "ExportReport", "export_store"]
@@ -120,7 +119,7 @@ def export_store(
     check_outside(target.path, source)
     chosen = _chosen(tags, filter)
     with StoreReader.open(source, from_log=from_log) as reader:
-        names = _matching(reader, topics)
+        names = matching_topics(reader.topics(), topics, reader.path)
         asked = ExportState(
             store=source,
             format=target.format.value,
@@ -160,19 +159,6 @@ def _chosen(tags: Sequence[str] | None, expression: str | None) -> MessageFilter
         raise InvalidValue("The tags of an export are at least one; leave them out for all messages.")
     subscription = None if tags is None else TagSubscription(tuple(sorted(set(tags))))
     return replace(MessageFilter.parse(filter=expression), tags=subscription)
-
-
-def _matching(reader: StoreReader, patterns: Sequence[str]) -> list[str]:
-    """The topics that one of the patterns names, in order; a name or pattern without a topic is ``TopicNotFound``."""
-    known = reader.topics()
-    if not patterns:
-        return [topic for topic in known if not is_system_topic(topic)]
-    for pattern in patterns:
-        if not any(fnmatchcase(topic, pattern) for topic in known):
-            near = nearest_name(pattern, known)
-            hint = f" Did you mean {near!r}?" if near else ""
-            raise TopicNotFound(f"No topic of {reader.path} matches {pattern!r}; `commitlog info` lists them.{hint}")
-    return [topic for topic in known if any(fnmatchcase(topic, pattern) for pattern in patterns)]
 
 
 def _check_unused(target: ExportTarget, *, resume: bool) -> ExportState | None:

@@ -105,10 +105,16 @@ TIMER_PROPERTIES = frozenset({TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC}
 _MAX_INT = 2**31 - 1
 _MAX_LONG = 2**63 - 1
 # The numbers of a message, and the range of each; then those of a broker's message.
-_NUMBERS = {"queue_id": (0, MAX_QUEUE_ID), "flag": (-_MAX_INT - 1, _MAX_INT)}
+_NUMBERS = {
+    "queue_id": (0, MAX_QUEUE_ID),
+    "flag": (-_MAX_INT - 1, _MAX_INT),
+    "delay_level": (0, _MAX_INT),
+    "born_timestamp": (MIN_TIMESTAMP_MS, MAX_TIMESTAMP_MS),
+}
+# Those that may be None.
+_OPTIONAL_NUMBERS = frozenset({"queue_id", "delay_level", "born_timestamp"})
 _BROKER_NUMBERS = _NUMBERS | {
     "sys_flag": (-_MAX_INT - 1, _MAX_INT),
-    "born_timestamp": (MIN_TIMESTAMP_MS, MAX_TIMESTAMP_MS),
     "reconsume_times": (-_MAX_INT - 1, _MAX_INT),
     "prepared_transaction_offset": (-_MAX_LONG - 1, _MAX_LONG),
 }
@@ -184,7 +190,7 @@ def type_fault(message: object) -> str | None:
     """
     if not isinstance(message, Message):
         return f"A message is a Message, not {shown(message)}."
-    texts = {"topic": False, "tags": True}
+    texts = {"topic": False, "tags": True, "sharding_key": True}
     if isinstance(message, MessageExtBrokerInner):
         texts |= {"born_host": True, "store_host": True}
     for name, may_lack in texts.items():
@@ -193,9 +199,9 @@ def type_fault(message: object) -> str | None:
             return f"The field {name} is a text{' or None' if may_lack else ''}, not {shown(text)}."
     for name in _numbers_of(message):
         number = getattr(message, name)
-        if name == "born_timestamp" and number is None:
+        if number is None and name in _OPTIONAL_NUMBERS:
             continue
-        if not isinstance(number, SupportsIndex) or (name == "queue_id" and isinstance(number, bool)):
+        if not isinstance(number, SupportsIndex) or (name in _OPTIONAL_NUMBERS and isinstance(number, bool)):
             return f"The field {name} is an int, not {shown(number)}."
     return _body_fault(message.body) or _keys_fault(message.keys) or _properties_fault(message.properties)
 

@@ -7,7 +7,7 @@ lock. The layout is that of ``record.py``: offsets are taken from its table.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import index
 from typing import NamedTuple, SupportsIndex
@@ -32,6 +32,7 @@ from commitlog.format.properties import (
     MAX_PROPERTIES_SIZE,
     REAL_QID,
     REAL_TOPIC,
+    SHARDING_KEY,
     TAGS,
     WAIT,
     decode_properties,
@@ -88,6 +89,8 @@ assert _PLAIN_HEADER.size == _HEADERS[0].size
 assert [field_offset(name) for name in ("born_timestamp", "born_ip", "store_ip", "body_length")] == [40, 48, 64, 84]
 # The bytes of such a record beside the body, the properties, and the topic with its length.
 _PLAIN_FIXED = _PLAIN_HEADER.size + PROPERTIES_LENGTH_SIZE
+# A message keeps its sharding key, delay level and born time only when they were given: a look at each takes longer.
+_USUAL_FIELDS = len(Message(topic="", body=b"").__dict__)
 _PORT = struct.Struct(">i")
 _MAX_FLAG = 2**31 - 1
 # Properties that have a place of their own, or that the store acts upon or refuses.
@@ -210,8 +213,17 @@ class PlainRecords:
     the kind of the message is checked here.
     """
 
-    def __init__(self, store_host: tuple[bytes, int], *, largest_body: int, trailing_separator: bool) -> None:
+    def __init__(
+        self,
+        store_host: tuple[bytes, int],
+        in_turn: Callable[[str], int],
+        *,
+        largest_body: int,
+        trailing_separator: bool,
+    ) -> None:
+        """``in_turn`` gives the next queue of a topic, for messages that name none."""
         ip, port = store_host
+        self._in_turn = in_turn
         self._host = ip + _PORT.pack(port) if len(ip) == _V4_SIZE else b""
         self._largest_body = largest_body
         self._trailing_separator = trailing_separator
@@ -224,23 +236,27 @@ class PlainRecords:
         if self._host and len(name) <= _SHORT_TOPIC:
             self._topics[topic] = _BYTE[len(name)] + name
 
-    def encode(self, message: Message, born_timestamp: int) -> bytearray | None:
-        """The record, its three late fields zero; None for a message that ``encode_message`` has to encode or refuse.
+    def encode(self, message: Message, born_timestamp: int) -> tuple[bytearray, int] | None:
+        """The record, its three late fields zero, and its queue.
 
-        ``TypeError`` and ``ValueError`` mean the same as None.
+        None for a message that ``encode_message`` has to encode or refuse; ``TypeError`` and ``ValueError`` mean the
+        same.
         """
         body, queue_id, flag, host = message.body, message.queue_id, message.flag, self._host
         topic = self._topics.get(message.topic)
         if (
             topic is None
             or type(body) is not bytes
-            or type(queue_id) is not int
             or type(flag) is not int
-            or not 0 <= queue_id <= MAX_QUEUE_ID
             or not -_MAX_FLAG <= flag <= _MAX_FLAG
             or (size := len(body)) > self._largest_body
+            or len(message.__dict__) != _USUAL_FIELDS
             or (properties := self._properties(message)) is None
         ):
+            return None
+        if queue_id is None:
+            queue_id = self._in_turn(message.topic)
+        elif type(queue_id) is not int or not 0 <= queue_id <= MAX_QUEUE_ID:
             return None
         properties_size = len(properties)
         header = _PLAIN_HEADER.pack(
@@ -254,7 +270,7 @@ class PlainRecords:
             host,
             size,
         )
-        return bytearray().join((header, body, topic, _SHORT.pack(properties_size), properties))
+        return bytearray().join((header, body, topic, _SHORT.pack(properties_size), properties)), queue_id
 
     def _properties(self, message: Message) -> bytes | None:
         """The bytes of ``encode_properties(message_properties(message))``; None for anything unusual."""
@@ -290,18 +306,20 @@ class PlainRecords:
 
 
 def plain_message(message: Message) -> Message:
-    """The message with its body as ``bytes`` and its queue id as ``int``. ``InvalidValue`` for other types.
+    """The message with its body as ``bytes`` and its queue id as ``int`` or None. ``InvalidValue`` for other types.
 
     The body may be any buffer; its bytes are copied, so that they cannot change once they are checksummed.
     """
     body, queue_id = message.body, message.queue_id
-    if type(body) is bytes and type(queue_id) is int:
+    if type(body) is bytes and (queue_id is None or type(queue_id) is int):
         return message
     if type(body) is not bytes:
         try:
             body = memoryview(body).tobytes()
         except (TypeError, ValueError, BufferError) as error:
             raise InvalidValue(f"The field body is bytes or another buffer, not {shown(body)}.") from error
+    if queue_id is None:
+        return replace(message, body=body)
     if isinstance(queue_id, bool) or not isinstance(queue_id, SupportsIndex):
         raise InvalidValue(f"The field queue_id is an int, not {shown(queue_id)}.")
     return replace(message, body=body, queue_id=index(queue_id))
@@ -335,6 +353,15 @@ def message_properties(message: Message) -> dict[str, str]:
         own[TAGS] = tags
     elif tags is not None and tags != "":
         raise InvalidValue(f"The field tags is a text or None, not {shown(tags)}.")
+    sharding_key, level = message.sharding_key, message.delay_level
+    if sharding_key:
+        own[SHARDING_KEY] = sharding_key
+    elif sharding_key is not None and sharding_key != "":
+        raise InvalidValue(f"The field sharding_key is a text or None, not {shown(sharding_key)}.")
+    if isinstance(level, bool):
+        raise InvalidValue(f"The field delay_level is an int, not {shown(level)}.")
+    if level is not None:
+        own[DELAY] = str(index(level))
     for name in OWN_PROPERTIES:
         if name in own:
             found[name] = own[name]
@@ -379,6 +406,8 @@ def message_of(record: Record, body: bytes) -> MessageExt:
         queue_id=record.queue_id,
         flag=record.flag,
         properties=properties,
+        sharding_key=properties.get(SHARDING_KEY),
+        delay_level=parse_delay_level(properties[DELAY]) if DELAY in properties else None,
         queue_offset=record.queue_offset,
         physical_offset=record.physical_offset,
         store_size=record.total_size,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
+from commitlog.columnar.columns import nearest_name
 from commitlog.errors import InvalidValue, QueueNotFound, StoreAccessDenied, TopicNotFound
 from commitlog.files import disk
 from commitlog.files.numbered_files import DirectoryListing
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.store_directory import check_topic_kind
-from commitlog.paths import ABORT, CONSUME_QUEUE, is_queue_id, validate_topic
+from commitlog.paths import ABORT, CONSUME_QUEUE, is_queue_id, is_system_topic, validate_topic
 from commitlog.queue.consume_queue import ConsumeQueue
 
-__all__ = ["QueueCatalog"]
+__all__ = ["QueueCatalog", "matching_topics"]
 
 
 class QueueCatalog:
@@ -86,6 +89,20 @@ class QueueCatalog:
             del self._queues[topic, queue_id]
             self.queue(topic, queue_id)  # raises the error for the missing topic or queue
         return bounds
+
+
+def matching_topics(known: Sequence[str], patterns: Sequence[str], store_path: str) -> list[str]:
+    """The topics that one of the names or shell patterns names, in the order of ``known``; without patterns, those of
+    applications. ``TopicNotFound`` for a name or pattern without a topic.
+    """
+    if not patterns:
+        return [topic for topic in known if not is_system_topic(topic)]
+    for pattern in patterns:
+        if not any(fnmatchcase(topic, pattern) for topic in known):
+            near = nearest_name(pattern, known)
+            hint = f" Did you mean {near!r}?" if near else ""
+            raise TopicNotFound(f"No topic of {store_path} matches {pattern!r}; `commitlog info` lists them.{hint}")
+    return [topic for topic in known if any(fnmatchcase(topic, pattern) for pattern in patterns)]
 
 
 class _QueueIds:

@@ -20,6 +20,7 @@ from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenedLog, OpenWishes, open_log
+from commitlog.services.async_puts import AsyncPutService
 from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
@@ -89,6 +90,8 @@ class OwnedStore:
         self.putter = PutMessageService(
             config, log.writer, group_commit, state, self.stats, self.topics, message_arrived
         )
+        async_wakeup = Wakeup()
+        self.async_puts = AsyncPutService(self.putter, async_wakeup)
         self.bulk = PutTableService(config, log.writer, self.putter, state, self.stats, self.topics, message_arrived)
         committer = None
         if config.transient_store_pool_enable:
@@ -100,6 +103,7 @@ class OwnedStore:
         )
         flush_log = group_commit if sync else FlushRealTimeService(flusher, config)
         workers = [
+            Worker("AsyncPutService", self.async_puts, state.fence, async_wakeup),
             Worker("AllocateMappedFileService", log.allocator, state.fence, allocate),
             Worker("ReputMessageService", self.reput, partial(fence_dispatch, state), reput_wakeup),
             Worker(type(flush_log).__name__, flush_log, state.fence, flush_wakeup),
@@ -154,6 +158,7 @@ class OwnedStore:
         try:
             self.log.writer.close()
             self._services.stop()
+            self.async_puts.refuse_rest(self.path)
             clean = False
             try:
                 self.store_flush.close_cleanly(self.batches.save)
@@ -174,6 +179,7 @@ class OwnedStore:
         """``abandon`` on the job thread."""
         self.state.close()
         self._services.stop()
+        self.async_puts.refuse_rest(self.path)
         self._close_files(clean=False)
 
     def _close_files(self, *, clean: bool) -> None:

@@ -9,9 +9,11 @@ Source: RocketMQ ``store/DefaultMessageStore.java`` (``asyncPutMessage``, ``chec
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
+from operator import index
 from typing import NamedTuple
 
 from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -43,6 +45,7 @@ from commitlog.format.properties import (
     INNER_NUM,
     KEY_SEPARATOR,
     KEYS,
+    SHARDING_KEY,
     TAGS,
     WAIT,
     PropertiesTooLarge,
@@ -69,6 +72,7 @@ from commitlog.message import Message, MessageExtBrokerInner, PutMessageStatus
 from commitlog.paths import MAX_QUEUE_ID, refuse_batch_topic, validate_new_topic, validate_topic
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.services.flush import GroupCommitService
+from commitlog.services.queue_turns import QueueTurns
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
 
@@ -76,6 +80,9 @@ __all__ = ["EncodedMessage", "PutMessageResult", "PutMessageService"]
 
 _OK_STATUS = (PutMessageStatus.PUT_OK, "")
 _MS = 1000.0
+_LOG = logging.getLogger(__name__)
+# A put that takes longer is reported, as RocketMQ does.
+_SLOW_S = 0.5
 
 
 class PutMessageResult(NamedTuple):
@@ -84,6 +91,7 @@ class PutMessageResult(NamedTuple):
     Offsets and the store time (ms) are -1 for a message that is not in the log. A batch has one result: its first
     message's offsets, and ``message_num`` messages. ``reason`` says in a sentence why the status is not PUT_OK.
     ``record_offsets`` are the physical offsets of all its records, ``store_hosts`` the ip and port in each.
+    ``queue_id`` is the queue that it is stored in; for a delayed message that of its level in SCHEDULE_TOPIC_XXXX.
 
     ::
 
@@ -100,6 +108,7 @@ class PutMessageResult(NamedTuple):
     reason: str = ""
     record_offsets: tuple[int, ...] = ()
     store_hosts: tuple[tuple[bytes, int], ...] = ()
+    queue_id: int = -1
 
     @property
     def message_id(self) -> str:
@@ -160,9 +169,11 @@ class PutMessageService:
         self._largest_body = config.max_message_size
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._busy = config.os_page_cache_busy_time_out / _MS
+        self._turns = QueueTurns(topics.queue_count)
         self._known_topics: dict[str, bytes] = {}
         self._plain = PlainRecords(
             self._store_host,
+            self._turns.in_turn,
             largest_body=config.max_message_size,
             trailing_separator=config.properties_trailing_separator,
         )
@@ -184,10 +195,59 @@ class PutMessageService:
         offset, queue_offset, now, _ = appended
         # The same as PutMessageResult(...), in less than half the time.
         result = tuple.__new__(
-            PutMessageResult, (status, offset, queue_offset, now, 1, reason, (offset,), (encoded.store_host,))
+            PutMessageResult,
+            (status, offset, queue_offset, now, 1, reason, (offset,), (encoded.store_host,), encoded.queue_id),
         )
-        self._stats.put(encoded.topic, 1, size, time.perf_counter() - started)
+        elapsed = time.perf_counter() - started
+        self._stats.put(encoded.topic, 1, size, elapsed)
+        if elapsed > _SLOW_S:
+            _report_slow(elapsed, encoded.topic, 1, size)
         return result
+
+    def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
+        """Put messages of several callers, each by itself, and wait for the device once for all of them.
+
+        In place of a result stands what ``put_message`` would raise for the message.
+        """
+        started = time.perf_counter()
+        outcomes: list[PutMessageResult | Exception] = []
+        waiting: list[int] = []
+        end = 0
+        for place, message in enumerate(messages):
+            try:
+                self.refuse_when_unwritable()
+                encoded = self.encode(message)
+                appended = self._append(encoded.record, (len(encoded.record),), encoded)
+            except (PutRefused, PutNotConfirmed) as refusal:
+                self._stats.failed()
+                outcomes.append(PutMessageResult(refusal.status, reason=refusal.reason))
+                continue
+            except CommitLogError as error:
+                outcomes.append(error)
+                continue
+            offset, queue_offset, now, end = appended
+            outcomes.append(
+                PutMessageResult(
+                    *(PutMessageStatus.PUT_OK, offset, queue_offset, now, 1, "", (offset,), (encoded.store_host,)),
+                    queue_id=encoded.queue_id,
+                )
+            )
+            if encoded.wait:
+                waiting.append(place)
+            self._stats.put(encoded.topic, 1, len(encoded.record), time.perf_counter() - started)
+        self._on_appended()
+        if waiting and self._sync:
+            status, reason = self.await_flush(end)
+            if status is not PutMessageStatus.PUT_OK:
+                for place in waiting:
+                    self._stats.failed()
+                    result = outcomes[place]
+                    assert isinstance(result, PutMessageResult)
+                    outcomes[place] = result._replace(status=status, reason=reason)
+        elapsed = time.perf_counter() - started
+        if elapsed > _SLOW_S:
+            _LOG.warning("%d puts of asyncio tasks took %.0f ms together.", len(messages), elapsed * 1000)
+        return outcomes
 
     def put_batch(self, messages: Sequence[Message]) -> PutMessageResult:
         """RocketMQ's MessageExtBatch: messages of one queue, in the log together or not at all until a crash.
@@ -206,7 +266,10 @@ class PutMessageService:
         status, reason = self._await(appended, any(one.wait for one in encoded))
         self._on_appended()
         offsets = accumulate(sizes[:-1], initial=appended.physical_offset)
-        self._stats.put(encoded[0].topic, len(encoded), sum(sizes), time.perf_counter() - started)
+        elapsed = time.perf_counter() - started
+        self._stats.put(encoded[0].topic, len(encoded), sum(sizes), elapsed)
+        if elapsed > _SLOW_S:
+            _report_slow(elapsed, encoded[0].topic, len(encoded), sum(sizes))
         return PutMessageResult(
             status,
             appended.physical_offset,
@@ -216,6 +279,7 @@ class PutMessageService:
             reason,
             tuple(offsets),
             tuple(one.store_host for one in encoded),
+            encoded[0].queue_id,
         )
 
     def refuse_when_unwritable(self) -> None:
@@ -233,7 +297,12 @@ class PutMessageService:
             raise InvalidValue(f"A batch is a list of messages, not {shown(messages)}.")
         if not messages:
             raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, "A batch has at least one message.")
-        encoded = [self.encode(message) for message in messages]
+        queue_id = _queue_of_all(messages)
+        encoded = []
+        for message in messages:
+            one = self.encode(message, queue_id)
+            encoded.append(one)
+            queue_id = queue_id if queue_id is not None or one.topic == SCHEDULE_TOPIC else one.queue_id
         first = encoded[0]
         for place, (one, message) in enumerate(zip(encoded, messages, strict=True)):
             if one.topic != message.topic:
@@ -248,17 +317,23 @@ class PutMessageService:
                 )
         return encoded
 
-    def encode(self, message: Message) -> EncodedMessage:
-        """The message as a record without its offsets. ``PutRefused``; ``InvalidValue`` for a field of a wrong type."""
-        if type(message) is Message:
+    def encode(self, message: Message, queue_id: int | None = None) -> EncodedMessage:
+        """The message as a record without its offsets. ``PutRefused``; ``InvalidValue`` for a field of a wrong type.
+
+        ``queue_id`` is that of a message with neither queue nor sharding key; None lets the queues take turns.
+        """
+        if type(message) is Message and queue_id is None:
             try:
-                record = self._plain.encode(message, int(time.time() * _MS))
+                plain = self._plain.encode(message, int(time.time() * _MS))
             except (TypeError, ValueError):
-                record = None
-            if record is not None:
-                return EncodedMessage(record, message.topic, message.queue_id, 0, self._store_host, True)
+                plain = None
+            except (CommitLogError, OSError) as error:  # the list of topics cannot be read
+                raise put_error(*self.status_of(error)) from error
+            if plain is not None:
+                record, queue_id = plain
+                return EncodedMessage(record, message.topic, queue_id, 0, self._store_host, True)
         try:
-            return self._encode(self._checked(plain_message(message)))
+            return self._encode(self._checked(plain_message(message)), queue_id)
         except PropertiesTooLarge as error:
             raise PutRefused(
                 PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
@@ -280,19 +355,19 @@ class PutMessageService:
                 f"The body has {len(message.body)} bytes, at most {self._largest_body} are taken "
                 f"(maxMessageSize; topic {message.topic!r}, queue {message.queue_id})."
             )
-        elif not 0 <= message.queue_id <= MAX_QUEUE_ID:
+        elif message.queue_id is not None and not 0 <= message.queue_id <= MAX_QUEUE_ID:
             reason = f"A queue id is 0 to {MAX_QUEUE_ID}, not {message.queue_id}."
         else:
             return message
         raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, reason)
 
-    def _encode(self, message: Message) -> EncodedMessage:
+    def _encode(self, message: Message, default_queue: int | None) -> EncodedMessage:
         if isinstance(message, MessageExtBrokerInner):
             return self._encode_inner(message)
         known = self._topic_bytes(message.topic)
-        topic, queue_id, properties = stored_place(
-            message.topic, message.queue_id, message_properties(message), self._levels
-        )
+        given = message_properties(message)
+        chosen = self._queue_id(message, given.get(SHARDING_KEY), default_queue)
+        topic, queue_id, properties = stored_place(message.topic, chosen, given, self._levels)
         if topic == message.topic and (fault := timer_fault(properties)) is not None:
             raise InvalidValue(f"The message's {fault}.")
         record = encode_message(
@@ -302,12 +377,25 @@ class PutMessageService:
             queue_id=queue_id,
             flag=message.flag,
             sys_flag=0,
-            born_timestamp=int(time.time() * _MS),
+            born_timestamp=_born(message),
             born_host=self._store_host,
             store_host=self._store_host,
         )
         flags = 0 if len(self._store_host[0]) == 4 else BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
         return EncodedMessage(record, topic, queue_id, flags, self._store_host, _waits(properties))
+
+    def _queue_id(self, message: Message, sharding_key: str | None, default: int | None) -> int:
+        """The queue that the message names; else that of its sharding key; else ``default``, or the next in turn."""
+        if message.queue_id is not None:
+            return message.queue_id
+        try:
+            if sharding_key is not None:
+                return self._turns.of_sharding_key(message.topic, sharding_key)
+            return self._turns.in_turn(message.topic) if default is None else default
+        except InvalidValue:
+            raise
+        except (CommitLogError, OSError) as error:  # the list of topics cannot be read
+            raise put_error(*self.status_of(error)) from error
 
     def _encode_inner(self, message: MessageExtBrokerInner) -> EncodedMessage:
         """A message with a broker's own properties. Fields win over properties of the same meaning."""
@@ -338,12 +426,6 @@ class PutMessageService:
             topic, queue_id, properties = stored_place(topic, queue_id, properties, self._levels)
         born_host = parse_host(message.born_host) if message.born_host else self._store_host
         store_host = parse_host(message.store_host) if message.store_host else self._store_host
-        born = message.born_timestamp
-        if born is not None and not is_timestamp(born):
-            raise InvalidValue(
-                f"The field born_timestamp is {MIN_TIMESTAMP_MS} to {MAX_TIMESTAMP_MS} (the years 1 to 9999, in ms), "
-                f"not {born}: readers could not show it."
-            )
         record = encode_message(
             topic.encode(),
             message.body,
@@ -351,7 +433,7 @@ class PutMessageService:
             queue_id=queue_id,
             flag=message.flag,
             sys_flag=message.sys_flag,
-            born_timestamp=int(time.time() * _MS) if born is None else born,
+            born_timestamp=_born(message),
             born_host=born_host,
             store_host=store_host,
             reconsume_times=message.reconsume_times,
@@ -433,6 +515,34 @@ class PutMessageService:
             PutMessageStatus.FLUSH_DISK_TIMEOUT,
             f"The message is in the log, but was not on the device within {timeout:g} s (sync_flush_timeout).",
         )
+
+
+def _report_slow(elapsed_s: float, topic: str, messages: int, size: int) -> None:
+    _LOG.warning(
+        "A put of %d messages, %d bytes, into topic %r took %.0f ms, waiting for the device included.",
+        messages, size, topic, elapsed_s * 1000,
+    )  # fmt: skip
+
+
+def _born(message: Message) -> int:
+    """The born time in ms: the message's, or now. ``InvalidValue`` for one that readers could not show."""
+    born = message.born_timestamp
+    if born is None:
+        return int(time.time() * _MS)
+    if isinstance(born, bool):
+        raise InvalidValue(f"The field born_timestamp is an int, not {shown(born)}.")
+    if not is_timestamp(born):
+        raise InvalidValue(
+            f"The field born_timestamp is {MIN_TIMESTAMP_MS} to {MAX_TIMESTAMP_MS} (the years 1 to 9999, in ms), "
+            f"not {born}: readers could not show it."
+        )
+    return index(born)
+
+
+def _queue_of_all(messages: Sequence[Message]) -> int | None:
+    """The queue that the first message with a queue names: that of the others in the batch, too."""
+    # What is not a Message is refused when it is encoded.
+    return next((queue_id for one in messages if (queue_id := getattr(one, "queue_id", None)) is not None), None)
 
 
 def _waits(properties: Mapping[str, str]) -> bool:

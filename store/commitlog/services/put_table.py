@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog.columnar.encode import EncodedMessages, RecordSettings, encode_messages
-from commitlog.columnar.input import MessageColumns, MessageSchema, Rows, message_schema, parse_messages
+from commitlog.columnar.input import MessageColumns, MessageSchema, message_schema, parse_messages
 from commitlog.columnar.input_chunks import message_chunks
+from commitlog.columnar.message_rows import MessageRows, message_rows
 from commitlog.columnar.queue_choice import choose_queues
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, PutRefused, put_error
@@ -156,8 +157,9 @@ class PutTableService:
         self._settings = RecordSettings.of(config, largest_record=log.largest_record)
         self._turn = 0
 
-    def put_messages(self, table: Rows, *, topic: str | None = None) -> PutTableResult:
-        """Append the table's rows in their order. ``InvalidValue`` for wrong columns, before the first row."""
+    def put_messages(self, rows: MessageRows, *, topic: str | None = None) -> PutTableResult:
+        """Append the rows in their order. ``InvalidValue`` for wrong columns, before the first row."""
+        table = message_rows(rows)
         schema = message_schema(table, topic=topic)
         results = _Results(table.num_rows)
         try:
@@ -179,11 +181,12 @@ class PutTableService:
             self._stats.failed()
         return result
 
-    def encoded(self, table: Rows, topic: str | None) -> Iterator[EncodedMessages]:
-        """The table's rows as records with queues, in chunks. ``PutRefused`` for a row that is not accepted.
+    def encoded(self, rows: MessageRows, topic: str | None) -> Iterator[EncodedMessages]:
+        """The rows as records with queues, in chunks. ``PutRefused`` for a row that is not accepted.
 
         ``InvalidValue`` for wrong columns.
         """
+        table = message_rows(rows)
         schema = message_schema(table, topic=topic)
         for first, chunk in message_chunks(table):
             columns = self._parsed(schema, first, chunk)

@@ -1,4 +1,4 @@
-"""StoreStatsService: statistics of puts: number and size of messages, rates, and how long each put took.
+"""StoreStatsService: statistics of puts and reads: messages, bytes, rates, and how long each put took.
 
 Source: RocketMQ ``store/StoreStatsService.java``.
 """
@@ -10,7 +10,8 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 __all__ = ["PUT_TIME_BUCKETS_MS", "StoreStats", "StoreStatsService"]
 
@@ -26,7 +27,9 @@ class StoreStats:
 
     Messages count for the topic that they are stored in: delayed ones for the schedule's.
 
-    ``put_times`` has one count for each of ``PUT_TIME_BUCKETS_MS`` and one for longer puts.
+    ``put_times`` has one count for each of ``PUT_TIME_BUCKETS_MS`` and one for longer puts. ``get_...`` counts what
+    readers of ``MessageStore.reader`` gave in batches (``read``, ``scan``, ``read_together``), with the bytes of the
+    columns asked for; other readers, of this process or another, are not seen.
     """
 
     put_message_times_total: int
@@ -38,6 +41,11 @@ class StoreStats:
     topic_put_times: dict[str, int]
     topic_put_sizes: dict[str, int]
     dispatch_behind_bytes: int = 0
+    get_message_transferred_msg_count: int = 0
+    get_message_size_total: int = 0
+    get_tps: dict[int, float] = field(default_factory=dict)
+    topic_get_times: dict[str, int] = field(default_factory=dict)
+    topic_get_sizes: dict[str, int] = field(default_factory=dict)
 
 
 class StoreStatsService:
@@ -52,7 +60,10 @@ class StoreStatsService:
         self._buckets = [0] * (len(PUT_TIME_BUCKETS_MS) + 1)
         self._failed = 0
         self._longest = 0.0  # seconds
-        self._samples: deque[tuple[float, int]] = deque([(clock(), 0)], maxlen=_WINDOWS_SECONDS[-1] + 1)
+        # By topic: messages and bytes that readers gave.
+        self._gets: dict[str, list[int]] = {}
+        # When each was taken; messages put, and messages read by then.
+        self._samples: deque[tuple[float, int, int]] = deque([(clock(), 0, 0)], maxlen=_WINDOWS_SECONDS[-1] + 1)
 
     def put(self, topic: str, count: int, size: int, seconds: float) -> None:
         """Count a put of ``count`` messages of ``size`` bytes together that took ``seconds``."""
@@ -68,6 +79,13 @@ class StoreStatsService:
             if seconds > self._longest:
                 self._longest = seconds
 
+    def get(self, topic: str, count: int, size: int) -> None:
+        """Count ``count`` messages that a reader gave, with ``size`` bytes together."""
+        with self._lock:
+            totals = self._gets.setdefault(topic, [0, 0])
+            totals[0] += count
+            totals[1] += size
+
     def failed(self) -> None:
         """Count a put that was not PUT_OK."""
         with self._lock:
@@ -75,29 +93,36 @@ class StoreStatsService:
 
     def run_once(self) -> float:
         with self._lock:
-            self._samples.append((self._clock(), self._total()))
+            self._samples.append((self._clock(), _messages(self._totals), _messages(self._gets)))
         return 1.0
 
     def snapshot(self, dispatch_behind: int = 0) -> StoreStats:
         with self._lock:
-            total = self._total()
+            total, read = _messages(self._totals), _messages(self._gets)
             return StoreStats(
                 put_message_times_total=total,
                 put_message_size_total=sum(size for _, size in self._totals.values()),
                 put_message_failed_times=self._failed,
                 put_message_entire_time_max_ms=self._longest * 1000,
                 put_times=tuple(self._buckets),
-                put_tps={window: self._rate(window, total) for window in _WINDOWS_SECONDS},
+                put_tps={window: self._rate(window, total, 1) for window in _WINDOWS_SECONDS},
                 topic_put_times={topic: count for topic, (count, _) in self._totals.items()},
                 topic_put_sizes={topic: size for topic, (_, size) in self._totals.items()},
                 dispatch_behind_bytes=dispatch_behind,
+                get_message_transferred_msg_count=read,
+                get_message_size_total=sum(size for _, size in self._gets.values()),
+                get_tps={window: self._rate(window, read, 2) for window in _WINDOWS_SECONDS},
+                topic_get_times={topic: count for topic, (count, _) in self._gets.items()},
+                topic_get_sizes={topic: size for topic, (_, size) in self._gets.items()},
             )
 
-    def _total(self) -> int:
-        return sum(count for count, _ in self._totals.values())
-
-    def _rate(self, window: int, total: int) -> float:
+    def _rate(self, window: int, total: int, which: Literal[1, 2]) -> float:
+        """Messages a second; ``which`` is the total's place in a sample."""
         now = self._clock()
         since = next((sample for sample in self._samples if now - sample[0] <= window), self._samples[-1])
         elapsed = now - since[0]
-        return (total - since[1]) / elapsed if elapsed > 0 else 0.0
+        return (total - since[which]) / elapsed if elapsed > 0 else 0.0
+
+
+def _messages(totals: dict[str, list[int]]) -> int:
+    return sum(count for count, _ in totals.values())

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from commitlog.batch.staging import StagedWriter, remove_files
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
-from commitlog.columnar.input import Rows
+from commitlog.columnar.message_rows import MessageRows
 from commitlog.errors import Refused, TransactionEnded
 from commitlog.services.owned_store import OwnedStore
 
@@ -61,8 +61,8 @@ class Transaction:
         """Whether this version was committed before: puts write nothing, and the block may be skipped."""
         return self.result is not None and self.result.already_there
 
-    def put_messages(self, table: Rows, *, topic: str | None = None) -> None:
-        """Add the rows of an Arrow table or record batch; the columns are those of ``MessageStore.put_messages``.
+    def put_messages(self, table: MessageRows, *, topic: str | None = None) -> None:
+        """Add the rows of a table, a data frame or a list, as ``MessageStore.put_messages`` takes them.
 
         ``InvalidValue`` for wrong columns, ``PutRefused`` for the first row that no store accepts,
         ``StagingFailed``, ``StoreClosed``.
@@ -81,7 +81,7 @@ class Transaction:
                     self._failure = error
                 raise
 
-    def _stage(self, table: Rows, topic: str | None) -> None:
+    def _stage(self, table: MessageRows, topic: str | None) -> None:
         with self._lock:
             # Another thread may have ended it, or failed, while this one waited for the lock.
             self._refuse_ended()

@@ -104,7 +104,7 @@ def store(tmp_path: Path) -> Path:
     """A store of one message, made without Spark."""
     options = parse_batch_write_options(SMALL | {"path": str(tmp_path / "store")})
     with MessageStore.open(options.path, options.store_config) as made:
-        assert made.put_message(Message(topic="orders", body=b"before")).ok
+        assert made.put_message(Message(queue_id=0, topic="orders", body=b"before")).ok
     return tmp_path / "store"
 
 

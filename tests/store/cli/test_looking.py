@@ -7,13 +7,17 @@ import io
 import os
 import subprocess
 import sys
+from datetime import timezone
 from pathlib import Path
 
 import pytest
 import typer
 
 import commitlog
+from commitlog import StoreReader
 from commitlog.cli.exit_codes import EXIT_CODES
+from commitlog.cli.stats import topic_stats
+from commitlog.cli.times import Clock
 from commitlog.cli.values import parse_size
 from tests.store.cli.commands import ended, lines, plain, run, script
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
@@ -21,7 +25,7 @@ from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
-COMMANDS = ("info", "offset-at", "verify", "cat", "tail", "get", "query", "produce", "repair")
+COMMANDS = ("info", "offset-at", "stats", "verify", "cat", "tail", "get", "query", "produce", "repair")
 
 
 def test_the_version_and_the_module_are_the_command() -> None:
@@ -59,6 +63,31 @@ def test_offset_at_gives_the_offsets_of_a_time_in_all_queues(tmp_path: Path) -> 
     assert text.splitlines()[1].split() == ["payments", "0", "0", "0", "2", "2023-11-14T22:13:30.000+00:00"]
     (row,) = csv.DictReader(io.StringIO(run("offset-at", builder.path, "0", "payments", "-o", "csv")))
     assert (row["topic"], row["offset"], row["maxOffset"]) == ("payments", "0", "2")
+
+
+def test_stats_counts_the_messages_stored_within_each_window(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("orders", [0, 1], [b"x"] * 10, step_ms=1000)
+    with StoreReader.open(builder.path) as reader:
+        (row,) = topic_stats(reader, ["orders"], Clock(timezone.utc), FIRST_STORE_TIME + 12_000)
+        assert row == {
+            "topic": "orders", "queues": 2, "messages": 10, "putTps10": 0.7, "putTps60": 10 / 60, "putTps600": 10 / 600,
+            "lastStoreTimestamp": "2023-11-14T22:13:29.000+00:00",
+        }  # fmt: skip
+        (row,) = topic_stats(reader, ["orders"], Clock(timezone.utc), FIRST_STORE_TIME + 3_600_000)
+        assert [row["putTps10"], row["putTps60"], row["putTps600"]] == [0.0, 0.0, 0.0]
+
+
+def test_stats_has_a_line_for_each_topic(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("orders", [0, 1], [b"x"] * 10)
+    builder.append("payments", 0, [b"x"])
+    rows = lines("stats", builder.path, "--json")
+    assert [(row["topic"], row["messages"], row["putTps600"]) for row in rows] == [
+        ("orders", 10, 0.0), ("payments", 1, 0.0),
+    ]  # fmt: skip
+    assert [row["topic"] for row in lines("stats", builder.path, "pay*", "--json")] == ["payments"]
+    assert "lastStoreTimestamp" in run("stats", builder.path)
 
 
 def test_info_as_csv_has_a_line_for_each_queue(golden_533: Path) -> None:

@@ -114,7 +114,7 @@ def owner_at_work(store: Path) -> Iterator[None]:
         "from commitlog import Message, MessageStore\n"
         "with MessageStore.open(sys.argv[1]) as store:\n"
         "    while True:\n"
-        "        store.put_message(Message(topic='orders', body=b'new', keys=['new'])).raise_for_status()\n"
+        "        store.put_message(Message(queue_id=0, topic='orders', body=b'new', keys=['new'])).raise_for_status()\n"
         "        print('put', flush=True)\n"
         "        time.sleep(0.01)\n"
     )

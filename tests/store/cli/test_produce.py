@@ -290,7 +290,7 @@ def test_a_store_with_an_owner_is_refused_in_one_sentence(path: Path) -> None:
         assert (done.returncode, done.stdout) == (1, "")
         assert "owns it" in done.stderr
         assert done.stderr.count("\n") == 1
-        assert store.put_message(Message(topic="t", body=b"x")).ok
+        assert store.put_message(Message(queue_id=0, topic="t", body=b"x")).ok
 
 
 def test_messages_are_put_as_they_come_and_an_interrupt_closes_the_store(path: Path) -> None:

@@ -164,7 +164,9 @@ def test_delayed_messages_are_found_by_their_tags(tmp_path: Path) -> None:
     config = MessageStoreConfig(mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=2000)
     with MessageStore.open(tmp_path / "store", config) as store:
         for number in range(10):
-            message = Message(topic="t", body=b"%d" % number, tags=("a", "b")[number % 2], properties={"DELAY": "3"})
+            message = Message(
+                queue_id=0, topic="t", body=b"%d" % number, tags=("a", "b")[number % 2], properties={"DELAY": "3"}
+            )
             assert store.put_message(message).ok
         store.flush()
     with StoreReader.open(tmp_path / "store") as reader:

@@ -140,7 +140,7 @@ def _general(message: Message, born: int, *, trailing: bool) -> bytearray:
         message.topic.encode(),
         message.body,
         encode_properties(message_properties(message), trailing),
-        queue_id=message.queue_id,
+        queue_id=5 if message.queue_id is None else message.queue_id,
         flag=message.flag,
         sys_flag=0,
         born_timestamp=born,
@@ -174,13 +174,15 @@ def test_a_plain_message_gets_the_record_that_the_general_encoder_makes(
     message: Message, born: int, trailing: bool
 ) -> None:
     """What the general encoder refuses is not encoded at all."""
-    plain = PlainRecords(V4, largest_body=50, trailing_separator=trailing)
+    plain = PlainRecords(V4, lambda _: 5, largest_body=50, trailing_separator=trailing)
     plain.learn_topic(message.topic)
     try:
-        record = plain.encode(message, born)
+        plain_record = plain.encode(message, born)
     except (TypeError, ValueError):
-        record = None
-    if record is not None:
+        plain_record = None
+    if plain_record is not None:
+        record, queue_id = plain_record
+        assert queue_id == message.queue_id
         assert len(message.body) <= 50
         assert not message.properties.keys() & {"WAIT", "DELAY"}, "these ask for more than a record"
         assert record == _general(message, born, trailing=trailing)
@@ -196,16 +198,16 @@ def test_a_plain_message_gets_the_record_that_the_general_encoder_makes(
 )
 @pytest.mark.parametrize("trailing", [True, False])
 def test_usual_messages_take_the_plain_encoder(message: Message, trailing: bool) -> None:
-    plain = PlainRecords(V4, largest_body=50, trailing_separator=trailing)
+    plain = PlainRecords(V4, lambda _: 5, largest_body=50, trailing_separator=trailing)
     plain.learn_topic("t")
-    assert plain.encode(message, 9) == _general(message, 9, trailing=trailing)
+    assert plain.encode(message, 9) == (_general(message, 9, trailing=trailing), message.queue_id or 5)
 
 
 @pytest.mark.parametrize(
     ("topic", "host"), [("unknown", V4), ("t" * 128, V4), ("orders", V6)], ids=["unknown", "long topic", "ipv6"]
 )
 def test_a_message_with_further_fields_is_not_plain(topic: str, host: tuple[bytes, int]) -> None:
-    plain = PlainRecords(host, largest_body=50, trailing_separator=True)
+    plain = PlainRecords(host, lambda _: 5, largest_body=50, trailing_separator=True)
     if topic != "unknown":
         plain.learn_topic(topic)
     assert plain.encode(Message(topic=topic, body=b""), 0) is None

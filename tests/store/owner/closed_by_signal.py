@@ -31,7 +31,7 @@ def main(how: str, flush: str, path: str) -> None:
     signal.signal(signal.SIGTERM, close)
     print("ready", flush=True)
     try:
-        while store.put_message(Message(topic="orders", body=b"%d" % len(taken))).ok:
+        while store.put_message(Message(queue_id=0, topic="orders", body=b"%d" % len(taken))).ok:
             taken.append(b"%d" % len(taken))
     except StoreClosed:
         print("closed", flush=True)

@@ -34,7 +34,7 @@ def main(mount: Path) -> None:
             result = store.put_messages(table, topic="orders")
             assert set(result.rows["status"].to_pylist()) == {"CREATE_MAPEDFILE_FAILED"}, result
             assert result.rows["queueOffset"].to_pylist() == [-1] * 50
-            assert store.put_message(Message(topic="orders", body=bytes(9_000))).queue_offset == -1
+            assert store.put_message(Message(queue_id=0, topic="orders", body=bytes(9_000))).queue_offset == -1
             assert store.physical_bounds()[1] - end <= 16 << 10, "at most a filler"
             ballast.unlink()
             assert store.writable, store.flags
@@ -48,7 +48,7 @@ def main(mount: Path) -> None:
 
 
 def _put(store: MessageStore, body: bytes) -> int:
-    return store.put_message(Message(topic="orders", body=body)).raise_for_status().queue_offset
+    return store.put_message(Message(queue_id=0, topic="orders", body=body)).raise_for_status().queue_offset
 
 
 def _fill(mount: Path) -> Path:
@@ -63,7 +63,7 @@ def _fill(mount: Path) -> Path:
 def _put_until_full(store: MessageStore) -> int:
     """How many messages the queue holds when the first one was refused."""
     for taken in range(1, 10_000):
-        result = store.put_message(Message(topic="orders", body=bytes(3_000)))
+        result = store.put_message(Message(queue_id=0, topic="orders", body=bytes(3_000)))
         if not result.ok:
             assert result.status is PutMessageStatus.CREATE_MAPEDFILE_FAILED, result
             assert result.queue_offset == -1

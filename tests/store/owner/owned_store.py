@@ -57,8 +57,9 @@ def open_store(path: Path, **settings: Any) -> MessageStore:
 
 
 def put_ok(store: MessageStore, topic: str = "orders", body: bytes = b"body", **fields: Any) -> PutMessageResult:
-    """Put one message that has to be taken."""
-    result = store.put_message(Message(topic=topic, body=body, **fields))
+    """Put one message that has to be taken, into queue 0 unless another is named."""
+    given: Row = {"topic": topic, "body": body, "queue_id": 0}
+    result = store.put_message(Message(**given | fields))
     assert result.status is PutMessageStatus.PUT_OK, result
     return result
 

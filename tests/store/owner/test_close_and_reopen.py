@@ -105,7 +105,7 @@ def test_closing_waits_for_the_running_put(tmp_path: Path, write_gate: Gate) -> 
         closing = threads.submit(store.close)
         wait_for(lambda: not store.writable)
         with pytest.raises(StoreClosed):
-            store.put_message(Message(topic="orders", body=b"late"))
+            store.put_message(Message(queue_id=0, topic="orders", body=b"late"))
         assert not closing.done()
         write_gate.open()
         assert putting.result(WAIT_LIMIT_S).queue_offset == 1
@@ -127,7 +127,7 @@ def test_every_put_that_was_taken_while_the_store_closed_is_in_it(tmp_path: Path
                 begun.wait(WAIT_LIMIT_S)
                 while True:
                     try:
-                        result = store.put_message(Message(topic="orders", body=b"%d" % len(taken)))
+                        result = store.put_message(Message(queue_id=0, topic="orders", body=b"%d" % len(taken)))
                     except StoreClosed:
                         return taken
                     assert result.ok

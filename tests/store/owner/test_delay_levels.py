@@ -78,5 +78,5 @@ def test_a_delay_does_not_let_an_impossible_topic_through(tmp_path: Path) -> Non
     """The record's own topic would be the schedule's, and the real one waits among the properties for its day."""
     with open_store(tmp_path) as store:
         for topic in ("../x", "t" * 128, "", "a b"):
-            result = store.put_message(Message(topic=topic, body=b"x", properties={"DELAY": "1"}))
+            result = store.put_message(Message(queue_id=0, topic=topic, body=b"x", properties={"DELAY": "1"}))
             assert result.status is PutMessageStatus.MESSAGE_ILLEGAL

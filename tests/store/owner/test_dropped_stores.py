@@ -23,7 +23,7 @@ _LEFT_OPEN = """
 import sys
 from commitlog import Message, MessageStore
 store = MessageStore.open(sys.argv[1])
-assert store.put_message(Message(topic="orders", body=b"x")).ok
+assert store.put_message(Message(queue_id=0, topic="orders", body=b"x")).ok
 """
 
 
@@ -56,7 +56,11 @@ def test_a_forked_child_is_refused_and_its_parent_continues(tmp_path: Path) -> N
         child = os.fork()
         if not child:
             refused = 0
-            for use in (lambda: store.put_message(Message(topic="orders", body=b"late")), store.flush, store.dispatch):
+            for use in (
+                lambda: store.put_message(Message(queue_id=0, topic="orders", body=b"late")),
+                store.flush,
+                store.dispatch,
+            ):
                 try:
                     use()
                 except StoreForked:

@@ -28,7 +28,7 @@ TABLE = pa.table({"body": [b"x", b"y"], "queueId": [0, 0]})
 
 
 def _put_one(store: MessageStore) -> object:
-    return store.put_message(Message(topic="orders", body=b"x"))
+    return store.put_message(Message(queue_id=0, topic="orders", body=b"x"))
 
 
 def _put_table(store: MessageStore) -> object:
@@ -54,7 +54,7 @@ def test_after_an_interrupt_half_way_no_queue_offset_is_given_twice(
             patch.setattr(target, place, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 put(store)
-        result = store.put_message(Message(topic="orders", body=b"behind"))
+        result = store.put_message(Message(queue_id=0, topic="orders", body=b"behind"))
         assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert "KeyboardInterrupt" in result.reason
         for refused in (store.flush, store.dispatch, lambda: store.wait_for_messages("orders", 0, 9)):
@@ -69,7 +69,7 @@ def test_after_an_interrupt_half_way_no_queue_offset_is_given_twice(
 def test_a_failed_store_says_so_whatever_its_settings(tmp_path: Path, sync_gate: Gate) -> None:
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         sync_gate.fail()
-        assert not store.put_message(Message(topic="orders", body=b"x")).ok
+        assert not store.put_message(Message(queue_id=0, topic="orders", body=b"x")).ok
         for writable in (False, True):
             store.set_writable(writable)
             assert (store.writable, store.flags) == (False, RunningFlags.NOT_WRITEABLE)
@@ -87,8 +87,8 @@ def test_a_filler_that_is_interrupted_is_not_written_into(tmp_path: Path, monkey
         with monkeypatch.context() as patch:
             patch.setattr(MappedFileWriter, "skip_to_end", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                store.put_message(Message(topic="orders", body=bytes(1_000)))
-        assert not store.put_message(Message(topic="orders", body=b"x")).ok
+                store.put_message(Message(queue_id=0, topic="orders", body=bytes(1_000)))
+        assert not store.put_message(Message(queue_id=0, topic="orders", body=b"x")).ok
     with open_store(tmp_path) as store:
         assert put_ok(store, body=b"x").queue_offset == 1
 
@@ -150,7 +150,7 @@ def test_a_queue_whose_next_offset_is_unknown_rejects_puts(
         put_ok(store)
     with open_store(tmp_path) as store:
         damage(store, tmp_path / "consumequeue" / "orders" / "0")
-        message, end = Message(topic="orders", body=b"x"), store.physical_bounds()
+        message, end = Message(queue_id=0, topic="orders", body=b"x"), store.physical_bounds()
         single, batch = store.put_message(message), store.put_message_batch([message])
         table = store.put_messages(TABLE, topic="orders")
         assert {single.status, batch.status, table.status} == {PutMessageStatus.SERVICE_NOT_AVAILABLE}

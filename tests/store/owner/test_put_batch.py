@@ -15,7 +15,8 @@ __all__: list[str] = []
 
 
 def _messages(count: int, **fields: Any) -> list[Message]:
-    return [Message(**{"topic": "orders", "body": b"b%d" % number} | fields) for number in range(count)]
+    given: dict[str, Any] = {"topic": "orders", "queue_id": 0}
+    return [Message(**given | {"body": b"b%d" % number} | fields) for number in range(count)]
 
 
 def test_a_batch_has_one_status_and_an_id_and_an_offset_for_each_message(tmp_path: Path) -> None:
@@ -52,12 +53,12 @@ def test_a_batch_larger_than_a_file_is_refused_and_takes_no_offset(tmp_path: Pat
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (Message(topic="others", body=b""), "one queue"),
+        (Message(queue_id=0, topic="others", body=b""), "one queue"),
         (Message(topic="orders", body=b"", queue_id=1), "one queue"),
         (MessageExtBrokerInner(topic="orders", body=b"", sys_flag=4), "one queue"),
-        (Message(topic="orders", body=b"", properties={"DELAY": "1"}), "delayed"),
-        (Message(topic="orders", body=bytes(200)), "200 bytes"),
-        (Message(topic="../orders", body=b""), "topic"),
+        (Message(queue_id=0, topic="orders", body=b"", properties={"DELAY": "1"}), "delayed"),
+        (Message(queue_id=0, topic="orders", body=bytes(200)), "200 bytes"),
+        (Message(queue_id=0, topic="../orders", body=b""), "topic"),
     ],
 )
 def test_one_unsuitable_message_refuses_the_batch(tmp_path: Path, other: Message, reason: str) -> None:

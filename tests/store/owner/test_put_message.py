@@ -90,7 +90,7 @@ def test_bodies_may_be_empty_or_fill_a_whole_file(tmp_path: Path, body: bytes) -
 
 def test_a_body_that_needs_one_byte_more_than_a_file_has_is_refused(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
-        result = store.put_message(Message(topic="orders", body=bytes((16 << 10) - 91 - 6 - 7)))
+        result = store.put_message(Message(queue_id=0, topic="orders", body=bytes((16 << 10) - 91 - 6 - 7)))
         assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
         assert "16376" in result.reason, result.reason
         assert put_ok(store).queue_offset == 0
@@ -123,7 +123,8 @@ def test_a_refused_put_says_why_and_takes_no_queue_offset(
     with open_store(tmp_path, max_message_size=100) as store:
         put_ok(store)
         end = store.physical_bounds()[1]
-        result = store.put_message(Message(**{"topic": "orders", "body": b"x"} | fields))
+        given: dict[str, Any] = {"topic": "orders", "body": b"x", "queue_id": 0}
+        result = store.put_message(Message(**given | fields))
         assert (result.status.value, result.ok) == (status, False)
         assert reason in result.reason, result.reason
         assert (result.physical_offset, result.queue_offset, result.message_id) == (-1, -1, "")
@@ -190,7 +191,7 @@ def test_without_an_index_only_queues_are_written(tmp_path: Path) -> None:
 
 def test_a_batch_has_an_id_for_each_message_and_a_refused_put_has_none(tmp_path: Path) -> None:
     """Ids are made when they are asked for, from what the result holds."""
-    messages = [Message(topic="orders", body=b"x" * size) for size in (0, 7, 100)]
+    messages = [Message(queue_id=0, topic="orders", body=b"x" * size) for size in (0, 7, 100)]
     with open_store(tmp_path) as store, store.reader() as reader:
         result = store.put_message_batch(messages).raise_for_status()
         store.dispatch()

@@ -28,12 +28,12 @@ _BROKERS_TOPICS = sorted(NO_PRODUCERS_TOPICS | {"rmq_sys_REVIVE_LOG_DefaultClust
 
 
 def _single(store: MessageStore, topic: str, properties: dict[str, str]) -> tuple[PutMessageStatus, str]:
-    result = store.put_message(Message(topic=topic, body=b"bad", properties=properties))
+    result = store.put_message(Message(queue_id=0, topic=topic, body=b"bad", properties=properties))
     return result.status, result.reason
 
 
 def _batch(store: MessageStore, topic: str, properties: dict[str, str]) -> tuple[PutMessageStatus, str]:
-    result = store.put_message_batch([Message(topic=topic, body=b"bad", properties=properties)] * 2)
+    result = store.put_message_batch([Message(queue_id=0, topic=topic, body=b"bad", properties=properties)] * 2)
     return result.status, result.reason
 
 

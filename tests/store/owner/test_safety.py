@@ -86,7 +86,7 @@ def test_a_queue_that_leads_elsewhere_is_not_written(tmp_path: Path, part: str, 
     before = elsewhere.read_bytes() if elsewhere.is_file() else _contents(elsewhere)
     try:
         with open_store(path) as store:
-            store.put_message(Message(topic="orders", body=b"x"))
+            store.put_message(Message(queue_id=0, topic="orders", body=b"x"))
             store.dispatch()
     except CommitLogError:
         pass
@@ -111,7 +111,7 @@ def test_files_of_the_store_that_are_links_are_not_written_through(tmp_path: Pat
     target.symlink_to(elsewhere)
     try:
         with open_store(path) as store:
-            store.put_message(Message(topic="orders", body=b"x"))
+            store.put_message(Message(queue_id=0, topic="orders", body=b"x"))
     except CommitLogError:
         pass
     assert elsewhere.read_bytes() == before
@@ -124,7 +124,7 @@ def test_a_link_where_the_next_file_should_be_is_not_followed(tmp_path: Path) ->
     with open_store(path) as store:
         put_ok(store)
         (path / "commitlog" / f"{16 << 10:020d}").symlink_to(elsewhere)
-        assert not store.put_message(Message(topic="orders", body=bytes(16_270))).ok
+        assert not store.put_message(Message(queue_id=0, topic="orders", body=bytes(16_270))).ok
         result = store.put_messages(pa.table({"body": [bytes(1_000)] * 40, "queueId": [0] * 40}), topic="orders")
         assert not result.ok
         taken = result.rows["status"].to_pylist().count("PUT_OK")
@@ -156,7 +156,7 @@ HOSTILE = [
 @pytest.mark.parametrize("topic", HOSTILE, ids=ascii)
 def test_topics_that_are_not_names_are_refused(tmp_path: Path, topic: str) -> None:
     with open_store(tmp_path / "store") as store:
-        message = Message(topic=topic, body=b"x")
+        message = Message(queue_id=0, topic=topic, body=b"x")
         for result in (store.put_message(message), store.put_message_batch([message])):
             assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
             assert result.reason

@@ -84,4 +84,48 @@ def test_the_longest_delay_is_dispatched(tmp_path: Path) -> None:
         put_ok(store, properties={"DELAY": "1"})
         assert len(rows(store, "SCHEDULE_TOPIC_XXXX")) == 1
     with MessageStore.open(tmp_path, small(message_delay_level="36500d")) as store:
-        assert store.put_message(Message(topic="orders", body=b"x")).ok
+        assert store.put_message(Message(queue_id=0, topic="orders", body=b"x")).ok
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("64m", 64 << 20), ("1G", 1 << 30), ("16k", 16 << 10), (" 65536 ", 65_536)],
+)
+def test_a_size_may_be_a_text_with_a_suffix(text: str, size: int) -> None:
+    assert MessageStoreConfig.from_mapping({"mapped_file_size_commit_log": text}).mapped_file_size_commit_log == size
+    given = MessageStoreConfig(mapped_file_size_commit_log=text)  # type: ignore[arg-type]
+    assert given.mapped_file_size_commit_log == size
+
+
+@pytest.mark.parametrize("text", ["SYNC_FLUSH", "sync_flush"])
+def test_a_flush_type_may_be_its_name(text: str) -> None:
+    assert MessageStoreConfig.from_mapping({"flush_disk_type": text}).flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"mapped_file_size_commit_log": "big"}, "is a number of bytes, or a size such as 64m or 1g, not 'big'."),
+        ({"mapped_file_size_commit_log": "-1"}, "such as 64m or 1g, not '-1'."),
+        ({"mapped_file_size_commit_log": "4t"}, "is 4096 to 2147483647, not 4398046511104."),
+        ({"flush_disk_type": "SYNC"}, "flush_disk_type is SYNC_FLUSH or ASYNC_FLUSH, not 'SYNC'."),
+        ({"flush_disk_type": 1}, "flush_disk_type is of type FlushDiskType, not 1."),
+        ({"max_index_num": "4k"}, "max_index_num is of type int, not '4k'."),
+    ],
+    ids=str,
+)
+def test_a_text_that_is_no_value_of_the_setting_is_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        MessageStoreConfig.from_mapping(settings)
+    assert words in str(refused.value)
+
+
+def test_an_embedded_store_is_small_and_safe(tmp_path: Path) -> None:
+    config = MessageStoreConfig.embedded(default_topic_queue_nums=1)
+    assert (config.flush_disk_type, config.default_topic_queue_nums) == (FlushDiskType.SYNC_FLUSH, 1)
+    with MessageStore.open(tmp_path, config) as store:
+        store.put("orders", b"x", keys="k")
+        store.flush()
+        assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < 150 << 20
+    with pytest.raises(InvalidValue, match="Did you mean 'max_message_size'"):
+        MessageStoreConfig.embedded(max_mesage_size=5)

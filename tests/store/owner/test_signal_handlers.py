@@ -79,9 +79,9 @@ def test_a_handler_that_closes_lets_the_put_end_and_nothing_after_it(
         put_ok(store, body=b"old")
         with _handler(store.close), monkeypatch.context() as patch:
             _signalled_at(patch, owner, name)
-            result = store.put_message(Message(topic="orders", body=b"new"))
+            result = store.put_message(Message(queue_id=0, topic="orders", body=b"new"))
         with pytest.raises(StoreClosed):
-            store.put_message(Message(topic="orders", body=b"late"))
+            store.put_message(Message(queue_id=0, topic="orders", body=b"late"))
         with pytest.raises(StoreClosed):
             store.flush()
     with open_store(tmp_path) as store:
@@ -105,7 +105,7 @@ def test_a_handler_that_closes_and_leaves_the_put_by_an_exception(
             with _handler(lambda: leave(store)), monkeypatch.context() as patch:
                 _signalled_at(patch, owner, name)
                 if put == "single":
-                    store.put_message(Message(topic="orders", body=b"new"))
+                    store.put_message(Message(queue_id=0, topic="orders", body=b"new"))
                 else:
                     store.put_messages(TABLE, topic="orders")
 
@@ -199,7 +199,7 @@ def test_a_handler_within_close_leaves_the_closing_to_it(tmp_path: Path, monkeyp
     def react() -> None:
         store.close()
         with pytest.raises(StoreClosed):
-            store.put_message(Message(topic="orders", body=b"late"))
+            store.put_message(Message(queue_id=0, topic="orders", body=b"late"))
 
     with _handler(react), monkeypatch.context() as patch:
         _signalled_at(patch, Job, "wait")
@@ -256,8 +256,8 @@ def _commit(store: MessageStore) -> None:
 
 
 PUTS: dict[str, Callable[[MessageStore], Any]] = {
-    "put": lambda store: store.put_message(Message(topic="orders", body=b"tick")),
-    "batch": lambda store: store.put_message_batch([Message(topic="orders", body=b"tick")]),
+    "put": lambda store: store.put_message(Message(queue_id=0, topic="orders", body=b"tick")),
+    "batch": lambda store: store.put_message_batch([Message(queue_id=0, topic="orders", body=b"tick")]),
     "table": lambda store: store.put_messages(TABLE, topic="orders"),
 }
 OTHERS: dict[str, Callable[[MessageStore], Any]] = {
@@ -300,11 +300,11 @@ def test_a_refused_put_within_a_put_does_not_let_close_continue(
 
         def react() -> None:
             with pytest.raises(NestedCall):
-                store.put_message(Message(topic="orders", body=b"tick"))
+                store.put_message(Message(queue_id=0, topic="orders", body=b"tick"))
             closing.append(threads.submit(store.close))
             wait_for(lambda: not store.writable)
             with pytest.raises(NestedCall):
-                store.put_message(Message(topic="orders", body=b"tick"))
+                store.put_message(Message(queue_id=0, topic="orders", body=b"tick"))
             assert not closing[0].done()
 
         with _handler(react):
@@ -318,7 +318,7 @@ def test_the_log_rejects_bytes_after_its_end(tmp_path: Path) -> None:
     """A write that gets past all the store's own checks: without its files it would begin at the front again."""
     store = open_store(tmp_path)
     put_ok(store)
-    encoded = store._putter.encode(Message(topic="orders", body=b"late"))
+    encoded = store._putter.encode(Message(queue_id=0, topic="orders", body=b"late"))
     store.close()
     before = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
     with pytest.raises(PutRefused, match="closed"):

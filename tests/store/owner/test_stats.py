@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
-from commitlog import Message
+from commitlog import Message, StoreReader
+from commitlog.log import commit_log_writer
+from commitlog.services import put_message
 from commitlog.services.stats import PUT_TIME_BUCKETS_MS, StoreStatsService
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
 
@@ -16,7 +19,7 @@ __all__: list[str] = []
 def test_every_message_is_counted_under_its_topic_however_it_was_put(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store)
-        store.put_message_batch([Message(topic="orders", body=b"x")] * 3)
+        store.put_message_batch([Message(queue_id=0, topic="orders", body=b"x")] * 3)
         store.put_messages(pa.table({"body": [b"x"] * 4, "topic": ["orders", "bills"] * 2}))
         put_ok(store, topic="bills", properties={"DELAY": "1"})
         found = store.stats()
@@ -36,7 +39,7 @@ def test_blank_fillers_are_not_messages(tmp_path: Path) -> None:
 
 def test_refused_puts_are_counted_once_each(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
-        store.put_message(Message(topic="", body=b""))
+        store.put_message(Message(queue_id=0, topic="", body=b""))
         store.put_message_batch([])
         store.put_messages(pa.table({"body": [None, None, b"x"]}), topic="orders")
         found = store.stats()
@@ -46,7 +49,7 @@ def test_refused_puts_are_counted_once_each(tmp_path: Path) -> None:
 def test_a_put_that_is_in_the_log_but_not_confirmed_counts_as_both(tmp_path: Path, sync_gate: Gate) -> None:
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         sync_gate.fail()
-        store.put_message(Message(topic="orders", body=b""))
+        store.put_message(Message(queue_id=0, topic="orders", body=b""))
         found = store.stats()
     assert (found.put_message_failed_times, found.put_message_times_total) == (1, 1)
 
@@ -56,6 +59,44 @@ def test_the_dispatch_lag_is_reported_in_bytes(tmp_path: Path, sync_gate: Gate) 
         put_ok(store)
         store.dispatch()
         assert store.stats().dispatch_behind_bytes == 0
+
+
+def test_what_the_stores_own_readers_give_is_counted_by_topic(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        for _ in range(3):
+            put_ok(store)
+        put_ok(store, topic="bills")
+        store.dispatch()
+        with store.reader() as reader:
+            list(reader.read("orders", 0, 0, columns=["body"]))
+            reader.read_together([("bills", 0, 0, 1)])
+            reader.scan("orders", columns=["body"]).read_all()
+        with StoreReader.open(tmp_path) as other:
+            list(other.read("orders", 0, 0))
+        found = store.stats()
+    assert found.topic_get_times == {"orders": 6, "bills": 1}
+    assert found.get_message_transferred_msg_count == 7
+    assert found.get_message_size_total == sum(found.topic_get_sizes.values()) > 7 * len(b"body")
+    assert found.get_tps[10] > 0
+
+
+def test_slow_puts_and_slow_appends_are_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store)
+        assert not caplog.records, "quick ones are not"
+        monkeypatch.setattr(put_message, "_SLOW_S", 0.0)
+        monkeypatch.setattr(commit_log_writer, "_SLOW_S", 0.0)
+        put_ok(store)
+        store.put_message_batch([Message(topic="orders", body=b"x")] * 3)
+        store.put_messages([{"body": b"x"}] * 5, topic="orders")
+    texts = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [text.partition(",")[0] for text in texts] == [
+        "A put of 1 messages", "A put of 3 messages", "An append of 5 records",
+    ]  # fmt: skip
+    assert "into topic 'orders' took" in texts[0]
+    assert "held the put lock for" in texts[2]
 
 
 def test_rates_are_over_windows_of_time() -> None:

@@ -20,7 +20,7 @@ from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
-MESSAGE = Message(topic="orders", body=b"x")
+MESSAGE = Message(queue_id=0, topic="orders", body=b"x")
 TABLE = pa.table({"body": [b"x", b"y"], "queueId": [0, 0]})
 
 
@@ -51,7 +51,7 @@ def test_a_closed_store_rejects_puts(tmp_path: Path) -> None:
     store.close()
     for put in (store.put_message, lambda message: store.put_message_batch([message])):
         with pytest.raises(StoreClosed):
-            put(Message(topic="orders", body=b"late"))
+            put(Message(queue_id=0, topic="orders", body=b"late"))
     with pytest.raises(StoreClosed):
         store.put_messages(pa.table({"body": [b"late"]}), topic="orders")
     assert not store.writable
@@ -74,9 +74,9 @@ def test_a_put_that_waits_for_a_slow_device_is_answered_in_time(tmp_path: Path, 
     """The message is in the log all the same, and will be read once it is on the device."""
     with open_store(tmp_path, flush_disk_type=SYNC, sync_flush_timeout=1) as store, ThreadPoolExecutor() as threads:
         sync_gate.shut()
-        first = threads.submit(store.put_message, Message(topic="orders", body=b"first"))
+        first = threads.submit(store.put_message, Message(queue_id=0, topic="orders", body=b"first"))
         assert sync_gate.reached.wait(WAIT_LIMIT_S)
-        result = store.put_message(Message(topic="orders", body=b"second"))
+        result = store.put_message(Message(queue_id=0, topic="orders", body=b"second"))
         table = store.put_messages(TABLE, topic="orders")
         assert result.status is table.status is PutMessageStatus.FLUSH_DISK_TIMEOUT
         assert "sync_flush_timeout" in result.reason
@@ -92,7 +92,7 @@ def test_after_a_failed_sync_the_outcome_is_unknown_and_the_store_rejects_puts(t
         put_ok(store, body=b"safe")
         flushed = store.flushed_where()
         sync_gate.fail()
-        result = store.put_message(Message(topic="orders", body=b"who knows"))
+        result = store.put_message(Message(queue_id=0, topic="orders", body=b"who knows"))
         assert result.status is PutMessageStatus.UNKNOWN_ERROR
         assert str(tmp_path / "commitlog") in result.reason
         sync_gate.failure = None  # that a later sync succeeds says nothing about the bytes of the failed one
@@ -143,7 +143,7 @@ def test_a_put_to_the_next_log_file_is_answered_when_another_program_truncated_t
 
 
 def _refused_as_truncated(store: MessageStore, body: bytes) -> None:
-    result = store.put_message(Message(topic="orders", body=body))
+    result = store.put_message(Message(queue_id=0, topic="orders", body=body))
     assert result.status is PutMessageStatus.UNKNOWN_ERROR
     assert "truncated" in result.reason or "another size" in result.reason, result.reason
     assert result.queue_offset == -1

@@ -47,7 +47,7 @@ def test_a_put_that_does_not_wait_is_acknowledged_before_the_sync_but_seen_only_
     with open_store(tmp_path, flush_disk_type=SYNC) as store:
         put_ok(store, body=b"safe")
         sync_gate.shut()
-        result = store.put_message(Message(topic="orders", body=b"unwaited", properties=UNWAITED))
+        result = store.put_message(Message(queue_id=0, topic="orders", body=b"unwaited", properties=UNWAITED))
         assert (result.status, result.queue_offset) == (PutMessageStatus.PUT_OK, 1)
         assert store.flushed_where() == result.physical_offset
         assert bodies(store) == [b"safe"]

@@ -119,7 +119,7 @@ def test_a_store_that_fails_ends_every_wait(tmp_path: Path, sync_gate: Gate) -> 
         assert store.wait_for_messages("orders", 0, 0, timeout_s=WAIT_LIMIT_S)
         waiting = threads.submit(store.wait_for_messages, "orders", 0, 1)
         sync_gate.fail()
-        assert not store.put_message(Message(topic="orders", body=b"x")).ok
+        assert not store.put_message(Message(queue_id=0, topic="orders", body=b"x")).ok
         with pytest.raises(StoreIOError, match="commitlog"):
             waiting.result(WAIT_LIMIT_S)
         assert store.wait_for_messages("orders", 0, 0), "stored messages are still reported"

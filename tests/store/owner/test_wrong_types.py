@@ -24,7 +24,10 @@ _GRID: Any = np.arange(24, dtype=np.int16).reshape(4, 6)
 WRONG_FIELDS: list[dict[str, Any]] = [
     *({"body": value} for value in (None, "text", 5, [1, 2])),
     *({"topic": value} for value in (None, b"orders", ["orders"], 5)),
-    *({"queue_id": value} for value in ("1", None, 1.0, True)),
+    *({"queue_id": value} for value in ("1", 1.0, True)),
+    *({"delay_level": value} for value in ("1", 1.0, True)),
+    *({"born_timestamp": value} for value in ("1", 1.0, True)),
+    *({"sharding_key": value} for value in (5, 0, b"key")),
     *({"flag": value} for value in ("1", None, 1.5)),
     *({"tags": value} for value in (5, 0, b"paid", ["paid"])),
     *({"keys": value} for value in (None, 5, [1], [None], b"key", "key")),
@@ -56,7 +59,8 @@ BUFFERS = {
 
 @pytest.mark.parametrize("fields", WRONG_FIELDS, ids=str)
 def test_a_field_of_the_wrong_type_is_refused_by_its_name(tmp_path: Path, fields: dict[str, Any]) -> None:
-    message = Message(**{"topic": "orders", "body": b"x"} | fields)
+    given: dict[str, Any] = {"topic": "orders", "body": b"x", "queue_id": 0}
+    message = Message(**given | fields)
     with open_store(tmp_path) as store:
         put_ok(store, body=b"before")
         end = store.physical_bounds()
@@ -129,7 +133,7 @@ def test_the_body_may_be_any_buffer_and_counts_by_its_bytes(
     stored = memoryview(body).tobytes()
     with open_store(tmp_path, **settings) as store:
         put_ok(store, body=body)
-        assert store.put_message_batch([Message(topic="orders", body=body)] * 2).ok
+        assert store.put_message_batch([Message(topic="orders", body=body, queue_id=0)] * 2).ok
         put_ok(store, body=b"behind")
         assert bodies(store) == [stored, stored, stored, b"behind"]
     with open_store(tmp_path) as store:

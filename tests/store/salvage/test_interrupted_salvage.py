@@ -81,7 +81,7 @@ def test_a_store_with_an_owner_is_refused(tmp_path: Path) -> None:
     """What the owner is writing looks damaged, and a salvage would take a part of it."""
     path = tmp_path / "store"
     with MessageStore.open(path, SMALL_INDEX) as store:
-        store.put_message(Message(topic="t", body=b"x"))
+        store.put_message(Message(queue_id=0, topic="t", body=b"x"))
         for source in (path, path / "commitlog"):
             with pytest.raises(StoreLocked, match=f"owner, process {os.getpid()}: stop it first, or salvage a copy"):
                 salvage_store(source, tmp_path / "target", config=SMALL_INDEX)

@@ -32,7 +32,9 @@ def path(tmp_path: Path) -> Path:
     with MessageStore.open(store, CONFIG) as opened:
         for number in range(MESSAGES):
             properties = {"UNIQ_KEY": f"unique-{number}"}
-            message = Message(topic="orders", body=b"b" * 100, keys=[f"key-{number}"], properties=properties)
+            message = Message(
+                queue_id=0, topic="orders", body=b"b" * 100, keys=[f"key-{number}"], properties=properties
+            )
             opened.put_message(message).raise_for_status()
     as_rocketmq_leaves_it(store)
     for file in files(store, "index"):
@@ -115,7 +117,7 @@ def test_delivery_times_that_recovery_has_lost_are_notes_however_many(tmp_path: 
     store, count = tmp_path / "store", FINDINGS_PER_FILE + 10
     with MessageStore.open(store, CONFIG) as opened:
         for number in range(count):
-            message = Message(topic="orders", body=b"%d" % number, properties={"DELAY": "18"})
+            message = Message(queue_id=0, topic="orders", body=b"%d" % number, properties={"DELAY": "18"})
             opened.put_message(message).raise_for_status()
     (queue,) = files(store, "consumequeue/SCHEDULE_TOPIC_XXXX/17")
     for number in range(count):

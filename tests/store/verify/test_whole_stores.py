@@ -86,7 +86,7 @@ def test_the_keys_of_one_message_may_fill_index_files(tmp_path: Path, before: in
     """A file of 50 places has 49 entries."""
     with MessageStore.open(tmp_path, replace(CONFIG, max_index_num=50)) as store:
         for count in (before, keys, 3):
-            store.put_message(Message(topic="t", body=b"m", keys=[f"k{number}" for number in range(count)]))
+            store.put_message(Message(queue_id=0, topic="t", body=b"m", keys=[f"k{number}" for number in range(count)]))
     assert verify_store(tmp_path) == []
 
 
@@ -124,7 +124,7 @@ def test_beside_its_owner_a_store_is_whole_and_the_owner_undisturbed(tmp_path: P
             store.put_messages(pa.table(rows), topic="t").raise_for_status()
             store.dispatch()
             assert verify_store(store.path) == []
-        assert store.put_message(Message(topic="t", body=b"still mine", keys=["k"])).ok
+        assert store.put_message(Message(queue_id=0, topic="t", body=b"still mine", keys=["k"])).ok
     assert verify_store(tmp_path / "store") == []
 
 

@@ -1,0 +1,47 @@
+"""Rates of a store's topics, for ``commitlog stats``: how many messages were stored within the last seconds.
+
+Counted by store times, from outside, so it works beside a running broker and on a copy. What only the owner knows (how
+long puts took, which were refused) is in ``MessageStore.stats``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from commitlog.cli.times import Clock
+from commitlog.reader import StoreReader
+
+__all__ = ["STATS_COLUMNS", "WINDOWS_S", "topic_stats"]
+
+# RocketMQ's windows, in seconds.
+WINDOWS_S = (10, 60, 600)
+STATS_COLUMNS = ("topic", "queues", "messages", *(f"putTps{window}" for window in WINDOWS_S), "lastStoreTimestamp")
+
+
+def topic_stats(
+    reader: StoreReader, topics: Sequence[str], clock: Clock, now_ms: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """A row for each topic: its messages, and those stored a second within each window up to now."""
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    for topic in topics:
+        queues = reader.queues(topic)
+        counts = [0] * len(WINDOWS_S)
+        newest = None
+        for info in queues:
+            if info.min_offset == info.max_offset:
+                continue
+            stored = reader.store_timestamp(topic, info.queue_id, info.max_offset - 1)
+            newest = stored if newest is None else max(newest, stored)
+            for place, window in enumerate(WINDOWS_S):
+                if stored > now - window * 1000:
+                    first = reader.offset_by_time(topic, info.queue_id, now - window * 1000 + 1)
+                    counts[place] += max(info.max_offset - first, 0)
+        yield {
+            "topic": topic,
+            "queues": len(queues),
+            "messages": sum(info.max_offset - info.min_offset for info in queues),
+            **{f"putTps{window}": count / window for window, count in zip(WINDOWS_S, counts, strict=True)},
+            "lastStoreTimestamp": None if newest is None else clock.iso(newest),
+        }

@@ -1,0 +1,209 @@
+"""Messages as callers give them, as an Arrow table: data frames, Arrow streams, lists of dicts or of ``Message``.
+
+=======================================  ===============================================================================
+given                                    taken as
+=======================================  ===============================================================================
+a pyarrow Table or RecordBatch           itself
+anything with ``__arrow_c_stream__``     all of its batches: data frames of polars and pandas (2.2), results of DuckDB
+a list of dicts                          a row for each; the keys are the columns of ``input.py``
+a list of ``Message``                    a row for each, with all of its fields
+=======================================  ===============================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from operator import index
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from commitlog.columnar.input import ASSIGNED_COLUMNS, MESSAGE_COLUMNS, Rows, column_name
+from commitlog.errors import InvalidValue
+from commitlog.format.message_rules import shown
+from commitlog.message import Message, MessageExtBrokerInner
+
+__all__ = ["ArrowStream", "MessageRows", "message_rows"]
+
+
+class ArrowStream(Protocol):
+    """Anything that gives its rows as a stream of Arrow batches."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+MessageRows: TypeAlias = "Rows | ArrowStream | Sequence[Mapping[str, Any]] | Sequence[Message]"
+
+# The columns that pandas adds for an index that is not the row's number.
+_PANDAS_INDEX = "__index_level_"
+_TYPES: dict[str, pa.DataType] = {
+    "body": pa.large_binary(),
+    "topic": pa.string(),
+    "tags": pa.string(),
+    "keys": pa.list_(pa.string()),
+    "queueId": pa.int64(),
+    "shardingKey": pa.string(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "flag": pa.int64(),
+    "bornTimestamp": pa.int64(),
+    "delayLevel": pa.int64(),
+}
+assert tuple(_TYPES) == MESSAGE_COLUMNS
+
+
+def message_rows(given: MessageRows) -> Rows:
+    """The rows as a table or record batch. ``InvalidValue`` for anything else than the module's docstring lists."""
+    if isinstance(given, pa.Table | pa.RecordBatch):
+        return _without_views(given)
+    if hasattr(given, "__arrow_c_stream__"):
+        return _without_views(_all_batches(given))
+    if isinstance(given, list | tuple):
+        return _table(given)
+    raise InvalidValue(
+        "Messages are an Arrow table, anything with __arrow_c_stream__ (a data frame of polars or pandas, a result of "
+        f"DuckDB), a list of dicts, or a list of Message: not {shown(given)}."
+    )
+
+
+def _all_batches(stream: ArrowStream) -> pa.Table:
+    try:
+        table = pa.RecordBatchReader.from_stream(stream).read_all()
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidValue(
+            f"The {type(stream).__name__} cannot be read as a stream of Arrow batches: {error}"
+        ) from error
+    return table.drop_columns([name for name in table.schema.names if name.startswith(_PANDAS_INDEX)])
+
+
+def _without_views(rows: Rows) -> Rows:
+    """The rows with views (polars has them for texts) as plain texts and bytes."""
+    schema = pa.schema([field.with_type(_plain_type(field.type)) for field in rows.schema])
+    return rows if schema.types == rows.schema.types else rows.cast(schema)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_plain_type(kind.value_type))
+    return kind
+
+
+def _table(given: Sequence[object]) -> pa.Table:
+    columns: dict[str, list[Any]] = {}
+    for row, message in enumerate(given):
+        for name, value in _values(row, message).items():
+            column = columns.setdefault(name, [])
+            column.extend([None] * (row - len(column)))
+            column.append(value)
+    arrays = {}
+    # Rows without a topic get that of the call; a list without rows has all columns that it needs.
+    for name in ("body", *(name for name in columns if name != "body")):
+        values = columns.get(name, [])
+        values.extend([None] * (len(given) - len(values)))
+        arrays[name] = _array(name, values)
+    if not given:
+        arrays["topic"] = pa.array([], pa.string())
+    return pa.table(arrays)
+
+
+def _values(row: int, given: object) -> Mapping[str, Any]:
+    """The values of a row by their columns."""
+    if isinstance(given, Message) and not isinstance(given, MessageExtBrokerInner):
+        values = {
+            "body": given.body,
+            "topic": given.topic,
+            "tags": given.tags,
+            "keys": given.keys,
+            "queueId": given.queue_id,
+            "shardingKey": given.sharding_key,
+            "properties": given.properties,
+            "flag": given.flag,
+            "bornTimestamp": given.born_timestamp,
+            "delayLevel": given.delay_level,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+    if not isinstance(given, Mapping):
+        what = "a MessageExtBrokerInner, which put_message takes" if isinstance(given, Message) else shown(given)
+        raise InvalidValue(f"A row of a list of messages is a dict or a Message; row {row} is {what}.")
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in ASSIGNED_COLUMNS:
+            found[key] = None  # only its name counts: the rows were read
+            continue
+        name = column_name(key)
+        if name in found:
+            raise InvalidValue(f"Row {row} has {name!r} twice, by two names that mean the same; keep one.")
+        found[name] = value
+    return found
+
+
+def _array(name: str, values: list[Any]) -> pa.Array:
+    if name in ASSIGNED_COLUMNS:
+        return pa.nulls(len(values))
+    convert, what = _CONVERSIONS[name]
+    converted = []
+    for row, value in enumerate(values):
+        try:
+            converted.append(None if value is None else convert(value))
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise InvalidValue(f"The {name!r} of row {row} is {what}, not {shown(value)}.") from error
+    return pa.array(converted, _TYPES[name])
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else memoryview(value).tobytes()
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    value.encode()  # a lone surrogate is no text
+    return value
+
+
+def _keys(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return value.split(" ")
+    return [_text(key) for key in value]
+
+
+def _int(value: Any) -> int:
+    number = index(value)
+    if isinstance(value, bool) or not -(2**63) <= number < 2**63:
+        raise TypeError(value)
+    return number
+
+
+def _pairs(value: Any) -> list[tuple[str, str]]:
+    pairs: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else value
+    # Of a name that is given twice, the last value counts, as in a dict.
+    return list({_text(name): _text(text) for name, text in pairs}.items())
+
+
+def _time(value: Any) -> int:
+    """Milliseconds since the epoch of a number of them, or of a datetime (of UTC if it has no time zone)."""
+    if not isinstance(value, datetime):
+        return _int(value)
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
+    since = aware - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+_CONVERSIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "body": (_bytes, "bytes or a text"),
+    "topic": (_text, "a text"),
+    "tags": (_text, "a text"),
+    "keys": (_keys, "a list of texts, or a text"),
+    "queueId": (_int, "an int"),
+    "shardingKey": (_text, "a text"),
+    "properties": (_pairs, "a dict of texts to texts"),
+    "flag": (_int, "an int"),
+    "bornTimestamp": (_time, "an int in milliseconds, or a datetime"),
+    "delayLevel": (_int, "an int"),
+}

@@ -1,0 +1,166 @@
+"""Puts of asyncio tasks: they share syncs, block no event loop, and may be cancelled at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commitlog import MessageStore
+from commitlog.errors import InvalidValue, PutNotConfirmed, PutRefused, StoreClosed, StoreLocked
+from tests.store.owner.owned_store import SYNC, Gate, open_store, rows, small
+from tests.support.waiting import WAIT_LIMIT_S
+
+__all__: list[str] = []
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(work, WAIT_LIMIT_S))
+
+
+def test_puts_of_many_tasks_share_syncs(tmp_path: Path, sync_gate: Gate) -> None:
+    async def work() -> None:
+        async with MessageStore.open_async(tmp_path, small(flush_disk_type=SYNC)) as store:
+            await store.aput("orders", b"first", queue_id=0)
+            before = sync_gate.calls
+            results = await asyncio.gather(*(store.aput("orders", b"%d" % n, queue_id=0) for n in range(64)))
+            assert sync_gate.calls - before <= 16, "each put for itself would be 64"
+            assert [result.queue_offset for result in results] == list(range(1, 65))
+            assert store.flushed_where() == store.physical_bounds()[1]
+
+    _run(work())
+    assert [row["body"] for row in rows(tmp_path)] == [b"first", *(b"%d" % number for number in range(64))]
+
+
+def test_the_event_loop_runs_while_a_put_waits_for_the_device(tmp_path: Path, sync_gate: Gate) -> None:
+    async def work() -> None:
+        async with open_store(tmp_path, flush_disk_type=SYNC) as store:
+            sync_gate.shut()
+            put = asyncio.ensure_future(store.aput("orders", b"x"))
+            while not sync_gate.reached.is_set():
+                await asyncio.sleep(0)
+            assert not put.done()
+            sync_gate.open()
+            assert (await put).ok
+
+    _run(work())
+
+
+def test_a_refused_put_raises_for_its_own_task_only(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with open_store(tmp_path, max_message_size=10) as store:
+            found = await asyncio.gather(
+                store.aput("orders", b"x", queue_id=0),
+                store.aput("orders", bytes(11)),
+                store.aput("orders", "text"),  # type: ignore[arg-type]
+                store.aput("orders", b"y", queue_id=0),
+                return_exceptions=True,
+            )
+            assert [type(one).__name__ for one in found] == [
+                "PutMessageResult", "PutRefused", "InvalidValue", "PutMessageResult",
+            ]  # fmt: skip
+            with pytest.raises(InvalidValue, match="delay is one of"):
+                await store.aput("orders", b"x", delay="7s")
+            with pytest.raises(PutRefused, match="11 bytes"):
+                await store.aput("orders", bytes(11))
+            assert [row["body"] for row in rows(store)] == [b"x", b"y"]
+
+    _run(work())
+
+
+def test_a_failed_sync_is_the_error_of_every_task_that_waited(tmp_path: Path, sync_gate: Gate) -> None:
+    async def work() -> None:
+        async with open_store(tmp_path, flush_disk_type=SYNC) as store:
+            sync_gate.fail()
+            puts = (store.aput("orders", b"x") for _ in range(5))
+            found = await asyncio.gather(*puts, return_exceptions=True)
+            assert any(isinstance(one, PutNotConfirmed) for one in found)
+            assert all(isinstance(one, PutNotConfirmed | PutRefused) for one in found)
+            assert store.stats().put_message_failed_times == 5
+
+    _run(work())
+
+
+def test_a_cancelled_put_is_appended_or_not_and_the_store_works_on(tmp_path: Path, sync_gate: Gate) -> None:
+    async def work() -> None:
+        async with open_store(tmp_path, flush_disk_type=SYNC) as store:
+            sync_gate.shut()
+            begun = asyncio.ensure_future(store.aput("orders", b"begun", queue_id=0))
+            while not sync_gate.reached.is_set():
+                await asyncio.sleep(0)
+            waiting = asyncio.ensure_future(store.aput("orders", b"waiting", queue_id=0))
+            await asyncio.sleep(0)
+            for task in (begun, waiting):
+                task.cancel()
+            await asyncio.gather(begun, waiting, return_exceptions=True)
+            assert begun.cancelled()
+            assert waiting.cancelled()
+            sync_gate.open()
+            assert (await store.aput("orders", b"next", queue_id=0)).ok
+            assert [row["body"] for row in rows(store)] == [b"begun", b"next"]
+
+    _run(work())
+
+
+def test_tables_are_put_in_another_thread(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with open_store(tmp_path) as store:
+            result = await store.aput_messages([{"body": b"x"}] * 3, topic="orders")
+            assert result.raise_for_status().message_num == 3
+
+    _run(work())
+
+
+def test_a_closed_store_refuses_tasks(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with open_store(tmp_path) as store:
+            pass
+        with pytest.raises(StoreClosed):
+            await store.aput("orders", b"x")
+
+    _run(work())
+
+
+def test_a_put_that_waits_when_the_store_closes_gets_an_answer(tmp_path: Path) -> None:
+    async def work() -> None:
+        store = open_store(tmp_path)
+        puts = [asyncio.ensure_future(store.aput("orders", b"x", queue_id=0)) for _ in range(200)]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(store.close)
+        found = await asyncio.gather(*puts, return_exceptions=True)
+        stored = [one for one in found if not isinstance(one, BaseException)]
+        assert all(isinstance(one, StoreClosed | PutRefused) for one in found if isinstance(one, BaseException))
+        with MessageStore.open(tmp_path, small()) as again:
+            assert again.put("orders", b"after", queue_id=0).queue_offset == len(stored)
+
+    _run(work())
+
+
+def test_a_store_whose_opening_is_cancelled_does_not_stay_open(tmp_path: Path) -> None:
+    async def work() -> None:
+        async def use() -> None:
+            async with MessageStore.open_async(tmp_path, small()):
+                await asyncio.sleep(WAIT_LIMIT_S)
+
+        task = asyncio.ensure_future(use())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        async with MessageStore.open_async(tmp_path, small(), lock_timeout_s=WAIT_LIMIT_S) as store:
+            assert (await store.aput("orders", b"x")).ok
+
+    _run(work())
+
+
+def test_an_opening_that_fails_raises_its_error(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with open_store(tmp_path):
+            with pytest.raises(StoreLocked):
+                async with MessageStore.open_async(tmp_path, small()):
+                    pytest.fail("it is open already")
+
+    _run(work())
