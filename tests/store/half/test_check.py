@@ -54,7 +54,8 @@ def test_a_half_message_that_was_checked_too_often_is_given_up(tmp_path: Path) -
         found = stored(store, CHECK_MAX_TIME_TOPIC)
         assert [one.body for one in found] == [b"often", b"at-the-limit"]
         assert found[0].properties["REAL_TOPIC"] == "orders", "an operator may still send it"
-        assert store.half_messages.pending() == stored(store, "orders") == []
+        assert not store.half_messages.pending()
+        assert not stored(store, "orders")
     assert_clean(tmp_path / "store")
 
 
@@ -65,7 +66,7 @@ def test_a_half_message_without_an_answer_is_put_back_with_one_check_more(tmp_pa
         assert store.half_messages.check(answering("unknown", asked)) == HalfMessagesChecked(put_back=1)
         assert [(one.topic, one.queue_id, one.body) for one in asked] == [("orders", 0, b"hello")]
         first, copy = stored(store, HALF_TOPIC)
-        assert copy.properties == first.properties | {"TRANSACTION_CHECK_TIMES": "4"}
+        assert copy.properties == {**first.properties, "TRANSACTION_CHECK_TIMES": "4"}
         assert (copy.born_timestamp, copy.body) == (first.born_timestamp, first.body)
         (pending,) = store.half_messages.pending()
         assert (pending.check_times, pending.message.queue_offset) == (4, 1)
