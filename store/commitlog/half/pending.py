@@ -120,6 +120,8 @@ class PendingHalfMessages:
         self._ops: deque[tuple[int, int]] = deque()
         self._copies: dict[int, int] = {}
         self._by_key: dict[str, int] = {}
+        # Offsets that were not read yet, of half messages that have ended.
+        self._ended_ahead: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._places)
@@ -132,9 +134,14 @@ class PendingHalfMessages:
         return iter([self._places[offset] for offset in sorted(self._places)])
 
     @property
+    def ended_ahead(self) -> int:
+        """How many half messages are remembered to have ended, until the queue is read up to them."""
+        return len(self._ended_ahead)
+
+    @property
     def half_position(self) -> int:
         """Every half message before it has ended."""
-        return min(self._places, default=self._next_half)
+        return min(min(self._places, default=self._next_half), self._next_half)
 
     @property
     def op_position(self) -> int:
@@ -154,8 +161,16 @@ class PendingHalfMessages:
                 ended.add(offset)
                 self.end(offset)
         for place in queues.half_messages(self._next_half, half_end):
-            self._add(place, ended)
+            if place.queue_offset in self._ended_ahead:
+                self._ended_ahead.discard(place.queue_offset)
+            elif place.queue_offset not in self._places:
+                self._add(place, ended)
         self._next_op, self._next_half = max(self._next_op, op_end), max(self._next_half, half_end)
+
+    def note(self, place: HalfPlace) -> None:
+        """Add a half message that was put just now, before the queue is read up to it."""
+        if place.queue_offset >= self._next_half and place.queue_offset not in self._ended_ahead:
+            self._add(place, set())
 
     def _add(self, place: HalfPlace, ended: set[int]) -> None:
         if place.queue_offset in ended or place.copy_of in ended:
@@ -171,6 +186,8 @@ class PendingHalfMessages:
 
     def end(self, queue_offset: int) -> None:
         """Note that a half message has ended, and a copy of it with it."""
+        if queue_offset >= self._next_half and queue_offset in self._places:
+            self._ended_ahead.add(queue_offset)
         self._remove(queue_offset)
         self._remove(self._copies.get(queue_offset, -1))
 

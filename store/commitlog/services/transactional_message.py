@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar, get_args
 
@@ -79,6 +80,9 @@ _LONGEST_ROUND_S = 60.0
 # RocketMQ's default of fileReservedTime, 72 hours: an older half message is given up.
 _FILE_RESERVED_TIME_MS = 72 * 3_600_000
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+# Half messages that are known without reading the queue: of the prepared ones and of those that have ended.
+_MOST_PREPARED = 10_000
+_MOST_ENDED_AHEAD = 1_000
 _AFTER_ALL = 2**63 - 1
 # A batch of no application: whole, and not in the ledger.
 _NO_BATCH = BatchId("")
@@ -143,6 +147,8 @@ class TransactionalMessageService:
         self._log: CommitLog | None = None
         self._queues: HalfQueues | None = None
         self._pending: PendingHalfMessages | None = None
+        # What was prepared here lately, for a commit that comes before the queue is read up to it.
+        self._prepared: deque[HalfPlace] = deque(maxlen=_MOST_PREPARED)
 
     def prepare(self, message: Message, producer_group: str) -> HalfMessageHandle:
         """Store a half message, and return the handle that ends it. Under SYNC_FLUSH it is on the device then.
@@ -163,6 +169,8 @@ class TransactionalMessageService:
         if any(character.isspace() for character in unique_key):
             raise InvalidValue(f"The unique key of a half message has no spaces: {unique_key!r}.")
         result = self._putter.put_message(half).raise_for_status()
+        if not self._config.transient_store_pool_enable:  # whose bytes cannot be read back yet
+            self._prepared.append(HalfPlace(result.queue_offset, result.physical_offset, unique_key, False, -1))
         return HalfMessageHandle(result.physical_offset, result.queue_offset, producer_group, unique_key)
 
     def commit(self, handle: HalfMessageHandle) -> None:
@@ -299,8 +307,10 @@ class TransactionalMessageService:
         if not isinstance(handle, HalfMessageHandle):
             raise InvalidValue(f"A half message is named by the handle that prepare returned, not by {handle!r}.")
         log, pending = self._loaded()
+        while self._prepared:
+            pending.note(self._prepared.popleft())
         place = pending.current(handle)
-        if place is None:
+        if place is None or pending.ended_ahead > _MOST_ENDED_AHEAD:
             self._read_on()
             place = pending.current(handle)
         first = _checked(handle, self._record_at(log, handle))

@@ -153,3 +153,23 @@ def test_half_messages_and_op_messages_of_many_files_are_found(tmp_path: Path) -
         assert [one.handle for one in store.half_messages.pending()] == left
         with StoreReader.open(store.path, from_log=True) as reader:
             assert [one.handle for one in reader.pending_half_messages()] == left
+
+
+def test_what_is_known_before_the_queue_is_read_agrees_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_store(path) as store:
+        half = store.half_messages
+        handles = []
+        for number in range(60):
+            handles.append(half.prepare(Message(topic="orders", body=b"x"), "payments"))
+            if number % 3 == 2:
+                half.commit(handles[number])
+                half.rollback(handles[number - 1])
+            if number % 20 == 19:
+                assert [one.handle for one in half.pending()] == [
+                    handle for place, handle in enumerate(handles) if place % 3 == 0 or place >= 3 * ((number + 1) // 3)
+                ]
+        assert len(pending(store)) == 20
+    assert positions(path)[0] <= 0
+    with open_store(path) as store:
+        assert [one.handle for one in store.half_messages.pending()] == handles[::3]
