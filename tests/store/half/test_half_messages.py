@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from commitlog import HalfMessageHandle, Message, MessageExt, MessageExtBrokerInner, MessageStore, StoreReader
-from commitlog.errors import HalfMessageEnded, HalfMessageNotFound, InvalidValue, PutRefused, StoreClosed
+from commitlog.errors import HalfMessageEnded, HalfMessageNotFound, InvalidValue, PutRefused, StoreClosed, StoreIOError
 from commitlog.format.half_messages import HALF_TOPIC, OP_TOPIC
 from commitlog.format.sys_flag import (
     COMPRESSED_FLAG,
@@ -20,7 +22,7 @@ from commitlog.format.sys_flag import (
 )
 from commitlog.half_message import PendingHalfMessage
 from tests.crash.workloads import kill
-from tests.store.owner.owned_store import SYNC, all_messages, open_store, put_ok
+from tests.store.owner.owned_store import SYNC, Gate, all_messages, open_store, put_ok
 from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
@@ -263,3 +265,49 @@ def test_batches_and_half_messages_do_not_disturb_each_other(tmp_path: Path) -> 
     with open_store(tmp_path / "store") as store:
         assert store.batches() == [], "no frame was read again from before it was forgotten"
         assert handles(store.half_messages.pending()) == []
+
+
+def test_a_store_that_rejects_messages_leaves_a_half_message_pending(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as store:
+        handle = prepare(store)
+        store.set_writable(False)
+        for refused in (store.half_messages.commit, store.half_messages.rollback):
+            with pytest.raises(PutRefused, match="SERVICE_NOT_AVAILABLE"):
+                refused(handle)
+        store.set_writable(True)
+        store.half_messages.commit(handle)
+        assert len(stored(store, "orders")) == 1
+
+
+def test_a_commit_whose_sync_fails_is_decided_by_opening_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path / "store", flush_disk_type=SYNC)
+    handle = prepare(store)
+    with Gate.within(monkeypatch, "sync") as gate:
+        gate.fail()
+        with pytest.raises(StoreIOError):
+            store.half_messages.commit(handle)
+        with pytest.raises((StoreIOError, PutRefused)):
+            store.half_messages.commit(handle)
+    kill(store)
+    with open_store(tmp_path / "store", flush_disk_type=SYNC) as store:
+        with contextlib.suppress(HalfMessageEnded):
+            store.half_messages.commit(handle)
+        assert store.half_messages.pending() == []
+        assert len(stored(store, "orders")) == 1
+
+
+def test_many_threads_end_each_half_message_once(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", mapped_file_size_commit_log=1 << 20) as store:
+        handles = [prepare(store, b"%d" % number) for number in range(40)]
+
+        def commit_all(_: int) -> int:
+            ended = 0
+            for handle in handles:
+                with contextlib.suppress(HalfMessageEnded):
+                    store.half_messages.commit(handle)
+                    ended += 1
+            return ended
+
+        with ThreadPoolExecutor(4) as pool:
+            assert sum(pool.map(commit_all, range(4))) == len(handles)
+        assert len(stored(store, "orders")) == len(handles)
