@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from commitlog.format.checkpoint import Checkpoint
     from commitlog.format.consume_queue_unit import FILLER_SIZE
     from commitlog.format.sys_flag import CompressionType
+    from commitlog.half_message import HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
     from commitlog.index.service import IndexFileInfo
     from commitlog.log.past_damage import Gap
     from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageStatus
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from commitlog.services.put_message import PutMessageResult
     from commitlog.services.put_table import PutTableResult
     from commitlog.services.transaction import Transaction
+    from commitlog.services.transactional_message import TransactionalMessageService
     from commitlog.stager import BatchStager
     from commitlog.store import MessageStore
     from commitlog.verify.store import Finding, verify_store
@@ -56,6 +58,8 @@ __all__ = [
     "Finding",
     "FlushDiskType",
     "Gap",
+    "HalfMessageHandle",
+    "HalfMessagesChecked",
     "IndexFileInfo",
     "Message",
     "MessageBatches",
@@ -65,6 +69,7 @@ __all__ = [
     "MessageStore",
     "MessageStoreConfig",
     "OnDamage",
+    "PendingHalfMessage",
     "PutMessageResult",
     "PutMessageStatus",
     "PutTableResult",
@@ -76,6 +81,7 @@ __all__ = [
     "StoreReader",
     "Stray",
     "Transaction",
+    "TransactionalMessageService",
     "__version__",
     "column_type",
     "export_store",
@@ -104,6 +110,8 @@ _MODULES = {
     "Finding": "commitlog.verify.store",
     "FlushDiskType": "commitlog.config",
     "Gap": "commitlog.log.past_damage",
+    "HalfMessageHandle": "commitlog.half_message",
+    "HalfMessagesChecked": "commitlog.half_message",
     "IndexFileInfo": "commitlog.index.service",
     "Message": "commitlog.message",
     "MessageBatches": "commitlog.reader",
@@ -113,6 +121,7 @@ _MODULES = {
     "MessageStore": "commitlog.store",
     "MessageStoreConfig": "commitlog.config",
     "OnDamage": "commitlog.reader",
+    "PendingHalfMessage": "commitlog.half_message",
     "PutMessageResult": "commitlog.services.put_message",
     "PutMessageStatus": "commitlog.message",
     "PutTableResult": "commitlog.services.put_table",
@@ -124,6 +133,7 @@ _MODULES = {
     "StoreReader": "commitlog.reader",
     "Stray": "commitlog.queue.derived_queues",
     "Transaction": "commitlog.services.transaction",
+    "TransactionalMessageService": "commitlog.services.transactional_message",
     "column_type": "commitlog.columnar.columns",
     "export_store": "commitlog.export.export_store",
     "repair_store": "commitlog.repair",

@@ -120,6 +120,11 @@ class MessageStoreConfig:
     listen_port: int = 10_911
     """Port of the store host."""
 
+    transaction_time_out: int = 6_000
+    """A half message is not checked before it is this old, unless it has a time of its own."""
+    transaction_check_max: int = 15
+    """A half message that was checked so many times in vain is given up."""
+
     disk_space_warning_level_ratio: float = 0.90
     """Puts are refused when a larger share of the disk is used; 1.0 never refuses them."""
 

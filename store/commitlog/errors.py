@@ -20,7 +20,9 @@
     │   ├── NotFoundError
     │   │   ├── TopicNotFound
     │   │   ├── QueueNotFound
-    │   │   └── MessageNotFound     no message at that physical offset, or none of that id
+    │   │   ├── MessageNotFound     no message at that physical offset, or none of that id
+    │   │   └── HalfMessageNotFound no half message of that handle
+    │   ├── HalfMessageEnded        a half message that was committed, rolled back or given up before
     │   ├── OffsetOutOfRange        a queue offset that the queue does not hold (any more, or yet)
     │   ├── FileChanged             a file was truncated, replaced or removed while it was being read
     │   ├── PutRefused              a put that the store does not accept; ``status`` says why
@@ -80,6 +82,8 @@ __all__ = [
     "FileCreationFailed",
     "FileMissing",
     "FilterError",
+    "HalfMessageEnded",
+    "HalfMessageNotFound",
     "IndexIOError",
     "InvalidValue",
     "LogLost",
@@ -359,6 +363,29 @@ class QueueNotFound(NotFoundError):
 
 class MessageNotFound(NotFoundError):
     """No message starts at the physical offset, or none has the id."""
+
+
+class HalfMessageNotFound(NotFoundError):
+    """The handle of a half message does not lead to one: ``expected`` and ``found`` say what differs."""
+
+    def __init__(self, handle: object, *, expected: object, found: object, advice: str = "") -> None:
+        text = f"No half message {handle}: expected {expected}, found {found}."
+        super().__init__(f"{text} {advice}" if advice else text)
+        self.expected = expected
+        self.found = found
+
+
+class HalfMessageEnded(Refused):
+    """The half message has ended before: it was committed, rolled back, or given up by a check. Nothing was written.
+
+    ``committed`` says whether its message is in the store; None where that cannot be told without an index.
+    """
+
+    def __init__(self, handle: object, *, committed: bool | None) -> None:
+        how = {True: "it was committed", False: "it was rolled back, or given up by a check"}
+        known = how[committed] if committed is not None else "how cannot be told without an index"
+        super().__init__(f"The half message {handle} has ended: {known}. Nothing was written.")
+        self.committed = committed
 
 
 class ReaderClosed(Refused):

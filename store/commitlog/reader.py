@@ -27,6 +27,7 @@ from commitlog.batch_id import CommittedBatch
 from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.columnar.dispatch import dispatch_requests, index_entries
 from commitlog.columnar.hash_codes import index_key_hashes
+from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.errors import (
     CorruptCheckpoint,
     CorruptConsumeQueue,
@@ -46,9 +47,12 @@ from commitlog.format import message_id
 from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from commitlog.format.checksum import crc32
 from commitlog.format.consume_queue_unit import FILLER_SIZE
+from commitlog.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
 from commitlog.format.java_hash import index_key_hash
 from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
+from commitlog.half.pending import HalfQueues, PendingHalfMessages, group_position, pending_message
+from commitlog.half_message import PendingHalfMessage
 from commitlog.index.service import IndexFileInfo, IndexService
 from commitlog.key_lookup import NewestPlaces, as_texts, could_be_key, newest_batches, newest_places
 from commitlog.log.commit_log import CommitLog
@@ -877,6 +881,30 @@ class StoreReader:
         self._refuse_closed()
         self._commit_log.refresh()
         return load_ledger(self.path, self._frames).batches()
+
+    def pending_half_messages(self) -> list[PendingHalfMessage]:
+        """The half messages that are neither committed nor rolled back, in the order in which they were put.
+
+        A broker notes every few seconds how far all of them have ended; what an op message says to have ended is left
+        out in any case. ``CorruptConfig`` for a damaged ``consumerOffset.json``, ``CorruptRecord``::
+
+            with StoreReader.open("/data/store") as reader:
+                for pending in reader.pending_half_messages():
+                    print(pending.handle, pending.message.topic, pending.message.keys, pending.check_times)
+        """
+        self._refuse_closed()
+        # Before the queues: positions only grow, so what is pending by these is by later ones, or has ended.
+        offsets = ConsumerOffsets(self.path)
+        topics = self.topics()
+        queues = [(topic, HALF_QUEUE_ID) for topic in (HALF_TOPIC, OP_TOPIC) if topic in topics]
+        bounds = {info.topic: (info.min_offset, info.max_offset) for info in self.queue_infos(queues)}
+        half_bounds, op_bounds = bounds.get(HALF_TOPIC, (0, 0)), bounds.get(OP_TOPIC, (0, 0))
+        pending = PendingHalfMessages(
+            group_position(offsets, HALF_TOPIC, half_bounds), group_position(offsets, OP_TOPIC, op_bounds)
+        )
+        pending.read_up_to(HalfQueues(self._commit_log, self._catalog), half_bounds[1], op_bounds[1])
+        records = [self._commit_log.read_record(place.physical_offset) for place in pending]
+        return [pending_message(record, self._commit_log.body(record)) for record in records]
 
     def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
         info = self.queue_info(topic, queue_id)

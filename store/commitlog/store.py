@@ -32,6 +32,7 @@ from commitlog.services.put_table import PutTableResult
 from commitlog.services.running_state import RunningFlags
 from commitlog.services.stats import StoreStats
 from commitlog.services.transaction import Transaction
+from commitlog.services.transactional_message import TransactionalMessageService
 
 if TYPE_CHECKING:
     import asyncio
@@ -350,6 +351,14 @@ class MessageStore:
         owned = self._owned
         committed = owned.run(lambda: owned.batches.check(batch))
         return Transaction(self, batch, owned, committed)
+
+    @property
+    def half_messages(self) -> TransactionalMessageService:
+        """Half messages: prepared now, committed or rolled back later, as by RocketMQ's transaction producers.
+
+        (``transaction`` is another thing: many messages at once, all or nothing.)
+        """
+        return self._owned.half_messages
 
     def commit_batch(self, batch: BatchId, staged: Sequence[StagedFile]) -> CommittedBatch:
         """Commit the staged files of a batch, perhaps of other processes. (``transaction`` stages and commits.)

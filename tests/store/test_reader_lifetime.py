@@ -63,6 +63,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "message_at": lambda: reader.message_at(0),
         "message_by_id": lambda: reader.message_by_id(message.message_id),
         "offset_by_time": lambda: reader.offset_by_time("orders", 0, 0),
+        "pending_half_messages": reader.pending_half_messages,
         "physical_bounds": reader.physical_bounds,
         "query": lambda: reader.query("orders", "key"),
         "query_keys": lambda: reader.query_keys("orders", ["key"]),

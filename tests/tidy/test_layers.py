@@ -16,7 +16,7 @@ from tests.support.source_tree import Module, imported_names, modules
 __all__: list[str] = []
 
 # What each room may import, itself apart. `leaves` are the modules directly in the package that any room may use.
-LEAVES = frozenset({"batch_id", "config", "errors", "message", "paths", "put_status", "timestamps"})
+LEAVES = frozenset({"batch_id", "config", "errors", "half_message", "message", "paths", "put_status", "timestamps"})
 _BYTES = frozenset({"leaves", "format", "columnar"})
 _LOG = _BYTES | {"files", "log"}
 _PARTS = _LOG | {"config_files", "queue", "index", "batch"}
@@ -32,15 +32,16 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "queue": _LOG | {"config_files", "filter", "threads"},
     "index": _BYTES | {"files"},
     "batch": _LOG | {"queue"},
+    "half": _LOG | {"config_files", "queue"},
     "recovery": _PARTS | {"threads"},
     "verify": _PARTS | {"recovery"},
     "key_lookup": _LOG | {"queue", "index"},
-    "reader": _PARTS | {"filter", "recovery", "key_lookup"},
+    "reader": _PARTS | {"filter", "recovery", "key_lookup", "half"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
     "salvage": _PARTS | {"recovery", "export"},
-    "services": _PARTS | {"threads", "recovery"},
+    "services": _PARTS | {"threads", "recovery", "half"},
     "store": _PARTS | {"threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.

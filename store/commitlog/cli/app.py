@@ -17,6 +17,7 @@ from commitlog import __version__
 from commitlog.cli import (
     dump_commands,
     export_commands,
+    half_commands,
     look_commands,
     message_commands,
     repair_commands,
@@ -81,5 +82,6 @@ for _module in (
     repair_commands,
     salvage_commands,
     txn_commands,
+    half_commands,
 ):
     _module.register(app)

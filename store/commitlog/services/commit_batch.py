@@ -116,6 +116,18 @@ class CommitBatchService:
             remove_up_to(self._store_path, batch)
         return committed
 
+    def commit_blocks(self, batch: BatchId, blocks: Sequence[StagedBlock]) -> CommittedBatch:
+        """Bring records of this process into the log as a batch of the store's own application; errors as ``commit``.
+
+        There is at least one record, and no topic is new with them.
+        """
+        ledger = self._loaded()
+        committed = ledger.check(batch)
+        if committed is None:
+            self._state.refuse_commits()
+            committed = self._write_frame(batch, (block for block in blocks), ledger)
+        return committed
+
     def _write(self, batch: BatchId, staged: list[StagedFile], ledger: BatchLedger) -> CommittedBatch:
         if not staged:
             return CommittedBatch(batch, -1, -1, 0, -1)
@@ -128,10 +140,15 @@ class CommitBatchService:
         uses = _topic_uses(staged)
         if uses:
             self._topics.admit(uses, self._queue_nums)
+        return self._write_frame(batch, self._blocks(staged), ledger)
+
+    def _write_frame(
+        self, batch: BatchId, blocks: Generator[StagedBlock, None, None], ledger: BatchLedger
+    ) -> CommittedBatch:
         last = ledger.last(batch.app_id)
         head = _FrameHead(batch, -1 if last is None else last.physical_offset, self._host)
         try:
-            appended = self._append(head, staged)
+            appended = self._append(head, blocks)
             committed = CommittedBatch(
                 batch, appended.physical_offset, appended.end, appended.rows, appended.store_timestamp
             )
@@ -151,9 +168,9 @@ class CommitBatchService:
             self._save(ledger, or_later=True)
         return committed
 
-    def _append(self, head: _FrameHead, staged: list[StagedFile]) -> AppendedFrame:
+    def _append(self, head: _FrameHead, blocks: Generator[StagedBlock, None, None]) -> AppendedFrame:
         try:
-            with contextlib.closing(self._blocks(staged)) as blocks:
+            with contextlib.closing(blocks):
                 return self._log.writer.append_frame(head, _FRAME_QUEUE, blocks)
         except TimeoutError as error:
             raise PutRefused(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error)) from error

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from commitlog.batch.staging import remove_leftovers
 from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.log_end import Progress
@@ -32,6 +33,7 @@ from commitlog.services.running_state import RunningState
 from commitlog.services.service_group import ServiceGroup
 from commitlog.services.stats import StoreStatsService
 from commitlog.services.store_flush import StoreFlush, fence_dispatch
+from commitlog.services.transactional_message import TransactionalMessageService
 from commitlog.threads.calls import Calls
 from commitlog.threads.jobs import Job, JobThread
 from commitlog.threads.wakeup import Waiters, Wakeup
@@ -98,6 +100,8 @@ class OwnedStore:
             committer = CommitRealTimeService(log.files, config, message_arrived)
         self.store_flush = StoreFlush(log, state, flusher, committer, self.reput)
         self.batches = CommitBatchService(self.path, config, log, self.store_flush, state, self.topics, message_arrived)
+        self._consumer_offsets: ConsumerOffsets | None = None
+        self.half_messages = self._half_messages(config)
         flush_queues = FlushConsumeQueueService(
             log.queues, config, self.store_flush.flush_thoroughly, self.store_flush.write_checkpoint
         )
@@ -115,6 +119,19 @@ class OwnedStore:
             workers.append(Worker("CommitRealTimeService", committer, state.fence))
         self._services = ServiceGroup(workers)
 
+    def _half_messages(self, config: MessageStoreConfig) -> TransactionalMessageService:
+        return TransactionalMessageService(
+            self.path,
+            config,
+            self.putter,
+            self.batches,
+            self.store_flush,
+            self.topics,
+            self.consumer_offsets,
+            self.run,
+            self._put,
+        )
+
     def start(self) -> None:
         """Start the services, on the job thread."""
         _OPEN.add(self)
@@ -130,6 +147,17 @@ class OwnedStore:
         """A job is a call of the job thread: a finalizer that runs there is refused, as a signal handler elsewhere."""
         with self.calls.enter():
             return work()
+
+    def _put(self, work: Callable[[], _T]) -> _T:
+        """Do ``work`` on this thread, as a call of it."""
+        with self.calls.enter():
+            return work()
+
+    def consumer_offsets(self) -> ConsumerOffsets:
+        """The positions of consumer groups, read at first use, by the job thread. ``CorruptConfig``, ``ReadFailed``."""
+        if self._consumer_offsets is None:
+            self._consumer_offsets = ConsumerOffsets(self.path)
+        return self._consumer_offsets
 
     def close(self, *, wait: bool = True) -> None:
         """Reject new calls, and close when the calls under way have ended. See ``MessageStore.close``."""
@@ -161,13 +189,18 @@ class OwnedStore:
             self.async_puts.refuse_rest(self.path)
             clean = False
             try:
-                self.store_flush.close_cleanly(self.batches.save)
+                self.store_flush.close_cleanly(self._save)
                 clean = self.state.failure is None
             finally:
                 self._close_files(clean=clean)
         except BaseException as error:  # noqa: BLE001 - the next ``close`` that waits raises it
             _LOG.exception("Closing the store of %s failed", self.path)
             self._close_failure = error
+
+    def _save(self) -> None:
+        """Write the files that follow the log, when all of it is on the device."""
+        self.batches.save()
+        self.half_messages.save()
 
     def abandon(self) -> None:
         """End the threads, close the files, flush nothing: the store is as a killed process leaves it."""
@@ -184,6 +217,7 @@ class OwnedStore:
 
     def _close_files(self, *, clean: bool) -> None:
         try:
+            self.half_messages.close()
             self.log.close()
         finally:
             self._directory.close(clean=clean)

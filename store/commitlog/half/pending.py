@@ -1,0 +1,227 @@
+"""Pending half messages: derived from the half queue, and from the op queue, which says what of it has ended.
+
+Both queues are read from the positions of the group ``CID_RMQ_SYS_TRANS`` on: every half message before its position
+has ended, and no op message before the other one names a half message after it. The positions only save reading; a
+half message that an op message names is not pending, wherever they stand.
+
+A broker's check puts a half message back at the end of the queue, and moves its position past the first one. When that
+position is lost in a crash, both look pending. The copy is known by its properties and counts alone.
+
+Source: RocketMQ ``broker/transaction/queue/TransactionalMessageServiceImpl.java`` (``check``, ``fillOpRemoveMap``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from commitlog.config_files.consumer_offset import ConsumerOffsets
+from commitlog.errors import QueueNotFound, TopicNotFound
+from commitlog.format.half_messages import (
+    HALF_QUEUE_ID,
+    HALF_TOPIC,
+    OP_TOPIC,
+    TRANSACTION_GROUP,
+    check_times,
+    named_offsets,
+    prepared_queue_offset,
+)
+from commitlog.format.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY, decode_properties
+from commitlog.format.record import Record
+from commitlog.format.single_record import message_of
+from commitlog.half_message import HalfMessageHandle, PendingHalfMessage
+from commitlog.log.commit_log import CommitLog
+from commitlog.queue.block_reader import BlockLimits, BlockReader
+from commitlog.queue.views import CatalogView
+
+__all__ = ["HalfPlace", "HalfQueues", "PendingHalfMessages", "group_position", "pending_message"]
+
+_HALF_QUEUE = (HALF_TOPIC, HALF_QUEUE_ID)
+_OP_QUEUE = (OP_TOPIC, HALF_QUEUE_ID)
+
+
+class HalfPlace(NamedTuple):
+    """A half message in its queue. ``copy_of`` is the offset of the message it was copied from, -1 if not named."""
+
+    queue_offset: int
+    physical_offset: int
+    unique_key: str
+    is_copy: bool
+    copy_of: int
+
+
+class OpMessage(NamedTuple):
+    """An op message: its own offset, and the offsets of the half messages that have ended."""
+
+    queue_offset: int
+    named: list[int]
+
+
+class HalfQueues:
+    """The half queue and the op queue of a store, read in ranges."""
+
+    def __init__(self, commit_log: CommitLog, catalog: CatalogView) -> None:
+        self._commit_log = commit_log
+        self._catalog = catalog
+
+    def half_bounds(self) -> tuple[int, int]:
+        """First and next offset of the half queue; 0 and 0 without one."""
+        return self._bounds(_HALF_QUEUE)
+
+    def op_bounds(self) -> tuple[int, int]:
+        """First and next offset of the op queue; 0 and 0 without one."""
+        return self._bounds(_OP_QUEUE)
+
+    def _bounds(self, queue: tuple[str, int]) -> tuple[int, int]:
+        self._commit_log.refresh()
+        try:
+            return self._catalog.bounds(*queue)
+        except (TopicNotFound, QueueNotFound):
+            return 0, 0
+
+    def half_messages(self, start: int, stop: int) -> Iterator[HalfPlace]:
+        """The half messages of a range. ``CorruptRecord``, ``CorruptConsumeQueue``."""
+        columns = ("queueOffset", "physicalOffset", "properties")
+        for offset, place, entries in self._rows(_HALF_QUEUE, start, stop, columns):
+            properties: dict[str, str] = dict(entries or ())
+            copy_of = prepared_queue_offset(properties)
+            is_copy = copy_of >= 0 or check_times(properties) != 0
+            yield HalfPlace(offset, place, properties.get(UNIQ_KEY, ""), is_copy, copy_of)
+
+    def op_messages(self, start: int, stop: int) -> Iterator[OpMessage]:
+        """The op messages of a range. ``CorruptRecord``, ``CorruptConsumeQueue``."""
+        for offset, tags, body in self._rows(_OP_QUEUE, start, stop, ("queueOffset", "tags", "body")):
+            yield OpMessage(offset, named_offsets(tags, body or b""))
+
+    def _rows(self, queue: tuple[str, int], start: int, stop: int, columns: tuple[str, ...]) -> Iterator[tuple]:  # type: ignore[type-arg]
+        if start >= stop:
+            return
+        blocks = BlockReader(self._commit_log, self._catalog.queue(*queue), BlockLimits(), verify_crc=False)
+        for batch in blocks.batches(start, stop, columns):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def group_position(offsets: ConsumerOffsets, topic: str, bounds: tuple[int, int]) -> int:
+    """The position of the group ``CID_RMQ_SYS_TRANS`` in a queue; within the queue, whatever was noted."""
+    noted = offsets.get(TRANSACTION_GROUP, topic).get(HALF_QUEUE_ID, bounds[0])
+    return min(max(noted, bounds[0]), bounds[1])
+
+
+class PendingHalfMessages:
+    """The half messages that have not ended, as far as both queues were read."""
+
+    def __init__(self, half_position: int, op_position: int) -> None:
+        """The positions of the group: where reading begins."""
+        self._places: dict[int, HalfPlace] = {}
+        self._next_half = half_position
+        self._next_op = op_position
+        # Op messages that may name half messages after the half position: own offset and the last offset it names.
+        self._ops: deque[tuple[int, int]] = deque()
+        self._copies: dict[int, int] = {}
+        self._by_key: dict[str, int] = {}
+        # Offsets that were not read yet, of half messages that have ended.
+        self._ended_ahead: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, queue_offset: int) -> bool:
+        return queue_offset in self._places
+
+    def __iter__(self) -> Iterator[HalfPlace]:
+        """In the order of the half queue."""
+        return iter([self._places[offset] for offset in sorted(self._places)])
+
+    @property
+    def ended_ahead(self) -> int:
+        """How many half messages are remembered to have ended, until the queue is read up to them."""
+        return len(self._ended_ahead)
+
+    @property
+    def half_position(self) -> int:
+        """Every half message before it has ended."""
+        return min(min(self._places, default=self._next_half), self._next_half)
+
+    @property
+    def op_position(self) -> int:
+        """No op message before it names a half message from ``half_position`` on."""
+        done = self.half_position
+        while self._ops and self._ops[0][1] < done:
+            self._ops.popleft()
+        return self._ops[0][0] if self._ops else self._next_op
+
+    def read_up_to(self, queues: HalfQueues, half_end: int, op_end: int) -> None:
+        """Read both queues on. ``half_end`` was asked for after ``op_end``, or both are of one moment."""
+        ended: set[int] = set()
+        for op in queues.op_messages(self._next_op, op_end):
+            named = [offset for offset in op.named if offset < half_end]
+            self._ops.append((op.queue_offset, max(named, default=-1)))
+            for offset in named:
+                ended.add(offset)
+                self.end(offset)
+        for place in queues.half_messages(self._next_half, half_end):
+            if place.queue_offset in self._ended_ahead:
+                self._ended_ahead.discard(place.queue_offset)
+            elif place.queue_offset not in self._places:
+                self._add(place, ended)
+        self._next_op, self._next_half = max(self._next_op, op_end), max(self._next_half, half_end)
+
+    def note(self, place: HalfPlace) -> None:
+        """Add a half message that was put just now, before the queue is read up to it."""
+        if place.queue_offset >= self._next_half and place.queue_offset not in self._ended_ahead:
+            self._add(place, set())
+
+    def _add(self, place: HalfPlace, ended: set[int]) -> None:
+        if place.queue_offset in ended or place.copy_of in ended:
+            return
+        if place.is_copy:
+            for first in (place.copy_of, self._by_key.get(place.unique_key, -1)):
+                self._remove(first)
+        if place.copy_of >= 0:
+            self._copies[place.copy_of] = place.queue_offset
+        if place.unique_key:
+            self._by_key[place.unique_key] = place.queue_offset
+        self._places[place.queue_offset] = place
+
+    def end(self, queue_offset: int) -> None:
+        """Note that a half message has ended, and a copy of it with it."""
+        if queue_offset >= self._next_half and queue_offset in self._places:
+            self._ended_ahead.add(queue_offset)
+        self._remove(queue_offset)
+        self._remove(self._copies.get(queue_offset, -1))
+
+    def _remove(self, queue_offset: int) -> None:
+        place = self._places.pop(queue_offset, None)
+        if place is None:
+            return
+        self._copies.pop(place.copy_of, None)
+        if self._by_key.get(place.unique_key) == queue_offset:
+            del self._by_key[place.unique_key]
+
+    def current(self, handle: HalfMessageHandle) -> HalfPlace | None:
+        """The pending message of a handle: the one at its place, or the copy that was put back in its stead."""
+        found = self._places.get(handle.queue_offset)
+        if found is not None:
+            return found if found.physical_offset == handle.physical_offset else None
+        copy = self._places.get(self._copies.get(handle.queue_offset, -1))
+        if copy is None:
+            copy = self._places.get(self._by_key.get(handle.unique_key, -1))
+        is_later = copy is not None and copy.is_copy and copy.queue_offset > handle.queue_offset
+        return copy if is_later else None
+
+
+def pending_message(record: Record, body: bytes) -> PendingHalfMessage:
+    """A half message for people and callbacks, with the topic and queue that it is meant for."""
+    stored = message_of(record, body)
+    properties: Mapping[str, str] = decode_properties(record.properties)
+    queue_id = properties.get(REAL_QID, "")
+    fields = {**vars(stored), "topic": properties.get(REAL_TOPIC, "")}
+    fields["queue_id"] = int(queue_id) if queue_id.isdigit() and len(queue_id) <= 10 else 0
+    return PendingHalfMessage(
+        handle=HalfMessageHandle(
+            stored.physical_offset, stored.queue_offset, properties.get(PGROUP, ""), stored.unique_key or ""
+        ),
+        message=type(stored)(**fields),
+        check_times=max(check_times(properties), 0),
+    )

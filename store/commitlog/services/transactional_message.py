@@ -1,0 +1,433 @@
+"""TransactionalMessageService: half messages of an open store, from prepare to commit or rollback, and their check.
+
+A half message ends by one frame of the log: what takes its place (the committed message, a copy that was put back or
+given up, or nothing) and the op message that ends it. So it ends once, however often the machine stops;
+docs/decisions/0021-half-messages.md compares that with RocketMQ.
+
+Source: RocketMQ ``broker/transaction/queue/TransactionalMessageServiceImpl.java``, ``TransactionalMessageBridge.java``,
+``DefaultTransactionalMessageCheckListener.java``, ``broker/processor/EndTransactionProcessor.java``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TypeVar, get_args
+
+import numpy as np
+
+from commitlog.batch_id import BatchId
+from commitlog.columnar.records import EncodedRecords
+from commitlog.columnar.staged_block import StagedBlock
+from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.config_files.consumer_offset import ConsumerOffsets
+from commitlog.errors import (
+    CommitLogError,
+    CorruptRecord,
+    HalfMessageEnded,
+    HalfMessageNotFound,
+    InvalidValue,
+    MessageNotFound,
+)
+from commitlog.format.checksum import crc32
+from commitlog.format.half_messages import (
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
+    CHECK_MAX_TIME_TOPIC,
+    HALF_QUEUE_ID,
+    HALF_TOPIC,
+    OP_TOPIC,
+    TRANSACTION_CHECK_TIMES,
+    TRANSACTION_GROUP,
+    check_times,
+    commit_record,
+    half_message,
+    immunity_ms,
+    op_record,
+    real_place,
+    renewed_record,
+)
+from commitlog.format.message_id import parse_host
+from commitlog.format.properties import PGROUP, REAL_TOPIC, UNIQ_KEY, decode_properties
+from commitlog.format.record import HOST_FLAGS, Record, field_offset
+from commitlog.format.sys_flag import TRANSACTION_COMMIT_TYPE, transaction_type
+from commitlog.half.pending import HalfPlace, HalfQueues, PendingHalfMessages, group_position, pending_message
+from commitlog.half_message import Answer, HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
+from commitlog.index.service import IndexService
+from commitlog.log.commit_log import CommitLog
+from commitlog.message import Message, MessageExt
+from commitlog.paths import COMMIT_LOG, INDEX
+from commitlog.queue.catalog import QueueCatalog
+from commitlog.queue.topic_config import TopicConfig
+from commitlog.services.commit_batch import CommitBatchService
+from commitlog.services.put_message import PutMessageService
+from commitlog.services.store_flush import StoreFlush
+
+__all__ = ["CheckCallback", "TransactionalMessageService"]
+
+_T = TypeVar("_T")
+_LOG = logging.getLogger(__name__)
+
+# Asked for the outcome of a half message; the message has the topic and queue that it is meant for.
+CheckCallback = Callable[[MessageExt], Answer]
+
+# RocketMQ's MAX_PROCESS_TIME_LIMIT: a round of checks takes no longer.
+_LONGEST_ROUND_S = 60.0
+# RocketMQ's default of fileReservedTime, 72 hours: an older half message is given up.
+_FILE_RESERVED_TIME_MS = 72 * 3_600_000
+_GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+# Half messages that are known without reading the queue: of the prepared ones and of those that have ended.
+_MOST_PREPARED = 10_000
+_MOST_ENDED_AHEAD = 1_000
+_AFTER_ALL = 2**63 - 1
+# A batch of no application: whole, and not in the ledger.
+_NO_BATCH = BatchId("")
+_SYS_FLAG_AT = field_offset("sys_flag")
+
+
+class Runner(Protocol):
+    """``OwnedStore.run``."""
+
+    def __call__(self, work: Callable[[], _T], /) -> _T: ...
+
+
+class TransactionalMessageService:
+    """The half messages of an open store: ``MessageStore.half_messages``.
+
+    A half message is stored at once, and no consumer sees it. ``commit`` puts its message into the topic that it is
+    meant for, ``rollback`` drops it; each ends it exactly once, whenever the machine stops. A program that stopped in
+    between finds it among ``pending``, or lets ``check`` ask for the outcome of all that are left. Any number of
+    threads may call. RocketMQ's brokers store the same, and either may finish what the other has begun.
+
+    ::
+
+        with MessageStore.open("/data/store") as store:
+            half = store.half_messages
+            handle = half.prepare(Message(topic="orders", body=b"paid 12.50"), producer_group="payments")
+            ...  # the work that decides, such as a database's transaction
+            half.commit(handle)  # or half.rollback(handle)
+            half.check(lambda message: "commit" if message.body.startswith(b"paid") else "unknown")
+    """
+
+    def __init__(
+        self,
+        store_path: str,
+        config: MessageStoreConfig,
+        putter: PutMessageService,
+        batches: CommitBatchService,
+        store_flush: StoreFlush,
+        topics: TopicConfig,
+        offsets: Callable[[], ConsumerOffsets],
+        run: Runner,
+        put: Runner,
+        *,
+        clock: Callable[[], float] = time.time,
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``offsets`` gives the positions of groups, read once; ``run`` does work on the job thread, ``put`` here."""
+        self._store_path = store_path
+        self._config = config
+        self._putter = putter
+        self._batches = batches
+        self._store_flush = store_flush
+        self._topics = topics
+        self._offsets = offsets
+        self._run = run
+        self._put = put
+        self._clock = clock
+        self._elapsed = elapsed
+        self._host = parse_host(f"{config.broker_ip}:{config.listen_port}")
+        # Whether bytes of a put may not be readable yet: under SYNC_FLUSH its dispatch waits for the device.
+        self._buffered = config.transient_store_pool_enable or config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        # On the job thread only, from the first use on.
+        self._log: CommitLog | None = None
+        self._queues: HalfQueues | None = None
+        self._pending: PendingHalfMessages | None = None
+        # What was prepared here lately, for a commit that comes before the queue is read up to it.
+        self._prepared: deque[HalfPlace] = deque(maxlen=_MOST_PREPARED)
+
+    def prepare(self, message: Message, producer_group: str) -> HalfMessageHandle:
+        """Store a half message, and return the handle that ends it. Under SYNC_FLUSH it is on the device then.
+
+        It gets a unique key unless the message has one (property ``UNIQ_KEY``). ``producer_group`` names the program
+        that decides; its handles are refused for half messages of others.
+
+        ``InvalidValue`` for a delayed message, and for a group that RocketMQ has no name for; ``PutRefused`` for a
+        message that the store refuses; ``PutNotConfirmed`` if it may be stored: then it is among ``pending``.
+        """
+        group = _checked_group(producer_group)
+        return self._put(lambda: self._prepare(message, group))
+
+    def _prepare(self, message: Message, producer_group: str) -> HalfMessageHandle:
+        self._putter.encode(message)  # refuses what the store would refuse at the commit
+        half = half_message(message, producer_group, secrets.token_hex(16).upper())
+        unique_key = half.properties[UNIQ_KEY]
+        if any(character.isspace() for character in unique_key):
+            raise InvalidValue(f"The unique key of a half message has no spaces: {unique_key!r}.")
+        result = self._putter.put_message(half).raise_for_status()
+        if not self._config.transient_store_pool_enable:  # whose bytes cannot be read back yet
+            self._prepared.append(HalfPlace(result.queue_offset, result.physical_offset, unique_key, False, -1))
+        return HalfMessageHandle(result.physical_offset, result.queue_offset, producer_group, unique_key)
+
+    def commit(self, handle: HalfMessageHandle) -> None:
+        """Put the message into its topic, and end the half message. On the device under SYNC_FLUSH when it returns.
+
+        The message keeps body, keys, tags, properties, times and hosts; its ``prepared_transaction_offset`` is the half
+        message's physical offset.
+
+        ``HalfMessageNotFound``, ``HalfMessageEnded`` (``committed`` says how), ``InvalidValue`` if the message's topic
+        cannot exist, ``PutRefused``, ``DiskFull``: nothing was written. ``StoreIOError``: open the store again, and
+        commit again.
+        """
+        self._run(lambda: self._commit(handle))
+
+    def _commit(self, handle: HalfMessageHandle) -> None:
+        half = self._half(handle)
+        topic, queue_id = real_place(decode_properties(half.properties))
+        if fault := self._topics.kind_fault(topic):
+            raise InvalidValue(f"{fault}.")
+        self._end(half, commit_record(half), (topic, queue_id))
+
+    def rollback(self, handle: HalfMessageHandle) -> None:
+        """End the half message; its message is never seen. Errors as ``commit``."""
+        self._run(lambda: self._end(self._half(handle)))
+
+    def pending(self) -> list[PendingHalfMessage]:
+        """The half messages that have not ended, in the order of the half queue. ``CorruptRecord``."""
+        return self._run(self._list)
+
+    def _list(self) -> list[PendingHalfMessage]:
+        log = self._read_on()
+        assert self._pending is not None
+        records = [log.read_record(place.physical_offset) for place in self._pending]
+        return [pending_message(record, log.body(record)) for record in records]
+
+    def check(self, callback: CheckCallback) -> HalfMessagesChecked:
+        """One round of checks: ask ``callback`` for the outcome of each half message that is old enough.
+
+        It returns ``"commit"``, ``"rollback"`` or ``"unknown"``, and may use the store. A message that is unknown, or
+        whose callback raises an exception, which is logged, is put back at the queue's end. One that was put back
+        ``transaction_check_max`` times, or is older than 72 hours, is given up: moved to
+        ``TRANS_CHECK_MAX_TIME_TOPIC``. A message is old enough after ``transaction_time_out``, or after the seconds in
+        its own property ``CHECK_IMMUNITY_TIME_IN_SECONDS``. A round ends after 60 seconds.
+
+        At its end, the positions of the group ``CID_RMQ_SYS_TRANS`` are written. RocketMQ does a round every 30
+        seconds (``transactionCheckInterval``). ``InvalidValue`` for another answer.
+        """
+        places = self._run(self._places)
+        begun = self._elapsed()
+        counts = dict.fromkeys(vars(HalfMessagesChecked()), 0)
+        for done, place in enumerate(places):
+            if self._elapsed() - begun > _LONGEST_ROUND_S:
+                counts["left"] = len(places) - done
+                break
+            for name in self._check(place, callback):
+                counts[name] += 1
+        self._run(self._save_flushed)
+        return HalfMessagesChecked(**counts)
+
+    def _places(self) -> list[HalfPlace]:
+        self._read_on()
+        return list(self._pending or ())
+
+    def _check(self, place: HalfPlace, callback: CheckCallback) -> tuple[str, ...]:
+        """Check one message. Returns the counts that it belongs to; none if it has ended since the round began."""
+        found = self._run(lambda: self._if_pending(place))
+        if found is None:
+            return ()
+        half, message = found
+        properties = decode_properties(half.properties)
+        age = int(self._clock() * 1000) - half.born_timestamp
+        if check_times(properties) >= self._config.transaction_check_max or age > _FILE_RESERVED_TIME_MS:
+            _LOG.error("The half message %s is given up: it goes to %s.", message.handle, CHECK_MAX_TIME_TOPIC)
+            return self._ended("given_up", lambda: self._give_up(message.handle))
+        immune = immunity_ms(properties, self._config.transaction_time_out)
+        if age < immune and (age >= 0 or CHECK_IMMUNITY_TIME_IN_SECONDS in properties):
+            return ("too_young",)
+        failed: tuple[str, ...] = ()
+        try:
+            answer = callback(message.message)
+        except Exception:  # noqa: BLE001 - the message counts as unknown, and the others are still asked for
+            _LOG.exception("The callback of a check failed for the half message %s", message.handle)
+            answer, failed = "unknown", ("failed",)
+        if answer == "commit":
+            return self._ended("committed", lambda: self._commit(message.handle))
+        if answer == "rollback":
+            return self._ended("rolled_back", lambda: self._end(self._half(message.handle)))
+        if answer != "unknown":
+            raise InvalidValue(f"A check is answered by one of {get_args(Answer)}, not {answer!r}.")
+        return failed + self._ended("put_back", lambda: self._put_back(message.handle))
+
+    def _ended(self, how: str, step: Callable[[], None]) -> tuple[str, ...]:
+        """Do a step that ends a message; another thread may have been quicker."""
+        try:
+            self._run(step)
+        except HalfMessageEnded:
+            return ()
+        return (how,)
+
+    def _if_pending(self, place: HalfPlace) -> tuple[Record, PendingHalfMessage] | None:
+        log, pending = self._loaded()
+        if place.queue_offset not in pending:
+            return None
+        half = log.read_record(place.physical_offset)
+        return half, pending_message(half, log.body(half))
+
+    def _put_back(self, handle: HalfMessageHandle) -> None:
+        """Let a copy at the queue's end stand for the half message, with one check more."""
+        half = self._half(handle)
+        times = check_times(decode_properties(half.properties)) + 1
+        copy = renewed_record(half, HALF_TOPIC, {TRANSACTION_CHECK_TIMES: str(times)})
+        self._end(half, copy, (HALF_TOPIC, HALF_QUEUE_ID))
+
+    def _give_up(self, handle: HalfMessageHandle) -> None:
+        half = self._half(handle)
+        copy = renewed_record(half, CHECK_MAX_TIME_TOPIC, {})
+        self._end(half, copy, (CHECK_MAX_TIME_TOPIC, HALF_QUEUE_ID))
+
+    def _end(self, half: Record, instead: bytearray | None = None, queue: tuple[str, int] = ("", 0)) -> None:
+        """End a half message: one frame of the record that takes its place, if any, and of the op message."""
+        assert self._pending is not None
+        op = op_record(
+            half.queue_offset,
+            self._host,
+            int(self._clock() * 1000),
+            trailing_separator=self._config.properties_trailing_separator,
+        )
+        blocks = [] if instead is None else [_block(instead, queue)]
+        self._batches.commit_blocks(_NO_BATCH, [*blocks, _block(op, (OP_TOPIC, HALF_QUEUE_ID))])
+        self._pending.end(half.queue_offset)
+
+    def _half(self, handle: HalfMessageHandle) -> Record:
+        """The record of a pending half message. ``HalfMessageNotFound``, ``HalfMessageEnded``."""
+        if not isinstance(handle, HalfMessageHandle):
+            raise InvalidValue(f"A half message is named by the handle that prepare returned, not by {handle!r}.")
+        log, pending = self._loaded()
+        while self._prepared:
+            pending.note(self._prepared.popleft())
+        place = pending.current(handle)
+        if place is None or pending.ended_ahead > _MOST_ENDED_AHEAD:
+            self._read_on()
+            place = pending.current(handle)
+        first = _checked(handle, self._record_at(log, handle))
+        if place is None:
+            raise HalfMessageEnded(handle, committed=self._is_committed(log, first))
+        return first if place.physical_offset == handle.physical_offset else log.read_record(place.physical_offset)
+
+    def _record_at(self, log: CommitLog, handle: HalfMessageHandle) -> Record:
+        log.refresh()
+        try:
+            return log.read_record(handle.physical_offset)
+        except (MessageNotFound, CorruptRecord) as error:
+            raise HalfMessageNotFound(
+                handle, expected="a message at its physical offset", found=str(error), advice="Retention may remove it."
+            ) from error
+
+    def _is_committed(self, log: CommitLog, half: Record) -> bool | None:
+        """Whether the message of a half message that has ended is in the store; None without an index."""
+        properties = decode_properties(half.properties)
+        topic, key = properties.get(REAL_TOPIC, ""), properties.get(UNIQ_KEY, "")
+        if not key or not self._config.message_index_enable:
+            return None
+        index = IndexService(os.path.join(self._store_path, INDEX))
+        try:
+            for hit in index.candidates(topic, key, half.store_timestamp, _AFTER_ALL, strict=False):
+                record = log.read_record(hit.physical_offset)
+                if transaction_type(record.sys_flag) == TRANSACTION_COMMIT_TYPE and (
+                    record.topic == topic.encode() and decode_properties(record.properties).get(UNIQ_KEY) == key
+                ):
+                    return True
+        except CommitLogError:
+            return None
+        finally:
+            index.close()
+        return False
+
+    def _loaded(self) -> tuple[CommitLog, PendingHalfMessages]:
+        """The state, read at first use: all earlier messages are in their queues then."""
+        if self._log is None or self._pending is None:
+            log = CommitLog(os.path.join(self._store_path, COMMIT_LOG))
+            self._queues = HalfQueues(log, QueueCatalog(self._store_path, log))
+            offsets = self._offsets()
+            half_bounds, op_bounds = self._queues.half_bounds(), self._queues.op_bounds()
+            half_position = group_position(offsets, HALF_TOPIC, half_bounds)
+            self._pending = PendingHalfMessages(half_position, group_position(offsets, OP_TOPIC, op_bounds))
+            self._log = log
+            if max(offsets.get(TRANSACTION_GROUP, HALF_TOPIC).values(), default=0) > half_bounds[1]:
+                # The end of the log was lost: half messages that get these offsets again must not count as ended.
+                self._save()
+        return self._log, self._pending
+
+    def _read_on(self) -> CommitLog:
+        """Read all messages that were put before."""
+        if self._buffered:
+            self._store_flush.flush_log()
+        self._store_flush.dispatch()
+        log, pending = self._loaded()
+        assert self._queues is not None
+        op_end = self._queues.op_bounds()[1]
+        pending.read_up_to(self._queues, self._queues.half_bounds()[1], op_end)
+        return log
+
+    def _save_flushed(self) -> None:
+        self._read_on()
+        self._store_flush.flush_log()  # a position must not survive an op message that it stands for
+        self._save()
+
+    def _save(self) -> None:
+        """Write the positions of the group if they have moved. Everything that was put is on the device."""
+        if self._pending is None:
+            return
+        offsets = self._offsets()
+        for topic, position in ((HALF_TOPIC, self._pending.half_position), (OP_TOPIC, self._pending.op_position)):
+            if position != offsets.get(TRANSACTION_GROUP, topic).get(HALF_QUEUE_ID, 0):
+                offsets.commit(TRANSACTION_GROUP, {(topic, HALF_QUEUE_ID): position})
+        offsets.flush()
+
+    def save(self) -> None:
+        """Write the positions when the store is closed. Without them, the next open reads more: a failure is logged."""
+        try:
+            self._save()
+        except CommitLogError:
+            _LOG.warning("The positions of half messages were not written", exc_info=True)
+
+    def close(self) -> None:
+        """Close the files that were opened for reading."""
+        if self._log is not None:
+            self._log.close()
+
+
+def _block(record: bytearray, queue: tuple[str, int]) -> StagedBlock:
+    """One record as a block of a frame."""
+    data = np.frombuffer(record, np.uint8)
+    records = EncodedRecords(data, np.array([0, len(record)], np.int64))
+    return StagedBlock(records, _host_flags(record), [queue], np.zeros(1, np.int64), None, crc32(record))
+
+
+def _host_flags(record: bytearray) -> int:
+    return int.from_bytes(record[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big") & HOST_FLAGS
+
+
+def _checked_group(group: object) -> str:
+    if not isinstance(group, str) or not _GROUP.fullmatch(group):
+        raise InvalidValue(f"A producer group has 1 to 255 letters, digits, '_', '-', '%' and '|', not {group!r}.")
+    return group
+
+
+def _checked(handle: HalfMessageHandle, record: Record) -> Record:
+    """The record if it is the half message that the handle names. ``HalfMessageNotFound``."""
+    properties = decode_properties(record.properties)
+    differences = (
+        ("the half topic", HALF_TOPIC, record.topic.decode("utf-8", "replace")),
+        ("its queue offset", handle.queue_offset, record.queue_offset),
+        ("its producer group", handle.producer_group, properties.get(PGROUP, "")),
+        ("its unique key", handle.unique_key, properties.get(UNIQ_KEY, "")),
+    )
+    for what, expected, found in differences:
+        if expected != found:
+            raise HalfMessageNotFound(handle, expected=f"{what} {expected!r} there", found=repr(found))
+    return record

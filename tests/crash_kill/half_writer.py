@@ -1,0 +1,47 @@
+"""The process that is killed: ``python -m tests.crash_kill.half_writer STORE ROUND``.
+
+It opens the store and ends what is pending, then prepares half messages and ends each, until it is killed. Each line
+says what has returned: ``prepared``, ``commit`` or ``rollback``, and the body.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+from commitlog import Message, MessageExt, MessageStore, MessageStoreConfig
+from commitlog.half_message import Answer
+from tests.crash_kill.writer import SMALL
+
+__all__ = ["TOPIC", "main"]
+
+TOPIC = "half-kills"
+
+
+def main(path: str, round_: int) -> None:
+    """Prepare and end until killed."""
+    chance = random.Random(round_)
+    config = MessageStoreConfig(**SMALL, transaction_time_out=0, transaction_check_max=10_000)  # type: ignore[arg-type]
+    store = MessageStore.open(Path(path), config)
+    half = store.half_messages
+
+    def answer(message: MessageExt) -> Answer:
+        return "commit" if message.body.endswith(b"0") else "unknown"
+
+    number = 0
+    while True:
+        body = f"{round_}:{number}"
+        number += 1
+        handle = half.prepare(Message(topic=TOPIC, body=body.encode(), queue_id=number % 2), "payments")
+        print("prepared", body, flush=True)
+        how = chance.choice(["commit", "commit", "rollback", "check"])
+        if how == "check":
+            half.check(answer)
+        else:
+            getattr(half, how)(handle)
+            print(how, body, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

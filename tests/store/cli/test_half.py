@@ -1,0 +1,65 @@
+"""``commitlog half``: pending half messages, for people and for programs, committed and rolled back by handle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from commitlog import HalfMessageHandle, Message, StoreReader
+from commitlog.cli.app import app
+from commitlog.errors import InvalidValue
+from tests.store.cli.commands import lines, run
+from tests.store.half.test_half_messages import stored
+from tests.store.owner.owned_store import open_store
+
+__all__: list[str] = []
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A closed store with two pending half messages."""
+    with open_store(tmp_path / "store") as store:
+        for body in (b"first", b"second"):
+            store.half_messages.prepare(Message(topic="orders", body=body, keys=["k1"], queue_id=1), "payments")
+    return tmp_path / "store"
+
+
+def handles(path: Path) -> list[HalfMessageHandle]:
+    with StoreReader.open(path) as reader:
+        return [one.handle for one in reader.pending_half_messages()]
+
+
+def test_pending_half_messages_are_listed_with_their_handles(path: Path) -> None:
+    first, second = lines("half", "ls", path, "--json")
+    assert [first["handle"], second["handle"]] == [str(handle) for handle in handles(path)]
+    assert (first["topic"], first["queueId"], first["producerGroup"]) == ("orders", 1, "payments")
+    assert (first["keys"], first["checkTimes"], first["bodySize"]) == ("k1", 0, 5)
+    table = run("half", "ls", path)
+    assert str(handles(path)[0]) in table
+    assert "payments" in table
+
+
+def test_a_half_message_is_committed_and_another_one_rolled_back(path: Path) -> None:
+    first, second = handles(path)
+    assert f"Committed the half message {first}." in run("half", "commit", path, str(first))
+    assert f"Rolled back the half message {second}." in run("half", "rollback", path, str(second))
+    assert handles(path) == []
+    assert [one.body for one in stored(path, "orders")] == [b"first"]
+
+
+def test_what_cannot_be_ended_is_one_sentence_and_exit_code_1(path: Path) -> None:
+    first, _ = handles(path)
+    run("half", "commit", path, str(first))
+    ended = CliRunner().invoke(app, ["half", "rollback", str(path), str(first)])
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "has ended: it was committed" in ended.stderr
+    other = CliRunner().invoke(app, ["half", "commit", str(path), str(first).replace("payments", "others")])
+    assert other.exit_code == 1
+    assert "producer group" in other.stderr
+
+
+def test_a_text_that_is_no_handle_is_refused(path: Path) -> None:
+    with pytest.raises(InvalidValue, match="handle is"):
+        run("half", "commit", path, "17")

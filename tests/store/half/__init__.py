@@ -1,0 +1,3 @@
+"""Half messages."""
+
+__all__: list[str] = []
