@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog.batch.frames import StoredFrames
-from commitlog.batch.ledger import load_ledger
+from commitlog.batch.ledger import BatchLedger, load_ledger
 from commitlog.batch.log_snapshot import LogSnapshot, take_snapshot
 from commitlog.batch.visibility import NOTHING_HIDDEN, BatchMoments
-from commitlog.batch_id import CommittedBatch
+from commitlog.batch_id import CommittedBatch, delay_level_of
 from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.columnar.dispatch import dispatch_requests, index_entries
 from commitlog.columnar.hash_codes import index_key_hashes
@@ -799,9 +799,12 @@ class StoreReader:
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
+        return [batch for batch in self._ledger().batches() if delay_level_of(batch.batch.app_id) is None]
+
+    def _ledger(self) -> BatchLedger:
         self._refuse_closed()
         self._commit_log.refresh()
-        return load_ledger(self.path, self._frames).batches()
+        return load_ledger(self.path, self._frames)
 
     def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
         info = self.queue_info(topic, queue_id)

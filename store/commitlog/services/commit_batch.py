@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 
 from commitlog.batch.frames import FoundFrame, frame_of
-from commitlog.batch.ledger import BatchLedger, load_ledger
+from commitlog.batch.ledger import BatchLedger, delivered_offsets, load_ledger
 from commitlog.batch.staging import BlockBuffers, read_blocks, remove_up_to, staged_size
-from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, TopicUse
+from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, TopicUse, delay_level_of
 from commitlog.columnar.batch_frame import BatchFrame, encode_frame
 from commitlog.columnar.staged_block import StagedBlock
 from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -116,6 +116,18 @@ class CommitBatchService:
             remove_up_to(self._store_path, batch)
         return committed
 
+    def commit_blocks(self, batch: BatchId, blocks: Sequence[StagedBlock]) -> CommittedBatch:
+        """Bring records of this process into the log as a batch of the store's own application; errors as ``commit``.
+
+        There is at least one record, and no topic is new with them.
+        """
+        ledger = self._loaded()
+        committed = ledger.check(batch)
+        if committed is None:
+            self._state.refuse_commits()
+            committed = self._write_frame(batch, (block for block in blocks), ledger)
+        return committed
+
     def _write(self, batch: BatchId, staged: list[StagedFile], ledger: BatchLedger) -> CommittedBatch:
         if not staged:
             return CommittedBatch(batch, -1, -1, 0, -1)
@@ -128,10 +140,15 @@ class CommitBatchService:
         uses = _topic_uses(staged)
         if uses:
             self._topics.admit(uses, self._queue_nums)
+        return self._write_frame(batch, self._blocks(staged), ledger)
+
+    def _write_frame(
+        self, batch: BatchId, blocks: Generator[StagedBlock, None, None], ledger: BatchLedger
+    ) -> CommittedBatch:
         last = ledger.last(batch.app_id)
         head = _FrameHead(batch, -1 if last is None else last.physical_offset, self._host)
         try:
-            appended = self._append(head, staged)
+            appended = self._append(head, blocks)
             committed = CommittedBatch(
                 batch, appended.physical_offset, appended.end, appended.rows, appended.store_timestamp
             )
@@ -151,9 +168,9 @@ class CommitBatchService:
             self._save(ledger, or_later=True)
         return committed
 
-    def _append(self, head: _FrameHead, staged: list[StagedFile]) -> AppendedFrame:
+    def _append(self, head: _FrameHead, blocks: Generator[StagedBlock, None, None]) -> AppendedFrame:
         try:
-            with contextlib.closing(self._blocks(staged)) as blocks:
+            with contextlib.closing(blocks):
                 return self._log.writer.append_frame(head, _FRAME_QUEUE, blocks)
         except TimeoutError as error:
             raise PutRefused(PutMessageStatus.CREATE_MAPEDFILE_FAILED, str(error)) from error
@@ -172,8 +189,12 @@ class CommitBatchService:
             raise CorruptStaging("Rows", path=staged[0].path, offset=0, expected=f"{left} rows", found=f"{rows}")
 
     def batches(self) -> list[CommittedBatch]:
-        """The last batch of each application."""
-        return self._loaded().batches()
+        """The last batch of each application; the store's own ones are left out."""
+        return [batch for batch in self._loaded().batches() if delay_level_of(batch.batch.app_id) is None]
+
+    def delivered_offsets(self) -> dict[int, int]:
+        """By delay level, the offset of the next message to deliver, as the last delivery of each left it."""
+        return delivered_offsets(self._loaded())
 
     def forget(self, app_id: str) -> CommittedBatch | None:
         """Remove an application from the ledger, on the device too. Returns its last batch. ``StoreIOError``."""

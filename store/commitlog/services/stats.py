@@ -26,6 +26,9 @@ class StoreStats:
 
     Messages count for the topic that they are stored in: delayed ones for the schedule's.
 
+    ``delayed_delivered`` counts delayed messages that were delivered to their topics, ``delayed_skipped`` those that
+    could not be delivered and were skipped; the log has a warning for the latter.
+
     ``put_times`` has one count for each of ``PUT_TIME_BUCKETS_MS`` and one for longer puts.
     """
 
@@ -38,6 +41,8 @@ class StoreStats:
     topic_put_times: dict[str, int]
     topic_put_sizes: dict[str, int]
     dispatch_behind_bytes: int = 0
+    delayed_delivered: int = 0
+    delayed_skipped: int = 0
 
 
 class StoreStatsService:
@@ -51,6 +56,7 @@ class StoreStatsService:
         self._totals: dict[str, list[int]] = {}
         self._buckets = [0] * (len(PUT_TIME_BUCKETS_MS) + 1)
         self._failed = 0
+        self._delayed_delivered = self._delayed_skipped = 0
         self._longest = 0.0  # seconds
         self._samples: deque[tuple[float, int]] = deque([(clock(), 0)], maxlen=_WINDOWS_SECONDS[-1] + 1)
 
@@ -73,6 +79,12 @@ class StoreStatsService:
         with self._lock:
             self._failed += 1
 
+    def delivered(self, count: int, skipped: int) -> None:
+        """Count delayed messages that were delivered, and such that were skipped."""
+        with self._lock:
+            self._delayed_delivered += count
+            self._delayed_skipped += skipped
+
     def run_once(self) -> float:
         with self._lock:
             self._samples.append((self._clock(), self._total()))
@@ -91,6 +103,8 @@ class StoreStatsService:
                 topic_put_times={topic: count for topic, (count, _) in self._totals.items()},
                 topic_put_sizes={topic: size for topic, (_, size) in self._totals.items()},
                 dispatch_behind_bytes=dispatch_behind,
+                delayed_delivered=self._delayed_delivered,
+                delayed_skipped=self._delayed_skipped,
             )
 
     def _total(self) -> int:
