@@ -21,6 +21,7 @@ from commitlog.cli import (
     message_commands,
     repair_commands,
     salvage_commands,
+    schedule_commands,
     txn_commands,
     write_commands,
 )
@@ -80,6 +81,7 @@ for _module in (
     write_commands,
     repair_commands,
     salvage_commands,
+    schedule_commands,
     txn_commands,
 ):
     _module.register(app)
