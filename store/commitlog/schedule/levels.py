@@ -21,6 +21,11 @@ class DelayLevel:
     ``position`` is the queue offset of the next message to deliver, ``waiting`` the number of messages from there on.
     ``next_due`` is when the first of them is due, and ``oldest`` its store time; both are None without any. ``delay``
     is that of the queue's last message; None when the queue is empty.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            print(sum(level.waiting for level in reader.delay_levels()))
     """
 
     level: int

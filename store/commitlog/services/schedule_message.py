@@ -346,6 +346,20 @@ class ScheduleMessageService:
             SCHEDULE_TOPIC,
         )
 
+    def waiting_from(self) -> int | None:
+        """The physical offset of the first message that still waits, for retention; None without any.
+
+        Any thread may call it. Before the first step it may be too low. ``CorruptConfig``, ``ReadFailed``.
+        """
+        ledger, file = self._begun or ({}, self._file.read())
+        places = []
+        for level in range(1, self._log.queues.highest_id(SCHEDULE_TOPIC) + 2):
+            low, high = self._log.queues.written_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)
+            position = max(self._positions.get(level) or start_position(level, ledger, file, low, high), low)
+            if position < high:
+                places.append(self._log.queues.place(SCHEDULE_TOPIC, level - 1, position))
+        return min((place for place in places if place is not None), default=None)
+
     def _unsaved(self) -> dict[int, int]:
         """The positions that delayOffset.json lacks."""
         return {level: at for level, at in self._positions.items() if at != self._saved.get(level, 0)}

@@ -108,7 +108,7 @@ def test_messages_of_a_level_keep_their_order_in_every_queue(tmp_path: Path) -> 
 
 
 def test_hosts_of_several_kinds_are_copied_each_as_it_is(tmp_path: Path) -> None:
-    hosts = ["10.0.0.1:1", "2001:db8::1:2", "10.0.0.2:3", "2001:db8::2:4", "10.0.0.3:5"]
+    hosts = ["10.0.0.1:1", "2001:db8:0:0:0:0:0:1:2", "10.0.0.2:3", "2001:db8:0:0:0:0:0:2:4", "10.0.0.3:5"]
     with without_service(tmp_path) as store:
         deliverer = Deliverer(store)
         for host in hosts:
@@ -410,10 +410,24 @@ def test_a_checksum_of_the_waiting_record_is_left_out_of_the_copy(tmp_path: Path
         assert decode_properties(b"") == {}
 
 
-def test_the_command_closes_and_reopens_without_a_scan(tmp_path: Path) -> None:
+def test_a_delivery_before_a_close_leaves_nothing_to_recover(tmp_path: Path) -> None:
     with open_store(tmp_path, message_delay_level="0s") as store:
         put_ok(store, body=b"a", properties={"DELAY": "1"})
         wait_for(lambda: store.stats().delayed_delivered == 1)
     with without_service(tmp_path) as store:
         assert store.recovered is None
         assert bodies_of(store.path) == [b"a"]
+
+
+def test_retention_learns_where_the_first_waiting_message_lies(tmp_path: Path) -> None:
+    with without_service(tmp_path) as store:
+        deliverer = Deliverer(store)
+        assert deliverer.service.waiting_from() is None
+        store.put_message(delayed(b"soon", 1))
+        later = store.put_message(delayed(b"later", 5))
+        store.dispatch()
+        assert deliverer.service.waiting_from() == 0
+        deliverer.everything(ahead_s=2)
+        assert deliverer.service.waiting_from() == later.physical_offset
+        deliverer.everything()
+        assert deliverer.service.waiting_from() is None
