@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from commitlog.repair import RepairReport, repair_store
     from commitlog.salvage.report import SalvageReport
     from commitlog.salvage.salvage_store import salvage_store
+    from commitlog.schedule.levels import DelayLevel
     from commitlog.services.put_message import PutMessageResult
     from commitlog.services.put_table import PutTableResult
     from commitlog.services.transaction import Transaction
@@ -53,6 +54,7 @@ __all__ = [
     "CommitLogError",
     "CommittedBatch",
     "CompressionType",
+    "DelayLevel",
     "ExportReport",
     "Fence",
     "Finding",
@@ -103,6 +105,7 @@ _MODULES = {
     "CommittedBatch": "commitlog.batch_id",
     "CompressionType": "commitlog.format.sys_flag",
     "DEFAULT_COLUMNS": "commitlog.columnar.columns",
+    "DelayLevel": "commitlog.schedule.levels",
     "ExportReport": "commitlog.export.export_store",
     "METADATA_SCHEMAS": "commitlog.metadata",
     "FILLER_SIZE": "commitlog.format.consume_queue_unit",

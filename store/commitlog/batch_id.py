@@ -6,10 +6,20 @@ from dataclasses import dataclass
 
 from commitlog.errors import InvalidValue
 
-__all__ = ["BatchId", "CommittedBatch", "StagedFile", "TopicUse"]
+__all__ = [
+    "BatchId",
+    "CommittedBatch",
+    "StagedFile",
+    "TopicUse",
+    "delay_level_of",
+    "refuse_schedule_application",
+    "schedule_application",
+]
 
 _LONGEST_TEXT_BYTES = 1024
 _MAX_VERSION = 2**63 - 1
+# The store's own application ids: one for each delay level, whose batches are the messages that it delivers.
+_SCHEDULE_PREFIX = "rmq-schedule/"
 
 
 @dataclass(frozen=True)
@@ -104,3 +114,26 @@ class StagedFile:
     size: int
     crc: int
     topics: tuple[TopicUse, ...] = ()
+
+
+def schedule_application(level: int) -> str:
+    """The application id of the batches that deliver the messages of a delay level.
+
+    Such a batch has the offset of the next message to deliver as its version.
+    """
+    return f"{_SCHEDULE_PREFIX}{level}"
+
+
+def delay_level_of(app_id: str) -> int | None:
+    """The delay level of such an application id; None for any other."""
+    text = app_id.removeprefix(_SCHEDULE_PREFIX)
+    named = text != app_id and text.isascii() and text.isdigit() and len(text) <= 10
+    return int(text) if named and schedule_application(int(text)) == app_id else None
+
+
+def refuse_schedule_application(app_id: str) -> None:
+    """``InvalidValue`` for an application id that is the store's own."""
+    if app_id.startswith(_SCHEDULE_PREFIX):
+        raise InvalidValue(
+            f"The application id {app_id!r} belongs to the store, which delivers delayed messages with it."
+        )

@@ -102,6 +102,10 @@ class MessageStoreConfig:
     """Largest body."""
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     """Delays of the levels 1, 2, ...: a number and s, m, h or d each, at most 36500d."""
+    schedule_enable: bool | None = None
+    """Whether the owner delivers delayed messages; None: unless the store is a broker's (docs/delayed-messages.md)."""
+    flush_delay_offset_interval: int = 10_000
+    """How often config/delayOffset.json is written while delayed messages are delivered."""
     properties_trailing_separator: bool = True
     """Whether the last property is followed by a separator, as RocketMQ up to 4.9.1 and from 5.0 on writes it."""
 
@@ -169,6 +173,10 @@ class MessageStoreConfig:
     def _require_types(self) -> None:
         for setting in fields(self):
             value, kind = getattr(self, setting.name), type(setting.default)
+            if setting.default is None:
+                if value is not None and not isinstance(value, bool):
+                    raise _bad_setting(setting.name, "True, False or None", repr(value))
+                continue
             takes = (int, float) if kind is float else kind
             if not isinstance(value, takes) or (isinstance(value, bool) and kind is not bool):
                 raise _bad_setting(setting.name, f"of type {kind.__name__}", repr(value))

@@ -36,6 +36,7 @@ __all__ = [
     "CONSUMER_OFFSET_CONFIG",
     "CONSUME_QUEUE",
     "CONSUME_QUEUE_EXT",
+    "CREATED_BY",
     "DELAY_OFFSET_CONFIG",
     "DLQ_TOPIC_PREFIX",
     "GATE",
@@ -50,6 +51,8 @@ __all__ = [
     "SUBSCRIPTION_GROUP_CONFIG",
     "SYSTEM_TOPICS",
     "SYSTEM_TOPIC_PREFIXES",
+    "TIMER_LOG",
+    "TIMER_WHEEL",
     "TOPICS_CONFIG",
     "UNNAMED_WRITE_PREFIX",
     "file_name_for_offset",
@@ -84,6 +87,9 @@ CHECKPOINT = "checkpoint"
 ABORT = "abort"
 LOCK = "lock"
 GATE = "gate"
+# The timer of RocketMQ 5: a file and a directory. They are a broker's alone.
+TIMER_WHEEL = "timerwheel"
+TIMER_LOG = "timerlog"
 
 # Files of the config directory.
 TOPICS_CONFIG = "topics.json"
@@ -92,6 +98,7 @@ CONSUMER_OFFSET_CONFIG = "consumerOffset.json"
 DELAY_OFFSET_CONFIG = "delayOffset.json"
 CONSUMER_FILTER_CONFIG = "consumerFilter.json"
 BATCH_LEDGER = "batchLedger.json"
+CREATED_BY = "createdBy.json"
 BACKUP_SUFFIX = ".bak"
 
 # Queue ids, which name directories, are 32-bit integers.

@@ -20,14 +20,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog.batch.frames import StoredFrames
-from commitlog.batch.ledger import load_ledger
+from commitlog.batch.ledger import BatchLedger, delivered_offsets, load_ledger
 from commitlog.batch.log_snapshot import LogSnapshot, take_snapshot
 from commitlog.batch.visibility import NOTHING_HIDDEN, BatchMoments
-from commitlog.batch_id import CommittedBatch
+from commitlog.batch_id import CommittedBatch, delay_level_of
 from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.columnar.dispatch import dispatch_requests, index_entries
 from commitlog.columnar.hash_codes import index_key_hashes
 from commitlog.config_files.consumer_offset import ConsumerOffsets
+from commitlog.config_files.delay_offset import DelayOffsetFile
 from commitlog.errors import (
     CorruptCheckpoint,
     CorruptConsumeQueue,
@@ -49,6 +50,7 @@ from commitlog.format.checksum import crc32
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
 from commitlog.format.java_hash import index_key_hash
+from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
 from commitlog.half.pending import HalfQueues, PendingHalfMessages, group_position, pending_message
@@ -69,6 +71,8 @@ from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import CatalogView, QueueView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.timestamps import checked_timestamp_ms, milliseconds_of
+from commitlog.schedule.levels import DelayLevel, delay_level
+from commitlog.timestamps import checked_timestamp_ms
 
 __all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
 
@@ -878,9 +882,25 @@ class StoreReader:
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
+        return [batch for batch in self._ledger().batches() if delay_level_of(batch.batch.app_id) is None]
+
+    def delay_levels(self) -> list[DelayLevel]:
+        """The delay levels that messages waited at so far: how many wait, the next delivery, and the position.
+
+        Positions come from the ledger and from delayOffset.json, which a live broker writes every 10 seconds.
+        ``CorruptConfig`` if either is damaged, and the errors of ``queue_info``.
+        """
+        ledger, file = delivered_offsets(self._ledger()), DelayOffsetFile(self.path).read()
+        try:
+            ids = self._catalog.queue_ids(SCHEDULE_TOPIC)
+        except TopicNotFound:
+            return []
+        return [delay_level(queue_id + 1, self._catalog, self._commit_log, ledger, file) for queue_id in ids]
+
+    def _ledger(self) -> BatchLedger:
         self._refuse_closed()
         self._commit_log.refresh()
-        return load_ledger(self.path, self._frames).batches()
+        return load_ledger(self.path, self._frames)
 
     def pending_half_messages(self) -> list[PendingHalfMessage]:
         """The half messages that are neither committed nor rolled back, in the order in which they were put.

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, SupportsFloat
 
-from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
+from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, refuse_schedule_application
 from commitlog.columnar.message_rows import MessageRows
 from commitlog.config import MessageStoreConfig, delay_level
 from commitlog.errors import InvalidValue, StoreClosed
@@ -348,6 +348,7 @@ class MessageStore:
         batch = BatchId(app_id, version, fingerprint)
         if not app_id:
             raise InvalidValue("A transaction belongs to an application: give it an id, which is not empty.")
+        refuse_schedule_application(app_id)
         owned = self._owned
         committed = owned.run(lambda: owned.batches.check(batch))
         return Transaction(self, batch, owned, committed)
@@ -368,6 +369,7 @@ class MessageStore:
         removed. ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``: nothing was
         written. ``StoreIOError``: opening the store again decides, and the same batch may be committed again.
         """
+        refuse_schedule_application(batch.app_id)
         return self._owned.run(lambda: self._owned.batches.commit(batch, staged))
 
     def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:

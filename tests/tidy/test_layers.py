@@ -33,23 +33,25 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "index": _BYTES | {"files"},
     "batch": _LOG | {"queue"},
     "half": _LOG | {"config_files", "queue"},
+    "schedule": _PARTS,
     "recovery": _PARTS | {"threads"},
     "verify": _PARTS | {"recovery"},
     "key_lookup": _LOG | {"queue", "index"},
-    "reader": _PARTS | {"filter", "recovery", "key_lookup", "half"},
+    "reader": _PARTS | {"filter", "recovery", "half", "schedule", "key_lookup"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
     "salvage": _PARTS | {"recovery", "export"},
-    "services": _PARTS | {"threads", "recovery", "half"},
+    "services": _PARTS | {"threads", "recovery", "half", "schedule"},
     "store": _PARTS | {"threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
     "public": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"metadata"},
+    | {"metadata", "schedule"},
     "cli": _PARTS
-    | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"},
+    | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"}
+    | {"schedule"},
     "__main__": frozenset({"cli", "public"}),
 }
 

@@ -20,14 +20,14 @@ from typing import Annotated, Final, Literal, Protocol
 import msgspec
 
 from commitlog.batch.frames import FoundFrame
-from commitlog.batch_id import BatchId, CommittedBatch
+from commitlog.batch_id import BatchId, CommittedBatch, delay_level_of
 from commitlog.errors import BatchConflict, CorruptConfig, InvalidValue, ReadFailed, StoreIOError
 from commitlog.files import disk
 from commitlog.files.whole_file import replace_file
 from commitlog.format.timestamps import MAX_TIMESTAMP_MS
 from commitlog.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG
 
-__all__ = ["BatchLedger", "LedgerSource", "load_ledger", "saved_batches"]
+__all__ = ["BatchLedger", "LedgerSource", "delivered_offsets", "load_ledger", "saved_batches"]
 
 _FORMAT: Final = 1
 _LARGEST = 256 << 20
@@ -213,6 +213,12 @@ def load_ledger(store_path: str, source: LedgerSource) -> BatchLedger:
         place = source.place(ledger.next_offset)
         ledger.read(None if place is None else source.frame_at(place))
     return ledger
+
+
+def delivered_offsets(ledger: BatchLedger) -> dict[int, int]:
+    """By delay level, the offset of the next message to deliver, as the store's own last delivery left it."""
+    levels = ((delay_level_of(one.batch.app_id), one.batch.version) for one in ledger.batches())
+    return {level: version for level, version in levels if level is not None}
 
 
 def saved_batches(store_path: str) -> dict[str, CommittedBatch]:

@@ -22,6 +22,7 @@ from commitlog.cli import (
     message_commands,
     repair_commands,
     salvage_commands,
+    schedule_commands,
     txn_commands,
     write_commands,
 )
@@ -81,6 +82,7 @@ for _module in (
     write_commands,
     repair_commands,
     salvage_commands,
+    schedule_commands,
     txn_commands,
     half_commands,
 ):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, chop_cells
+from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
@@ -56,6 +57,7 @@ def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_
         console.print(
             Text("abort file present: an owner runs, or it stopped without closing the store", style="yellow")
         )
+    _print_delayed(console, found)
     groups = [
         (topic, group)
         for topic, queues in found.by_topic().items()
@@ -66,6 +68,15 @@ def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_
         messages = _count(piece.messages, "message")
         text = f"kept from byte {piece.start} on: {messages}, {decimal(piece.size)}, in {printable_text(piece.path)}"
         console.print(Text(text))
+
+
+def _print_delayed(console: Console, found: StoreSummary) -> None:
+    """A line about delayed messages, where some wait, and one about a timer's."""
+    if found.delayed_waiting:
+        by = "by the owner" if found.delayed_left_to is None else f"by a broker, as shown by {found.delayed_left_to}"
+        console.print(Text(f"{_count(found.delayed_waiting, 'delayed message')} waiting, to be delivered {by}"))
+    if found.timer_wheel:
+        console.print(Text("timer wheel of RocketMQ 5 (timerwheel, timerlog): left to the broker"))
 
 
 def _count(number: int, what: str) -> str:

@@ -21,4 +21,7 @@ def owner_config(path: str) -> MessageStoreConfig:
     """
     check_store_directory(path)
     looked_at = StoreCheckpoint.load(os.path.join(path, CHECKPOINT)).values.index_msg_timestamp > 0
-    return MessageStoreConfig(message_index_enable=looked_at or has_index_files(os.path.join(path, INDEX)))
+    return MessageStoreConfig(
+        message_index_enable=looked_at or has_index_files(os.path.join(path, INDEX)),
+        schedule_enable=False,  # a command does what its name says
+    )

@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 from commitlog.cli.kept_output import kept_to_json
 from commitlog.cli.values import READ_THE_LOG
-from commitlog.errors import CommitLogError
+from commitlog.errors import CommitLogError, CorruptConfig
 from commitlog.files import disk
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.paths import COMMIT_LOG, is_system_topic
 from commitlog.reader import QueueInfo, StoreReader
 from commitlog.recovery.kept import KeptPiece, kept_pieces
+from commitlog.schedule.broker_marks import broker_mark, has_timer_wheel
 
 __all__ = ["QueueSummary", "StoreSummary", "camel_members", "summarize"]
 
@@ -43,7 +44,11 @@ class QueueSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSummary:
-    """A store and its queues. Offsets and sizes in bytes."""
+    """A store and its queues. Offsets and sizes in bytes.
+
+    ``delayed_waiting`` is how many delayed messages wait. ``delayed_left_to`` is what shows that a broker delivers
+    them; None where ``MessageStore`` does. ``timer_wheel``: a broker keeps messages of its timer there.
+    """
 
     path: str
     aborted: bool
@@ -55,6 +60,9 @@ class StoreSummary:
     indexed_keys: int
     checkpoint: dict[str, int] | None
     queues: list[QueueSummary]
+    delayed_waiting: int
+    delayed_left_to: str | None
+    timer_wheel: bool
     kept: list[KeptPiece]
     problems: list[str]
 
@@ -122,9 +130,22 @@ def summarize(reader: StoreReader, *, with_sizes: bool) -> StoreSummary:
         indexed_keys=sum(max(file.index_count - 1, 0) for file in index),
         checkpoint=camel_members(checkpoint) if checkpoint else None,
         queues=queues,
+        delayed_waiting=_delayed_waiting(reader, problems),
+        delayed_left_to=broker_mark(reader.path),
+        timer_wheel=has_timer_wheel(reader.path),
         kept=_or_problem(lambda: kept_pieces(reader.path), problems) or [],
         problems=problems,
     )
+
+
+def _delayed_waiting(reader: StoreReader, problems: list[str]) -> int:
+    try:
+        return sum(level.waiting for level in reader.delay_levels())
+    except CorruptConfig as error:
+        problems.append(str(error))
+    except CommitLogError:
+        pass  # reported with the queue itself
+    return 0
 
 
 def _queue_infos(reader: StoreReader, topic: str, problems: list[str]) -> list[QueueInfo]:

@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
+
+import numpy.typing as npt
 
 from commitlog.columnar.dispatch import QueueUnits
 from commitlog.errors import NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
@@ -25,6 +28,8 @@ from commitlog.threads.parallel import for_each
 __all__ = ["ConsumeQueueStore", "QueueFiles"]
 
 _MOST_SYNCS = 8
+
+Units = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,19 @@ class ConsumeQueueStore:
         """The offset of the queue's next message; 0 for a new queue."""
         with self._lock:
             return self._positioned(topic, queue_id).next_offset or 0
+
+    def written_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """The first offset with a place in a file, and the next one to be written; None without such a queue."""
+        with self._lock:
+            if queue_id > self._highest_id(topic):
+                return None
+            writer = self._positioned(topic, queue_id)
+            return writer.first_offset, writer.next_offset or 0
+
+    def read_units(self, topic: str, queue_id: int, first: int, stop: int) -> Units:
+        """The units ``[first, stop)`` of a queue that exists, as far as files hold them; fillers included."""
+        with self._lock:
+            return self._positioned(topic, queue_id).read(first, stop)
 
     def _positioned(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
         writer = self.writer(topic, queue_id)

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 
 from commitlog.batch.frames import FoundFrame, frame_of
-from commitlog.batch.ledger import BatchLedger, load_ledger
+from commitlog.batch.ledger import BatchLedger, delivered_offsets, load_ledger
 from commitlog.batch.staging import BlockBuffers, read_blocks, remove_up_to, staged_size
-from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, TopicUse
+from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, TopicUse, delay_level_of
 from commitlog.columnar.batch_frame import BatchFrame, encode_frame
 from commitlog.columnar.staged_block import StagedBlock
 from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -189,8 +189,12 @@ class CommitBatchService:
             raise CorruptStaging("Rows", path=staged[0].path, offset=0, expected=f"{left} rows", found=f"{rows}")
 
     def batches(self) -> list[CommittedBatch]:
-        """The last batch of each application."""
-        return self._loaded().batches()
+        """The last batch of each application; the store's own ones are left out."""
+        return [batch for batch in self._loaded().batches() if delay_level_of(batch.batch.app_id) is None]
+
+    def delivered_offsets(self) -> dict[int, int]:
+        """By delay level, the offset of the next message to deliver, as the last delivery of each left it."""
+        return delivered_offsets(self._loaded())
 
     def forget(self, app_id: str) -> CommittedBatch | None:
         """Remove an application from the ledger, on the device too. Returns its last batch. ``StoreIOError``."""

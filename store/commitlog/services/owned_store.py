@@ -22,6 +22,7 @@ from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenedLog, OpenWishes, open_log
 from commitlog.services.async_puts import AsyncPutService
+from commitlog.schedule.broker_marks import note_creation
 from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
@@ -30,6 +31,7 @@ from commitlog.services.put_message import PutMessageService
 from commitlog.services.put_table import PutTableService
 from commitlog.services.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
 from commitlog.services.running_state import RunningState
+from commitlog.services.schedule_message import ScheduleMessageService, WakeScheduleService
 from commitlog.services.service_group import ServiceGroup
 from commitlog.services.stats import StoreStatsService
 from commitlog.services.store_flush import StoreFlush, fence_dispatch
@@ -79,8 +81,8 @@ class OwnedStore:
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
         watermark.run_once()  # a put or commit right after opening may come before the thread's first look
-        self.reput = _reput(log, config, waiters, watermark, sync=sync)
-        reput_wakeup, flush_wakeup = Wakeup(), Wakeup()
+        reput_wakeup, flush_wakeup, schedule_wakeup = Wakeup(), Wakeup(), Wakeup()
+        self.reput = _reput(log, config, waiters, watermark, schedule_wakeup, sync=sync)
 
         def message_arrived() -> None:
             """Wake dispatch if it is idle."""
@@ -102,6 +104,7 @@ class OwnedStore:
         self.batches = CommitBatchService(self.path, config, log, self.store_flush, state, self.topics, message_arrived)
         self._consumer_offsets: ConsumerOffsets | None = None
         self.half_messages = self._half_messages(config)
+        self.schedule = _schedule(self, config)
         flush_queues = FlushConsumeQueueService(
             log.queues, config, self.store_flush.flush_thoroughly, self.store_flush.write_checkpoint
         )
@@ -115,6 +118,8 @@ class OwnedStore:
             Worker("StoreStatsService", self.stats, state.fence),
             Worker("DiskWatermarkService", watermark, state.fence),
         ]
+        if config.schedule_enable is not False:
+            workers.append(Worker("ScheduleMessageService", self.schedule, state.fence, schedule_wakeup))
         if committer is not None:
             workers.append(Worker("CommitRealTimeService", committer, state.fence))
         self._services = ServiceGroup(workers)
@@ -201,6 +206,7 @@ class OwnedStore:
         """Write the files that follow the log, when all of it is on the device."""
         self.batches.save()
         self.half_messages.save()
+        self.schedule.save()
 
     def abandon(self) -> None:
         """End the threads, close the files, flush nothing: the store is as a killed process leaves it."""
@@ -284,6 +290,8 @@ class StoreOpening:
                 allocate=allocate,
             )
             undo.callback(log.close)
+            if not log.files.max_wrote:
+                note_creation(directory.path)
             remove_leftovers(directory.path, now=time.time())
             store = OwnedStore(directory, log, self._config, state, waiters, allocate, self._calls, self._jobs)
             undo.pop_all()
@@ -303,12 +311,20 @@ class _OpeningUndone(Exception):
 
 
 def _reput(
-    log: OpenedLog, config: MessageStoreConfig, waiters: Waiters, watermark: DiskWatermarkService, *, sync: bool
+    log: OpenedLog,
+    config: MessageStoreConfig,
+    waiters: Waiters,
+    watermark: DiskWatermarkService,
+    schedule: Wakeup,
+    *,
+    sync: bool,
 ) -> ReputMessageService:
     files = log.files
     dispatchers: list[CommitLogDispatcher] = [BuildConsumeQueue(log.queues)]
     if log.index is not None:
         dispatchers.append(BuildIndex(log.index))
+    # After the queues: a message that wakes it is in its queue.
+    dispatchers.append(WakeScheduleService(schedule))
     return ReputMessageService(
         files,
         files.max_wrote,
@@ -321,6 +337,22 @@ def _reput(
         log.gate,
         log.writer.recent_appends,
         last_store_timestamp=log.writer.last_store_timestamp,
+    )
+
+
+def _schedule(store: OwnedStore, config: MessageStoreConfig) -> ScheduleMessageService:
+    return ScheduleMessageService(
+        store.path,
+        config.schedule_enable,
+        config.delay_levels_ms,
+        store.log,
+        store.batches,
+        store.topics,
+        store.state,
+        store.stats,
+        store.store_flush,
+        store.run,
+        flush_interval_s=config.flush_delay_offset_interval / 1000,
     )
 
 

@@ -27,6 +27,9 @@ class StoreStats:
 
     Messages count for the topic that they are stored in: delayed ones for the schedule's.
 
+    ``delayed_delivered`` counts delayed messages that were delivered to their topics, ``delayed_skipped`` those that
+    could not be delivered and were skipped; the log has a warning for the latter.
+
     ``put_times`` has one count for each of ``PUT_TIME_BUCKETS_MS`` and one for longer puts. ``get_...`` counts what
     readers of ``MessageStore.reader`` gave in batches (``read``, ``scan``, ``read_together``), with the bytes of the
     columns asked for; other readers, of this process or another, are not seen.
@@ -46,6 +49,8 @@ class StoreStats:
     get_tps: dict[int, float] = field(default_factory=dict)
     topic_get_times: dict[str, int] = field(default_factory=dict)
     topic_get_sizes: dict[str, int] = field(default_factory=dict)
+    delayed_delivered: int = 0
+    delayed_skipped: int = 0
 
 
 class StoreStatsService:
@@ -59,6 +64,7 @@ class StoreStatsService:
         self._totals: dict[str, list[int]] = {}
         self._buckets = [0] * (len(PUT_TIME_BUCKETS_MS) + 1)
         self._failed = 0
+        self._delayed_delivered = self._delayed_skipped = 0
         self._longest = 0.0  # seconds
         # By topic: messages and bytes that readers gave.
         self._gets: dict[str, list[int]] = {}
@@ -91,6 +97,12 @@ class StoreStatsService:
         with self._lock:
             self._failed += 1
 
+    def delivered(self, count: int, skipped: int) -> None:
+        """Count delayed messages that were delivered, and such that were skipped."""
+        with self._lock:
+            self._delayed_delivered += count
+            self._delayed_skipped += skipped
+
     def run_once(self) -> float:
         with self._lock:
             self._samples.append((self._clock(), _messages(self._totals), _messages(self._gets)))
@@ -114,6 +126,8 @@ class StoreStatsService:
                 get_tps={window: self._rate(window, read, 2) for window in _WINDOWS_SECONDS},
                 topic_get_times={topic: count for topic, (count, _) in self._gets.items()},
                 topic_get_sizes={topic: size for topic, (_, size) in self._gets.items()},
+                delayed_delivered=self._delayed_delivered,
+                delayed_skipped=self._delayed_skipped,
             )
 
     def _rate(self, window: int, total: int, which: Literal[1, 2]) -> float:

@@ -27,6 +27,7 @@ COMMANDS = (
     "query {} orders k0",
     "offset-at {} 1h",
     "txn ls {}",
+    "schedule ls {}",
     "verify {}",
     "repair {}",
     "salvage {}",

@@ -60,6 +60,7 @@ def test_missing_topics_and_messages_are_reported_in_one_sentence_on_stderr_with
         ["verify"],
         ["repair"],
         ["txn", "ls"],
+        ["schedule", "ls"],
         ["txn", "reset", "query"],
     ],
     ids=" ".join,
@@ -70,7 +71,7 @@ def test_missing_topics_and_messages_are_reported_in_one_sentence_on_stderr_with
 def test_a_path_that_is_not_a_store_is_reported_in_one_sentence_with_code_2(
     golden_533: Path, command: list[str], path: str, words: str
 ) -> None:
-    at = 2 if command[0] == "txn" else 1
+    at = 2 if command[0] in ("txn", "schedule") else 1
     done = ended(*command[:at], golden_533 / path, *command[at:])
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("commitlog: ")

@@ -1,0 +1,69 @@
+"""Command about delayed messages: ``schedule ls``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from commitlog.cli.options import (
+    LOOK,
+    AsJson,
+    Output,
+    OutputFormat,
+    StorePath,
+    ZoneOption,
+    chosen_output,
+    examples,
+)
+from commitlog.cli.row_output import print_rows
+from commitlog.cli.times import Clock, parse_zone
+from commitlog.reader import StoreReader
+
+__all__ = ["register", "schedule_list"]
+
+_COLUMNS = ("level", "delaySeconds", "waiting", "nextDue", "oldest", "position", "minOffset", "maxOffset")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group ``schedule`` and its command."""
+    schedule = typer.Typer(help="Delayed messages.")
+    schedule.callback()(_schedule)
+    schedule.command("ls", epilog=examples("commitlog schedule ls /data/store", "commitlog schedule ls . --json"))(
+        schedule_list
+    )
+    app.add_typer(schedule, name="schedule", rich_help_panel=LOOK)
+
+
+def _schedule() -> None:
+    """Delayed messages, which wait for their time of delivery."""
+
+
+def schedule_list(path: StorePath, tz: ZoneOption = "UTC", output: Output = None, as_json: AsJson = False) -> None:
+    """The delay levels of a store: the messages that wait, the next time of delivery, and the position. Takes no lock.
+
+    nextDue is the first message's time of delivery, and oldest its store time; position is the queue offset, in
+    SCHEDULE_TOPIC_XXXX, of the next message to deliver. A live broker notes positions every 10 seconds.
+    """
+    clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
+    with StoreReader.open(path) as reader:
+        print_rows(_COLUMNS, _rows(reader, clock, form), form)
+
+
+def _rows(reader: StoreReader, clock: Clock, form: OutputFormat) -> Iterator[dict[str, Any]]:
+    for level in reader.delay_levels():
+        times = {"nextDue": level.next_due, "oldest": level.oldest}
+        if form is OutputFormat.TABLE:
+            shown: dict[str, Any] = {name: None if at is None else clock.short(at) for name, at in times.items()}
+        else:
+            shown = {name: None if at is None else clock.iso(at) for name, at in times.items()}
+        yield {
+            "level": level.level,
+            "delaySeconds": None if level.delay is None else level.delay // 1000,
+            "waiting": level.waiting,
+            **shown,
+            "position": level.position,
+            "minOffset": level.min_offset,
+            "maxOffset": level.max_offset,
+        }

@@ -1,0 +1,75 @@
+"""Delay levels of a store as a reader sees them: how many messages wait, since when, and when the next is due."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from commitlog.errors import CorruptRecord, MessageNotFound
+from commitlog.format.message_rules import SCHEDULE_TOPIC
+from commitlog.log.commit_log import CommitLog
+from commitlog.queue.views import CatalogView
+from commitlog.schedule.positions import start_position
+
+__all__ = ["DelayLevel", "delay_level"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelayLevel:
+    """A delay level whose queue exists. Times are milliseconds.
+
+    ``position`` is the queue offset of the next message to deliver, ``waiting`` the number of messages from there on.
+    ``next_due`` is when the first of them is due, and ``oldest`` its store time; both are None without any. ``delay``
+    is that of the queue's last message; None when the queue is empty.
+
+    ::
+
+        with StoreReader.open("/data/store") as reader:
+            print(sum(level.waiting for level in reader.delay_levels()))
+    """
+
+    level: int
+    delay: int | None
+    waiting: int
+    next_due: int | None
+    oldest: int | None
+    position: int
+    min_offset: int
+    max_offset: int
+
+
+def delay_level(
+    level: int,
+    catalog: CatalogView,
+    commit_log: CommitLog,
+    ledger: Mapping[int, int],
+    file: Mapping[int, int],
+) -> DelayLevel:
+    """The level as it is now. ``ledger`` and ``file`` are the positions of ``start_position``.
+
+    ``CorruptConsumeQueue``, and what reading units raises.
+    """
+    low, high = catalog.bounds(SCHEDULE_TOPIC, level - 1)
+    position = start_position(level, ledger, file, low, high)
+    first = _times(catalog, commit_log, level, position) if position < high else None
+    last = _times(catalog, commit_log, level, high - 1) if low < high else None
+    return DelayLevel(
+        level=level,
+        delay=None if last is None or last[1] is None else last[0] - last[1],
+        waiting=high - position,
+        next_due=None if first is None else first[0],
+        oldest=None if first is None else first[1],
+        position=position,
+        min_offset=low,
+        max_offset=high,
+    )
+
+
+def _times(catalog: CatalogView, commit_log: CommitLog, level: int, offset: int) -> tuple[int, int | None]:
+    """The time of delivery and the store time of a message; the latter is None where the record cannot be read."""
+    (units,) = catalog.queue(SCHEDULE_TOPIC, level - 1).units(offset, offset + 1, check=False)
+    try:
+        stored = commit_log.read_record(int(units["physical_offset"][0]), check_crc=False).store_timestamp
+    except (CorruptRecord, MessageNotFound):
+        stored = None
+    return int(units["tags_code"][0]), stored

@@ -1,0 +1,58 @@
+"""``commitlog schedule ls``, and what ``info`` says about delayed messages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from commitlog.cli.app import app
+from commitlog.config_files.delay_offset import DelayOffsetFile
+from tests.store.owner.owned_store import open_store
+from tests.support.delayed import delayed
+
+__all__: list[str] = []
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with open_store(tmp_path, schedule_enable=False) as opened:
+        for level in (3, 3, 3, 18):
+            assert opened.put_message(delayed(b"x", level)).ok
+    DelayOffsetFile(str(tmp_path)).write({3: 1})
+    return tmp_path
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_levels_are_listed_with_what_waits(store: Path) -> None:
+    rows = [json.loads(line) for line in run("schedule", "ls", store, "--json").splitlines()]
+    shown = [(row["level"], row["delaySeconds"], row["waiting"], row["position"], row["maxOffset"]) for row in rows]
+    assert shown == [(3, 10, 2, 1, 3), (18, 7200, 1, 0, 1)]
+    assert all(row["oldest"] < row["nextDue"] for row in rows)
+    heading, *lines = run("schedule", "ls", store).splitlines()
+    assert heading.split() == [
+        "level", "delaySeconds", "waiting", "nextDue", "oldest", "position", "minOffset", "maxOffset"
+    ]  # fmt: skip
+    assert len(lines) == 2
+
+
+def test_a_store_without_delayed_messages_has_no_levels(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    assert run("schedule", "ls", tmp_path, "--json") == ""
+
+
+def test_info_says_who_delivers_and_names_a_timer_wheel(store: Path) -> None:
+    assert "3 delayed messages waiting, to be delivered by the owner" in run("info", store)
+    (store / "timerwheel").write_bytes(b"")
+    text = run("info", store)
+    assert "to be delivered by a broker, as shown by the timer wheel" in text
+    assert "timer wheel of RocketMQ 5 (timerwheel, timerlog): left to the broker" in text
+    found = json.loads(run("info", store, "--json"))
+    assert (found["delayedWaiting"], found["timerWheel"]) == (3, True)

@@ -1,0 +1,68 @@
+"""Delayed messages in tests: a service that is stepped by hand with a clock of its own, and what it delivered."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from commitlog import Message, MessageStore, StoreReader
+from commitlog.services.schedule_message import ScheduleMessageService
+
+__all__ = ["Deliverer", "bodies_of", "delayed"]
+
+
+class Deliverer:
+    """The service of a store that was opened with ``schedule_enable=False``. ``now`` is its clock, in seconds."""
+
+    def __init__(self, store: MessageStore, *, enabled: bool | None = True, flush_interval_s: float = 10.0) -> None:
+        owned = store._owned
+        self.store = store
+        self.now = time.time()
+        self.service = ScheduleMessageService(
+            owned.path,
+            enabled,
+            store.config.delay_levels_ms,
+            owned.log,
+            owned.batches,
+            owned.topics,
+            owned.state,
+            owned.stats,
+            owned.store_flush,
+            owned.run,
+            flush_interval_s=flush_interval_s,
+            clock=lambda: self.now,
+            monotonic=lambda: self.now,
+        )
+
+    def step(self) -> float:
+        """One step, with everything that was put before in its queue. The seconds to the next one."""
+        self.store.dispatch()
+        pause = self.service.run_once()
+        self.store.dispatch()
+        return pause
+
+    def everything(self, ahead_s: float = 86_400.0) -> None:
+        """Deliver all that waits, whatever its delay."""
+        self.now += ahead_s
+        while self.step() == 0:
+            pass
+
+
+def delayed(body: bytes, level: int = 1, topic: str = "orders", **fields: Any) -> Message:
+    """A message with a delay."""
+    properties = {"DELAY": str(level), **fields.pop("properties", {})}
+    return Message(topic=topic, body=body, properties=properties, **fields)
+
+
+def bodies_of(path: str, topic: str = "orders", **chosen: Any) -> list[bytes]:
+    """The bodies of all messages of a topic, queue by queue."""
+    with StoreReader.open(path) as reader:
+        if topic not in reader.topics():
+            return []
+        found: list[bytes] = []
+        for info in reader.queues(topic):
+            for batch in reader.read(
+                topic, info.queue_id, info.min_offset, columns=["body"], verify_crc=True, **chosen
+            ):
+                found += batch.column("body").to_pylist()
+        return found
