@@ -66,8 +66,8 @@ _PIECE_BYTES = 8 << 20
 # Records are read together if at least this share of the bytes between them is theirs.
 _DENSE = 4
 _MS = 1000.0
-# Tags codes up to this one are addresses in consumequeue_ext.
-_LAST_EXT_ADDRESS = -(2**31) - 1
+# Tags codes up to this one are hash codes, or addresses in consumequeue_ext: as times they end in January 1970.
+_LAST_HASH_CODE = 2**31 - 1
 
 Units = npt.NDArray[Any]
 
@@ -265,8 +265,9 @@ class ScheduleMessageService:
     def _times(self, level: int, units: Units) -> Int64Array:
         """The times of delivery, in milliseconds: the tags codes of the units."""
         times = units["tags_code"].astype(np.int64)
-        for row in np.flatnonzero(times <= _LAST_EXT_ADDRESS).tolist():
-            # The code lies in consumequeue_ext: as RocketMQ without that file, take the record's own time.
+        for row in np.flatnonzero(times <= _LAST_HASH_CODE).tolist():
+            # The code lies in consumequeue_ext; or RocketMQ 4, which knows no delays while it recovers, wrote the hash
+            # code of the tags, and would deliver the message at once. The record says when it is due.
             times[row] = self._stored_at(int(units["physical_offset"][row])) + self._delay(level)
         return times
 

@@ -431,3 +431,20 @@ def test_retention_learns_where_the_first_waiting_message_lies(tmp_path: Path) -
         assert deliverer.service.waiting_from() == later.physical_offset
         deliverer.everything()
         assert deliverer.service.waiting_from() is None
+
+
+def test_a_unit_with_a_hash_code_for_a_time_is_due_by_its_record(tmp_path: Path) -> None:
+    with without_service(tmp_path) as store:
+        result = store.put_message(delayed(b"a", 3, tags="paid"))
+    unit = tmp_path / "consumequeue" / SCHEDULE / "2" / f"{0:020d}"
+    data = bytearray(unit.read_bytes())
+    data[12:20] = (3433164).to_bytes(8, "big")  # as RocketMQ 4 writes it while it recovers
+    unit.write_bytes(data)
+    with without_service(tmp_path) as store:
+        deliverer = Deliverer(store)
+        deliverer.now = result.store_timestamp / 1000 + 9
+        assert deliverer.step() > 0
+        assert bodies_of(store.path) == []
+        deliverer.now += 1
+        assert deliverer.step() == 0
+        assert bodies_of(store.path) == [b"a"]
