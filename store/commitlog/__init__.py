@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
+    from commitlog.broker_properties import BrokerProperties
     from commitlog.columnar.body_compression import BodyCompression
     from commitlog.columnar.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
     from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -47,6 +48,7 @@ __all__ = [
     "BatchId",
     "BatchStager",
     "BodyCompression",
+    "BrokerProperties",
     "Checkpoint",
     "CommitLogError",
     "CommittedBatch",
@@ -92,6 +94,7 @@ _MODULES = {
     "BatchId": "commitlog.batch_id",
     "BatchStager": "commitlog.stager",
     "BodyCompression": "commitlog.columnar.body_compression",
+    "BrokerProperties": "commitlog.broker_properties",
     "Checkpoint": "commitlog.format.checkpoint",
     "CommitLogError": "commitlog.errors",
     "CommittedBatch": "commitlog.batch_id",

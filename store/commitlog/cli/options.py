@@ -21,6 +21,7 @@ __all__ = [
     "TRANSACTIONS",
     "WRITE",
     "AsJson",
+    "BrokerConf",
     "ColumnsOption",
     "CountOption",
     "FilterOption",
@@ -140,4 +141,8 @@ SizeOption = Annotated[
     ),
 ]
 CountOption = Annotated[int | None, typer.Option(min=1, help="Of index files created from now on.", show_default=False)]
+BrokerConf = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="Settings of the store: a broker's broker.conf.", show_default=False),
+]
 LockTimeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for another owner.")]
