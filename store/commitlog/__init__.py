@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from commitlog.format.checkpoint import Checkpoint
     from commitlog.format.consume_queue_unit import FILLER_SIZE
     from commitlog.format.sys_flag import CompressionType
+    from commitlog.groups.commit import commit_group_offsets
+    from commitlog.groups.positions import GroupPosition
     from commitlog.index.service import IndexFileInfo
     from commitlog.log.past_damage import Gap
     from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageStatus
@@ -58,6 +60,7 @@ __all__ = [
     "Finding",
     "FlushDiskType",
     "Gap",
+    "GroupPosition",
     "IndexFileInfo",
     "Message",
     "MessageBatches",
@@ -80,6 +83,7 @@ __all__ = [
     "Transaction",
     "__version__",
     "column_type",
+    "commit_group_offsets",
     "export_store",
     "repair_store",
     "salvage_store",
@@ -106,6 +110,7 @@ _MODULES = {
     "Fence": "commitlog.reader",
     "Finding": "commitlog.verify.store",
     "FlushDiskType": "commitlog.config",
+    "GroupPosition": "commitlog.groups.positions",
     "Gap": "commitlog.log.past_damage",
     "IndexFileInfo": "commitlog.index.service",
     "Message": "commitlog.message",
@@ -128,6 +133,7 @@ _MODULES = {
     "Stray": "commitlog.queue.derived_queues",
     "Transaction": "commitlog.services.transaction",
     "column_type": "commitlog.columnar.columns",
+    "commit_group_offsets": "commitlog.groups.commit",
     "export_store": "commitlog.export.export_store",
     "repair_store": "commitlog.repair",
     "salvage_store": "commitlog.salvage.salvage_store",

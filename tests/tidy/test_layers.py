@@ -34,10 +34,11 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "queue": _LOG | {"config_files", "filter", "threads"},
     "index": _BYTES | {"files"},
     "batch": _LOG | {"queue"},
+    "groups": _LOG | {"config_files"},
     "recovery": _PARTS | {"threads"},
     "verify": _PARTS | {"recovery"},
     "key_lookup": _LOG | {"queue", "index"},
-    "reader": _PARTS | {"filter", "recovery", "key_lookup"},
+    "reader": _PARTS | {"filter", "recovery", "key_lookup", "groups"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
@@ -48,9 +49,10 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     # The package's own __init__ gathers the public names.
     "public": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"metadata"},
+    | {"metadata", "groups"},
     "cli": _PARTS
-    | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"},
+    | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"}
+    | {"groups", "metadata"},
     "__main__": frozenset({"cli", "public"}),
 }
 

@@ -16,8 +16,10 @@ from commitlog.reader import StoreReader
 __all__ = [
     "CONTEXT",
     "DUMP",
+    "GROUPS",
     "LOOK",
     "REPAIR",
+    "TOPICS",
     "TRANSACTIONS",
     "WRITE",
     "AsJson",
@@ -50,6 +52,8 @@ DUMP = "Raw contents of files (read only)"
 WRITE = "Write"
 REPAIR = "Repair"
 TRANSACTIONS = "Transactions"
+GROUPS = "Consumer groups"
+TOPICS = "Topics"
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 

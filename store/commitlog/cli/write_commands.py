@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from commitlog.broker_properties import BrokerProperties
 from commitlog.cli.options import (
     WRITE,
     BrokerConf,
@@ -90,11 +91,7 @@ def produce(
         "max_index_num": max_index_num,
     }
     given = {name: size for name, size in sizes.items() if size is not None}
-    broker = broker_settings(config_file)
-    settings: dict[str, Any] = dict(given)
-    if sync is not None or "flush_disk_type" not in broker.given:
-        settings["flush_disk_type"] = FlushDiskType.ASYNC_FLUSH if sync is False else FlushDiskType.SYNC_FLUSH
-    config = _checked_config(broker.config, settings, topic, line_format)
+    config = _checked_config(broker_settings(config_file), sync, given, topic, line_format)
     fixed = [name for name in given if name.startswith("mapped_file_size")]
     if fixed and put.is_store(path):
         option = "--" + fixed[0].replace("_", "-")
@@ -116,7 +113,7 @@ def produce(
 
 
 def _checked_config(
-    config: MessageStoreConfig, settings: dict[str, Any], topic: str | None, line_format: LineFormat
+    broker: BrokerProperties, sync: bool | None, given: dict[str, int], topic: str | None, line_format: LineFormat
 ) -> MessageStoreConfig:
     """The store's configuration; wrong usage is reported before a store is opened, or created."""
     if topic is None and line_format is LineFormat.LINES:
@@ -126,6 +123,9 @@ def _checked_config(
             validate_new_topic(topic)
             if fault := no_producers_fault(topic):
                 raise typer.BadParameter(f"{fault}.", param_hint="--topic")
-        return dataclasses.replace(config, **settings)
+        settings: dict[str, Any] = dict(given)
+        if sync is not None or "flush_disk_type" not in broker.given:
+            settings["flush_disk_type"] = FlushDiskType.ASYNC_FLUSH if sync is False else FlushDiskType.SYNC_FLUSH
+        return dataclasses.replace(broker.config, **settings)
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error

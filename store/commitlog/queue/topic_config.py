@@ -21,6 +21,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -33,7 +34,15 @@ from commitlog.log.store_directory import other_topic_kind
 from commitlog.message import PutMessageStatus
 from commitlog.paths import BACKUP_SUFFIX, CONFIG, MOST_QUEUES, TOPICS_CONFIG, validate_new_topic
 
-__all__ = ["TopicConfig", "parse_topic_config", "read_topic_config", "spread_over", "topic_list_signature"]
+__all__ = [
+    "TopicConfig",
+    "TopicSettings",
+    "parse_topic_config",
+    "read_topic_config",
+    "read_topic_settings",
+    "spread_over",
+    "topic_list_signature",
+]
 
 _MAX_INT = 2**31 - 1
 # RocketMQ's defaults for a topic without these numbers: queues to write to and to read.
@@ -141,18 +150,18 @@ class TopicConfig:
             "for writing"
         )
 
-    def create_topic(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0) -> None:
+    def create_topic(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0, perm: int | None = None) -> None:
         """Add the topic to the list with so many queues, to read and to write; a listed one keeps its number.
 
         ``read_queue_nums``, when it is more, is for queues that messages name themselves: nothing is spread over them.
-        Of a listed topic only this number is raised.
+        ``perm`` is that of the topic, 6 for a new one. Of a listed topic only these two are changed.
         ``InvalidValue`` for a topic that RocketMQ would not create and for a number that is not 1 to 65,536;
         ``CorruptConfig``, ``NotAStore`` for a symbolic link where the list should be (invariant 10),
         ``StoreAccessDenied``; ``StoreIOError``, and then the list is unchanged, or whole with the topic in it.
         """
         _check_new_topic(topic, queue_nums)
         with self._lock:
-            self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], queue_nums)
+            self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], queue_nums, perm)
 
     def admit(self, uses: Iterable[TopicUse], queue_nums: int) -> None:
         """List a batch's topics before the batch is written.
@@ -171,7 +180,7 @@ class TopicConfig:
         with self._lock:
             self._enter(uses, queue_nums)
 
-    def _enter(self, uses: Iterable[TopicUse], queue_nums: int) -> None:
+    def _enter(self, uses: Iterable[TopicUse], queue_nums: int, perm: int | None = None) -> None:
         """Change the list in one write, or in none when it needs no change."""
         root = self._file.read()
         listed = _queue_nums(self._file, root)
@@ -182,10 +191,14 @@ class TopicConfig:
             readable = use.named_queues if use.named_queues <= MOST_QUEUES else 0
             if use.topic in listed:
                 _refuse_fewer_queues(use, listed[use.topic], self.path)
-                if readable > _entry(use.topic, table[use.topic], self._file).readQueueNums:
+                entry = _entry(use.topic, table[use.topic], self._file)
+                if readable > entry.readQueueNums:
                     changed[use.topic] = {**table[use.topic], "readQueueNums": readable}
+                if perm not in (None, entry.perm):
+                    changed[use.topic] = {**changed.get(use.topic, table[use.topic]), "perm": perm}
             elif use.is_new:
-                changed[use.topic] = _new_entry(use.topic, queue_nums, max(queue_nums, readable))
+                entry_perm = _READ_AND_WRITE if perm is None else perm
+                changed[use.topic] = _new_entry(use.topic, queue_nums, max(queue_nums, readable), entry_perm)
         if not changed:
             return
         version = next_version(root.get("dataVersion", {}), self._file)
@@ -231,6 +244,24 @@ def read_topic_config(store_path: str) -> dict[str, int]:
     """
     file = _file_of(store_path)
     return _queue_nums(file, file.read())
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """What the list says of a topic."""
+
+    write_queue_nums: int
+    read_queue_nums: int
+    perm: int
+
+
+def read_topic_settings(store_path: str) -> dict[str, TopicSettings]:
+    """The settings of all listed topics; the errors of ``read_topic_config``."""
+    file = _file_of(store_path)
+    return {
+        topic: TopicSettings(entry.writeQueueNums, entry.readQueueNums, entry.perm)
+        for topic, entry in _entries(file, file.read()).items()
+    }
 
 
 def parse_topic_config(data: bytes, path: str) -> dict[str, int]:
@@ -287,12 +318,12 @@ def _refuse_fewer_queues(use: TopicUse, listed: int, path: str) -> None:
         )
 
 
-def _new_entry(topic: str, queue_nums: int, read_queue_nums: int) -> dict[str, Any]:
+def _new_entry(topic: str, queue_nums: int, read_queue_nums: int, perm: int) -> dict[str, Any]:
     """A broker's entry for a topic that was created with only a name and a number."""
     return {
         "attributes": {},
         "order": False,
-        "perm": _READ_AND_WRITE,
+        "perm": perm,
         "readQueueNums": read_queue_nums,
         "topicFilterType": "SINGLE_TAG",
         "topicName": topic,
