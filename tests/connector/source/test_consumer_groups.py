@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import cast
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -14,6 +15,7 @@ from pyspark_commitlog.errors import DataLossError, OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader
 from pyspark_commitlog.source.group_commits import GroupCommits
+from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.source.stream_source import CommitLogStreamReader
@@ -56,7 +58,8 @@ def test_a_batch_starts_at_the_positions_too(new_store: NewStore) -> None:
     commit_group_offsets(store.path, "billing", POSITIONS)
     options = parse_batch_options({"path": str(store.path), "subscribe": "orders", "startingGroup": "billing"})
     partitions = CommitLogBatchReader(options, check_schema(PLACE)).partitions()
-    assert [tuple(one) for partition in partitions for one in partition.ranges] == [("orders", 0, 7, 10)]
+    ranges = [tuple(one) for partition in partitions for one in cast("RangePartition", partition).ranges]
+    assert ranges == [("orders", 0, 7, 10)]
 
 
 def test_a_group_without_positions_is_an_error(new_store: NewStore) -> None:
@@ -102,9 +105,9 @@ def test_the_group_follows_the_query(new_store: NewStore) -> None:
     reader = CommitLogStreamReader(options, check_schema(PLACE))
     reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     assert ConsumerOffsets(str(store.path)).groups() == [], "no batch has ended"
-    for position in (3, 5):
-        ended = StreamOffset(offsets={("orders", 0): position, ("orders", 1): 10}).to_json()
-        reader.latestOffset(ended, ReadAllAvailable())
+    ended = StreamOffset(offsets={("orders", 0): 5, ("orders", 1): 10}).to_json()
+    for position, end in ((3, StreamOffset(offsets={("orders", 0): 3, ("orders", 1): 10}).to_json()), (5, ended)):
+        reader.latestOffset(end, ReadAllAvailable())
         assert ConsumerOffsets(str(store.path)).get("billing", "orders") == {0: position, 1: 10}
     written = (store.path / "config" / "consumerOffset.json").stat().st_mtime_ns
     reader.latestOffset(ended, ReadAllAvailable())

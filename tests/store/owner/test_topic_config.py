@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from commitlog import BatchId, BatchStager, Message, MessageExtBrokerInner, PutMessageStatus
 from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, PutRefused, StoreAccessDenied, StoreIOError
@@ -140,6 +142,38 @@ def test_a_list_that_a_crash_damaged_is_read_from_its_bak_and_said(
         store.create_topic("returns", 3)
     assert parse_topic_config(path.read_bytes(), "") == {"orders": 7, "returns": 3}
     assert path.with_name("topics.json.bak").read_text() == LISTED, "damage must not replace a good .bak"
+
+
+_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=3)),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["writeQueueNums", "perm", "attributes", "x"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+_LISTS = st.binary(max_size=40) | _VALUES.map(
+    lambda value: json.dumps({"topicConfigTable": {"orders": value}}).encode()
+)
+
+
+@given(content=_LISTS, backup=st.none() | _LISTS | st.just(LISTED.encode()))
+def test_whatever_the_bytes_are_the_number_is_right_or_the_error_is_named(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, backup: bytes | None
+) -> None:
+    store = tmp_path_factory.mktemp("store", numbered=True)
+    path = _config(store, "")
+    path.write_bytes(content)
+    if backup is not None:
+        path.with_name("topics.json.bak").write_bytes(backup)
+    topics = _listing(store)
+    try:
+        count = topics.queue_count("orders")
+    except CorruptConfig:
+        assert backup != LISTED.encode(), "a good .bak was not read"
+        return
+    assert 0 < count < 2**31
+    assert topics.put_fault("orders") is None or "orders" in str(topics.put_fault("orders"))
 
 
 @pytest.mark.parametrize("perm", [0, 1, 4, 5])
