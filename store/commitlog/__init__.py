@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
+    from commitlog.broker_properties import BrokerProperties
     from commitlog.columnar.body_compression import BodyCompression
     from commitlog.columnar.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
     from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from commitlog.format.checkpoint import Checkpoint
     from commitlog.format.consume_queue_unit import FILLER_SIZE
     from commitlog.format.sys_flag import CompressionType
+    from commitlog.groups.commit import commit_group_offsets
+    from commitlog.groups.positions import GroupPosition
     from commitlog.half_message import HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
     from commitlog.index.service import IndexFileInfo
     from commitlog.log.past_damage import Gap
@@ -50,6 +53,7 @@ __all__ = [
     "BatchId",
     "BatchStager",
     "BodyCompression",
+    "BrokerProperties",
     "Checkpoint",
     "CommitLogError",
     "CommittedBatch",
@@ -60,6 +64,7 @@ __all__ = [
     "Finding",
     "FlushDiskType",
     "Gap",
+    "GroupPosition",
     "HalfMessageHandle",
     "HalfMessagesChecked",
     "IndexFileInfo",
@@ -86,6 +91,7 @@ __all__ = [
     "TransactionalMessageService",
     "__version__",
     "column_type",
+    "commit_group_offsets",
     "export_store",
     "repair_store",
     "salvage_store",
@@ -100,6 +106,7 @@ _MODULES = {
     "BatchId": "commitlog.batch_id",
     "BatchStager": "commitlog.stager",
     "BodyCompression": "commitlog.columnar.body_compression",
+    "BrokerProperties": "commitlog.broker_properties",
     "Checkpoint": "commitlog.format.checkpoint",
     "CommitLogError": "commitlog.errors",
     "CommittedBatch": "commitlog.batch_id",
@@ -112,6 +119,7 @@ _MODULES = {
     "Fence": "commitlog.reader",
     "Finding": "commitlog.verify.store",
     "FlushDiskType": "commitlog.config",
+    "GroupPosition": "commitlog.groups.positions",
     "Gap": "commitlog.log.past_damage",
     "HalfMessageHandle": "commitlog.half_message",
     "HalfMessagesChecked": "commitlog.half_message",
@@ -138,6 +146,7 @@ _MODULES = {
     "Transaction": "commitlog.services.transaction",
     "TransactionalMessageService": "commitlog.services.transactional_message",
     "column_type": "commitlog.columnar.columns",
+    "commit_group_offsets": "commitlog.groups.commit",
     "export_store": "commitlog.export.export_store",
     "repair_store": "commitlog.repair",
     "salvage_store": "commitlog.salvage.salvage_store",

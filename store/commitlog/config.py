@@ -11,9 +11,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from commitlog.errors import InvalidValue
 from commitlog.paths import MOST_QUEUES
+
+if TYPE_CHECKING:
+    import os
 
 __all__ = ["LARGEST_BODY", "FlushDiskType", "MessageStoreConfig", "delay_level", "parse_delay_levels"]
 
@@ -225,6 +229,25 @@ class MessageStoreConfig:
                 hint = f" Did you mean {near[0]!r}?" if near else ""
                 raise InvalidValue(f"Unknown setting {name!r}.{hint}")
         return cls(**settings)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_properties(cls, source: str | os.PathLike[str]) -> MessageStoreConfig:
+        """The settings of a broker's configuration file: of its path, or of its text.
+
+        A text has a line end or an equals sign, which a path as ``str`` must not have. The names are RocketMQ's, in
+        camel case; percentages become shares where a setting here is one. Keys that only a broker uses are logged, and
+        listed by ``BrokerProperties``, which also has ``storePathRootDir``. ``InvalidValue`` names file, line, key,
+        value and what is expected; ``ReadFailed``.
+
+        ::
+
+            MessageStoreConfig.from_properties("flushDiskType=SYNC_FLUSH")
+        """
+        from commitlog.broker_properties import BrokerProperties  # which needs this class
+
+        if isinstance(source, str) and ("=" in source or "\n" in source):
+            return BrokerProperties.parse(source).config
+        return BrokerProperties.read(source).config
 
 
 def _bad_setting(setting: str, expected: str, found: object) -> InvalidValue:

@@ -5,6 +5,7 @@ table         a row
 ============  ===============================================================================================
 ``topics``    a topic: how many queues and messages
 ``queues``    a queue: its offsets, and the store times of its first and last message
+``groups``    a consumer group in a queue: its position, and how far behind it is, as ``StoreReader.groups``
 ``files``     a file of the store: its size, and for files of the log and of queues what its name says
 ``batches``   the last batch of each query and application, as ``commitlog txn ls``
 ``findings``  a deviation of the store from its invariants; reads the whole store, as ``commitlog verify``
@@ -54,6 +55,24 @@ METADATA_SCHEMAS: Mapping[str, pa.Schema] = {
             "error": pa.string(),
         }
     ),
+    "groups": pa.schema(
+        {
+            "group": pa.string(),
+            "topic": pa.string(),
+            "queueId": pa.int32(),
+            "committedOffset": pa.int64(),
+            "minOffset": pa.int64(),
+            "maxOffset": pa.int64(),
+            "lag": pa.int64(),
+            "lost": pa.int64(),
+            "lagMs": pa.int64(),
+            "oldestWaitingTimestamp": _TIME,
+            "lastConsumedTimestamp": _TIME,
+            "retryMessages": pa.int64(),
+            "deadLetters": pa.int64(),
+            "error": pa.string(),
+        }
+    ),
     "files": pa.schema(
         {
             "path": pa.string(),
@@ -94,10 +113,10 @@ Row = dict[str, Any]
 
 
 def store_metadata(path: str | os.PathLike[str], table: str) -> pa.Table:
-    """The table ``topics``, ``queues``, ``files``, ``batches`` or ``findings`` of the store at ``path``.
+    """The table ``topics``, ``queues``, ``groups``, ``files``, ``batches`` or ``findings`` of the store at ``path``.
 
     ``InvalidValue`` for another table; the errors of ``StoreReader.open``, and ``CorruptConfig`` for a damaged ledger
-    of batches. A topic or a queue that cannot be read has the reason in the column ``error``.
+    of batches or list of positions. A topic or a queue that cannot be read has the reason in the column ``error``.
 
     ::
 
@@ -160,6 +179,26 @@ def _times(reader: StoreReader, info: QueueInfo) -> Row:
     }
 
 
+def _groups(reader: StoreReader) -> Iterator[Row]:
+    for one in reader.groups():
+        yield {
+            "group": one.group,
+            "topic": one.topic,
+            "queueId": one.queue_id,
+            "committedOffset": one.committed_offset,
+            "minOffset": one.min_offset,
+            "maxOffset": one.max_offset,
+            "lag": one.lag,
+            "lost": one.lost,
+            "lagMs": one.lag_ms,
+            "oldestWaitingTimestamp": _time_or_none(one.oldest_waiting_timestamp),
+            "lastConsumedTimestamp": _time_or_none(one.last_consumed_timestamp),
+            "retryMessages": one.retry_messages,
+            "deadLetters": one.dead_letters,
+            "error": one.error or None,
+        }
+
+
 def _files(reader: StoreReader) -> Iterator[Row]:
     for path, allocated in sorted(disk.tree_files(reader.path)):
         try:
@@ -206,6 +245,10 @@ def _findings(path: str | os.PathLike[str]) -> Iterator[Row]:
         }
 
 
+def _time_or_none(milliseconds: int | None) -> int | None:
+    return None if milliseconds is None else _time(milliseconds)
+
+
 def _time(milliseconds: int) -> int | None:
     return milliseconds * 1000 if is_timestamp(milliseconds) else None
 
@@ -213,6 +256,7 @@ def _time(milliseconds: int) -> int | None:
 _ROWS: Mapping[str, Callable[[StoreReader], Iterator[Row]]] = {
     "topics": _topics,
     "queues": _queues,
+    "groups": _groups,
     "files": _files,
     "batches": _batches,
 }

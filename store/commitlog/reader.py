@@ -53,6 +53,7 @@ from commitlog.format.java_hash import index_key_hash
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
+from commitlog.groups.positions import GroupPosition, group_offsets, group_positions
 from commitlog.half.pending import HalfQueues, PendingHalfMessages, group_position, pending_message
 from commitlog.half_message import PendingHalfMessage
 from commitlog.index.service import IndexFileInfo, IndexService
@@ -70,9 +71,8 @@ from commitlog.queue.several_queues import read_together
 from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import CatalogView, QueueView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
-from commitlog.timestamps import checked_timestamp_ms, milliseconds_of
 from commitlog.schedule.levels import DelayLevel, delay_level
-from commitlog.timestamps import checked_timestamp_ms
+from commitlog.timestamps import checked_timestamp_ms, milliseconds_of
 
 __all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
 
@@ -339,6 +339,25 @@ class StoreReader:
         queue = self._catalog.queue(info.topic, info.queue_id)
         end = queue.first_offset_from(physical_offset, info.min_offset, info.max_offset)
         return QueueInfo(info.topic, info.queue_id, info.min_offset, end)
+
+    def groups(self, group: str | None = None, *, now_ms: int | None = None) -> list[GroupPosition]:
+        """The positions of all consumer groups, or of one, beside the queues' bounds: a row for each queue.
+
+        A group has a row for every queue of each topic that it has a position in. ``now_ms`` is the time up to which
+        messages wait, by default now. Also beside a live broker, which writes positions every 5 seconds.
+        ``CorruptConfig`` if neither ``config/consumerOffset.json`` nor its ``.bak`` can be used; ``ReadFailed``,
+        ``StoreBusy``.
+        """
+        self._refuse_closed()
+        return group_positions(self, int(time.time() * 1000) if now_ms is None else now_ms, group)
+
+    def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        """The positions of a consumer group: ``{(topic, queue id): next queue offset}``; empty for an unknown group.
+
+        ``CorruptConfig``, ``ReadFailed``.
+        """
+        self._refuse_closed()
+        return group_offsets(self.path, group)
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.

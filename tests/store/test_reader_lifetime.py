@@ -60,6 +60,8 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "delay_levels": reader.delay_levels,
         "fence": lambda: reader.fence("orders", 0, 0),
         "first_offset_from": lambda: reader.first_offset_from("orders", 0, 0, 0, 20),
+        "group_offsets": lambda: reader.group_offsets("billing"),
+        "groups": reader.groups,
         "index_files": reader.index_files,
         "message_at": lambda: reader.message_at(0),
         "message_by_id": lambda: reader.message_by_id(message.message_id),

@@ -16,7 +16,10 @@ from tests.support.source_tree import Module, imported_names, modules
 __all__: list[str] = []
 
 # What each room may import, itself apart. `leaves` are the modules directly in the package that any room may use.
-LEAVES = frozenset({"batch_id", "config", "errors", "half_message", "message", "paths", "put_status", "timestamps"})
+LEAVES = frozenset(
+    {"batch_id", "broker_properties", "config", "errors", "half_message", "message", "paths", "put_status"}
+    | {"timestamps"}
+)
 _BYTES = frozenset({"leaves", "format", "columnar"})
 _LOG = _BYTES | {"files", "log"}
 _PARTS = _LOG | {"config_files", "queue", "index", "batch"}
@@ -32,12 +35,13 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "queue": _LOG | {"config_files", "filter", "threads"},
     "index": _BYTES | {"files"},
     "batch": _LOG | {"queue"},
+    "groups": _LOG | {"config_files"},
     "half": _LOG | {"config_files", "queue"},
     "schedule": _PARTS,
     "recovery": _PARTS | {"threads"},
     "verify": _PARTS | {"recovery"},
     "key_lookup": _LOG | {"queue", "index"},
-    "reader": _PARTS | {"filter", "recovery", "half", "schedule", "key_lookup"},
+    "reader": _PARTS | {"filter", "recovery", "half", "schedule", "groups", "key_lookup"},
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
@@ -48,12 +52,15 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     # The package's own __init__ gathers the public names.
     "public": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"metadata", "schedule"},
+    | {"metadata", "schedule", "groups"},
     "cli": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"}
-    | {"schedule"},
+    | {"groups", "metadata", "schedule"},
     "__main__": frozenset({"cli", "public"}),
 }
+
+# Imports within a function, against the direction: what is imported does not import the module in return.
+LATE_IMPORTS = {("commitlog.broker_properties", "commitlog.files.disk")}
 
 # The modules of commitlog that the connector may import from.
 PUBLIC_MODULES = (
@@ -125,6 +132,7 @@ def test_imports_within_the_store_point_one_way() -> None:
         if name.split(".")[0] == "commitlog"
         and room_of(name) != room_of(module.name)
         and room_of(name) not in ROOM_IMPORTS[room_of(module.name)]
+        and (module.name, name) not in LATE_IMPORTS
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -45,6 +45,8 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     min_partitions: int | None = None
     fails_without_match: bool = False
+    start_without_position: int = EARLIEST
+    commit_group: str | None = None
     fail_on_data_loss: bool = True
     kafka_rows: bool = False
     include_headers: bool = False
@@ -99,6 +101,8 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "maxBytesPerPartition": ("max_bytes_per_partition", values.parse_bytes),
     "minPartitions": ("min_partitions", values.parse_positive),
     "startingOffsetsByTimestampStrategy": ("fails_without_match", values.parse_no_match_strategy),
+    "startingGroupStrategy": ("start_without_position", values.parse_group_strategy),
+    "commitGroup": ("commit_group", values.parse_group),
     "failOnDataLoss": ("fail_on_data_loss", values.parse_boolean),
     "rowFormat": ("kafka_rows", values.parse_row_format),
     "includeHeaders": ("include_headers", values.parse_boolean),
@@ -118,9 +122,10 @@ _STRATEGIES: dict[str, Callable[[str, str], Subscription]] = {
 }
 _WAYS = ("Offsets", "Timestamp", "OffsetsByTimestamp")
 _POSITIONS = tuple(f"{which}{way}" for way in _WAYS for which in ("starting", "ending"))
+_STARTING_GROUP = "startingGroup"
 # It stands alone, and so has a parser of its own.
 _METADATA = "metadata"
-OPTION_NAMES: tuple[str, ...] = (*_PLAIN, *_STRATEGIES, *_POSITIONS, _METADATA)
+OPTION_NAMES: tuple[str, ...] = (*_PLAIN, *_STRATEGIES, *_POSITIONS, _STARTING_GROUP, _METADATA)
 
 # Spark's own options, which it may give to a source along with the user's.
 _SPARKS = frozenset({"checkpointlocation", "__paths__"})
@@ -167,6 +172,8 @@ def _warn_of_strategy(given: Mapping[str, str]) -> None:
     name = "startingOffsetsByTimestampStrategy"
     if name in given and given.keys().isdisjoint({"startingTimestamp", "startingOffsetsByTimestamp"}):
         _logger.warning("Option %s has no effect without startingTimestamp or startingOffsetsByTimestamp.", name)
+    if "startingGroupStrategy" in given and _STARTING_GROUP not in given:
+        _logger.warning("Option startingGroupStrategy has no effect without startingGroup.")
 
 
 def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
@@ -214,6 +221,12 @@ def parse_options_of_any_read(options: Mapping[str, str]) -> SourceOptions:
 
 
 def _check_batch(parsed: SourceOptions, given: Mapping[str, str]) -> None:
+    if parsed.commit_group:
+        raise OptionError(
+            "Option commitGroup is for streams: a batch read has no end that Spark reports.",
+            option="commitGroup",
+            value=given["commitGroup"],
+        )
     if parsed.starting is not None and LATEST in (parsed.starting.default, *parsed.starting.named.values()):
         values.refuse(
             "startingOffsets", given["startingOffsets"], "another start than latest (-1): a batch would read nothing"
@@ -282,7 +295,7 @@ def _strategy(given: Mapping[str, str]) -> Subscription:
 
 
 def _position(given: Mapping[str, str], which: str, default: int) -> OffsetRule | None:
-    found = [f"{which}{way}" for way in _WAYS if f"{which}{way}" in given]
+    found = [name for way in (*_WAYS, "Group") if (name := f"{which}{way}") in given]
     if not found:
         return None
     name, text = found[0], given[found[0]]
@@ -292,6 +305,8 @@ def _position(given: Mapping[str, str], which: str, default: int) -> OffsetRule 
             option=found[-1],
             value=given[found[-1]],
         )
+    if name == _STARTING_GROUP:
+        return OffsetRule(default=default, group=values.parse_group(name, text))
     if name.endswith("OffsetsByTimestamp"):
         return values.parse_times(name, text, default)
     if name.endswith("Timestamp"):
@@ -349,6 +364,8 @@ def _check_limits(parsed: SourceOptions, given: Mapping[str, str]) -> None:
 
 def rule_option(which: str, rule: OffsetRule) -> str:
     """The option that gave the ``starting`` or ``ending`` rule."""
+    if rule.group:
+        return _STARTING_GROUP
     if rule.times:
         return f"{which}OffsetsByTimestamp"
     return f"{which}Timestamp" if rule.timestamp_ms is not None else f"{which}Offsets"

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from commitlog import MessageFilter
 from commitlog.columnar.columns import nearest_name
 from commitlog.errors import FilterError, InvalidValue
-from commitlog.paths import validate_topic
+from commitlog.paths import validate_group, validate_topic
 from commitlog.timestamps import checked_timestamp_ms
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
@@ -74,13 +74,14 @@ class OffsetRule:
     """Start or end of reading: ``default`` (EARLIEST or LATEST), except for named queues, or by store time.
 
     ``named`` has offsets and ``times`` has store times in milliseconds, of some queues; ``timestamp_ms`` is the time of
-    all queues. At most one of the three is set.
+    all queues, and ``group`` is a consumer group at whose positions they start. At most one of the four is set.
     """
 
     default: int
     named: Mapping[QueueKey, int] = field(default_factory=dict)
     times: Mapping[QueueKey, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
+    group: str = ""
 
     def time_of(self, queue: QueueKey) -> int | None:
         """The store time by which the queue's offset is found; None if it is not found by time."""
@@ -149,6 +150,23 @@ def parse_no_match_strategy(option: str, value: str) -> bool:
     if text not in ("error", "latest"):
         refuse(option, value, "error or latest")
     return text == "error"
+
+
+def parse_group(option: str, value: str) -> str:
+    """The name of a consumer group."""
+    try:
+        validate_group(value.strip())
+    except InvalidValue:
+        refuse(option, value, "the name of a consumer group: letters, digits, '_', '-', '%' and '|'")
+    return value.strip()
+
+
+def parse_group_strategy(option: str, value: str) -> int:
+    """Where a queue starts in which the group of startingGroup has no position."""
+    text = value.strip().lower()
+    if text not in ("earliest", "latest"):
+        refuse(option, value, "earliest or latest")
+    return EARLIEST if text == "earliest" else LATEST
 
 
 def parse_filter(option: str, value: str) -> MessageFilter:

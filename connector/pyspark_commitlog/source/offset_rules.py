@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from commitlog import QueueInfo, StoreReader
@@ -30,8 +30,8 @@ def resolve_rule(
     """The offset of each queue that ``rule`` means, given the queues' bounds as they are now.
 
     ``OptionError`` for a named queue that does not exist, an offset after its end, or, if the options say so, a start
-    by time after its last message; ``DataLossError`` for an offset before its start. With failOnDataLoss=false the
-    wrong offsets are moved to the nearest existing offset, with a warning.
+    by time after its last message, and for a group without a position; ``DataLossError`` for an offset before its
+    start. With failOnDataLoss=false the wrong offsets are moved to the nearest existing offset, with a warning.
     """
     option = rule_option(which, rule)
     bounds = {(info.topic, info.queue_id): info for info in queues}
@@ -41,6 +41,8 @@ def resolve_rule(
                 f"Option {option} names queue {queue_id} of topic {topic!r}, which is not in the store {options.path}.",
                 option=option,
             )
+    if rule.group:
+        return _of_group(reader, bounds, rule.group, options)
     found: dict[QueueKey, int] = {}
     for key, info in bounds.items():
         time_ms = rule.time_of(key)
@@ -56,6 +58,32 @@ def resolve_rule(
                 value=str(time_ms),
             )
     return found
+
+
+def _of_group(
+    reader: StoreReader, bounds: Mapping[QueueKey, QueueInfo], group: str, options: SourceOptions
+) -> dict[QueueKey, int]:
+    """The positions of a consumer group; queues without one start as startingGroupStrategy says."""
+    committed = reader.group_offsets(group)
+    if not committed:
+        raise OptionError(
+            f"Option startingGroup names group {group!r}, which has no positions in the store {options.path}. "
+            "'commitlog groups ls' lists the groups that have some.",
+            option="startingGroup",
+            value=group,
+        )
+    if without := [key for key in bounds if key not in committed]:
+        _logger.warning(
+            "Group %r has no position in %d of the %d queues that are read; they start at their %s message.",
+            group,
+            len(without),
+            len(bounds),
+            "first" if options.start_without_position == EARLIEST else "next",
+        )
+    return {
+        key: _resolve(info, committed.get(key, options.start_without_position), options, "startingGroup")
+        for key, info in bounds.items()
+    }
 
 
 def _offset_by_time(reader: StoreReader, info: QueueInfo, timestamp_ms: int, *, fail: bool) -> int:

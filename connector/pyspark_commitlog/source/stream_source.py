@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_commitlog.errors import ConnectorError
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.short_errors import with_short_errors
+from pyspark_commitlog.source.group_commits import GroupCommits
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from pyspark_commitlog.source.task import ReadTask
@@ -37,6 +38,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._task = ReadTask.of(options, projection)
         self._planner: StreamPlanner | None = None
+        self._group_commits: GroupCommits | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         return self._open().initial_offset()
@@ -52,6 +54,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        # Every batch up to ``start`` has ended. (Spark's own call ``commit`` waits for the next batch with messages.)
+        self._commit_group(start)
         # Trigger.Once asks for everything, whatever the options say.
         return self._open().latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
 
@@ -71,6 +75,14 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._planner is not None:
             self._planner.close()
             self._planner = None
+
+    def _commit_group(self, end: dict[str, Any]) -> None:
+        group = self._options.commit_group
+        if group is None:
+            return
+        if self._group_commits is None:
+            self._group_commits = GroupCommits(self._options.path, group)
+        self._group_commits.commit(end)
 
     def _open(self) -> StreamPlanner:
         if self._planner is None:

@@ -17,12 +17,14 @@ from commitlog import __version__
 from commitlog.cli import (
     dump_commands,
     export_commands,
+    group_commands,
     half_commands,
     look_commands,
     message_commands,
     repair_commands,
     salvage_commands,
     schedule_commands,
+    topic_commands,
     txn_commands,
     write_commands,
 )
@@ -57,7 +59,8 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Inspect a RocketMQ store directory: no broker, no lock. Only commands under Write, Repair and Transactions write.
+    """Inspect a RocketMQ store directory: no broker, no lock. Only commands under Write, Repair and Transactions
+    write, and groups reset and topics create.
 
     Data goes to stdout, everything else to stderr.
     """
@@ -85,5 +88,7 @@ for _module in (
     schedule_commands,
     txn_commands,
     half_commands,
+    group_commands,
+    topic_commands,
 ):
     _module.register(app)

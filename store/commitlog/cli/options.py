@@ -16,11 +16,14 @@ from commitlog.reader import StoreReader
 __all__ = [
     "CONTEXT",
     "DUMP",
+    "GROUPS",
     "LOOK",
     "REPAIR",
+    "TOPICS",
     "TRANSACTIONS",
     "WRITE",
     "AsJson",
+    "BrokerConf",
     "ColumnsOption",
     "CountOption",
     "FilterOption",
@@ -49,6 +52,8 @@ DUMP = "Raw contents of files (read only)"
 WRITE = "Write"
 REPAIR = "Repair"
 TRANSACTIONS = "Transactions"
+GROUPS = "Consumer groups"
+TOPICS = "Topics"
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -140,4 +145,8 @@ SizeOption = Annotated[
     ),
 ]
 CountOption = Annotated[int | None, typer.Option(min=1, help="Of index files created from now on.", show_default=False)]
+BrokerConf = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="Settings of the store: a broker's broker.conf.", show_default=False),
+]
 LockTimeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for another owner.")]

@@ -24,14 +24,16 @@ __all__ = ["print_dropped", "print_repair", "repair"]
 _PIECE_COLUMNS = ("path", "cutAt", "bytes", "messages", "reason", "uncommitted")
 
 
-def repair(path: str, cut_at: int | None, lock_timeout_s: float, *, accept_lost_log: bool) -> RepairReport:
-    """Look, or cut. Raises the errors of ``repair_store``."""
+def repair(
+    path: str, cut_at: int | None, lock_timeout_s: float, *, accept_lost_log: bool, config_file: str | None = None
+) -> RepairReport:
+    """Look, or cut. Raises the errors of ``repair_store`` and ``owner_config``."""
     with progress_bar("looking" if cut_at is None else "recovering") as progress:
         return repair_store(
             path,
             cut_at=cut_at,
             accept_lost_log=accept_lost_log,
-            config=owner_config(path),
+            config=owner_config(path, config_file),
             lock_timeout_s=lock_timeout_s,
             progress=progress,
         )

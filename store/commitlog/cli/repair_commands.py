@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from commitlog.cli.options import REPAIR, AsJson, LockTimeout, Output, StorePath, chosen_output, examples
+from commitlog.cli.options import REPAIR, AsJson, BrokerConf, LockTimeout, Output, StorePath, chosen_output, examples
 
 __all__ = ["register", "repair"]
 
@@ -31,6 +31,7 @@ def repair(
         bool, typer.Option("--drop-kept", help="Remove what earlier cuts have kept in 'repair'.")
     ] = False,
     lock_timeout: LockTimeout = 0.0,
+    config_file: BrokerConf = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -51,7 +52,7 @@ def repair(
             raise typer.BadParameter("It excludes --cut-at and --accept-lost-log.", param_hint="--drop-kept")
         print_dropped(path, form)
         return
-    report = look_or_cut(path, cut_at, lock_timeout, accept_lost_log=accept_lost_log)
+    report = look_or_cut(path, cut_at, lock_timeout, accept_lost_log=accept_lost_log, config_file=config_file)
     print_repair(report, form)
     if report.loses:
         raise typer.Exit(1)

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from commitlog.cli.options import TRANSACTIONS, AsJson, LockTimeout, Output, StorePath, chosen_output, examples
+from commitlog.cli.options import (
+    TRANSACTIONS,
+    AsJson,
+    BrokerConf,
+    LockTimeout,
+    Output,
+    StorePath,
+    chosen_output,
+    examples,
+)
 from commitlog.cli.render import say
 from commitlog.errors import InvalidValue
 from commitlog.reader import StoreReader
@@ -34,6 +43,7 @@ def txn_reset(
     path: StorePath,
     application: Annotated[str, typer.Argument(metavar="QUERY", help="A query's id, or an application's.")],
     lock_timeout: LockTimeout = 0.0,
+    config_file: BrokerConf = None,
 ) -> None:
     """Forget what a query or application has committed: its next batch is written, whatever its number.
 
@@ -42,7 +52,7 @@ def txn_reset(
     from commitlog.cli.txn import forget
 
     try:
-        print(forget(path, application, lock_timeout))
+        print(forget(path, application, lock_timeout, config_file))
     except InvalidValue as error:
         say(error)
         raise typer.Exit(1) from error

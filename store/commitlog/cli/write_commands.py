@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import Annotated, Any
 
 import typer
 
-from commitlog.cli.options import WRITE, CountOption, LineFormat, LockTimeout, SizeOption, StorePath, examples
+from commitlog.broker_properties import BrokerProperties
+from commitlog.cli.options import (
+    WRITE,
+    BrokerConf,
+    CountOption,
+    LineFormat,
+    LockTimeout,
+    SizeOption,
+    StorePath,
+    examples,
+)
+from commitlog.cli.owner_config import broker_settings
 from commitlog.cli.progress import count_bar
 from commitlog.cli.render import say
 from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -41,10 +53,16 @@ def produce(
     queue_id: Annotated[
         int | None, typer.Option(min=0, max=MOST_QUEUES - 1, help="For messages without one; default: in turn.")
     ] = None,
-    sync: Annotated[bool, typer.Option("--sync/--async", help="Wait for the device, or flush later.")] = True,
+    sync: Annotated[
+        bool | None,
+        typer.Option(
+            "--sync/--async", help="Wait for the device, or flush later.", show_default="as --config, or sync"
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Messages that are put at once, at most.")] = 1000,
     create: Annotated[bool, typer.Option("--create/--no-create", help="Create a store that does not exist.")] = False,
     lock_timeout: LockTimeout = 0.0,
+    config_file: BrokerConf = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object for each message: id and offsets.")
     ] = False,
@@ -73,8 +91,7 @@ def produce(
         "max_index_num": max_index_num,
     }
     given = {name: size for name, size in sizes.items() if size is not None}
-    flush = FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH
-    config = _checked_config(given | {"flush_disk_type": flush}, topic, line_format)
+    config = _checked_config(broker_settings(config_file), sync, given, topic, line_format)
     fixed = [name for name in given if name.startswith("mapped_file_size")]
     if fixed and put.is_store(path):
         option = "--" + fixed[0].replace("_", "-")
@@ -95,7 +112,9 @@ def produce(
         raise typer.Exit(1) from error
 
 
-def _checked_config(settings: dict[str, Any], topic: str | None, line_format: LineFormat) -> MessageStoreConfig:
+def _checked_config(
+    broker: BrokerProperties, sync: bool | None, given: dict[str, int], topic: str | None, line_format: LineFormat
+) -> MessageStoreConfig:
     """The store's configuration; wrong usage is reported before a store is opened, or created."""
     if topic is None and line_format is LineFormat.LINES:
         raise typer.BadParameter("Lines of text have no topic; give one.", param_hint="--topic")
@@ -104,6 +123,9 @@ def _checked_config(settings: dict[str, Any], topic: str | None, line_format: Li
             validate_new_topic(topic)
             if fault := no_producers_fault(topic):
                 raise typer.BadParameter(f"{fault}.", param_hint="--topic")
-        return MessageStoreConfig.from_mapping(settings)
+        settings: dict[str, Any] = dict(given)
+        if sync is not None or "flush_disk_type" not in broker.given:
+            settings["flush_disk_type"] = FlushDiskType.ASYNC_FLUSH if sync is False else FlushDiskType.SYNC_FLUSH
+        return dataclasses.replace(broker.config, **settings)
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error

@@ -86,8 +86,10 @@ _NO_NUMBER = -1
 _ENTRY_END = b"\x02"
 
 
-def half_message(message: Message, producer_group: str, unique_key: str) -> MessageExtBrokerInner:
-    """The half message of a message, as a broker puts it. ``unique_key`` is used where the message has none.
+def half_message(message: Message, queue_id: int, producer_group: str, unique_key: str) -> MessageExtBrokerInner:
+    """The half message of a message for that queue, as a broker puts it.
+
+    ``unique_key`` is used where the message has none.
 
     Only a broker's message keeps times, hosts and system flag of its own, without the type of its transaction.
     ``InvalidValue`` for a delayed message, and as for the message itself.
@@ -102,7 +104,11 @@ def half_message(message: Message, producer_group: str, unique_key: str) -> Mess
     else:
         properties = message_properties(message)
         inner = MessageExtBrokerInner(
-            topic=message.topic, body=message.body, queue_id=message.queue_id, flag=message.flag
+            topic=message.topic,
+            body=message.body,
+            queue_id=queue_id,
+            flag=message.flag,
+            born_timestamp=message.born_timestamp,
         )
     if properties.pop(DELAY, "0") != "0":
         raise InvalidValue("A half message cannot be delayed (RocketMQ's producers drop the level): leave DELAY out.")
@@ -112,7 +118,7 @@ def half_message(message: Message, producer_group: str, unique_key: str) -> Mess
         PGROUP: producer_group,
         TRANSACTION_ID: key,
         REAL_TOPIC: message.topic,
-        REAL_QID: str(message.queue_id),
+        REAL_QID: str(queue_id),
     }
     return replace(inner, topic=HALF_TOPIC, queue_id=HALF_QUEUE_ID, tags=None, keys=(), properties=properties)
 

@@ -21,8 +21,8 @@ from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenedLog, OpenWishes, open_log
-from commitlog.services.async_puts import AsyncPutService
 from commitlog.schedule.broker_marks import note_creation
+from commitlog.services.async_puts import AsyncPutService
 from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher

@@ -163,8 +163,8 @@ class TransactionalMessageService:
         return self._put(lambda: self._prepare(message, group))
 
     def _prepare(self, message: Message, producer_group: str) -> HalfMessageHandle:
-        self._putter.encode(message)  # refuses what the store would refuse at the commit
-        half = half_message(message, producer_group, secrets.token_hex(16).upper())
+        encoded = self._putter.encode(message)  # refuses what the store would refuse at the commit
+        half = half_message(message, encoded.queue_id, producer_group, secrets.token_hex(16).upper())
         unique_key = half.properties[UNIQ_KEY]
         if any(character.isspace() for character in unique_key):
             raise InvalidValue(f"The unique key of a half message has no spaces: {unique_key!r}.")

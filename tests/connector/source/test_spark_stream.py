@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chispa import assert_df_equality
 
-from commitlog import ALL_COLUMNS
+from commitlog import ALL_COLUMNS, StoreReader, commit_group_offsets
 from pyspark_commitlog.options.subscription import QueueKey
 from tests.connector.source.spark_helpers import ORDER, Batches, expected_frame, stream, struct
 from tests.support.store_builder import StoreBuilder
@@ -82,6 +82,19 @@ def test_a_restart_neither_repeats_nor_skips(spark: SparkSession, store: StoreBu
     store.append("orders", [0, 1, 2], [b"y"] * 30)
     batches.run(frame)
     assert places(batches.rows) == all_places(store)
+
+
+def test_a_query_starts_at_a_groups_positions_and_another_group_follows_it(
+    spark: SparkSession, store: StoreBuilder, batches: Batches
+) -> None:
+    commit_group_offsets(store.path, "billing", {("orders", 0): 40, ("orders", 1): 45})
+    options = {"subscribe": "orders", "startingGroup": "billing", "commitGroup": "spark"}
+    frame = stream(spark, store.path, PLACE, **options, maxOffsetsPerTrigger="10")
+    batches.run(frame)
+    assert places(batches.rows) == [place for place in all_places(store) if place[2] >= (40 if place[1] == 0 else 45)]
+    with StoreReader.open(store.path) as reader:
+        assert reader.group_offsets("spark") == {("orders", 0): 50, ("orders", 1): 50}
+        assert reader.group_offsets("billing") == {("orders", 0): 40, ("orders", 1): 45}
 
 
 def test_damaged_records_are_skipped_when_asked_to(spark: SparkSession, store: StoreBuilder, batches: Batches) -> None:

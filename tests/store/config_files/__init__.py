@@ -1,1 +1,3 @@
-"""Tests of the files in ``config/``."""
+"""The JSON files in ``config/``."""
+
+__all__: list[str] = []

@@ -1,0 +1,59 @@
+"""Commands about topics: ``topics ls`` and ``topics create``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from commitlog.cli.options import TOPICS, AsJson, LockTimeout, Output, StorePath, chosen_output, examples
+from commitlog.errors import InvalidValue
+from commitlog.paths import MOST_QUEUES
+
+__all__ = ["register", "topics_create", "topics_list"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group ``topics`` and its commands."""
+    topics = typer.Typer(help="Topics: how many queues they have, and who may write and read.")
+    topics.command("ls", epilog=examples("commitlog topics ls /data/store"))(topics_list)
+    topics.command(
+        "create",
+        epilog=examples(
+            "commitlog topics create /data/store orders --queues 8",
+            "commitlog topics create /data/store orders --queues 8 --perm 4",
+        ),
+    )(topics_create)
+    app.add_typer(topics, name="topics", rich_help_panel=TOPICS)
+
+
+def topics_list(path: StorePath, output: Output = None, as_json: AsJson = False) -> None:
+    """A row for each topic: what config/topics.json says, and the queues and messages that exist. Takes no lock."""
+    from commitlog.cli.topics import print_topics
+
+    print_topics(path, chosen_output(output, as_json))
+
+
+def topics_create(
+    path: StorePath,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.")],
+    queues: Annotated[int, typer.Option(min=1, max=MOST_QUEUES, help="Queues to spread messages over, and to read.")],
+    perm: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=7, help="6: write and read; 4: rejects puts; 2: consumers do not look.", show_default="6"
+        ),
+    ] = None,
+    lock_timeout: LockTimeout = 0.0,
+) -> None:
+    """List a topic in config/topics.json, before its first message. Takes the store's lock.
+
+    A topic that is listed keeps its number of queues, since that decides where sharding keys lie; --perm changes it.
+    Its queues are made by their first messages.
+    """
+    from commitlog.cli.topics import create_topic
+
+    try:
+        print(create_topic(path, topic, queues, perm, lock_timeout))
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error), param_hint="TOPIC") from error

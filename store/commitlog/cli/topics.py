@@ -1,0 +1,62 @@
+"""``commitlog topics``: lists topics with their settings, and lists a new one in ``config/topics.json``."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from commitlog.cli.console import print_table
+from commitlog.cli.options import OutputFormat
+from commitlog.cli.render import printable_text
+from commitlog.cli.row_output import print_rows
+from commitlog.config import MessageStoreConfig
+from commitlog.groups.commit import owned_config
+from commitlog.metadata import store_metadata
+from commitlog.paths import is_system_topic
+from commitlog.queue.topic_config import TopicConfig, TopicSettings, read_topic_settings
+
+__all__ = ["create_topic", "print_topics"]
+
+_COLUMNS = ("topic", "isSystem", "perm", "writeQueueNums", "readQueueNums", "queues", "messages", "error")
+
+
+def print_topics(path: str, form: OutputFormat) -> None:
+    """Print a row for each topic that is listed, or has queues. ``CorruptConfig`` and the errors of a reader."""
+    present = {row["topic"]: row for row in store_metadata(path, "topics").to_pylist()}
+    listed = read_topic_settings(path)
+    rows = [_row(topic, listed.get(topic), present.get(topic, {})) for topic in sorted({*present, *listed})]
+    if form is not OutputFormat.TABLE:
+        print_rows(_COLUMNS, iter(rows), form)
+        return
+    table = Table(box=None, pad_edge=False)
+    shown = [name for name in _COLUMNS if name != "isSystem" and (name != "error" or any(row[name] for row in rows))]
+    for name in shown:
+        table.add_column(name, justify="left" if name in ("topic", "error") else "right")
+    for row in rows:
+        table.add_row(*(Text("-" if row[name] is None else printable_text(str(row[name]))) for name in shown))
+    print_table(table)
+
+
+def _row(topic: str, listed: TopicSettings | None, present: dict[str, object]) -> dict[str, object]:
+    return {
+        "topic": topic,
+        "isSystem": is_system_topic(topic),
+        "perm": listed.perm if listed else None,
+        "writeQueueNums": listed.write_queue_nums if listed else None,
+        "readQueueNums": listed.read_queue_nums if listed else None,
+        "queues": present.get("queues"),
+        "messages": present.get("messages"),
+        "error": present.get("error"),
+    }
+
+
+def create_topic(path: str, topic: str, queues: int, perm: int | None, lock_timeout_s: float) -> str:
+    """List the topic. Returns a sentence about it. ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``."""
+    default = MessageStoreConfig().default_topic_queue_nums
+    with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
+        known = read_topic_settings(owned).get(topic)
+        TopicConfig(owned, default, lambda _: -1).create_topic(topic, queues, perm=perm)
+        now = read_topic_settings(owned)[topic]
+    state = "was listed already" if known else "is listed now"
+    changed = f", perm {known.perm} is {now.perm} now" if known and known.perm != now.perm else f", perm {now.perm}"
+    return f"Topic {topic!r} {state}: {now.write_queue_nums} queues{changed}."

@@ -1,0 +1,3 @@
+"""Consumer groups: their positions beside the queues' bounds, and committing positions without opening the store."""
+
+__all__: list[str] = []

@@ -1,0 +1,51 @@
+"""Changing the files of ``config/`` as a store's owner, without opening the store: with its lock, and no recovery.
+
+A broker reads these files when it starts, so a change counts from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+
+from commitlog.config_files.consumer_offset import ConsumerOffsets
+from commitlog.log.owner_directory import OwnerDirectory
+from commitlog.log.store_directory import check_store_directory
+
+__all__ = ["commit_group_offsets", "owned_config"]
+
+
+@contextlib.contextmanager
+def owned_config(store_path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> Iterator[str]:
+    """Own a store that exists, but open no more than its ``config/``; gives the store's path.
+
+    The errors of ``MessageStore.open`` as to the directory and its lock, and ``StoreNotFound``.
+    """
+    path = os.path.abspath(os.fspath(store_path))
+    check_store_directory(path)
+    with OwnerDirectory.open(path, lock_timeout_s=lock_timeout_s):
+        yield path
+
+
+def commit_group_offsets(
+    store_path: str | os.PathLike[str],
+    group: str,
+    offsets: Mapping[tuple[str, int], int],
+    *,
+    lock_timeout_s: float = 0.0,
+) -> None:
+    """Set positions of a consumer group, ``{(topic, queue id): next queue offset}``, in a store that nobody has open.
+
+    All of them are on the device when it returns, or none. A broker that owns the store next goes on from them.
+    ``StoreLocked`` beside an owner, which keeps the positions itself; ``InvalidValue`` for what cannot be a position;
+    ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``CorruptConfig``, ``StoreIOError``.
+
+    ::
+
+        commit_group_offsets("/data/store", "billing", {("orders", 0): 120, ("orders", 1): 97})
+    """
+    with owned_config(store_path, lock_timeout_s=lock_timeout_s) as path:
+        positions = ConsumerOffsets(path)
+        positions.commit(group, offsets)
+        positions.flush()

@@ -1,0 +1,148 @@
+"""``commitlog groups`` and ``commitlog topics``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commitlog import Message, PutMessageStatus, StoreReader, commit_group_offsets
+from commitlog.config_files.consumer_offset import ConsumerOffsets
+from tests.store.cli.commands import ended, iso, lines, plain, run
+from tests.store.owner.owned_store import open_store, put_ok
+from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
+
+__all__: list[str] = []
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("orders", [0, 1], [b"x"] * 40, step_ms=1000)
+    builder.append("returns", 0, [b"x"] * 5)
+    builder.append("%RETRY%billing", 0, [b"x"] * 3)
+    commit_group_offsets(builder.path, "billing", {("orders", 0): 15, ("orders", 1): 20, ("%RETRY%billing", 0): 1})
+    commit_group_offsets(builder.path, "audit", {("returns", 0): 0})
+    return builder.path
+
+
+def _positions(store: Path, group: str, topic: str = "orders") -> dict[int, int]:
+    return ConsumerOffsets(str(store)).get(group, topic)
+
+
+def test_groups_are_listed_with_what_waits(store: Path) -> None:
+    audit, billing = lines("groups", "ls", store, "--json")
+    assert (audit["group"], audit["lag"], audit["topics"]) == ("audit", 5, 1)
+    assert (billing["group"], billing["lag"], billing["queues"], billing["retryMessages"]) == ("billing", 7, 3, 2)
+    assert billing["lagMs"] > 0
+    table = run("groups", "ls", store)
+    assert [line.split()[0] for line in table.splitlines()] == ["group", "audit", "billing"]
+
+
+def test_lag_has_a_row_for_each_queue(store: Path) -> None:
+    rows = lines("groups", "lag", store, "billing", "--json")
+    assert [(row["topic"], row["queueId"], row["committedOffset"], row["lag"]) for row in rows] == [
+        ("%RETRY%billing", 0, 1, 2), ("orders", 0, 15, 5), ("orders", 1, 20, 0),
+    ]  # fmt: skip
+    with StoreReader.open(store) as reader:
+        assert rows[1]["oldestWaitingTimestamp"] == iso(reader.store_timestamp("orders", 0, 15))
+    assert len(lines("groups", "lag", store, "--json")) == 4
+    csv = run("groups", "lag", store, "-o", "csv").splitlines()
+    assert csv[0].startswith("group,topic,queueId,committedOffset")
+    assert "error" not in run("groups", "lag", store).splitlines()[0]
+
+
+def test_an_unknown_group_is_said(store: Path) -> None:
+    result = ended("groups", "lag", store, "nobody")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "has no positions of group 'nobody'" in plain(result.stderr)
+
+
+def test_a_reset_shows_and_changes_nothing_without_yes(store: Path) -> None:
+    path = store / "config" / "consumerOffset.json"
+    before = path.read_bytes()
+    result = ended("groups", "reset", store, "billing", "--to", "earliest", "--json")
+    assert result.returncode == 0
+    assert [(row["queueId"], row["from"], row["to"]) for row in map(json.loads, result.stdout.splitlines())] == [
+        (0, 15, 0), (1, 20, 0),
+    ]  # fmt: skip
+    assert "Nothing is changed without --yes." in result.stderr
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--to", "earliest"], {0: 0, 1: 0}),
+        (["--to", "latest"], {0: 20, 1: 20}),
+        (["--to", "7", "--topic", "orders"], {0: 7, 1: 7}),
+        (["--to", "7", "--topic", "orders", "--queue", "1"], {0: 15, 1: 7}),
+        (["--to", "99", "--topic", "orders"], {0: 20, 1: 20}),
+        (["--to", iso(FIRST_STORE_TIME + 10_000)], {0: 5, 1: 5}),
+        (["--to", "2h"], {0: 20, 1: 20}),
+    ],
+    ids=str,
+)
+def test_a_reset_moves_the_group(store: Path, options: list[str], expected: dict[int, int]) -> None:
+    run("groups", "reset", store, "billing", *options, "--yes")
+    assert _positions(store, "billing") == expected
+    assert _positions(store, "billing", "%RETRY%billing") == {0: 1}, "retries stay"
+    assert _positions(store, "audit", "returns") == {0: 0}
+
+
+def test_a_new_group_gets_its_first_positions(store: Path) -> None:
+    result = ended("groups", "reset", store, "new", "--to", "latest", "--yes")
+    assert result.returncode == 1
+    assert "name a topic with --topic" in plain(result.stderr)
+    run("groups", "reset", store, "new", "--to", "latest", "--topic", "orders", "--yes")
+    assert _positions(store, "new") == {0: 20, 1: 20}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["billing", "--to", "7"], 2, "give --topic"),
+        (["billing", "--to", "9" * 30, "--topic", "orders"], 2, "beyond all queue offsets"),
+        (["billing", "--to", "soon"], 2, "soon"),
+        (["billing", "--to", "latest", "--topic", "gone"], 1, "gone"),
+        (["bill@ing", "--to", "latest"], 1, "A consumer group is made of"),
+    ],
+)
+def test_a_reset_that_cannot_be_is_said(store: Path, options: list[str], code: int, words: str) -> None:
+    result = ended("groups", "reset", store, *options, "--yes")
+    assert result.returncode == code
+    assert words in plain(result.stderr)
+
+
+def test_an_open_store_is_not_changed(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store)
+        store.dispatch()
+        for command in (
+            ("groups", "reset", tmp_path, "billing", "--to", "latest", "--topic", "orders", "--yes"),
+            ("topics", "create", tmp_path, "orders", "--queues", "2"),
+        ):
+            result = ended(*command)
+            assert result.returncode == 1
+            assert "cannot be opened for writing" in plain(result.stderr)
+    assert not (tmp_path / "config" / "consumerOffset.json").exists()
+
+
+def test_topics_are_created_listed_and_closed(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    assert run("topics", "create", tmp_path, "orders", "--queues", "8") == (
+        "Topic 'orders' is listed now: 8 queues, perm 6.\n"
+    )
+    assert run("topics", "create", tmp_path, "orders", "--queues", "2", "--perm", "4") == (
+        "Topic 'orders' was listed already: 8 queues, perm 6 is 4 now.\n"
+    )
+    with open_store(tmp_path) as store:
+        assert store.put_message(Message(topic="orders", body=b"x")).status is PutMessageStatus.MESSAGE_ILLEGAL
+        put_ok(store, topic="returns")
+    orders, returns = (row for row in lines("topics", "ls", tmp_path, "--json") if not row["isSystem"])
+    assert (orders["perm"], orders["writeQueueNums"], orders["queues"]) == (4, 8, None)
+    assert (returns["perm"], returns["queues"], returns["messages"]) == (None, 1, 1)
+    assert run("topics", "ls", tmp_path).splitlines()[0].split()[:2] == ["topic", "perm"]
+    result = ended("topics", "create", tmp_path, "../x", "--queues", "8")
+    assert result.returncode == 2

@@ -1,0 +1,3 @@
+"""Consumer groups of a store."""
+
+__all__: list[str] = []
