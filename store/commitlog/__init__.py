@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageStatus
     from commitlog.metadata import METADATA_SCHEMAS, store_metadata
     from commitlog.queue.derived_queues import Stray
+    from commitlog.queue.get_message import GetMessageResult, GetMessageStatus
     from commitlog.queue.skipped import SkippedRange
     from commitlog.reader import Fence, MessageBatches, OnDamage, QueueInfo, StoreReader
     from commitlog.repair import RepairReport, repair_store
@@ -56,6 +57,8 @@ __all__ = [
     "Finding",
     "FlushDiskType",
     "Gap",
+    "GetMessageResult",
+    "GetMessageStatus",
     "IndexFileInfo",
     "Message",
     "MessageBatches",
@@ -104,6 +107,8 @@ _MODULES = {
     "Finding": "commitlog.verify.store",
     "FlushDiskType": "commitlog.config",
     "Gap": "commitlog.log.past_damage",
+    "GetMessageResult": "commitlog.queue.get_message",
+    "GetMessageStatus": "commitlog.queue.get_message",
     "IndexFileInfo": "commitlog.index.service",
     "Message": "commitlog.message",
     "MessageBatches": "commitlog.reader",

@@ -34,6 +34,7 @@ from commitlog.errors import (
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
+    QueueNotFound,
     ReaderClosed,
     StoreBusy,
     TopicNotFound,
@@ -59,6 +60,15 @@ from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue import Units
 from commitlog.queue.derived_queues import Stray
+from commitlog.queue.get_message import (
+    DEFAULT_PULL_BYTES,
+    DEFAULT_PULL_MESSAGES,
+    GetMessageResult,
+    Pulled,
+    PullLimits,
+    answer_without_reading,
+    pull,
+)
 from commitlog.queue.several_queues import read_together
 from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import CatalogView, QueueView
@@ -462,6 +472,91 @@ class StoreReader:
                 return None
             batches += read
         return batches
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int = DEFAULT_PULL_MESSAGES,
+        *,
+        max_bytes: int = DEFAULT_PULL_BYTES,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        tags: str | None = None,
+    ) -> GetMessageResult:
+        """RocketMQ's ``getMessage``: up to ``max_messages`` messages from a queue offset on, and where to continue.
+
+        No position is an error. The status is the first of these that applies, with ``next_begin_offset``:
+
+        - NO_MATCHED_LOGIC_QUEUE: no such queue (0)
+        - NO_MESSAGE_IN_QUEUE: the queue never had a message (0)
+        - OFFSET_TOO_SMALL: before the first message (the first message)
+        - OFFSET_OVERFLOW_ONE: at the queue's end, where the next message will be (the same offset)
+        - OFFSET_OVERFLOW_BADLY: after the end (the end)
+        - OFFSET_FOUND_NULL: the queue's file is gone (the first offset of the next file)
+        - NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING: no message looked at matches, or retention has just removed them
+        - FOUND
+
+        The last three continue after the last message that was looked at: a call looks at the units of one queue file,
+        800 or ``max_messages`` of them. It gives at most ``max_bytes`` of records, but at least one message.
+        ``filter`` and ``tags`` select as in ``read``. ``InvalidValue`` for a limit below 1; damage as in ``read``.
+        """
+        wanted = _chosen(tags, filter, None)
+        limits = PullLimits(messages=max_messages, size=max_bytes)
+        skips = self._skips(self._on_damage)
+        pulled, low, high = self._pull(
+            topic, queue_id, offset, limits, wanted, ("queueOffset", "physicalOffset"), skips, verify_crc=True
+        )
+        places = [place for batch in pulled.batches for place in batch.column("physicalOffset").to_pylist()]
+        records = (self._commit_log.read_record(place, check_crc=False) for place in places)
+        messages = [message_of(record, self._commit_log.body(record)) for record in records]
+        return GetMessageResult(
+            status=pulled.status,
+            next_begin_offset=pulled.next_begin_offset,
+            min_offset=low,
+            max_offset=high,
+            messages=messages,
+        )
+
+    def _pull(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        limits: PullLimits,
+        wanted: MessageFilter,
+        columns: Sequence[str],
+        skips: Skips | None,
+        *,
+        verify_crc: bool,
+    ) -> tuple[Pulled, int, int]:
+        """The answer of ``get_message`` as record batches, and the queue's bounds."""
+        for pause in _LOOK_AGAIN_SECONDS:
+            try:
+                info = self.queue_info(topic, queue_id)
+            except (TopicNotFound, QueueNotFound):
+                bounds = None
+            else:
+                bounds = info.min_offset, info.max_offset
+            low, high = bounds or (0, 0)
+            pulled = answer_without_reading(offset, bounds)
+            if pulled is None:
+                queue = self._catalog.queue(topic, queue_id)
+                pulled = pull(
+                    self._commit_log,
+                    queue,
+                    offset,
+                    high,
+                    limits,
+                    wanted,
+                    columns,
+                    verify_crc=verify_crc,
+                    skips=skips,
+                )
+            if pulled is not None:
+                return pulled, low, high
+            time.sleep(pause)  # retention removes files faster than they are read
+        raise self._busy()
 
     def _skips(self, on_damage: OnDamage) -> Skips | None:
         """The report of a read that skips; None for one that raises."""

@@ -6,10 +6,11 @@ the promise of a put in each flush mode, and the states after a crash.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Literal, SupportsFloat
 
@@ -17,8 +18,10 @@ from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
 from commitlog.columnar.input import Rows
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import InvalidValue, StoreClosed
+from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
 from commitlog.message import Message
+from commitlog.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult
 from commitlog.reader import StoreReader
 from commitlog.recovery.cut import OnCut
 from commitlog.recovery.log_end import Progress
@@ -64,6 +67,8 @@ class MessageStore:
         # Every put goes through these.
         self._enter = owned.calls.enter
         self._putter = owned.putter
+        # Readers that no call of ``get_message`` uses at the moment.
+        self._idle_readers: list[StoreReader] = []
 
     @classmethod
     def open(
@@ -238,6 +243,50 @@ class MessageStore:
         """
         return self._owned.run(lambda: self._owned.batches.forget(app_id))
 
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int = DEFAULT_PULL_MESSAGES,
+        *,
+        max_bytes: int = DEFAULT_PULL_BYTES,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        tags: str | None = None,
+    ) -> GetMessageResult:
+        """RocketMQ's ``getMessage``, as ``StoreReader.get_message``, which has the statuses; any number of threads.
+
+        ``StoreClosed`` if the store is closed or not readable (RocketMQ answers null then)::
+
+            result = store.get_message("orders", 0, position, tags="paid")
+            position = result.next_begin_offset
+        """
+        self._refuse_unreadable()
+        with self._lent_reader() as reader:
+            return reader.get_message(
+                topic, queue_id, offset, max_messages, max_bytes=max_bytes, filter=filter, tags=tags
+            )
+
+    @contextlib.contextmanager
+    def _lent_reader(self) -> Iterator[StoreReader]:
+        """A reader that no other thread uses; it is kept for the next call."""
+        self._owned.state.refuse_closed()
+        try:
+            reader = self._idle_readers.pop()
+        except IndexError:
+            reader = StoreReader.open(self.path)
+        try:
+            yield reader
+        finally:
+            self._idle_readers.append(reader)
+            if self._owned.is_closing:
+                self._close_readers()
+
+    def _close_readers(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle_readers.pop().close()
+
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout_s: float | None = None) -> bool:
         """Wait until the queue holds a message at ``offset`` or after it; False after ``timeout_s`` seconds.
 
@@ -304,6 +353,7 @@ class MessageStore:
         asks for the close, which then follows that call. ``StoreIOError`` if closing fails (of a close that was only
         asked for: at the next call); the store is then as after a crash, and opening it recovers.
         """
+        self._close_readers()
         self._owned.close()
 
 

@@ -59,6 +59,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "checkpoint": reader.checkpoint,
         "fence": lambda: reader.fence("orders", 0, 0),
         "first_offset_from": lambda: reader.first_offset_from("orders", 0, 0, 0, 20),
+        "get_message": lambda: reader.get_message("orders", 0, 0),
         "index_files": reader.index_files,
         "message_at": lambda: reader.message_at(0),
         "message_by_id": lambda: reader.message_by_id(message.message_id),

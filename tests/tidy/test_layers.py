@@ -41,7 +41,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "metadata": _PARTS | {"reader", "verify"},
     "salvage": _PARTS | {"recovery", "export"},
     "services": _PARTS | {"threads", "recovery"},
-    "store": _PARTS | {"threads", "recovery", "services", "reader"},
+    "store": _PARTS | {"filter", "threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
     "public": _PARTS
