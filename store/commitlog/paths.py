@@ -58,6 +58,7 @@ __all__ = [
     "names_directory",
     "parse_file_name",
     "refuse_batch_topic",
+    "validate_group",
     "validate_new_topic",
     "validate_topic",
 ]
@@ -108,6 +109,7 @@ _NEW_TOPIC_LENGTH = 127
 # Also the longest name that file systems give a directory, as every topic has one.
 _LONGEST_TOPIC_LENGTH = 255
 _LONGEST_NAME_BYTES = 255
+_LONGEST_GROUP_LENGTH = 255
 
 # Topics that a broker or proxy makes for itself under these names. Messages of %RETRY% and %DLQ% topics came from
 # applications, so those are not among them.
@@ -172,6 +174,18 @@ def validate_topic(topic: str, *, max_length: int = _LONGEST_TOPIC_LENGTH) -> No
         raise InvalidValue(f"A topic is made of letters, digits, '_', '-', '%' and '|', and not empty: {topic!r}.")
     if len(topic) > max_length:
         raise InvalidValue(f"A topic has at most {max_length} characters here, {topic!r} has {len(topic)}.")
+
+
+def validate_group(group: str) -> None:
+    """``InvalidValue`` for a text that cannot be the name of a consumer group (``Validators.checkGroup``)."""
+    if not _TOPIC.fullmatch(group):
+        raise InvalidValue(
+            f"A consumer group is made of letters, digits, '_', '-', '%' and '|', and not empty: {group!r}."
+        )
+    if len(group) > _LONGEST_GROUP_LENGTH:
+        raise InvalidValue(
+            f"A consumer group has at most {_LONGEST_GROUP_LENGTH} characters, {group!r} has {len(group)}."
+        )
 
 
 def validate_new_topic(topic: str) -> None:

@@ -26,7 +26,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
@@ -53,11 +53,17 @@ class _Version(msgspec.Struct):
 
 
 class JsonConfigFile:
-    """A file of ``config/``. ``subject`` begins the sentence of an error: ``"The list of topics"``."""
+    """A file of ``config/``. ``subject`` begins the sentence of an error: ``"The list of topics"``.
 
-    def __init__(self, path: str, subject: str) -> None:
+    ``check(file, root)`` raises ``CorruptConfig`` for an object that a broker would not read; its ``.bak`` counts then.
+    """
+
+    def __init__(
+        self, path: str, subject: str, check: Callable[[JsonConfigFile, dict[str, Any]], object] | None = None
+    ) -> None:
         self.path = path
         self.subject = subject
+        self._check = check
 
     def read(self) -> dict[str, Any]:
         """The whole content, an object; empty if there is neither the file nor its ``.bak``.
@@ -89,7 +95,13 @@ class JsonConfigFile:
         return root
 
     def _read_one(self, path: str) -> dict[str, Any]:
-        return decode_config(self._bytes_of(path), path, self.subject)
+        return self._decoded(self._bytes_of(path), path)
+
+    def _decoded(self, data: bytes, path: str) -> dict[str, Any]:
+        root = decode_config(data, path, self.subject)
+        if self._check is not None:
+            self._check(self, root)
+        return root
 
     def content(self) -> bytes:
         """The bytes of the file. ``FileNotFoundError``, ``CorruptConfig`` if they are too many, ``ReadFailed``."""
@@ -116,7 +128,7 @@ class JsonConfigFile:
         self._refuse_links()
         try:
             old: bytes | None = self.content()
-            decode_config(old or b"", self.path, self.subject)
+            self._decoded(old or b"", self.path)
         except (FileNotFoundError, CorruptConfig):
             old = None  # what a broker would not read either must not replace a good .bak
         directory = os.path.dirname(self.path)

@@ -1,0 +1,192 @@
+"""ConsumerOffsets: the positions of consumer groups, ``<store>/config/consumerOffset.json``.
+
+A position is the queue offset of the next message that a group consumes. A broker writes all of them every 5 seconds::
+
+    {
+        "dataVersion":{"counter":3,"stateVersion":0,"timestamp":1700000000000},    from 5.0 on
+        "groupTopicMap":{"billing":["orders"]},                                    from 5.0 on, derived from the rest
+        "offsetTable":{"orders@billing":{0:12,1:9},"%RETRY%billing@billing":{0:3}}
+    }
+
+A negative position is what a broker answers for none, so it counts as none here. Names that are no topic and group,
+and members that are not named above, stay as they are.
+
+Only the owner of a store changes positions: a live broker overwrites the file from its memory.
+
+Source: RocketMQ ``broker/offset/ConsumerOffsetManager.java``.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from commitlog.config_files.json_file import JsonConfigFile, next_version
+from commitlog.errors import InvalidValue
+from commitlog.paths import CONFIG, CONSUMER_OFFSET_CONFIG, MAX_QUEUE_ID, validate_group, validate_topic
+
+__all__ = ["ConsumerOffsets"]
+
+_SUBJECT = "The list of consumer offsets"
+_MAX_LONG = 2**63 - 1
+_QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
+_SEPARATOR = "@"
+
+
+# What this package uses of the file; members that are not named here stay as they are.
+class _OffsetTable(msgspec.Struct):
+    offsetTable: dict[str, dict[str, Annotated[int, msgspec.Meta(ge=-_MAX_LONG - 1, le=_MAX_LONG)]]] = {}
+
+
+class ConsumerOffsets:
+    """The positions of all groups of one store, read once; safe for several threads.
+
+    For readers it is the content of one moment. The store's owner has one object, changes positions in memory, and
+    calls ``flush`` at intervals: any number of commits is one write. Positions that were not flushed are lost in a
+    crash, and their messages are then consumed again, as with a broker.
+
+    ``CorruptConfig`` if neither the file nor its ``.bak`` can be used; ``ReadFailed``. A store without the file has no
+    groups.
+    """
+
+    def __init__(self, store_path: str) -> None:
+        self._file = JsonConfigFile(os.path.join(store_path, CONFIG, CONSUMER_OFFSET_CONFIG), _SUBJECT, _offset_table)
+        self.path = self._file.path
+        self._root = self._file.read()
+        self._table = _offset_table(self._file, self._root)
+        self._lock = threading.Lock()
+        # One thread writes at a time; commits go on meanwhile.
+        self._flushing = threading.Lock()
+        # Changes since the file was read, and those of them that are in the file.
+        self._changes = 0
+        self._flushed_changes = 0
+
+    def get(self, group: str, topic: str) -> dict[int, int]:
+        """The group's position in each queue of the topic that it has one in: ``{queue id: next queue offset}``."""
+        with self._lock:
+            offsets = self._table.get(_key(topic, group), {})
+            return {queue_id: offset for queue_id, offset in offsets.items() if offset >= 0}
+
+    def groups(self) -> list[str]:
+        """The names of all groups with a position, sorted."""
+        return sorted({group for _, group in self._topic_groups()})
+
+    def topics(self, group: str) -> list[str]:
+        """The topics that the group has a position in, sorted; its retry topic is one of them."""
+        return sorted(topic for topic, name in self._topic_groups() if name == group)
+
+    def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Set positions of a group, ``{(topic, queue id): next queue offset}``: all of them, or none.
+
+        A smaller one than before is set too: the group consumes again from there. ``InvalidValue`` for what cannot be
+        a group, a topic, a queue id or a queue offset.
+        """
+        with self._lock:
+            checked = []
+            for (topic, queue_id), offset in offsets.items():
+                key = _key(topic, group)
+                if key not in self._table:
+                    validate_group(group)
+                    validate_topic(topic)
+                checked.append((key, *_position(queue_id, offset)))
+            for key, queue_id, offset in checked:
+                self._table.setdefault(key, {})[queue_id] = offset
+            self._changes += bool(checked)
+
+    def reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Let these be the group's only positions in the topic, ``{queue id: next queue offset}``. ``InvalidValue``."""
+        validate_group(group)
+        validate_topic(topic)
+        checked = dict(_position(queue_id, offset) for queue_id, offset in offsets.items())
+        with self._lock:
+            self._table[_key(topic, group)] = checked
+            self._changes += 1
+
+    def remove(self, group: str, topics: Iterable[str] | None = None) -> list[str]:
+        """Remove the group's positions in these topics, or in all. Returns the topics that it had positions in."""
+        wanted = None if topics is None else set(topics)
+        with self._lock:
+            keys = [
+                (key, found[0])
+                for key in self._table
+                if (found := _topic_and_group(key)) and found[1] == group and (wanted is None or found[0] in wanted)
+            ]
+            for key, _ in keys:
+                del self._table[key]
+            self._changes += bool(keys)
+            return sorted(topic for _, topic in keys)
+
+    def flush(self) -> bool:
+        """Write the file, if a position has changed since the last time. Returns whether it was written.
+
+        ``StoreIOError``, ``StoreAccessDenied``, ``NotAStore`` for a symbolic link in place of the file: the file is the
+        old or the new one, and the next call writes again.
+        """
+        with self._flushing:
+            with self._lock:
+                changes = self._changes
+                if changes == self._flushed_changes:
+                    return False
+                table = {key: dict(offsets) for key, offsets in self._table.items()}
+            root = self._next_root(table)
+            self._file.write(root, integer_names=True)
+            self._root, self._flushed_changes = root, changes
+            return True
+
+    def _next_root(self, table: dict[str, dict[int, int]]) -> dict[str, Any]:
+        """The whole content with this table. A dataVersion and a groupTopicMap are those of 5.x, where they exist."""
+        root = {**self._root, "offsetTable": table}
+        if "dataVersion" in root:
+            root["dataVersion"] = next_version(root["dataVersion"], self._file)
+        if "groupTopicMap" in root:
+            topics: dict[str, list[str]] = {}
+            for topic, group in sorted(filter(None, map(_topic_and_group, table))):
+                topics.setdefault(group, []).append(topic)
+            root["groupTopicMap"] = topics
+        return root
+
+    def _topic_groups(self) -> list[tuple[str, str]]:
+        with self._lock:
+            with_position = [key for key, offsets in self._table.items() if any(one >= 0 for one in offsets.values())]
+        return [found for key in with_position if (found := _topic_and_group(key))]
+
+
+def _key(topic: str, group: str) -> str:
+    return f"{topic}{_SEPARATOR}{group}"
+
+
+def _topic_and_group(key: str) -> tuple[str, str] | None:
+    """The two halves of a name in the table; None for one that a broker passes over too."""
+    topic, _, group = key.partition(_SEPARATOR)
+    return (topic, group) if topic and group and _SEPARATOR not in group else None
+
+
+def _position(queue_id: int, offset: int) -> tuple[int, int]:
+    """Both as plain integers, which numpy's are not. ``InvalidValue``, ``TypeError``."""
+    queue_id, offset = int(operator.index(queue_id)), int(operator.index(offset))
+    if not 0 <= queue_id <= MAX_QUEUE_ID:
+        raise InvalidValue(f"A queue id is 0 to {MAX_QUEUE_ID}, not {queue_id}.")
+    if not 0 <= offset <= _MAX_LONG:
+        raise InvalidValue(f"A position is a queue offset of 0 to {_MAX_LONG}, not {offset}.")
+    return queue_id, offset
+
+
+def _offset_table(file: JsonConfigFile, root: dict[str, Any]) -> dict[str, dict[int, int]]:
+    """The table with numbers for queue ids. ``CorruptConfig``."""
+    expected = "an object with the object 'offsetTable', in it an object for each topic@group, in it queue offsets"
+    return {
+        key: {_queue_id(name, key, file): offset for name, offset in offsets.items()}
+        for key, offsets in file.checked(root, _OffsetTable, expected).offsetTable.items()
+    }
+
+
+def _queue_id(name: str, key: str, file: JsonConfigFile) -> int:
+    if not _QUEUE_ID.fullmatch(name) or int(name) > MAX_QUEUE_ID:
+        raise file.corrupt(0, f"queue ids of 0 to {MAX_QUEUE_ID} for {key!r}", repr(name))
+    return int(name)
