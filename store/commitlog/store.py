@@ -253,19 +253,27 @@ class MessageStore:
         max_bytes: int = DEFAULT_PULL_BYTES,
         filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
         tags: str | None = None,
+        wait_s: float = 0.0,
     ) -> GetMessageResult:
         """RocketMQ's ``getMessage``, as ``StoreReader.get_message``, which has the statuses; any number of threads.
 
+        At the queue's end it waits up to ``wait_s`` seconds for a message, which dispatch reports at once.
         ``StoreClosed`` if the store is closed or not readable (RocketMQ answers null then)::
 
-            result = store.get_message("orders", 0, position, tags="paid")
+            result = store.get_message("orders", 0, position, tags="paid", wait_s=15)
             position = result.next_begin_offset
         """
-        self._refuse_unreadable()
-        with self._lent_reader() as reader:
-            return reader.get_message(
-                topic, queue_id, offset, max_messages, max_bytes=max_bytes, filter=filter, tags=tags
-            )
+        deadline = time.monotonic() + checked_seconds("wait_s", wait_s)
+        while True:
+            self._refuse_unreadable()
+            with self._lent_reader() as reader:
+                result = reader.get_message(
+                    topic, queue_id, offset, max_messages, max_bytes=max_bytes, filter=filter, tags=tags
+                )
+            left = deadline - time.monotonic()
+            if left <= 0 or not result.may_wait or result.next_begin_offset != offset:
+                return result
+            self.wait_for_messages(topic, queue_id, offset, left)
 
     @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:
