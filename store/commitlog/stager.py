@@ -30,6 +30,7 @@ from commitlog.format.message_rules import no_producers_fault
 from commitlog.format.record import FILLER_SIZE
 from commitlog.paths import MOST_QUEUES
 from commitlog.queue.queue_counts import file_size_of, queue_counts
+from commitlog.queue.topic_config import TopicConfig
 
 __all__ = ["BatchStager", "largest_record_of", "no_producers_fault", "queue_counts", "remove_batch", "remove_files"]
 
@@ -86,6 +87,7 @@ class BatchStager:
         self._key_prefix = f"{batch.app_id}\0{batch.version}".encode()
         self._settings = RecordSettings.of(config, largest_record=largest_record, compression=compression)
         self._limits = replace(self._settings.limits, max_queue_id=MOST_QUEUES - 1)
+        self._topics = TopicConfig(self._store_path, config.default_topic_queue_nums, lambda _: -1)
         self._rows = 0
         self._writer: StagedWriter | None = None
         self._stack = ExitStack()
@@ -93,8 +95,8 @@ class BatchStager:
     def put(self, rows: Rows) -> None:
         """Stage rows, with the columns of ``MessageStore.put_messages``.
 
-        ``PutRefused`` for the first row that no store accepts, and for a queue from ``MOST_QUEUES`` on: no topic has so
-        many, so no consumer looks there. ``InvalidValue`` for wrong columns; ``StagingFailed``.
+        ``PutRefused`` for the first row that this store does not accept, and for a queue from ``MOST_QUEUES`` on: no
+        topic has so many, so no consumer looks there. ``InvalidValue`` for wrong columns; ``StagingFailed``.
         """
         schema = message_schema(rows, topic=self._topic)
         for _, chunk in message_chunks(rows):
@@ -125,6 +127,7 @@ class BatchStager:
             limits=self._limits,
             first_row=self._rows,
             row_name=self._row_name,
+            topic_fault=self._topic_fault,
         )
         # By the row's number, so that the chunks of the rows do not matter.
         queue_ids = choose_queues(columns, self._queue_count, round_robin_start=self._partition + self._rows)
@@ -136,6 +139,9 @@ class BatchStager:
         self._note_uses(columns)
         self._rows += columns.count
         return encoded
+
+    def _topic_fault(self, topic: str) -> str | None:
+        return no_producers_fault(topic) or self._topics.put_fault(topic)
 
     def _row_name(self, row: int) -> str:
         return f"row {row} of partition {self._partition}"

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
-from commitlog.errors import ReadFailed
 from commitlog.files import disk
 from commitlog.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, TOPICS_CONFIG, parse_file_name
-from commitlog.queue.topic_config import LARGEST_CONFIG, parse_topic_config, spread_over
+from commitlog.queue.topic_config import read_topic_config, spread_over, topic_list_signature
 
 __all__ = ["file_size_of", "queue_counts"]
 
@@ -53,16 +52,10 @@ def _names(directory: str) -> list[str]:
 
 
 def _listed(path: str) -> dict[str, int]:
-    file = os.path.join(path, CONFIG, TOPICS_CONFIG)
-    try:
-        return _parsed(file, disk.file_signature(file))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ReadFailed("read", path=file, cause=error) from error
+    return _parsed(path, topic_list_signature(os.path.join(path, CONFIG, TOPICS_CONFIG)))
 
 
 @lru_cache(maxsize=8)
-def _parsed(file: str, signature: tuple[int, ...]) -> dict[str, int]:  # noqa: ARG001  # a changed file is another one
+def _parsed(path: str, signature: object) -> dict[str, int]:  # noqa: ARG001  # a changed file is another one
     """Batches are planned one after another, so the list is parsed only after a change."""
-    return parse_topic_config(disk.read_file(file, LARGEST_CONFIG), file)
+    return read_topic_config(path)

@@ -8,11 +8,11 @@ readQueueNums, when a message names a higher queue, which consumers would never 
 The number decides which queue a sharding key goes to, so for a topic that is not listed it is determined once and kept,
 and does not change with the existing queues.
 
-The list is written whole under another name, synced, and renamed: whenever the machine stops, it is the old one or the
-new one. The old one is kept beside it as ``topics.json.bak``, as a broker does.
+``perm`` has a bit for writing (2) and one for reading (4). Producers put nothing into a topic without the first;
+consumers do not look at one without the second.
 
-Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.java``, ``common/ConfigManager.java``,
-``remoting/protocol/DataVersion.java``, ``common/TopicAttributes.java``.
+Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.java``, ``common/TopicAttributes.java``,
+``common/constant/PermName.java``.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from typing import Annotated, Any
 import msgspec
 
 from commitlog.batch_id import TopicUse
-from commitlog.config_files.json_file import LARGEST_CONFIG, JsonConfigFile, decode_config, next_version
+from commitlog.config_files.json_file import JsonConfigFile, decode_config, next_version
 from commitlog.errors import CorruptConfig, InvalidValue, PutRefused, ReadFailed
 from commitlog.files import disk
 from commitlog.log.store_directory import other_topic_kind
 from commitlog.message import PutMessageStatus
-from commitlog.paths import CONFIG, MOST_QUEUES, TOPICS_CONFIG, validate_new_topic
+from commitlog.paths import BACKUP_SUFFIX, CONFIG, MOST_QUEUES, TOPICS_CONFIG, validate_new_topic
 
-__all__ = ["LARGEST_CONFIG", "TopicConfig", "parse_topic_config", "spread_over"]
+__all__ = ["TopicConfig", "parse_topic_config", "read_topic_config", "spread_over", "topic_list_signature"]
 
 _MAX_INT = 2**31 - 1
 # RocketMQ's defaults for a topic without these numbers: queues to write to and to read.
 _DEFAULT_QUEUE_NUMS = 16
+_PERM_WRITE = 2
 _READ_AND_WRITE = 6
 # The attributes of topics whose messages are not in plain consume queues.
 _OTHER_KINDS = (
@@ -56,6 +57,7 @@ class _TopicList(msgspec.Struct):
 class _TopicEntry(msgspec.Struct):
     writeQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
     readQueueNums: _QueueNums = _DEFAULT_QUEUE_NUMS
+    perm: _QueueNums = _READ_AND_WRITE
 
 
 def spread_over(present: int, default: int) -> int:
@@ -74,14 +76,15 @@ class TopicConfig:
     """
 
     def __init__(self, store_path: str, default_queue_nums: int, highest_id: Callable[[str], int]) -> None:
-        self.path = os.path.join(store_path, CONFIG, TOPICS_CONFIG)
-        self._file = JsonConfigFile(self.path, _SUBJECT)
+        self._file = _file_of(store_path)
+        self.path = self._file.path
         self._store_path = store_path
         self._default = default_queue_nums
         self._highest_id = highest_id
         self._lock = threading.Lock()
-        self._signature: tuple[int, ...] | None = None
+        self._signature: _Signature | None = None
         self._listed: dict[str, int] = {}
+        self._perms: dict[str, int] = {}
         # Listed topics whose messages are not kept in plain consume queues; topics whose messages certainly are.
         self._other_kinds: dict[str, str] = {}
         self._plain: set[str] = set()
@@ -119,6 +122,25 @@ class TopicConfig:
                 return None
             return f"topic {topic!r} {kind}, which this store does not keep: no consumer would find the message"
 
+    def put_fault(self, topic: str) -> str | None:
+        """Why a producer may put no message into the topic, as the end of a sentence; None if it may.
+
+        It is of another kind (``kind_fault``), or its ``perm`` has no bit for writing. A broker's clients obey that;
+        the broker itself delivers delayed and committed messages all the same, and so does this package.
+        """
+        if fault := self.kind_fault(topic):
+            return fault
+        with self._lock:
+            with contextlib.suppress(CorruptConfig, ReadFailed):
+                self._refresh()
+            perm = self._perms.get(topic, _READ_AND_WRITE)
+        if perm & _PERM_WRITE:
+            return None
+        return (
+            f"topic {topic!r} is closed for producers: its perm is {perm} in {self.path}, without the {_PERM_WRITE} "
+            "for writing"
+        )
+
     def create_topic(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0) -> None:
         """Add the topic to the list with so many queues, to read and to write; a listed one keeps its number.
 
@@ -137,12 +159,12 @@ class TopicConfig:
 
         New topics are listed with ``queue_nums`` queues, as by ``create_topic``, which documents the other errors.
         ``PutRefused`` when a topic has fewer queues to write to than the messages were spread over, since those of a
-        sharding key would then lie in two queues, and for a topic of another kind (``kind_fault``); nothing is changed
-        then.
+        sharding key would then lie in two queues, and for a topic that producers may not put into (``put_fault``);
+        nothing is changed then.
         """
         uses = list(uses)
         for use in uses:
-            if fault := self.kind_fault(use.topic):
+            if fault := self.put_fault(use.topic):
                 raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, f"Nothing was written: {fault}.")
             if use.is_new:
                 _check_new_topic(use.topic, queue_nums)
@@ -151,11 +173,8 @@ class TopicConfig:
 
     def _enter(self, uses: Iterable[TopicUse], queue_nums: int) -> None:
         """Change the list in one write, or in none when it needs no change."""
-        try:
-            root = _parse(self._file.content(), self._file)
-        except FileNotFoundError:
-            root = {}
-        listed = _queue_nums(root, self._file)
+        root = self._file.read()
+        listed = _queue_nums(self._file, root)
         table = root.get("topicConfigTable", {})
         changed = {}
         for use in uses:
@@ -175,38 +194,62 @@ class TopicConfig:
         self._file.write({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}})
 
     def _refresh(self) -> None:
-        """Read the file if it changed since the last reading."""
-        try:
-            signature = disk.file_signature(self.path)
-            if signature == self._signature:
-                return
-            root = _parse(self._file.content(), self._file)
-            self._listed, self._other_kinds = _queue_nums(root, self._file), _other_kinds(root)
-        except FileNotFoundError:
-            self._signature, self._listed, self._other_kinds = None, {}, {}
+        """Read the list if it changed since the last reading."""
+        signature = topic_list_signature(self.path)
+        if signature == self._signature:
             return
-        except OSError as error:
-            raise ReadFailed("read", path=self.path, cause=error) from error
+        root = self._file.read()
+        entries = _entries(self._file, root)
+        self._listed = {topic: entry.writeQueueNums for topic, entry in entries.items()}
+        self._perms = {topic: entry.perm for topic, entry in entries.items()}
+        self._other_kinds = _other_kinds(root)
         # Taken before the reading: a change during that is read the next time.
         self._signature = signature
+
+
+_Signature = tuple[tuple[int, ...] | None, ...]
+
+
+def topic_list_signature(path: str) -> _Signature:
+    """Differs after the list of topics, or its ``.bak``, has changed. ``ReadFailed``."""
+    return _signature_of(path), _signature_of(path + BACKUP_SUFFIX)
+
+
+def _signature_of(path: str) -> tuple[int, ...] | None:
+    try:
+        return disk.file_signature(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ReadFailed("read", path=path, cause=error) from error
+
+
+def read_topic_config(store_path: str) -> dict[str, int]:
+    """Each listed topic's writeQueueNums; none without a list. From ``.bak`` where a broker would read that.
+
+    ``CorruptConfig`` if neither file is what a broker writes; ``ReadFailed``.
+    """
+    file = _file_of(store_path)
+    return _queue_nums(file, file.read())
 
 
 def parse_topic_config(data: bytes, path: str) -> dict[str, int]:
     """Each topic's writeQueueNums. ``CorruptConfig`` for anything that a broker would not write."""
     file = JsonConfigFile(path, _SUBJECT)
-    return _queue_nums(_parse(data, file), file)
+    return _queue_nums(file, decode_config(data, path, _SUBJECT))
 
 
-def _parse(data: bytes, file: JsonConfigFile) -> dict[str, Any]:
-    """The whole list; its table of topics, if present, is an object. ``CorruptConfig``."""
-    root = decode_config(data, file.path, file.subject)
-    file.checked(root, _TopicList, "an object with the object 'topicConfigTable'")
-    return root
+def _file_of(store_path: str) -> JsonConfigFile:
+    return JsonConfigFile(os.path.join(store_path, CONFIG, TOPICS_CONFIG), _SUBJECT, _entries)
 
 
-def _queue_nums(root: dict[str, Any], file: JsonConfigFile) -> dict[str, int]:
-    table = root.get("topicConfigTable", {})
-    return {topic: _entry(topic, entry, file).writeQueueNums for topic, entry in table.items()}
+def _entries(file: JsonConfigFile, root: dict[str, Any]) -> dict[str, _TopicEntry]:
+    table = file.checked(root, _TopicList, "an object with the object 'topicConfigTable'").topicConfigTable
+    return {topic: _entry(topic, entry, file) for topic, entry in table.items()}
+
+
+def _queue_nums(file: JsonConfigFile, root: dict[str, Any]) -> dict[str, int]:
+    return {topic: entry.writeQueueNums for topic, entry in _entries(file, root).items()}
 
 
 def _other_kinds(root: dict[str, Any]) -> dict[str, str]:

@@ -332,7 +332,8 @@ class PutMessageService:
         # Messages of another store may be longer than those that an application may create.
         validate_topic(topic)
         refuse_batch_topic(topic)
-        self._refuse_kind(topic)
+        if fault := self._topics.kind_fault(topic):
+            raise InvalidValue(f"{fault}.")
         # A half message is delayed only when it is committed; the copy of a delayed message stays as it is.
         if has_queue_unit(message.sys_flag) and topic != SCHEDULE_TOPIC:
             topic, queue_id, properties = stored_place(topic, queue_id, properties, self._levels)
@@ -366,16 +367,11 @@ class PutMessageService:
         known = self._known_topics.get(topic)
         if known is None:
             validate_new_topic(topic)
-            if fault := no_producers_fault(topic):
+            if fault := no_producers_fault(topic) or self._topics.put_fault(topic):
                 raise InvalidValue(f"{fault}.")
-            self._refuse_kind(topic)
             known = self._known_topics[topic] = topic.encode()
             self._plain.learn_topic(topic)
         return known
-
-    def _refuse_kind(self, topic: str) -> None:
-        if fault := self._topics.kind_fault(topic):
-            raise InvalidValue(f"{fault}.")
 
     def _property_bytes(self, properties: Mapping[str, str]) -> bytes:
         return encode_properties(properties, self._config.properties_trailing_separator)

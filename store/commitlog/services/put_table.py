@@ -215,7 +215,7 @@ class PutTableService:
         )
 
     def _topic_fault(self, topic: str) -> str | None:
-        return no_producers_fault(topic) or self._topics.kind_fault(topic)
+        return no_producers_fault(topic) or self._topics.put_fault(topic)
 
     def _queues_of(self, columns: MessageColumns) -> npt.NDArray[np.int32]:
         queue_ids = choose_queues(columns, self._topics.queue_count, round_robin_start=self._turn)

@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog.columnar.dispatch import DispatchRequests, QueueUnits, units_by_queue
-from commitlog.errors import CommitLogError, CorruptConfig, InvalidValue
+from commitlog.errors import CommitLogError, CorruptConfig, InvalidValue, ReadFailed
 from commitlog.files import disk
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import MIN_RECORD_SIZE
 from commitlog.log.store_directory import check_topic_kind
-from commitlog.paths import CONFIG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, TOPICS_CONFIG, parse_file_name, validate_topic
+from commitlog.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, parse_file_name, validate_topic
 from commitlog.queue.light_queues import first_light_offset, places_of, taken_rows
-from commitlog.queue.topic_config import LARGEST_CONFIG, parse_topic_config
+from commitlog.queue.topic_config import read_topic_config
 from commitlog.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Lost, Severity
 from commitlog.verify.log import LogCheck, usual_size
 from commitlog.verify.queue_files import UnitFiles, queue_directories
@@ -256,10 +256,9 @@ class QueueCheck:
 
     def _was_deleted(self, topic: str) -> bool:
         """Whether the broker's list of topics exists and does not name the topic."""
-        path = os.path.join(self._store, CONFIG, TOPICS_CONFIG)
         try:
-            listed = parse_topic_config(disk.read_file(path, LARGEST_CONFIG), path)
-        except (OSError, CorruptConfig):
+            listed = read_topic_config(self._store)
+        except (ReadFailed, CorruptConfig):
             return False
         return bool(listed) and topic not in listed
 

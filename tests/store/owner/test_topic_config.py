@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commitlog import PutMessageStatus
-from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, StoreAccessDenied, StoreIOError
+from commitlog import BatchId, BatchStager, Message, MessageExtBrokerInner, PutMessageStatus
+from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, PutRefused, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
 from commitlog.format.java_hash import string_hash_code
+from commitlog.queue.queue_counts import queue_counts
 from commitlog.queue.topic_config import TopicConfig, parse_topic_config
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.store.owner.owned_store import open_store, put_ok
@@ -114,9 +115,87 @@ def test_the_list_is_read_only_when_it_changed(tmp_path: Path, monkeypatch: pyte
     path.write_text('{"topicConfigTable":{"orders":{"writeQueueNums":2}}}')
     os.utime(path, ns=(1, 1))
     assert config.queue_count("orders") == 2
-    path.unlink()
-    assert config.queue_count("orders") == 6
     assert len(reads) == 2
+    path.unlink()
+    assert [config.queue_count("orders") for _ in range(3)] == [6, 6, 6]
+    assert len(reads) == 4, "neither the list nor its .bak was looked for more than once"
+
+
+LISTED = '{"topicConfigTable":{"orders":{"writeQueueNums":7}}}'
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"{", b"\0" * 99, b"[]", b'{"topicConfigTable":[]}'])
+def test_a_list_that_a_crash_damaged_is_read_from_its_bak_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes | None
+) -> None:
+    """4.x is for a moment without the list while it writes it, 5.x overwrites it in place."""
+    with open_store(tmp_path, default_topic_queue_nums=4) as store:
+        path = _config(tmp_path, LISTED)
+        path.rename(path.with_name("topics.json.bak"))
+        if damage is not None:
+            path.write_bytes(damage)
+        assert store.put_messages(TABLE, topic="orders").rows["queueId"].to_pylist() == _queues(7)
+        assert "topics.json.bak is read instead of" in caplog.text
+        assert queue_counts(str(tmp_path), "orders", 4) == {"orders": 7}
+        store.create_topic("returns", 3)
+    assert parse_topic_config(path.read_bytes(), "") == {"orders": 7, "returns": 3}
+    assert path.with_name("topics.json.bak").read_text() == LISTED, "damage must not replace a good .bak"
+
+
+@pytest.mark.parametrize("perm", [0, 1, 4, 5])
+def test_a_topic_without_the_bit_for_writing_rejects_puts(tmp_path: Path, perm: int) -> None:
+    entry = f'"closed":{{"writeQueueNums":4,"perm":{perm}}}'
+    with open_store(tmp_path) as store:
+        path = _config(tmp_path, f'{{"topicConfigTable":{{{entry}}}}}')
+        end = store.physical_bounds()[1]
+        words = f"'closed' is closed for producers: its perm is {perm} in {path}, without the 2 for writing"
+        for topic, delay in (("closed", 0), ("closed", 3)):
+            result = store.put_message(
+                Message(topic=topic, body=b"x", properties={"DELAY": str(delay)} if delay else {})
+            )
+            assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
+            assert words in result.reason
+        rows = pa.table({"topic": ["closed", "open"], "body": [b"x", b"y"]})
+        mixed = store.put_messages(rows)
+        assert mixed.status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert words in mixed.reason
+        assert mixed.rows["status"].to_pylist() == ["MESSAGE_ILLEGAL", "PUT_OK"]
+        with (
+            pytest.raises(PutRefused, match="closed for producers"),
+            store.transaction("app", 1) as transaction,
+        ):
+            transaction.put_messages(rows)
+        with (
+            pytest.raises(PutRefused, match="closed for producers"),
+            BatchStager(tmp_path, BatchId("app", 2), queue_counts={}) as stager,
+        ):
+            stager.put(rows)
+        assert store.physical_bounds()[1] > end
+        path.write_text(path.read_text().replace(f'"perm":{perm}', '"perm":6'))
+        put_ok(store, topic="closed")
+
+
+def test_a_batch_is_refused_when_its_topic_was_closed_while_it_was_staged(tmp_path: Path) -> None:
+    batch = BatchId("app", 1)
+    with open_store(tmp_path) as store:
+        with BatchStager(tmp_path, batch, queue_counts={}, topic="orders") as stager:
+            stager.put(TABLE)
+            staged = stager.finish()
+        assert staged is not None
+        path = _config(tmp_path, '{"topicConfigTable":{"orders":{"writeQueueNums":4,"perm":4}}}')
+        end = store.physical_bounds()[1]
+        with pytest.raises(PutRefused, match=r"Nothing was written: topic 'orders' is closed for producers"):
+            store.commit_batch(batch, [staged])
+        assert store.physical_bounds()[1] == end
+        path.write_text(path.read_text().replace('"perm":4', '"perm":2'))
+        assert store.commit_batch(batch, [staged]).rows == len(KEYS)
+
+
+def test_what_a_broker_delivers_goes_into_a_closed_topic_too(tmp_path: Path) -> None:
+    """RocketMQ's store does not look at perm; its clients do."""
+    with open_store(tmp_path) as store:
+        _config(tmp_path, '{"topicConfigTable":{"orders":{"perm":4}}}')
+        assert store.put_message(MessageExtBrokerInner(topic="orders", body=b"x")).status is PutMessageStatus.PUT_OK
 
 
 def _listing(store: Path) -> TopicConfig:
