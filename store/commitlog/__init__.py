@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from commitlog.columnar.body_compression import BodyCompression
     from commitlog.columnar.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
     from commitlog.config import FlushDiskType, MessageStoreConfig
+    from commitlog.consumers.consumer import Consumer
     from commitlog.errors import CommitLogError
     from commitlog.export.export_store import ExportReport, export_store
     from commitlog.filter.message_filter import MessageFilter
@@ -52,6 +53,7 @@ __all__ = [
     "CommitLogError",
     "CommittedBatch",
     "CompressionType",
+    "Consumer",
     "ExportReport",
     "Fence",
     "Finding",
@@ -98,6 +100,7 @@ _MODULES = {
     "Checkpoint": "commitlog.format.checkpoint",
     "CommitLogError": "commitlog.errors",
     "CommittedBatch": "commitlog.batch_id",
+    "Consumer": "commitlog.consumers.consumer",
     "CompressionType": "commitlog.format.sys_flag",
     "DEFAULT_COLUMNS": "commitlog.columnar.columns",
     "ExportReport": "commitlog.export.export_store",

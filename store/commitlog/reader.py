@@ -508,22 +508,21 @@ class StoreReader:
         At the queue's end it waits up to ``wait_s`` seconds for a message, as ``wait_for_any`` does; a queue that
         does not exist yet is waited for from offset 0 on.
         """
+        wanted = _chosen(tags, filter, None)
+        limits = PullLimits(messages=max_messages, size=max_bytes)
         deadline = time.monotonic() + wait_s
         while True:
-            result = self._get_message(topic, queue_id, offset, max_messages, max_bytes, _chosen(tags, filter, None))
+            result = self._get_message(topic, queue_id, offset, limits, wanted)
             left = deadline - time.monotonic()
             if left <= 0 or not result.may_wait or result.next_begin_offset != offset:
                 return result
             self.wait_for_any({(topic, queue_id): offset}, left)
 
     def _get_message(
-        self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int, wanted: MessageFilter
+        self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
     ) -> GetMessageResult:
-        limits = PullLimits(messages=max_messages, size=max_bytes)
-        skips = self._skips(self._on_damage)
-        pulled, low, high = self._pull(
-            topic, queue_id, offset, limits, wanted, ("queueOffset", "physicalOffset"), skips, verify_crc=True
-        )
+        columns = ("queueOffset", "physicalOffset")
+        pulled, low, high = self._pull(topic, queue_id, offset, limits, wanted, columns, verify_crc=True)
         places = [place for batch in pulled.batches for place in batch.column("physicalOffset").to_pylist()]
         records = (self._commit_log.read_record(place, check_crc=False) for place in places)
         messages = [message_of(record, self._commit_log.body(record)) for record in records]
@@ -578,7 +577,6 @@ class StoreReader:
         limits: PullLimits,
         wanted: MessageFilter,
         columns: Sequence[str],
-        skips: Skips | None,
         *,
         verify_crc: bool,
     ) -> tuple[Pulled, int, int]:
@@ -603,7 +601,7 @@ class StoreReader:
                     wanted,
                     columns,
                     verify_crc=verify_crc,
-                    skips=skips,
+                    skips=self._skips(self._on_damage),
                 )
             if pulled is not None:
                 return pulled, low, high

@@ -17,10 +17,14 @@ from typing import Literal, SupportsFloat
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
 from commitlog.columnar.input import Rows
 from commitlog.config import MessageStoreConfig
+from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
+from commitlog.consumers.consumer import ConsumeFrom, Consumer, checked_topics
+from commitlog.consumers.group import ConsumerGroup
 from commitlog.errors import InvalidValue, StoreClosed
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
 from commitlog.message import Message
+from commitlog.paths import validate_group
 from commitlog.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult
 from commitlog.reader import StoreReader
 from commitlog.recovery.cut import OnCut
@@ -33,6 +37,7 @@ from commitlog.services.put_table import PutTableResult
 from commitlog.services.running_state import RunningFlags
 from commitlog.services.stats import StoreStats
 from commitlog.services.transaction import Transaction
+from commitlog.timestamps import checked_timestamp_ms
 
 __all__ = ["MessageStore", "checked_seconds"]
 
@@ -69,6 +74,7 @@ class MessageStore:
         self._putter = owned.putter
         # Readers that no call of ``get_message`` uses at the moment.
         self._idle_readers: list[StoreReader] = []
+        self._groups: dict[str, ConsumerGroup] = {}
 
     @classmethod
     def open(
@@ -274,6 +280,39 @@ class MessageStore:
             if left <= 0 or not result.may_wait or result.next_begin_offset != offset:
                 return result
             self.wait_for_messages(topic, queue_id, offset, left)
+
+    def consumer(
+        self,
+        group: str,
+        topics: str | Sequence[str],
+        *,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        tags: str | None = None,
+        consume_from: ConsumeFrom = "earliest",
+    ) -> Consumer:
+        """A consumer of topics for a consumer group; ``Consumer`` has an example.
+
+        The group continues at its positions. In queues without one it begins at ``consume_from``: "earliest", "latest",
+        or a store time in milliseconds. ``filter`` and ``tags`` select as in ``StoreReader.read``. Messages that the
+        group gave back (``Consumer.retry``) are read too.
+
+        ``InvalidValue``, ``FilterError``, ``StoreClosed``; ``CorruptConfig`` for damaged positions.
+        """
+        self._refuse_unreadable()
+        validate_group(group)
+        names = checked_topics(topics)
+        wanted = filter if isinstance(filter, MessageFilter) else MessageFilter.parse(tags=tags, filter=filter)
+        if consume_from not in ("earliest", "latest"):
+            if not isinstance(consume_from, int) or isinstance(consume_from, bool):
+                raise InvalidValue(f"consume_from is 'earliest', 'latest' or a time in ms, not {consume_from!r}.")
+            checked_timestamp_ms(consume_from, "consume_from")
+        owned = self._owned
+        settings = owned.run(lambda: SubscriptionGroups(self.path).get(group)) or SubscriptionGroupConfig(
+            group_name=group
+        )
+        owned.run(lambda: owned.consumer_offsets.offsets)
+        members = self._groups.setdefault(group, ConsumerGroup(group))
+        return Consumer(self, owned, members, settings, names, wanted, consume_from)
 
     @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:

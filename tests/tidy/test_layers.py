@@ -41,12 +41,13 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "metadata": _PARTS | {"reader", "verify"},
     "salvage": _PARTS | {"recovery", "export"},
     "services": _PARTS | {"threads", "recovery"},
-    "store": _PARTS | {"filter", "threads", "recovery", "services", "reader"},
+    "consumers": _PARTS | {"filter", "threads", "services", "reader"},
+    "store": _PARTS | {"consumers", "filter", "threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
     "public": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"metadata"},
+    | {"consumers", "metadata"},
     "cli": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"},
     "__main__": frozenset({"cli", "public"}),

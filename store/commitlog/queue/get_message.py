@@ -104,10 +104,14 @@ _AT_THE_END = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PullLimits:
-    """The most messages and bytes of records that one call gives; one message is given whatever its size."""
+    """The most messages and bytes of records that one call gives; one message is given whatever its size.
+
+    ``window`` is how many units it looks at, if that is more than RocketMQ does.
+    """
 
     messages: int = DEFAULT_PULL_MESSAGES
     size: int = DEFAULT_PULL_BYTES
+    window: int = 0
 
     def __post_init__(self) -> None:
         for name, value in (("max_messages", self.messages), ("max_bytes", self.size)):
@@ -117,7 +121,7 @@ class PullLimits:
     @property
     def units(self) -> int:
         """The number of units that one call looks at."""
-        return -(-max(_MAX_FILTER_SIZE, self.messages * UNIT_SIZE) // UNIT_SIZE)
+        return max(-(-max(_MAX_FILTER_SIZE, self.messages * UNIT_SIZE) // UNIT_SIZE), self.window)
 
 
 class Pulled(NamedTuple):

@@ -24,6 +24,7 @@ from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
 from commitlog.services.flush_consume_queue import FlushConsumeQueueService
+from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
 from commitlog.services.put_message import PutMessageService
 from commitlog.services.put_table import PutTableService
 from commitlog.services.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
@@ -93,12 +94,14 @@ class OwnedStore:
         flush_queues = FlushConsumeQueueService(
             log.queues, config, self.store_flush.flush_thoroughly, self.store_flush.write_checkpoint
         )
+        self.consumer_offsets = FlushConsumerOffsetService(self.path, config.flush_consumer_offset_interval)
         flush_log = group_commit if sync else FlushRealTimeService(flusher, config)
         workers = [
             Worker("AllocateMappedFileService", log.allocator, state.fence, allocate),
             Worker("ReputMessageService", self.reput, partial(fence_dispatch, state), reput_wakeup),
             Worker(type(flush_log).__name__, flush_log, state.fence, flush_wakeup),
             Worker("FlushConsumeQueueService", flush_queues, state.fence),
+            Worker("FlushConsumerOffsetService", self.consumer_offsets, state.fence),
             Worker("StoreStatsService", self.stats, state.fence),
             Worker("DiskWatermarkService", watermark, state.fence),
         ]
@@ -189,7 +192,10 @@ class OwnedStore:
                 self.store_flush.close_cleanly(self.batches.save)
                 clean = self.state.failure is None
             finally:
-                self._close_files(clean=clean)
+                try:
+                    self.consumer_offsets.flush()
+                finally:
+                    self._close_files(clean=clean)
         except BaseException as error:  # noqa: BLE001 - the next ``close`` that waits raises it
             _LOG.exception("Closing the store of %s failed", self.path)
             self._close_failure = error
