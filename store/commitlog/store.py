@@ -7,6 +7,7 @@ the promise of a put in each flush mode, and the states after a crash.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 import warnings
@@ -20,11 +21,12 @@ from commitlog.config import MessageStoreConfig
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog.consumers.consumer import ConsumeFrom, Consumer, checked_topics
 from commitlog.consumers.group import ConsumerGroup
-from commitlog.errors import InvalidValue, StoreClosed
+from commitlog.consumers.restored_positions import restore_positions
+from commitlog.errors import CommitLogError, InvalidValue, StoreClosed
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
 from commitlog.message import Message
-from commitlog.paths import validate_group
+from commitlog.paths import POSITIONS_TOPIC, validate_group
 from commitlog.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult
 from commitlog.reader import StoreReader
 from commitlog.recovery.cut import OnCut
@@ -40,6 +42,8 @@ from commitlog.services.transaction import Transaction
 from commitlog.timestamps import checked_timestamp_ms
 
 __all__ = ["MessageStore", "checked_seconds"]
+
+_LOG = logging.getLogger(__name__)
 
 # The longest wait for a lock on every platform: 46 days.
 _LONGEST_WAIT_S = 4_000_000.0
@@ -75,6 +79,7 @@ class MessageStore:
         # Readers that no call of ``get_message`` uses at the moment.
         self._idle_readers: list[StoreReader] = []
         self._groups: dict[str, ConsumerGroup] = {}
+        self._positions_restored = False
 
     @classmethod
     def open(
@@ -113,7 +118,13 @@ class MessageStore:
             wishes=OpenWishes(accept_lost_log, rebuild, _checked_on_cut(on_cut)),
             progress=progress,
         )
-        return cls(owned, config)
+        store = cls(owned, config)
+        if owned.log.queues.highest_id(POSITIONS_TOPIC) >= 0:
+            try:
+                store._restore_positions()
+            except CommitLogError:
+                _LOG.exception("Cannot restore positions of consumers; the next consumer tries it again")
+        return store
 
     def __enter__(self) -> MessageStore:
         return self
@@ -310,9 +321,20 @@ class MessageStore:
         settings = owned.run(lambda: SubscriptionGroups(self.path).get(group)) or SubscriptionGroupConfig(
             group_name=group
         )
-        owned.run(lambda: owned.consumer_offsets.offsets)
+        self._restore_positions()
         members = self._groups.setdefault(group, ConsumerGroup(group))
         return Consumer(self, owned, members, settings, names, wanted, consume_from)
+
+    def _restore_positions(self) -> None:
+        """Apply the positions in the log that consumerOffset.json lacks. ``CorruptConfig``, damage of the log."""
+        self._owned.run(self._restore_once)
+
+    def _restore_once(self) -> None:
+        if not self._positions_restored:
+            with StoreReader.open(self.path) as reader:
+                restore_positions(self._owned.consumer_offsets.offsets, reader)
+            self._owned.consumer_offsets.flush()
+            self._positions_restored = True
 
     @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:

@@ -67,6 +67,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
     "recovery": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "services": frozenset({"msgspec", "numpy", "pyarrow"}),
     "cli": frozenset({"msgspec", "numpy", "orjson", "pyarrow", "rich", "typer"}),
     "export": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
     "filter": frozenset({"lark", "numpy", "pyarrow"}),

@@ -29,6 +29,7 @@ from commitlog.queue.get_message import DEFAULT_PULL_MESSAGES, GetMessageStatus,
 from commitlog.reader import StoreReader
 from commitlog.services.owned_store import OwnedStore
 from commitlog.services.put_message import PutMessageResult
+from commitlog.services.transaction import Transaction
 
 __all__ = ["ConsumeFrom", "Consumer", "checked_topics"]
 
@@ -197,18 +198,62 @@ class Consumer:
             progress.acknowledge(message.queue_offset)
             self._commit([progress])
 
-    def commit(self, *, sync: bool = False) -> None:
+    def commit(self, *, sync: bool = False, in_transaction: Transaction | None = None) -> None:
         """Note that everything that was polled so far is done; with ``sync`` the positions are on the device then.
 
-        ``StoreClosed``, ``ConsumerClosed``; with ``sync`` also ``StoreIOError``.
+        With a transaction, positions and messages of the transaction are in the store together or not at all: each
+        message that was polled counts in its output once. If the transaction fails, the consumer goes back to the
+        positions before it::
+
+            with store.transaction("billing", version=version) as batch:
+                orders = consumer.poll_batch()
+                consumer.commit(in_transaction=batch)  # first: if what follows fails, the consumer goes back
+                batch.put_messages(invoices_of(orders))
+
+        ``StoreClosed``, ``ConsumerClosed``; with ``sync`` also ``StoreIOError``; with a transaction also
+        ``TransactionEnded``, and ``InvalidValue`` for a version that was committed before.
         """
         self._refuse_closed()
         self._take_share()
+        if in_transaction is not None:
+            self._commit_in(in_transaction)
+            return
         for progress in self._progress.values():
             progress.acknowledge_all()
         self._commit(self._progress.values())
         if sync:
             self._owned.run(self._owned.consumer_offsets.flush)
+
+    def _commit_in(self, transaction: Transaction) -> None:
+        parts = [one for one in self._progress.values() if one.position != one.committed]
+        positions = {one.key: one.position for one in parts}
+
+        def ended(is_committed: bool) -> None:
+            if not is_committed:
+                self._go_back(parts)
+                return
+            for part in parts:
+                part.note_committed(positions[part.key])
+
+        if not parts:
+            return
+        try:
+            transaction.add_positions(self.group, positions, ended)
+        except BaseException:
+            ended(False)
+            raise
+        for part in parts:
+            part.acknowledge_all()
+
+    def rewind(self) -> None:
+        """Go back to the positions of the group: what was polled and is not committed comes again."""
+        self._refuse_closed()
+        self._go_back(list(self._progress.values()))
+
+    def _go_back(self, parts: Sequence[QueueProgress]) -> None:
+        self._forget_read_ahead(parts)
+        for part in parts:
+            part.seek(part.restart)
 
     def retry(self, message: MessageExt, delay_level: int = 0) -> PutMessageResult:
         """Give a message of ``poll`` back: it is done, and its copy comes again later, to any consumer of the group.
@@ -398,7 +443,7 @@ class Consumer:
         if moved:
             self._store_positions(moved)
             for key, position in moved.items():
-                self._progress[key].committed = position
+                self._progress[key].note_committed(position)
 
     def _store_positions(self, positions: Mapping[_Queue, int]) -> None:
         # As a call of the store: a close waits for it, and a signal handler is refused instead of waiting for itself.

@@ -16,13 +16,15 @@ class QueueProgress:
     ``done_up_to`` is the smallest offset that was handed out and is not done, the one to commit.
     """
 
-    __slots__ = ("_open", "_outstanding", "buffered", "committed", "fetched", "key", "position")
+    __slots__ = ("_open", "_outstanding", "buffered", "committed", "fetched", "key", "position", "restart")
 
     def __init__(self, key: tuple[str, int], position: int, committed: int) -> None:
         self.key = key
         self.fetched = self.position = position
         # The position that the group has in the store; -1 for none.
         self.committed = committed
+        # Where the group continues after a crash.
+        self.restart = position
         # Messages that were pulled and not handed out.
         self.buffered = 0
         # Handed out and not done; in order, with those that are done though an earlier one is not.
@@ -64,6 +66,10 @@ class QueueProgress:
         self.acknowledge_all()
         self.fetched = self.position = offset
         self.buffered = 0
+
+    def note_committed(self, position: int) -> None:
+        """Note the position that the group has in the store now."""
+        self.committed = self.restart = position
 
     @property
     def done_up_to(self) -> int:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.errors import CommitLogError
+from commitlog.paths import POSITIONS_GROUP, POSITIONS_TOPIC
 
 __all__ = ["FlushConsumerOffsetService"]
 
@@ -34,6 +36,12 @@ class FlushConsumerOffsetService:
             if self._offsets is None:
                 self._offsets = ConsumerOffsets(self._store_path)
             return self._offsets
+
+    def apply(self, group: str, positions: Mapping[tuple[str, int], int], next_of_topic: int) -> None:
+        """Take over positions that are in the log with a batch; ``next_of_topic`` is the offset after their message."""
+        self.offsets.commit(group, positions)
+        # Last: should the file be written in between, the message is read again, and says the same.
+        self.offsets.commit(POSITIONS_GROUP, {(POSITIONS_TOPIC, 0): next_of_topic})
 
     def run_once(self) -> float:
         try:

@@ -213,6 +213,16 @@ def test_seeking_moves_the_group_with_the_next_commit(store: MessageStore) -> No
             consumer.seek("orders", 3, 0)
 
 
+def test_rewinding_gives_again_what_is_not_committed(store: MessageStore) -> None:
+    put(store, 10, queues=1)
+    with store.consumer("billing", "orders") as consumer:
+        consumer.poll(4)
+        consumer.commit()
+        consumer.poll(4)
+        consumer.rewind()
+        assert numbers(consumer.poll(2)) == [4, 5]
+
+
 def test_positions_outside_the_queue_are_corrected(store: MessageStore, caplog: pytest.LogCaptureFixture) -> None:
     put(store, 10, queues=1)
     with store.consumer("billing", "orders") as consumer:
