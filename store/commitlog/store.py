@@ -321,6 +321,8 @@ class MessageStore:
         settings = owned.run(lambda: SubscriptionGroups(self.path).get(group)) or SubscriptionGroupConfig(
             group_name=group
         )
+        if not settings.consume_enable:
+            raise InvalidValue(f"Group {group!r} may not consume: consumeEnable is false in subscriptionGroup.json.")
         self._restore_positions()
         members = self._groups.setdefault(group, ConsumerGroup(group))
         return Consumer(self, owned, members, settings, names, wanted, consume_from)

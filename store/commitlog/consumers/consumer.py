@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig
-from commitlog.consumers.group import ConsumerGroup
+from commitlog.consumers.group import ConsumerGroup, Queue
 from commitlog.consumers.queue_progress import QueueProgress
 from commitlog.consumers.retry import copy_for_retry, retry_topic
 from commitlog.errors import ConsumerClosed, InvalidValue, TopicNotFound
@@ -37,7 +37,6 @@ _LOG = logging.getLogger(__name__)
 
 ConsumeFrom = Literal["earliest", "latest"] | int
 
-_Queue = tuple[str, int]
 # Messages and bytes that are read ahead of ``poll``; units that are looked at for a filter in one step.
 _READ_AHEAD = PullLimits(messages=256, size=1 << 20, window=16_384)
 # The longest wait of a thread in one piece: a consumer that is closed concurrently is noticed then.
@@ -99,9 +98,9 @@ class Consumer:
         self._retry_topic = retry_topic(group.name)
         self._closed = False
         self._generation = -1
-        self._progress: dict[_Queue, QueueProgress] = {}
+        self._progress: dict[Queue, QueueProgress] = {}
         # The queues in the order in which they are asked next.
-        self._turns: deque[_Queue] = deque()
+        self._turns: deque[Queue] = deque()
         self._messages: deque[tuple[QueueProgress, MessageExt]] = deque()
         self._rows: deque[_Rows] = deque()
         self._members = group
@@ -235,10 +234,11 @@ class Consumer:
             for part in parts:
                 part.note_committed(positions[part.key])
 
+        turns = {one.key: one.turn for one in parts}
         if not parts:
             return
         try:
-            transaction.add_positions(self.group, positions, ended)
+            transaction.add_positions(self.group, positions, lambda: self._members.has(self._member, turns), ended)
         except BaseException:
             ended(False)
             raise
@@ -396,31 +396,40 @@ class Consumer:
         """Take over the queues of this consumer's share, and release the others."""
         if self._generation == self._members.generation:
             return
-        self._generation, share = self._members.share_of(self._member)
-        lost = [progress for key, progress in self._progress.items() if key not in share]
+        # On the thread that commits transactions: the last consumer's have either ended, or will be refused.
+        self._generation, share, positions = self._owned.run(self._look_up_share)
+        kept = {queue: one for queue, one in self._progress.items() if queue in share and one.turn == share[queue]}
+        lost = [one for one in self._progress.values() if one.key not in kept]
         if lost:
             self._forget_read_ahead(lost)
-        positions = {topic: self._offsets.get(self.group, topic) for topic, _ in share}
-        progress = {}
-        for topic, queue_id in share:
-            committed = positions[topic].get(queue_id, -1)
-            known = self._progress.get((topic, queue_id))
-            if known is None:
+        for queue, turn in share.items():
+            if queue not in kept:
+                committed = positions.get(queue, -1)
                 # A queue without a position is newer than the group: it is read from its first message on.
-                begin = committed if committed >= 0 else self._first_offset(topic, queue_id)
-                known = QueueProgress((topic, queue_id), begin, committed)
-            progress[topic, queue_id] = known
-        self._progress = progress
-        self._turns = deque(share)
+                begin = committed if committed >= 0 else self._reader.queue_info(*queue).min_offset
+                kept[queue] = QueueProgress(queue, turn, begin, committed)
+        self._progress = kept
+        self._turns = deque(kept)
 
-    def _first_offset(self, topic: str, queue_id: int) -> int:
-        return self._reader.queue_info(topic, queue_id).min_offset
+    def _look_up_share(self) -> tuple[int, dict[Queue, int], dict[Queue, int]]:
+        """Generation, the turns of this consumer's queues, and the group's positions in them."""
+        generation, share = self._members.share_of(self._member)
+        positions = {topic: self._offsets.get(self.group, topic) for topic, _ in share}
+        return (
+            generation,
+            share,
+            {
+                (topic, queue_id): positions[topic][queue_id]
+                for topic, queue_id in share
+                if queue_id in positions[topic]
+            },
+        )
 
     def _set_first_positions(self, consume_from: ConsumeFrom) -> None:
         """Give the group a position in topics that it has none in; at once, or a crash would lose messages."""
         if consume_from == "earliest":
             return
-        first: dict[_Queue, int] = {}
+        first: dict[Queue, int] = {}
         for topic in self.topics:
             if not self._offsets.get(self.group, topic):
                 first.update(self._first_positions(topic, consume_from))
@@ -428,7 +437,7 @@ class Consumer:
             self._store_positions(first)
             self._owned.run(self._owned.consumer_offsets.flush)
 
-    def _first_positions(self, topic: str, consume_from: ConsumeFrom) -> dict[_Queue, int]:
+    def _first_positions(self, topic: str, consume_from: ConsumeFrom) -> dict[Queue, int]:
         try:
             infos = self._reader.queues(topic)
         except TopicNotFound:
@@ -445,7 +454,7 @@ class Consumer:
             for key, position in moved.items():
                 self._progress[key].note_committed(position)
 
-    def _store_positions(self, positions: Mapping[_Queue, int]) -> None:
+    def _store_positions(self, positions: Mapping[Queue, int]) -> None:
         # As a call of the store: a close waits for it, and a signal handler is refused instead of waiting for itself.
         with self._owned.calls.enter():
             self._owned.state.refuse_closed()

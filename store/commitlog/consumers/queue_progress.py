@@ -16,10 +16,12 @@ class QueueProgress:
     ``done_up_to`` is the smallest offset that was handed out and is not done, the one to commit.
     """
 
-    __slots__ = ("_open", "_outstanding", "buffered", "committed", "fetched", "key", "position", "restart")
+    __slots__ = ("_open", "_outstanding", "buffered", "committed", "fetched", "key", "position", "restart", "turn")
 
-    def __init__(self, key: tuple[str, int], position: int, committed: int) -> None:
+    def __init__(self, key: tuple[str, int], turn: int, position: int, committed: int) -> None:
         self.key = key
+        # The queue's turn in its group: it changes when another consumer has the queue.
+        self.turn = turn
         self.fetched = self.position = position
         # The position that the group has in the store; -1 for none.
         self.committed = committed

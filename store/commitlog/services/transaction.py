@@ -28,10 +28,11 @@ class HasPath(Protocol):
 
 
 class _Positions(NamedTuple):
-    """Positions of a consumer group that are committed with the batch, and who is told how it ended."""
+    """Positions of a consumer group that are committed with the batch, and the consumer's part in that."""
 
     group: str
     offsets: Mapping[tuple[str, int], int]
+    still_holds: Callable[[], bool]
     ended: Callable[[bool], None]
 
 
@@ -96,11 +97,18 @@ class Transaction:
                     self._failure = error
                 raise
 
-    def add_positions(self, group: str, offsets: Mapping[tuple[str, int], int], ended: Callable[[bool], None]) -> None:
+    def add_positions(
+        self,
+        group: str,
+        offsets: Mapping[tuple[str, int], int],
+        still_holds: Callable[[], bool],
+        ended: Callable[[bool], None],
+    ) -> None:
         """Commit positions of a consumer group with the batch: ``Consumer.commit(in_transaction=...)``.
 
-        ``ended`` is called at the end of the block, with whether they are committed. ``InvalidValue`` for a version
-        that was committed before; ``TransactionEnded``.
+        ``still_holds`` says at the commit whether the queues are the consumer's. ``ended`` is called at the end of the
+        block, with whether the positions are committed. ``InvalidValue`` for a version that was committed before;
+        ``TransactionEnded``.
         """
         self._refuse_ended()
         self._refuse_failed()
@@ -108,7 +116,7 @@ class Transaction:
             raise InvalidValue(
                 f"{self.batch} was committed before, with the positions of then. Begin the next version for others."
             )
-        self._positions.append(_Positions(group, offsets, ended))
+        self._positions.append(_Positions(group, offsets, still_holds, ended))
 
     def _stage_positions(self, writer: StagedWriter | None) -> StagedWriter | None:
         """The staged file with a message for the positions at its end; the same one without any."""
@@ -177,6 +185,7 @@ class Transaction:
     def _commit(self, writer: StagedWriter | None) -> None:
         self._committing = True
         try:
+            self._refuse_moved_queues()
             writer = self._stage_positions(writer)
             self.result = self._store.batches.commit(self.batch, [] if writer is None else [writer.finish()])
             if self._positions and not self.result.already_there:
@@ -185,6 +194,14 @@ class Transaction:
             self._remove(writer)
             # Here, on the job's thread: an interrupt may have ended the caller's wait.
             self._tell_ended(is_committed=self._positions_committed)
+
+    def _refuse_moved_queues(self) -> None:
+        for one in self._positions:
+            if not one.still_holds():
+                raise TransactionEnded(
+                    f"Queues of group {one.group!r} are not the consumer's any more: it was closed, or another one "
+                    f"reads their messages again. Nothing of {self.batch} was written; poll again."
+                )
 
     def _apply_positions(self) -> None:
         next_offset = self._store.log.writer.next_queue_offset(POSITIONS_TOPIC, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ import pytest
 
 from commitlog import Message, MessageExt, MessageExtBrokerInner, MessageStore, MessageStoreConfig
 from commitlog.config_files.consumer_offset import ConsumerOffsets
+from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog.consumers.group import average_share
-from commitlog.errors import ConsumerClosed, InvalidValue, StoreClosed
+from commitlog.errors import ConsumerClosed, InvalidValue, NotAStore, StoreClosed
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
@@ -401,6 +403,39 @@ def test_a_negative_delay_level_makes_a_dead_letter_at_once(store: MessageStore)
         consumer.retry(message, delay_level=-1)
     store.dispatch()
     assert [one.body for one in store.get_message("%DLQ%billing", 0, 0).messages] == [b"0"]
+
+
+def test_a_group_that_may_not_consume_gets_no_consumer(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+        settings = SubscriptionGroupConfig(group_name="billing", consume_enable=False)
+        SubscriptionGroups(store.path).put(settings)
+        with pytest.raises(InvalidValue, match="consumeEnable is false"):
+            store.consumer("billing", "orders")
+
+
+def test_a_failed_write_of_positions_at_closing_is_raised_and_leaves_the_log_clean(tmp_path: Path) -> None:
+    store = MessageStore.open(tmp_path / "store", CONFIG)
+    put(store, 4, queues=1)
+    consumer = store.consumer("billing", "orders")
+    consumer.poll()
+    consumer.commit()
+    (tmp_path / "store" / "config").mkdir(exist_ok=True)
+    (tmp_path / "store" / "config" / "consumerOffset.json").symlink_to("/dev/null")
+    with pytest.raises(NotAStore, match="symbolic link"):
+        store.close()
+    (tmp_path / "store" / "config" / "consumerOffset.json").unlink()
+    with MessageStore.open(tmp_path / "store", CONFIG) as again:
+        assert again.recovered is None
+
+
+def test_a_consumer_that_is_dropped_leaves_its_queues_to_the_others(store: MessageStore) -> None:
+    put(store, 4)
+    first, second = store.consumer("billing", "orders"), store.consumer("billing", "orders")
+    assert len(first.positions()) == 2
+    del second
+    gc.collect()
+    assert len(first.positions()) == 4
+    first.close()
 
 
 def test_the_settings_of_the_group_say_how_often_a_message_comes_again(tmp_path: Path) -> None:

@@ -97,6 +97,38 @@ def test_a_transaction_that_fails_moves_the_consumer_back(store: MessageStore) -
     assert invoices(store) == list(range(10))
 
 
+def test_a_queue_that_passes_to_another_consumer_ends_the_transaction(store: MessageStore) -> None:
+    first = store.consumer("billing", "orders")
+
+    def lose_the_queue() -> Consumer:
+        with store.transaction("invoices", 1) as batch:
+            batch.put_messages(first.poll_batch(4, columns=["body"]), topic="invoices")
+            first.commit(in_transaction=batch)
+            first.close()
+            others.append(store.consumer("billing", "orders"))
+        raise AssertionError("it was committed")
+
+    others: list[Consumer] = []
+    with pytest.raises(TransactionEnded, match="are not the consumer's any more"):
+        lose_the_queue()
+    step(store, others[0], 1, 10)
+    assert invoices(store) == list(range(10))
+    others[0].close()
+
+
+def test_a_queue_that_comes_back_is_read_from_where_the_other_consumer_left_it(store: MessageStore) -> None:
+    first, second = store.consumer("billing", "orders"), store.consumer("billing", "orders")
+    assert (len(first.poll(3)), second.poll()) == (3, [])
+    group = store._groups["billing"]
+    group.leave(first._member)  # as if another one with the first place had joined and left
+    assert len(second.poll(5)) == 5
+    second.commit()
+    second.close()
+    first._member = group.join(["orders"])
+    assert [message.queue_offset for message in first.poll()] == [5, 6, 7, 8, 9]
+    first.close()
+
+
 def test_positions_alone_are_a_batch_too(store: MessageStore) -> None:
     with store.consumer("billing", "orders", filter="TAGS = 'none'") as consumer:
         consumer.poll()
