@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from commitlog.columnar.body_compression import BodyCompression
     from commitlog.columnar.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
     from commitlog.config import FlushDiskType, MessageStoreConfig
+    from commitlog.consumers.consumer import Consumer
     from commitlog.errors import CommitLogError
     from commitlog.export.export_store import ExportReport, export_store
     from commitlog.filter.message_filter import MessageFilter
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from commitlog.message import Message, MessageExt, MessageExtBrokerInner, PutMessageStatus
     from commitlog.metadata import METADATA_SCHEMAS, store_metadata
     from commitlog.queue.derived_queues import Stray
+    from commitlog.queue.get_message import GetMessageResult, GetMessageStatus
     from commitlog.queue.skipped import SkippedRange
     from commitlog.reader import Fence, MessageBatches, OnDamage, QueueInfo, StoreReader
     from commitlog.repair import RepairReport, repair_store
@@ -58,12 +60,15 @@ __all__ = [
     "CommitLogError",
     "CommittedBatch",
     "CompressionType",
+    "Consumer",
     "DelayLevel",
     "ExportReport",
     "Fence",
     "Finding",
     "FlushDiskType",
     "Gap",
+    "GetMessageResult",
+    "GetMessageStatus",
     "GroupPosition",
     "HalfMessageHandle",
     "HalfMessagesChecked",
@@ -110,6 +115,7 @@ _MODULES = {
     "Checkpoint": "commitlog.format.checkpoint",
     "CommitLogError": "commitlog.errors",
     "CommittedBatch": "commitlog.batch_id",
+    "Consumer": "commitlog.consumers.consumer",
     "CompressionType": "commitlog.format.sys_flag",
     "DEFAULT_COLUMNS": "commitlog.columnar.columns",
     "DelayLevel": "commitlog.schedule.levels",
@@ -123,6 +129,8 @@ _MODULES = {
     "Gap": "commitlog.log.past_damage",
     "HalfMessageHandle": "commitlog.half_message",
     "HalfMessagesChecked": "commitlog.half_message",
+    "GetMessageResult": "commitlog.queue.get_message",
+    "GetMessageStatus": "commitlog.queue.get_message",
     "IndexFileInfo": "commitlog.index.service",
     "Message": "commitlog.message",
     "MessageBatches": "commitlog.reader",

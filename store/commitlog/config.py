@@ -102,6 +102,9 @@ class MessageStoreConfig:
     flush_consume_queue_thorough_interval: int = 60_000
     """After this time every queue, the index and the checkpoint are flushed."""
 
+    flush_consumer_offset_interval: int = 5_000
+    """How often the positions of consumer groups are written; a commit may ask for it at once."""
+
     max_message_size: int = 4 * _MIB
     """Largest body."""
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -292,6 +295,7 @@ _RANGES = {
     "flush_interval_commit_log": (1, _MAX_INT),
     "commit_interval_commit_log": (1, _MAX_INT),
     "flush_interval_consume_queue": (1, _MAX_INT),
+    "flush_consumer_offset_interval": (1, _MAX_INT),
     "max_message_size": (1, LARGEST_BODY),
     "put_message_timeout": (1, _MAX_INT),
     "default_topic_queue_nums": (1, MOST_QUEUES),

@@ -16,6 +16,7 @@
     │   │   └── StoreForked         a forked child used its parent's store
     │   ├── NestedCall              a signal handler used the store within a call of its own thread
     │   ├── ReaderClosed            the reader was closed before the call
+    │   ├── ConsumerClosed          the consumer was closed before the call
     │   ├── StoreBusy               batches were committed faster than a reader could read their queues
     │   ├── NotFoundError
     │   │   ├── TopicNotFound
@@ -67,6 +68,7 @@ from commitlog.put_status import PutMessageStatus
 __all__ = [
     "BatchConflict",
     "CommitLogError",
+    "ConsumerClosed",
     "CorruptCheckpoint",
     "CorruptConfig",
     "CorruptConsumeQueue",
@@ -390,6 +392,10 @@ class HalfMessageEnded(Refused):
 
 class ReaderClosed(Refused):
     """A read through a ``StoreReader`` that has been closed."""
+
+
+class ConsumerClosed(Refused):
+    """A call of a ``Consumer`` that has been closed."""
 
 
 class StoreBusy(Refused):

@@ -144,3 +144,8 @@ class MessageExt(Message):
     def unique_key(self) -> str | None:
         """The client's own message id (property ``UNIQ_KEY``), if it set one."""
         return self.properties.get("UNIQ_KEY")
+
+    @property
+    def original_topic(self) -> str:
+        """The topic that the producer sent it to: of a message that is consumed again, and of a dead letter too."""
+        return self.properties.get("RETRY_TOPIC", self.topic)

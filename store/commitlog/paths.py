@@ -45,6 +45,8 @@ __all__ = [
     "LOCK",
     "MAX_QUEUE_ID",
     "MOST_QUEUES",
+    "POSITIONS_GROUP",
+    "POSITIONS_TOPIC",
     "REPAIR",
     "RETRY_TOPIC_PREFIX",
     "STAGING",
@@ -143,6 +145,10 @@ SYSTEM_TOPICS = frozenset(
 SYSTEM_TOPIC_PREFIXES = ("rmq_sys_", "RMQ_SYS_")
 # Ours: a message for every batch. RocketMQ takes topics with this prefix for its own, which clients do not see.
 BATCH_TOPIC = "rmq_sys_commitlog_batch"
+# Ours too: positions of consumers that were committed with a batch. This group's own position in it, queue 0, says how
+# many of them are in consumerOffset.json.
+POSITIONS_TOPIC = "rmq_sys_commitlog_positions"
+POSITIONS_GROUP = "CID_RMQ_SYS_COMMITLOG_POSITIONS"
 
 
 def file_name_for_offset(offset: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -37,12 +37,14 @@ from commitlog.errors import (
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
+    QueueNotFound,
     ReaderClosed,
     StoreBusy,
     TopicNotFound,
     UnsupportedStore,
 )
 from commitlog.files import disk
+from commitlog.files.file_watch import LOOK_AGAIN_SECONDS, FileWatch
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format import message_id
 from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
@@ -62,11 +64,20 @@ from commitlog.log.commit_log import CommitLog
 from commitlog.log.past_damage import Gap, walk_past_damage
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import MessageExt
-from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, validate_topic
+from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, validate_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.queue.catalog import QueueCatalog, matching_topics
 from commitlog.queue.consume_queue import Units
 from commitlog.queue.derived_queues import Stray
+from commitlog.queue.get_message import (
+    DEFAULT_PULL_BYTES,
+    DEFAULT_PULL_MESSAGES,
+    GetMessageResult,
+    Pulled,
+    PullLimits,
+    answer_without_reading,
+    pull,
+)
 from commitlog.queue.several_queues import read_together
 from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import CatalogView, QueueView
@@ -187,6 +198,7 @@ class StoreReader:
         self._index = IndexService(os.path.join(path, INDEX))
         self._frames = StoredFrames(self._commit_log, self._catalog)
         self._moments = BatchMoments(path, self._frames)
+        self._watch = FileWatch(path)
         self._closed = False
 
     @classmethod
@@ -243,6 +255,7 @@ class StoreReader:
         self._commit_log.close()
         self._index.close()
         self._moments.close()
+        self._watch.close()
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -564,6 +577,138 @@ class StoreReader:
             for batch in read:
                 self._count(topic, batch)
         return batches
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int = DEFAULT_PULL_MESSAGES,
+        *,
+        max_bytes: int = DEFAULT_PULL_BYTES,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        tags: str | None = None,
+        wait_s: float = 0.0,
+    ) -> GetMessageResult:
+        """RocketMQ's ``getMessage``: up to ``max_messages`` messages from a queue offset on, and where to continue.
+
+        No position is an error. The status is the first of these that applies, with ``next_begin_offset``:
+
+        - NO_MATCHED_LOGIC_QUEUE: no such queue (0)
+        - NO_MESSAGE_IN_QUEUE: the queue never had a message (0)
+        - OFFSET_TOO_SMALL: before the first message (the first message)
+        - OFFSET_OVERFLOW_ONE: at the queue's end, where the next message will be (the same offset)
+        - OFFSET_OVERFLOW_BADLY: after the end (the end)
+        - OFFSET_FOUND_NULL: the queue's file is gone (the first offset of the next file)
+        - NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING: no message looked at matches, or retention has just removed them
+        - FOUND
+
+        The last three continue after the last message that was looked at: a call looks at the units of one queue file,
+        800 or ``max_messages`` of them. It gives at most ``max_bytes`` of records, but at least one message.
+        ``filter`` and ``tags`` select as in ``read``. ``InvalidValue`` for a limit below 1; damage as in ``read``.
+
+        At the queue's end it waits up to ``wait_s`` seconds for a message, as ``wait_for_any`` does; a queue that
+        does not exist yet is waited for from offset 0 on.
+        """
+        wanted = _chosen(tags, filter, None)
+        limits = PullLimits(messages=max_messages, size=max_bytes)
+        deadline = time.monotonic() + wait_s
+        while True:
+            result = self._get_message(topic, queue_id, offset, limits, wanted)
+            left = deadline - time.monotonic()
+            if left <= 0 or not result.may_wait or result.next_begin_offset != offset:
+                return result
+            self.wait_for_any({(topic, queue_id): offset}, left)
+
+    def _get_message(
+        self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
+    ) -> GetMessageResult:
+        columns = ("queueOffset", "physicalOffset")
+        pulled, low, high = self._pull(topic, queue_id, offset, limits, wanted, columns, verify_crc=True)
+        places = [place for batch in pulled.batches for place in batch.column("physicalOffset").to_pylist()]
+        records = (self._commit_log.read_record(place, check_crc=False) for place in places)
+        messages = [message_of(record, self._commit_log.body(record)) for record in records]
+        return GetMessageResult(
+            status=pulled.status,
+            next_begin_offset=pulled.next_begin_offset,
+            min_offset=low,
+            max_offset=high,
+            messages=messages,
+        )
+
+    def wait_for_any(self, positions: Mapping[tuple[str, int], int], timeout_s: float | None = None) -> bool:
+        """Wait until one of the queues ``{(topic, queue id): offset}`` has a message at its offset or after it.
+
+        False after ``timeout_s`` seconds (with ``from_log`` nothing ever comes). On Linux the kernel reports what the
+        owner writes, and the wait ends within milliseconds; beside a RocketMQ broker, which writes through mappings, on
+        network file systems and other systems it ends within 0.1 s. Queues that do not exist yet may be waited for::
+
+            position = reader.queue_info("orders", 0).max_offset
+            while reader.wait_for_any({("orders", 0): position}):
+                result = reader.get_message("orders", 0, position)
+                position = result.next_begin_offset
+        """
+        self._refuse_closed()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        for topic, _ in positions:
+            validate_topic(topic)
+        queues = os.path.join(self.path, CONSUME_QUEUE)
+        # The gate, which opens after a batch, lies in the store's directory.
+        directories = [self.path, *(os.path.join(queues, topic, str(queue_id)) for topic, queue_id in positions)]
+        while True:
+            self._watch.follow(directories)
+            if any(self._is_filled(*queue, offset) for queue, offset in positions.items()):
+                return True
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._watch.wait(LOOK_AGAIN_SECONDS if left is None else left)
+
+    def _is_filled(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a queue has a message at an offset or after it."""
+        try:
+            return self.queue_info(topic, queue_id).max_offset > offset
+        except (TopicNotFound, QueueNotFound):
+            return False
+
+    def _pull(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        limits: PullLimits,
+        wanted: MessageFilter,
+        columns: Sequence[str],
+        *,
+        verify_crc: bool,
+    ) -> tuple[Pulled, int, int]:
+        """The answer of ``get_message`` as record batches, and the queue's bounds."""
+        for pause in _LOOK_AGAIN_SECONDS:
+            try:
+                info = self.queue_info(topic, queue_id)
+            except (TopicNotFound, QueueNotFound):
+                bounds = None
+            else:
+                bounds = info.min_offset, info.max_offset
+            low, high = bounds or (0, 0)
+            pulled = answer_without_reading(offset, bounds)
+            if pulled is None:
+                queue = self._catalog.queue(topic, queue_id)
+                pulled = pull(
+                    self._commit_log,
+                    queue,
+                    offset,
+                    high,
+                    limits,
+                    wanted,
+                    columns,
+                    verify_crc=verify_crc,
+                    skips=self._skips(self._on_damage),
+                )
+            if pulled is not None:
+                return pulled, low, high
+            time.sleep(pause)  # retention removes files faster than they are read
+        raise self._busy()
 
     def _skips(self, on_damage: OnDamage) -> Skips | None:
         """The report of a read that skips; None for one that raises."""

@@ -6,10 +6,12 @@ the promise of a put in each flush mode, and the states after a crash.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import time
 import warnings
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, SupportsFloat
@@ -17,10 +19,17 @@ from typing import TYPE_CHECKING, Literal, SupportsFloat
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, refuse_schedule_application
 from commitlog.columnar.message_rows import MessageRows
 from commitlog.config import MessageStoreConfig, delay_level
-from commitlog.errors import InvalidValue, StoreClosed
+from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
+from commitlog.consumers.consumer import ConsumeFrom, Consumer, checked_topics
+from commitlog.consumers.group import ConsumerGroup
+from commitlog.consumers.restored_positions import restore_positions
+from commitlog.errors import CommitLogError, InvalidValue, StoreClosed
+from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
+from commitlog.paths import POSITIONS_TOPIC, validate_group
+from commitlog.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult
 from commitlog.reader import StoreReader
 from commitlog.recovery.cut import OnCut
 from commitlog.recovery.log_end import Progress
@@ -33,11 +42,14 @@ from commitlog.services.running_state import RunningFlags
 from commitlog.services.stats import StoreStats
 from commitlog.services.transaction import Transaction
 from commitlog.services.transactional_message import TransactionalMessageService
+from commitlog.timestamps import checked_timestamp_ms
 
 if TYPE_CHECKING:
     import asyncio
 
 __all__ = ["MessageStore", "checked_seconds"]
+
+_LOG = logging.getLogger(__name__)
 
 # The longest wait for a lock on every platform: 46 days.
 _LONGEST_WAIT_S = 4_000_000.0
@@ -70,6 +82,10 @@ class MessageStore:
         # Every put goes through these.
         self._enter = owned.calls.enter
         self._putter = owned.putter
+        # Readers that no call of ``get_message`` uses at the moment.
+        self._idle_readers: list[StoreReader] = []
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._positions_restored = False
 
     @classmethod
     def open(
@@ -109,7 +125,13 @@ class MessageStore:
             progress=progress,
         )
         try:
-            return cls(opening.run(), config)
+            store = cls(opening.run(), config)
+            if store._owned.log.queues.highest_id(POSITIONS_TOPIC) >= 0:
+                try:
+                    store._restore_positions()
+                except CommitLogError:
+                    _LOG.exception("Cannot restore positions of consumers; the next consumer tries it again")
+            return store
         except BaseException:
             opening.undo()
             raise
@@ -393,6 +415,104 @@ class MessageStore:
         """
         return self._owned.run(lambda: self._owned.batches.forget(app_id))
 
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int = DEFAULT_PULL_MESSAGES,
+        *,
+        max_bytes: int = DEFAULT_PULL_BYTES,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        tags: str | None = None,
+        wait_s: float = 0.0,
+    ) -> GetMessageResult:
+        """RocketMQ's ``getMessage``, as ``StoreReader.get_message``, which has the statuses; any number of threads.
+
+        At the queue's end it waits up to ``wait_s`` seconds for a message, which dispatch reports at once.
+        ``StoreClosed`` if the store is closed or not readable (RocketMQ answers null then)::
+
+            result = store.get_message("orders", 0, position, tags="paid", wait_s=15)
+            position = result.next_begin_offset
+        """
+        deadline = time.monotonic() + checked_seconds("wait_s", wait_s)
+        while True:
+            self._refuse_unreadable()
+            with self._lent_reader() as reader:
+                result = reader.get_message(
+                    topic, queue_id, offset, max_messages, max_bytes=max_bytes, filter=filter, tags=tags
+                )
+            left = deadline - time.monotonic()
+            if left <= 0 or not result.may_wait or result.next_begin_offset != offset:
+                return result
+            self.wait_for_messages(topic, queue_id, offset, left)
+
+    def consumer(
+        self,
+        group: str,
+        topics: str | Sequence[str],
+        *,
+        filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
+        tags: str | None = None,
+        consume_from: ConsumeFrom = "earliest",
+    ) -> Consumer:
+        """A consumer of topics for a consumer group; ``Consumer`` has an example.
+
+        The group continues at its positions. In queues without one it begins at ``consume_from``: "earliest", "latest",
+        or a store time in milliseconds. ``filter`` and ``tags`` select as in ``StoreReader.read``. Messages that the
+        group gave back (``Consumer.retry``) are read too.
+
+        ``InvalidValue``, ``FilterError``, ``StoreClosed``; ``CorruptConfig`` for damaged positions.
+        """
+        self._refuse_unreadable()
+        validate_group(group)
+        names = checked_topics(topics)
+        wanted = filter if isinstance(filter, MessageFilter) else MessageFilter.parse(tags=tags, filter=filter)
+        if consume_from not in ("earliest", "latest"):
+            if not isinstance(consume_from, int) or isinstance(consume_from, bool):
+                raise InvalidValue(f"consume_from is 'earliest', 'latest' or a time in ms, not {consume_from!r}.")
+            checked_timestamp_ms(consume_from, "consume_from")
+        owned = self._owned
+        settings = owned.run(lambda: SubscriptionGroups(self.path).get(group)) or SubscriptionGroupConfig(
+            group_name=group
+        )
+        if not settings.consume_enable:
+            raise InvalidValue(f"Group {group!r} may not consume: consumeEnable is false in subscriptionGroup.json.")
+        self._restore_positions()
+        members = self._groups.setdefault(group, ConsumerGroup(group))
+        return Consumer(self, owned, members, settings, names, wanted, consume_from)
+
+    def _restore_positions(self) -> None:
+        """Apply the positions in the log that consumerOffset.json lacks. ``CorruptConfig``, damage of the log."""
+        self._owned.run(self._restore_once)
+
+    def _restore_once(self) -> None:
+        if not self._positions_restored:
+            with StoreReader.open(self.path) as reader:
+                restore_positions(self._owned.consumer_offsets.offsets, reader)
+            self._owned.consumer_offsets.flush()
+            self._positions_restored = True
+
+    @contextlib.contextmanager
+    def _lent_reader(self) -> Iterator[StoreReader]:
+        """A reader that no other thread uses; it is kept for the next call."""
+        self._owned.state.refuse_closed()
+        try:
+            reader = self._idle_readers.pop()
+        except IndexError:
+            reader = StoreReader.open(self.path)
+        try:
+            yield reader
+        finally:
+            self._idle_readers.append(reader)
+            if self._owned.is_closing:
+                self._close_readers()
+
+    def _close_readers(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle_readers.pop().close()
+
     def wait_for_messages(self, topic: str, queue_id: int, offset: int, timeout_s: float | None = None) -> bool:
         """Wait until the queue holds a message at ``offset`` or after it; False after ``timeout_s`` seconds.
 
@@ -463,6 +583,7 @@ class MessageStore:
         asks for the close, which then follows that call. ``StoreIOError`` if closing fails (of a close that was only
         asked for: at the next call); the store is then as after a crash, and opening it recovers.
         """
+        self._close_readers()
         self._owned.close()
 
 

@@ -62,6 +62,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "first_offset_from": lambda: reader.first_offset_from("orders", 0, 0, 0, 20),
         "group_offsets": lambda: reader.group_offsets("billing"),
         "groups": reader.groups,
+        "get_message": lambda: reader.get_message("orders", 0, 0),
         "index_files": reader.index_files,
         "message_at": lambda: reader.message_at(0),
         "message_by_id": lambda: reader.message_by_id(message.message_id),
@@ -80,6 +81,7 @@ def test_every_method_of_a_closed_reader_says_that_it_is_closed(store: Path) -> 
         "store_timestamp": lambda: reader.store_timestamp("orders", 0, 0),
         "topics": reader.topics,
         "units": lambda: reader.units("orders", 0, 0, 20),
+        "wait_for_any": lambda: reader.wait_for_any({("orders", 0): 20}),
     }
     public = {name for name in dir(StoreReader) if not name.startswith("_")}
     # What was skipped is asked for after reading.

@@ -47,12 +47,13 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "metadata": _PARTS | {"reader", "verify"},
     "salvage": _PARTS | {"recovery", "export"},
     "services": _PARTS | {"threads", "recovery", "half", "schedule"},
-    "store": _PARTS | {"threads", "recovery", "services", "reader"},
+    "consumers": _PARTS | {"filter", "threads", "services", "reader"},
+    "store": _PARTS | {"consumers", "filter", "threads", "recovery", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
     "public": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"metadata", "schedule", "groups"},
+    | {"consumers", "metadata", "schedule", "groups"},
     "cli": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"}
     | {"groups", "metadata", "schedule"},
@@ -76,6 +77,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
     "recovery": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "services": frozenset({"msgspec", "numpy", "pyarrow"}),
     "cli": frozenset({"msgspec", "numpy", "orjson", "pyarrow", "rich", "typer"}),
     "export": frozenset({"msgspec", "numpy", "orjson", "pyarrow"}),
     "filter": frozenset({"lark", "numpy", "pyarrow"}),

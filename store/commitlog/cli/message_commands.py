@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -45,7 +44,8 @@ from commitlog.reader import StoreReader
 
 __all__ = ["cat", "get", "query", "register", "tail"]
 
-_POLL_SECONDS = 0.25
+# How often to look for new queues, and for new topics that match a pattern.
+_LOOK_SECONDS = 0.25
 _ANY_BODY = BodyPattern()
 
 FormatOption = Annotated[str | None, typer.Option("--format", "-f", metavar="FORMAT", help=f"As kcat: {FORMAT_HELP}.")]
@@ -151,7 +151,7 @@ def tail(
             found, position = scan.arrived(reader, chosen_topics(reader, topics), queue, position)
             _print(reader, found, out)
             sys.stdout.flush()
-            time.sleep(_POLL_SECONDS)
+            reader.wait_for_any(position, _LOOK_SECONDS)
 
 
 def get(

@@ -51,7 +51,7 @@ from commitlog.format.properties import (
 )
 from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from commitlog.message import Message, MessageExtBrokerInner
-from commitlog.paths import MAX_QUEUE_ID, validate_topic
+from commitlog.paths import MAX_QUEUE_ID, POSITIONS_TOPIC, validate_topic
 
 __all__ = [
     "NO_PRODUCERS_TOPICS",
@@ -75,7 +75,7 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 # Messages of these topics come from the broker, which acts on them: those of ``isNotAllowedSendTopic`` in RocketMQ's
 # ``common/topic/TopicValidator.java``, and the timer's, which for ever tries to read a message without TIMER_OUT_MS.
-# Producers may send to the other system topics, and so here.
+# Producers may send to the other system topics, and so here. The last one is this store's own.
 NO_PRODUCERS_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -85,6 +85,7 @@ NO_PRODUCERS_TOPICS = frozenset(
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
         "rmq_sys_wheel_timer",
+        POSITIONS_TOPIC,
     }
 )
 # And those of this prefix and a cluster's name: the notes of what consumers have popped.

@@ -163,6 +163,11 @@ class CommitLogWriter:
         self._unsettled = False
         return tuple.__new__(Appended, (start, first, now, start + at))  # Appended(...) takes twice as long
 
+    def next_queue_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset of the next message of a queue, whether the ones before it are dispatched or not."""
+        with self.lock:
+            return self._queue_offset((topic, queue_id))
+
     def _queue_offset(self, queue: tuple[str, int]) -> int:
         found = self._queue_offsets.get(queue)
         if found is None:

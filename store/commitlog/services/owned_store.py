@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from commitlog.batch.staging import remove_leftovers
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.log_end import Progress
@@ -27,6 +26,7 @@ from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
 from commitlog.services.flush_consume_queue import FlushConsumeQueueService
+from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
 from commitlog.services.put_message import PutMessageService
 from commitlog.services.put_table import PutTableService
 from commitlog.services.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
@@ -102,7 +102,7 @@ class OwnedStore:
             committer = CommitRealTimeService(log.files, config, message_arrived)
         self.store_flush = StoreFlush(log, state, flusher, committer, self.reput)
         self.batches = CommitBatchService(self.path, config, log, self.store_flush, state, self.topics, message_arrived)
-        self._consumer_offsets: ConsumerOffsets | None = None
+        self.consumer_offsets = FlushConsumerOffsetService(self.path, config.flush_consumer_offset_interval)
         self.half_messages = self._half_messages(config)
         self.schedule = _schedule(self, config)
         flush_queues = FlushConsumeQueueService(
@@ -115,6 +115,7 @@ class OwnedStore:
             Worker("ReputMessageService", self.reput, partial(fence_dispatch, state), reput_wakeup),
             Worker(type(flush_log).__name__, flush_log, state.fence, flush_wakeup),
             Worker("FlushConsumeQueueService", flush_queues, state.fence),
+            Worker("FlushConsumerOffsetService", self.consumer_offsets, state.fence),
             Worker("StoreStatsService", self.stats, state.fence),
             Worker("DiskWatermarkService", watermark, state.fence),
         ]
@@ -132,7 +133,7 @@ class OwnedStore:
             self.batches,
             self.store_flush,
             self.topics,
-            self.consumer_offsets,
+            lambda: self.consumer_offsets.offsets,
             self.run,
             self._put,
         )
@@ -157,12 +158,6 @@ class OwnedStore:
         """Do ``work`` on this thread, as a call of it."""
         with self.calls.enter():
             return work()
-
-    def consumer_offsets(self) -> ConsumerOffsets:
-        """The positions of consumer groups, read at first use, by the job thread. ``CorruptConfig``, ``ReadFailed``."""
-        if self._consumer_offsets is None:
-            self._consumer_offsets = ConsumerOffsets(self.path)
-        return self._consumer_offsets
 
     def close(self, *, wait: bool = True) -> None:
         """Reject new calls, and close when the calls under way have ended. See ``MessageStore.close``."""
@@ -197,7 +192,10 @@ class OwnedStore:
                 self.store_flush.close_cleanly(self._save)
                 clean = self.state.failure is None
             finally:
-                self._close_files(clean=clean)
+                try:
+                    self.consumer_offsets.flush()
+                finally:
+                    self._close_files(clean=clean)
         except BaseException as error:  # noqa: BLE001 - the next ``close`` that waits raises it
             _LOG.exception("Closing the store of %s failed", self.path)
             self._close_failure = error

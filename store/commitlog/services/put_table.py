@@ -181,15 +181,15 @@ class PutTableService:
             self._stats.failed()
         return result
 
-    def encoded(self, rows: MessageRows, topic: str | None) -> Iterator[EncodedMessages]:
+    def encoded(self, rows: MessageRows, topic: str | None, *, from_store: bool = False) -> Iterator[EncodedMessages]:
         """The rows as records with queues, in chunks. ``PutRefused`` for a row that is not accepted.
 
-        ``InvalidValue`` for wrong columns.
+        ``from_store``: also for topics that take no messages from producers. ``InvalidValue`` for wrong columns.
         """
         table = message_rows(rows)
         schema = message_schema(table, topic=topic)
         for first, chunk in message_chunks(table):
-            columns = self._parsed(schema, first, chunk)
+            columns = self._parsed(schema, first, chunk, from_store=from_store)
             encoded = encode_messages(columns, self._queues_of(columns), self._settings)
             if encoded.refusals:
                 raise encoded.refusals[0]
@@ -207,14 +207,16 @@ class PutTableService:
         if appended.error is not None:
             raise appended.error
 
-    def _parsed(self, schema: MessageSchema, first: int, chunk: pa.RecordBatch) -> MessageColumns:
+    def _parsed(
+        self, schema: MessageSchema, first: int, chunk: pa.RecordBatch, *, from_store: bool = False
+    ) -> MessageColumns:
         return parse_messages(
             chunk,
             schema,
             born_timestamp_ms=int(time.time() * 1000),
             limits=self._settings.limits,
             first_row=first,
-            topic_fault=self._topic_fault,
+            topic_fault=self._topics.put_fault if from_store else self._topic_fault,
         )
 
     def _topic_fault(self, topic: str) -> str | None:

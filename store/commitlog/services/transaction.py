@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
 
 from commitlog.batch.staging import StagedWriter, remove_files
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
 from commitlog.columnar.message_rows import MessageRows
-from commitlog.errors import Refused, TransactionEnded
+from commitlog.errors import InvalidValue, Refused, TransactionEnded
+from commitlog.paths import POSITIONS_TOPIC
 from commitlog.services.owned_store import OwnedStore
+from commitlog.services.positions_message import encode_positions
 
 __all__ = ["Transaction"]
 
@@ -20,6 +25,15 @@ class HasPath(Protocol):
     """A store, as far as a transaction knows it."""
 
     path: str
+
+
+class _Positions(NamedTuple):
+    """Positions of a consumer group that are committed with the batch, and the consumer's part in that."""
+
+    group: str
+    offsets: Mapping[tuple[str, int], int]
+    still_holds: Callable[[], bool]
+    ended: Callable[[bool], None]
 
 
 class Transaction:
@@ -51,6 +65,8 @@ class Transaction:
         self._process = os.getpid()
         # The error of a failed put: a part of the messages is missing.
         self._failure: BaseException | None = None
+        self._positions: list[_Positions] = []
+        self._positions_committed = False
 
     def __repr__(self) -> str:
         state = "failed" if self._failure is not None else "ended" if self._ended else "open"
@@ -80,6 +96,38 @@ class Transaction:
                 if self._failure is None and not self._ended:
                     self._failure = error
                 raise
+
+    def add_positions(
+        self,
+        group: str,
+        offsets: Mapping[tuple[str, int], int],
+        still_holds: Callable[[], bool],
+        ended: Callable[[bool], None],
+    ) -> None:
+        """Commit positions of a consumer group with the batch: ``Consumer.commit(in_transaction=...)``.
+
+        ``still_holds`` says at the commit whether the queues are the consumer's. ``ended`` is called at the end of the
+        block, with whether the positions are committed. ``InvalidValue`` for a version that was committed before;
+        ``TransactionEnded``.
+        """
+        self._refuse_ended()
+        self._refuse_failed()
+        if self.already_there:
+            raise InvalidValue(
+                f"{self.batch} was committed before, with the positions of then. Begin the next version for others."
+            )
+        self._positions.append(_Positions(group, offsets, still_holds, ended))
+
+    def _stage_positions(self, writer: StagedWriter | None) -> StagedWriter | None:
+        """The staged file with a message for the positions at its end; the same one without any."""
+        if not self._positions:
+            return writer
+        writer = writer or StagedWriter(self._store_path, self.batch)
+        bodies = [encode_positions(one.group, one.offsets) for one in self._positions]
+        table = pa.table({"body": bodies, "queueId": pa.array([0] * len(bodies), pa.int32())})
+        for encoded in self._store.bulk.encoded(table, POSITIONS_TOPIC, from_store=True):
+            writer.append(encoded)
+        return writer
 
     def _stage(self, table: MessageRows, topic: str | None) -> None:
         with self._lock:
@@ -130,13 +178,40 @@ class Transaction:
             if not self._committing:
                 self._remove(writer)
             raise
+        finally:
+            if not self._committing:
+                self._tell_ended(is_committed=False)
 
     def _commit(self, writer: StagedWriter | None) -> None:
         self._committing = True
         try:
+            self._refuse_moved_queues()
+            writer = self._stage_positions(writer)
             self.result = self._store.batches.commit(self.batch, [] if writer is None else [writer.finish()])
+            if self._positions and not self.result.already_there:
+                self._apply_positions()
         finally:
             self._remove(writer)
+            # Here, on the job's thread: an interrupt may have ended the caller's wait.
+            self._tell_ended(is_committed=self._positions_committed)
+
+    def _refuse_moved_queues(self) -> None:
+        for one in self._positions:
+            if not one.still_holds():
+                raise TransactionEnded(
+                    f"Queues of group {one.group!r} are not the consumer's any more: it was closed, or another one "
+                    f"reads their messages again. Nothing of {self.batch} was written; poll again."
+                )
+
+    def _apply_positions(self) -> None:
+        next_offset = self._store.log.writer.next_queue_offset(POSITIONS_TOPIC, 0)
+        for one in self._positions:
+            self._store.consumer_offsets.apply(one.group, one.offsets, next_offset)
+        self._positions_committed = True
+
+    def _tell_ended(self, *, is_committed: bool) -> None:
+        for one in self._positions:
+            one.ended(is_committed)
 
     def _remove(self, writer: StagedWriter | None) -> None:
         if writer is not None:

@@ -25,6 +25,7 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * {"command": "describe"}                                  the log, every message and every queue
  * {"command": "query", "keys": [[topic, key], ...]}        physical offsets for each
  * {"command": "offsetsByTime", "times": [[topic, queueId, time], ...]}
+ * {"command": "getMessage", "positions": [[topic, queueId, offset, most messages, tags or null], ...]}
  * {"command": "close"}
  * </pre>
  *
@@ -98,6 +99,8 @@ public class RocketMqStore {
                 return new StoreAnswers(store).query(command.getJSONArray("keys"));
             case "offsetsByTime":
                 return new StoreAnswers(store).offsetsByTime(command.getJSONArray("times"));
+            case "getMessage":
+                return new StoreAnswers(store).getMessage(command.getJSONArray("positions"));
             case "close":
                 store.shutdown();
                 return Collections.singletonMap("closed", true);

@@ -14,9 +14,11 @@ import java.util.TreeSet;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.store.ConsumeQueue;
+import org.apache.rocketmq.store.ConsumeQueueExt;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.GetMessageStatus;
+import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.QueryMessageResult;
 import org.apache.rocketmq.store.SelectMappedBufferResult;
 
@@ -60,6 +62,45 @@ class StoreAnswers {
                 store, asked.getString(0), asked.getIntValue(1), asked.getLongValue(2)));
         }
         return Collections.singletonMap("offsets", offsets);
+    }
+
+    /** Status, next offset, bounds and the physical offsets of the messages, as getMessage answers for each position. */
+    Map<String, Object> getMessage(JSONArray positions) throws Exception {
+        List<Object> answers = new ArrayList<>();
+        for (int i = 0; i < positions.size(); i++) {
+            JSONArray asked = positions.getJSONArray(i);
+            String tags = asked.getString(4);
+            GetMessageResult got = store.getMessage(
+                "interop", asked.getString(0), asked.getIntValue(1), asked.getLongValue(2), asked.getIntValue(3),
+                tags == null ? null : new TagsFilter(tags));
+            List<Long> places = new ArrayList<>();
+            for (ByteBuffer record : got.getMessageBufferList()) {
+                places.add(MessageDecoder.decode(record, false, false).getCommitLogOffset());
+            }
+            answers.add(Arrays.asList(
+                got.getStatus().name(), got.getNextBeginOffset(), got.getMinOffset(), got.getMaxOffset(), places));
+            got.release();
+        }
+        return Collections.singletonMap("answers", answers);
+    }
+
+    /** What a broker asks of the unit for a subscription to one tag. */
+    private static class TagsFilter implements MessageFilter {
+        private final long tagsCode;
+
+        TagsFilter(String tags) {
+            tagsCode = tags.hashCode();
+        }
+
+        @Override
+        public boolean isMatchedByConsumeQueue(Long code, ConsumeQueueExt.CqExtUnit unit) {
+            return code != null && code == tagsCode;
+        }
+
+        @Override
+        public boolean isMatchedByCommitLog(ByteBuffer record, Map<String, String> properties) {
+            return true;
+        }
     }
 
     /** All messages in the log's order: some, such as prepared ones, are in no queue. */

@@ -1,0 +1,3 @@
+"""Consumers of an open store: groups, the queues they share, positions, and messages that are consumed again."""
+
+__all__: list[str] = []

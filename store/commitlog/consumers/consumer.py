@@ -1,0 +1,473 @@
+"""Consumer: a program's view of a consumer group: polls messages, acknowledges them, commits positions.
+
+Source: RocketMQ ``client/consumer/DefaultLitePullConsumer.java``, ``client/impl/consumer/RebalanceImpl.java``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Literal, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
+from commitlog.config_files.subscription_group import SubscriptionGroupConfig
+from commitlog.consumers.group import ConsumerGroup, Queue
+from commitlog.consumers.queue_progress import QueueProgress
+from commitlog.consumers.retry import copy_for_retry, retry_topic
+from commitlog.errors import ConsumerClosed, InvalidValue, TopicNotFound
+from commitlog.filter.message_filter import MessageFilter
+from commitlog.message import Message, MessageExt
+from commitlog.paths import validate_topic
+from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, LIGHT_QUEUE_PREFIX
+from commitlog.queue.get_message import DEFAULT_PULL_MESSAGES, GetMessageStatus, Pulled, PullLimits
+from commitlog.reader import StoreReader
+from commitlog.services.owned_store import OwnedStore
+from commitlog.services.put_message import PutMessageResult
+from commitlog.services.transaction import Transaction
+
+__all__ = ["ConsumeFrom", "Consumer", "checked_topics"]
+
+_LOG = logging.getLogger(__name__)
+
+ConsumeFrom = Literal["earliest", "latest"] | int
+
+# Messages and bytes that are read ahead of ``poll``; units that are looked at for a filter in one step.
+_READ_AHEAD = PullLimits(messages=256, size=1 << 20, window=16_384)
+# The longest wait of a thread in one piece: a consumer that is closed concurrently is noticed then.
+_LONGEST_WAIT_S = 0.5
+
+
+class _User(Protocol):
+    """The ``MessageStore``, as far as a consumer knows it."""
+
+    def put_message(self, message: Message) -> PutMessageResult: ...
+
+
+class _Rows(NamedTuple):
+    """A batch that was pulled and not handed out."""
+
+    progress: QueueProgress
+    batch: pa.RecordBatch
+
+
+class Consumer:
+    """Reads the messages of topics for a consumer group. Made by ``MessageStore.consumer``; one thread at a time.
+
+    The consumers of one group in this process share the queues. What was polled is not done until it is acknowledged
+    (``ack``, one message) or committed (``commit``, everything that was polled): after a crash it comes again. The
+    group's position in a queue is the smallest offset that is not done; positions are written to
+    ``config/consumerOffset.json`` every 5 seconds, when the store is closed, and by ``commit(sync=True)``::
+
+        with MessageStore.open("/data/store") as store, store.consumer("billing", ["orders"]) as consumer:
+            while messages := consumer.poll(100):
+                for message in messages:
+                    try:
+                        print(message.body)
+                        consumer.ack(message)
+                    except ValueError:
+                        consumer.retry(message)  # comes again after a while, and at last is a dead letter
+            while (batch := consumer.poll_batch(columns=["queueOffset", "body"])) is not None:
+                print(batch.num_rows)
+                consumer.commit()
+    """
+
+    def __init__(
+        self,
+        user: _User,
+        owned: OwnedStore,
+        group: ConsumerGroup,
+        settings: SubscriptionGroupConfig,
+        topics: Sequence[str],
+        wanted: MessageFilter,
+        consume_from: ConsumeFrom,
+    ) -> None:
+        """Use ``MessageStore.consumer``."""
+        self.group = group.name
+        self.topics = tuple(topics)
+        self._user = user
+        self._owned = owned
+        self._offsets = owned.consumer_offsets.offsets
+        self._settings = settings
+        self._wanted = wanted
+        self._retry_topic = retry_topic(group.name)
+        self._closed = False
+        self._generation = -1
+        self._progress: dict[Queue, QueueProgress] = {}
+        # The queues in the order in which they are asked next.
+        self._turns: deque[Queue] = deque()
+        self._messages: deque[tuple[QueueProgress, MessageExt]] = deque()
+        self._rows: deque[_Rows] = deque()
+        self._members = group
+        self._reader = StoreReader.open(owned.path)
+        self._member = group.join([*self.topics, self._retry_topic])
+        try:
+            self._note_queues()
+            self._set_first_positions(consume_from)
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        topics = ", ".join(self.topics)
+        return f"<Consumer of {topics} for group {self.group!r}, {'closed' if self._closed else 'open'}>"
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_member"):
+            self._members.leave(self._member)
+
+    def close(self) -> None:
+        """Leave the group: its other consumers take the queues over. What is not committed comes again."""
+        self._closed = True
+        self._members.leave(self._member)
+        self._reader.close()
+
+    def poll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
+        """Up to ``max_messages`` messages of all queues, those of one queue in order; waits for the first one.
+
+        Empty after ``timeout_s`` seconds. A message of the retry topic names the original one as ``original_topic``.
+        ``ConsumerClosed``, ``StoreClosed``; damage as ``StoreReader.read`` raises it.
+        """
+        if max_messages < 1:
+            raise InvalidValue(f"max_messages is at least 1, not {max_messages}.")
+        self._wait_for_messages(timeout_s)
+        return self._hand_out(max_messages)
+
+    def poll_batch(
+        self, max_rows: int = DEFAULT_ROWS, timeout_s: float = 0.0, *, columns: Sequence[str] = DEFAULT_COLUMNS
+    ) -> pa.RecordBatch | None:
+        """Messages of one queue as a record batch: the quick way, and done only by ``commit``.
+
+        None after ``timeout_s`` seconds without a message. Errors as ``poll``; ``InvalidValue`` for other columns.
+        """
+        names = arrow_schema(columns).names
+        limits = PullLimits(messages=max_rows, size=DEFAULT_SIZE, window=max(max_rows, DEFAULT_ROWS))
+        deadline = time.monotonic() + timeout_s
+        while not self._rows:
+            self._refuse_closed()
+            self._forget_read_ahead()
+            with self._owned.waiters.waiting() as wakeup:
+                if self._pull_next(lambda progress: self._pull_rows(progress, limits, names)):
+                    continue
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                wakeup.wait(min(left, _LONGEST_WAIT_S))
+        progress, batch = self._rows.popleft()
+        offsets = batch.column("queueOffset")
+        progress.hand_out(offsets[0].as_py(), batch.num_rows, offsets[-1].as_py())
+        return batch.select(names)
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        """The messages, one by one, and new ones as they come; ends when the consumer is closed."""
+        while not self._closed:
+            yield from self.poll(1, _LONGEST_WAIT_S)
+
+    async def apoll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
+        """``poll`` for asyncio: another thread waits. A task that is cancelled takes no message with it."""
+        if not self._messages:
+            await asyncio.to_thread(self._wait_for_messages, timeout_s)
+        return self._hand_out(max_messages)
+
+    async def __aiter__(self) -> AsyncIterator[MessageExt]:
+        """``async for message in consumer``: as iteration, without blocking the event loop."""
+        while not self._closed:
+            for message in await self.apoll(1, _LONGEST_WAIT_S):
+                yield message
+
+    def ack(self, message: MessageExt) -> None:
+        """Note that a message of ``poll`` is done. ``StoreClosed``, ``ConsumerClosed``."""
+        self._refuse_closed()
+        self._take_share()
+        progress = self._progress.get((message.topic, message.queue_id))
+        if progress is not None:
+            progress.acknowledge(message.queue_offset)
+            self._commit([progress])
+
+    def commit(self, *, sync: bool = False, in_transaction: Transaction | None = None) -> None:
+        """Note that everything that was polled so far is done; with ``sync`` the positions are on the device then.
+
+        With a transaction, positions and messages of the transaction are in the store together or not at all: each
+        message that was polled counts in its output once. If the transaction fails, the consumer goes back to the
+        positions before it::
+
+            with store.transaction("billing", version=version) as batch:
+                orders = consumer.poll_batch()
+                consumer.commit(in_transaction=batch)  # first: if what follows fails, the consumer goes back
+                batch.put_messages(invoices_of(orders))
+
+        ``StoreClosed``, ``ConsumerClosed``; with ``sync`` also ``StoreIOError``; with a transaction also
+        ``TransactionEnded``, and ``InvalidValue`` for a version that was committed before.
+        """
+        self._refuse_closed()
+        self._take_share()
+        if in_transaction is not None:
+            self._commit_in(in_transaction)
+            return
+        for progress in self._progress.values():
+            progress.acknowledge_all()
+        self._commit(self._progress.values())
+        if sync:
+            self._owned.run(self._owned.consumer_offsets.flush)
+
+    def _commit_in(self, transaction: Transaction) -> None:
+        parts = [one for one in self._progress.values() if one.position != one.committed]
+        positions = {one.key: one.position for one in parts}
+
+        def ended(is_committed: bool) -> None:
+            if not is_committed:
+                self._go_back(parts)
+                return
+            for part in parts:
+                part.note_committed(positions[part.key])
+
+        turns = {one.key: one.turn for one in parts}
+        if not parts:
+            return
+        try:
+            transaction.add_positions(self.group, positions, lambda: self._members.has(self._member, turns), ended)
+        except BaseException:
+            ended(False)
+            raise
+        for part in parts:
+            part.acknowledge_all()
+
+    def rewind(self) -> None:
+        """Go back to the positions of the group: what was polled and is not committed comes again."""
+        self._refuse_closed()
+        self._go_back(list(self._progress.values()))
+
+    def _go_back(self, parts: Sequence[QueueProgress]) -> None:
+        self._forget_read_ahead(parts)
+        for part in parts:
+            part.seek(part.restart)
+
+    def retry(self, message: MessageExt, delay_level: int = 0) -> PutMessageResult:
+        """Give a message of ``poll`` back: it is done, and its copy comes again later, to any consumer of the group.
+
+        The copy goes to ``%RETRY%<group>``, with RocketMQ's delay: level 3 for the first time, one more for each
+        further time, or ``delay_level`` if that is above 0. After ``retryMaxTimes`` (16) times, and at once with a
+        negative level, it goes to ``%DLQ%<group>``. ``PutRefused``: nothing was done; ``PutNotConfirmed``.
+        """
+        self._refuse_closed()
+        copy = copy_for_retry(message, self._settings, delay_level)
+        queues = max(self._settings.retry_queue_nums, 1) if copy.topic == self._retry_topic else 1
+        self._owned.run(lambda: self._owned.topics.create_topic(copy.topic, queues))
+        result = self._user.put_message(copy).raise_for_status()
+        self.ack(message)
+        return result
+
+    def seek(self, topic: str, queue_id: int, offset: int) -> None:
+        """Continue at this offset. The group's position moves with the next ``ack`` or ``commit``.
+
+        ``InvalidValue`` for a queue that this consumer does not read (at the moment).
+        """
+        self._refuse_closed()
+        self._note_queues()
+        self._take_share()
+        progress = self._progress.get((topic, queue_id))
+        if progress is None:
+            raise InvalidValue(
+                f"This consumer does not read queue {queue_id} of topic {topic!r}; it reads {sorted(self._progress)}."
+            )
+        if offset < 0:
+            raise InvalidValue(f"A queue offset is at least 0, not {offset}.")
+        self._forget_read_ahead([progress])
+        progress.seek(offset)
+
+    def positions(self) -> dict[tuple[str, int], int]:
+        """The next offset to be polled of each queue that this consumer reads, by topic and queue id."""
+        self._refuse_closed()
+        self._note_queues()
+        self._take_share()
+        return {key: progress.position for key, progress in sorted(self._progress.items())}
+
+    def _refuse_closed(self) -> None:
+        self._owned.state.refuse_closed()
+        if self._closed:
+            raise ConsumerClosed(f"The consumer of group {self.group!r} is closed; make another one.")
+
+    def _wait_for_messages(self, timeout_s: float) -> None:
+        """Return when a message can be handed out, or after so many seconds."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._refuse_closed()
+            if self._rows:
+                self._forget_read_ahead()
+            # Before looking, so that a message that comes between look and wait is not missed.
+            with self._owned.waiters.waiting() as wakeup:
+                self._take_share()
+                if self._messages:
+                    return
+                if self._pull_next(self._pull_messages):
+                    continue
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                self._owned.state.refuse_failed()
+                wakeup.wait(min(left, _LONGEST_WAIT_S))
+
+    def _hand_out(self, max_messages: int) -> list[MessageExt]:
+        found: list[MessageExt] = []
+        while len(found) < max_messages and (self._messages or self._pull_next(self._pull_messages)):
+            while self._messages and len(found) < max_messages:
+                progress, message = self._messages.popleft()
+                progress.hand_out(message.queue_offset)
+                found.append(message)
+        return found
+
+    def _pull_next(self, pull: Callable[[QueueProgress], bool]) -> bool:
+        """Ask the queues in turn until one has moved."""
+        self._note_queues()
+        self._take_share()
+        for _ in range(len(self._turns)):
+            self._turns.rotate(-1)
+            if pull(self._progress[self._turns[-1]]):
+                return True
+        return False
+
+    def _pull_messages(self, progress: QueueProgress) -> bool:
+        topic, queue_id = progress.key
+        result = self._reader._get_message(topic, queue_id, progress.fetched, _READ_AHEAD, self._wanted)
+        if not self._moves(progress, result.status, result.next_begin_offset):
+            return False
+        self._messages.extend((progress, message) for message in result.messages)
+        progress.note_pulled(len(result.messages), result.next_begin_offset)
+        return True
+
+    def _pull_rows(self, progress: QueueProgress, limits: PullLimits, names: Sequence[str]) -> bool:
+        topic, queue_id = progress.key
+        columns = list(dict.fromkeys([*names, "queueOffset"]))
+        pulled: Pulled = self._reader._pull(
+            topic, queue_id, progress.fetched, limits, self._wanted, columns, verify_crc=False
+        )[0]
+        if not self._moves(progress, pulled.status, pulled.next_begin_offset):
+            return False
+        self._rows.extend(_Rows(progress, batch) for batch in pulled.batches)
+        progress.note_pulled(sum(batch.num_rows for batch in pulled.batches), pulled.next_begin_offset)
+        return True
+
+    def _moves(self, progress: QueueProgress, status: GetMessageStatus, next_begin_offset: int) -> bool:
+        """Whether the position moves on, or has to be corrected, which is logged."""
+        if next_begin_offset == progress.fetched:
+            return False
+        if status not in (GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE):
+            topic, queue_id = progress.key
+            _LOG.warning(
+                "Group %r continues at %d in queue %d of topic %r: its position %d is %s",
+                self.group,
+                next_begin_offset,
+                queue_id,
+                topic,
+                progress.fetched,
+                status.name,
+            )
+        return True
+
+    def _forget_read_ahead(self, of: Sequence[QueueProgress] | None = None) -> None:
+        """Give back what was pulled and not handed out: other columns, or other positions, are wanted now."""
+        self._messages = deque(one for one in self._messages if of is not None and one[0] not in of)
+        self._rows = deque(one for one in self._rows if of is not None and one.progress not in of)
+        for progress in self._progress.values() if of is None else of:
+            progress.hand_out_nothing()
+
+    def _note_queues(self) -> None:
+        for topic in (*self.topics, self._retry_topic):
+            try:
+                queue_ids = self._reader.queue_ids(topic)
+            except TopicNotFound:
+                queue_ids = []
+            self._members.note_queues(topic, queue_ids)
+
+    def _take_share(self) -> None:
+        """Take over the queues of this consumer's share, and release the others."""
+        if self._generation == self._members.generation:
+            return
+        # On the thread that commits transactions: the last consumer's have either ended, or will be refused.
+        self._generation, share, positions = self._owned.run(self._look_up_share)
+        kept = {queue: one for queue, one in self._progress.items() if queue in share and one.turn == share[queue]}
+        lost = [one for one in self._progress.values() if one.key not in kept]
+        if lost:
+            self._forget_read_ahead(lost)
+        for queue, turn in share.items():
+            if queue not in kept:
+                committed = positions.get(queue, -1)
+                # A queue without a position is newer than the group: it is read from its first message on.
+                begin = committed if committed >= 0 else self._reader.queue_info(*queue).min_offset
+                kept[queue] = QueueProgress(queue, turn, begin, committed)
+        self._progress = kept
+        self._turns = deque(kept)
+
+    def _look_up_share(self) -> tuple[int, dict[Queue, int], dict[Queue, int]]:
+        """Generation, the turns of this consumer's queues, and the group's positions in them."""
+        generation, share = self._members.share_of(self._member)
+        positions = {topic: self._offsets.get(self.group, topic) for topic, _ in share}
+        return (
+            generation,
+            share,
+            {
+                (topic, queue_id): positions[topic][queue_id]
+                for topic, queue_id in share
+                if queue_id in positions[topic]
+            },
+        )
+
+    def _set_first_positions(self, consume_from: ConsumeFrom) -> None:
+        """Give the group a position in topics that it has none in; at once, or a crash would lose messages."""
+        if consume_from == "earliest":
+            return
+        first: dict[Queue, int] = {}
+        for topic in self.topics:
+            if not self._offsets.get(self.group, topic):
+                first.update(self._first_positions(topic, consume_from))
+        if first:
+            self._store_positions(first)
+            self._owned.run(self._owned.consumer_offsets.flush)
+
+    def _first_positions(self, topic: str, consume_from: ConsumeFrom) -> dict[Queue, int]:
+        try:
+            infos = self._reader.queues(topic)
+        except TopicNotFound:
+            return {(topic, 0): 0}  # so that the group is known to have begun before the first message
+        if consume_from == "latest":
+            return {(topic, info.queue_id): info.max_offset for info in infos}
+        time_ms = int(consume_from)
+        return {(topic, info.queue_id): self._reader.offset_by_time(topic, info.queue_id, time_ms) for info in infos}
+
+    def _commit(self, changed: Iterable[QueueProgress]) -> None:
+        moved = {one.key: one.done_up_to for one in changed if one.done_up_to != one.committed}
+        if moved:
+            self._store_positions(moved)
+            for key, position in moved.items():
+                self._progress[key].note_committed(position)
+
+    def _store_positions(self, positions: Mapping[Queue, int]) -> None:
+        # As a call of the store: a close waits for it, and a signal handler is refused instead of waiting for itself.
+        with self._owned.calls.enter():
+            self._owned.state.refuse_closed()
+            self._offsets.commit(self.group, positions)
+
+
+def checked_topics(topics: str | Sequence[str]) -> list[str]:
+    """The topics of a consumer. ``InvalidValue``."""
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not names:
+        raise InvalidValue("A consumer reads at least one topic.")
+    for topic in names:
+        validate_topic(topic)
+        if topic.startswith(LIGHT_QUEUE_PREFIX):
+            raise InvalidValue(f"Topic {topic!r} is a light queue, whose messages belong to other queues; name those.")
+    return list(dict.fromkeys(names))

@@ -1,0 +1,79 @@
+"""QueueProgress: how far a consumer has come in one queue.
+
+Source: RocketMQ ``client/impl/consumer/ProcessQueue.java``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["QueueProgress"]
+
+
+class QueueProgress:
+    """Positions in one queue, each the next offset: pulled up to ``fetched``, handed out up to ``position``.
+
+    ``done_up_to`` is the smallest offset that was handed out and is not done, the one to commit.
+    """
+
+    __slots__ = ("_open", "_outstanding", "buffered", "committed", "fetched", "key", "position", "restart", "turn")
+
+    def __init__(self, key: tuple[str, int], turn: int, position: int, committed: int) -> None:
+        self.key = key
+        # The queue's turn in its group: it changes when another consumer has the queue.
+        self.turn = turn
+        self.fetched = self.position = position
+        # The position that the group has in the store; -1 for none.
+        self.committed = committed
+        # Where the group continues after a crash.
+        self.restart = position
+        # Messages that were pulled and not handed out.
+        self.buffered = 0
+        # Handed out and not done; in order, with those that are done though an earlier one is not.
+        self._open: set[int] = set()
+        self._outstanding: deque[int] = deque()
+
+    def note_pulled(self, messages: int, next_begin_offset: int) -> None:
+        """Note a pull. Without a message, what it looked at counts as done."""
+        self.fetched = next_begin_offset
+        self.buffered += messages
+        if not self.buffered:
+            self.position = next_begin_offset
+
+    def hand_out(self, offset: int, messages: int = 1, last: int | None = None) -> None:
+        """Hand out the next buffered message, or several from ``offset`` to ``last``, which are done together."""
+        self._outstanding.append(offset)
+        self._open.add(offset)
+        self.buffered -= messages
+        # With the last one, those after it that do not match are passed.
+        self.position = self.fetched if not self.buffered else (offset if last is None else last) + 1
+
+    def hand_out_nothing(self) -> None:
+        """Forget what was pulled and not handed out."""
+        self.fetched, self.buffered = self.position, 0
+
+    def acknowledge(self, offset: int) -> None:
+        """Note that a message is done. Another one than those that are outstanding changes nothing."""
+        self._open.discard(offset)
+        while self._outstanding and self._outstanding[0] not in self._open:
+            self._outstanding.popleft()
+
+    def acknowledge_all(self) -> None:
+        """Note that everything that was handed out is done."""
+        self._open.clear()
+        self._outstanding.clear()
+
+    def seek(self, offset: int) -> None:
+        """Continue at an offset. What was handed out before is forgotten."""
+        self.acknowledge_all()
+        self.fetched = self.position = offset
+        self.buffered = 0
+
+    def note_committed(self, position: int) -> None:
+        """Note the position that the group has in the store now."""
+        self.committed = self.restart = position
+
+    @property
+    def done_up_to(self) -> int:
+        """The position to commit."""
+        return self._outstanding[0] if self._outstanding else self.position

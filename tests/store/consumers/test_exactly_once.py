@@ -1,0 +1,165 @@
+"""Positions that are committed with a transaction: with its messages, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from commitlog import Consumer, Message, MessageStore, MessageStoreConfig
+from commitlog.config_files.consumer_offset import ConsumerOffsets
+from commitlog.errors import InvalidValue, TransactionEnded
+from commitlog.paths import POSITIONS_TOPIC
+from commitlog.services.positions_message import decode_positions, encode_positions
+
+__all__: list[str] = []
+
+CONFIG = MessageStoreConfig(mapped_file_size_commit_log=1 << 20)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+        bodies = [b"%d" % number for number in range(10)]
+        store.put_messages(pa.table({"topic": ["orders"] * 10, "queueId": [0] * 10, "body": bodies}))
+        store.dispatch()
+        yield store
+
+
+def step(store: MessageStore, consumer: Consumer, version: int, count: int) -> None:
+    with store.transaction("invoices", version) as batch:
+        orders = consumer.poll_batch(count, columns=["body"])
+        assert orders is not None
+        batch.put_messages(orders, topic="invoices")
+        consumer.commit(in_transaction=batch)
+
+
+def invoices(store: MessageStore) -> list[int]:
+    store.dispatch()
+    with store.reader() as reader:
+        return sorted(
+            int(body)
+            for queue in reader.queues("invoices")
+            for batch in reader.read("invoices", queue.queue_id, 0)
+            for body in batch.column("body").to_pylist()
+        )
+
+
+def positions(store: MessageStore) -> dict[int, int]:
+    return store._owned.consumer_offsets.offsets.get("billing", "orders")
+
+
+def test_positions_and_output_are_there_together(store: MessageStore) -> None:
+    with store.consumer("billing", "orders") as consumer:
+        step(store, consumer, 1, 4)
+        assert (positions(store), invoices(store)) == ({0: 4}, [0, 1, 2, 3])
+        step(store, consumer, 2, 10)
+    assert (positions(store), invoices(store)) == ({0: 10}, list(range(10)))
+
+
+def test_after_a_kill_the_file_of_positions_follows_the_log(store: MessageStore) -> None:
+    with store.consumer("billing", "orders") as consumer:
+        step(store, consumer, 1, 4)
+        step(store, consumer, 2, 3)
+    store._owned.abandon()
+    assert ConsumerOffsets(store.path).get("billing", "orders") == {}
+    with MessageStore.open(store.path, CONFIG) as again:
+        assert ConsumerOffsets(store.path).get("billing", "orders") == {0: 7}
+        with again.consumer("billing", "orders") as consumer:
+            step(again, consumer, 3, 10)
+        assert invoices(again) == list(range(10))
+
+
+def test_positions_that_were_written_are_not_applied_again(store: MessageStore) -> None:
+    with store.consumer("billing", "orders") as consumer:
+        step(store, consumer, 1, 4)
+        consumer.seek("orders", 0, 1)
+        consumer.commit(sync=True)
+    store._owned.abandon()
+    with MessageStore.open(store.path, CONFIG) as again:
+        assert positions(again) == {0: 1}
+
+
+def test_a_transaction_that_fails_moves_the_consumer_back(store: MessageStore) -> None:
+    def fail(consumer: Consumer) -> None:
+        with store.transaction("invoices", 1) as batch:
+            assert len(consumer.poll(4)) == 4
+            consumer.commit(in_transaction=batch)
+            raise ZeroDivisionError
+
+    with store.consumer("billing", "orders") as consumer:
+        with pytest.raises(ZeroDivisionError):
+            fail(consumer)
+        assert consumer.positions() == {("orders", 0): 0}
+        step(store, consumer, 1, 10)
+    assert invoices(store) == list(range(10))
+
+
+def test_a_queue_that_passes_to_another_consumer_ends_the_transaction(store: MessageStore) -> None:
+    first = store.consumer("billing", "orders")
+
+    def lose_the_queue() -> Consumer:
+        with store.transaction("invoices", 1) as batch:
+            batch.put_messages(first.poll_batch(4, columns=["body"]), topic="invoices")
+            first.commit(in_transaction=batch)
+            first.close()
+            others.append(store.consumer("billing", "orders"))
+        raise AssertionError("it was committed")
+
+    others: list[Consumer] = []
+    with pytest.raises(TransactionEnded, match="are not the consumer's any more"):
+        lose_the_queue()
+    step(store, others[0], 1, 10)
+    assert invoices(store) == list(range(10))
+    others[0].close()
+
+
+def test_a_queue_that_comes_back_is_read_from_where_the_other_consumer_left_it(store: MessageStore) -> None:
+    first, second = store.consumer("billing", "orders"), store.consumer("billing", "orders")
+    assert (len(first.poll(3)), second.poll()) == (3, [])
+    group = store._groups["billing"]
+    group.leave(first._member)  # as if another one with the first place had joined and left
+    assert len(second.poll(5)) == 5
+    second.commit()
+    second.close()
+    first._member = group.join(["orders"])
+    assert [message.queue_offset for message in first.poll()] == [5, 6, 7, 8, 9]
+    first.close()
+
+
+def test_positions_alone_are_a_batch_too(store: MessageStore) -> None:
+    with store.consumer("billing", "orders", filter="TAGS = 'none'") as consumer:
+        consumer.poll()
+        with store.transaction("invoices", 1) as batch:
+            consumer.commit(in_transaction=batch)
+    store._owned.abandon()
+    with MessageStore.open(store.path, CONFIG) as again:
+        assert positions(again) == {0: 10}
+
+
+def test_a_version_that_was_committed_before_takes_no_positions(store: MessageStore) -> None:
+    with store.consumer("billing", "orders") as consumer:
+        step(store, consumer, 1, 4)
+        with pytest.raises(InvalidValue, match="Begin the next version"):
+            step(store, consumer, 1, 4)
+        assert consumer.positions() == {("orders", 0): 4}, "what was polled in vain comes again"
+        with store.transaction("invoices", 2) as batch:
+            pass
+        consumer.poll()
+        with pytest.raises(TransactionEnded):
+            consumer.commit(in_transaction=batch)
+
+
+def test_producers_cannot_write_positions(store: MessageStore) -> None:
+    message = Message(topic=POSITIONS_TOPIC, body=encode_positions("billing", {("orders", 0): 9}))
+    assert not store.put_message(message).ok
+
+
+def test_positions_are_json_and_anything_else_is_passed_over() -> None:
+    body = encode_positions("billing", {("orders", 0): 12, ("orders", 1): 9, ("refunds", 3): 0})
+    assert body == b'{"group":"billing","offsets":{"orders":{"0":12,"1":9},"refunds":{"3":0}}}'
+    assert decode_positions(body) == ("billing", {("orders", 0): 12, ("orders", 1): 9, ("refunds", 3): 0})
+    for other in (b"", b"{}", b'{"group":"billing","offsets":{"orders":{"0":-1}}}', b'{"group":1,"offsets":{}}'):
+        assert decode_positions(other) is None

@@ -1,0 +1,86 @@
+"""FileWatch: changes end a wait where the kernel reports them; elsewhere a wait is a pause."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from commitlog.files import file_watch
+from commitlog.files.file_watch import FileWatch
+from tests.support.waiting import WAIT_LIMIT_S
+
+__all__: list[str] = []
+
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait that nothing ends takes so long that the test fails by its time limit."""
+    monkeypatch.setattr(file_watch, "LOOK_AGAIN_SECONDS", 10 * WAIT_LIMIT_S)
+
+
+@on_linux
+@pytest.mark.usefixtures("patient")
+def test_a_change_between_follow_and_wait_is_not_missed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    watch = FileWatch(str(tmp_path))
+    for change in (b"new", b"newer"):
+        watch.follow([str(tmp_path)])
+        (tmp_path / "file").write_bytes(change)
+        watch.wait(WAIT_LIMIT_S)
+    assert watch.reports
+    watch.close()
+
+
+@on_linux
+@pytest.mark.usefixtures("patient")
+def test_a_directory_that_does_not_exist_yet_is_watched_step_by_step(tmp_path: Path) -> None:
+    wanted = tmp_path / "consumequeue" / "orders" / "0"
+    watch = FileWatch(str(tmp_path))
+    for made in (tmp_path / "consumequeue", wanted.parent, wanted):
+        watch.follow([str(wanted)])
+        made.mkdir()
+        watch.wait(WAIT_LIMIT_S)
+    watch.follow([str(wanted)])
+    (wanted / "00000000000000000000").touch()
+    watch.wait(WAIT_LIMIT_S)
+    watch.close()
+
+
+@on_linux
+@pytest.mark.usefixtures("patient")
+def test_a_directory_that_was_removed_and_made_again_is_watched_again(tmp_path: Path) -> None:
+    directory = tmp_path / "0"
+    directory.mkdir()
+    watch = FileWatch(str(tmp_path))
+    watch.follow([str(directory), str(tmp_path)])
+    directory.rmdir()
+    directory.mkdir()
+    watch.wait(WAIT_LIMIT_S)
+    watch.follow([str(directory)])
+    (directory / "file").touch()
+    watch.wait(WAIT_LIMIT_S)
+    watch.close()
+
+
+def test_a_wait_ends_when_it_is_time_to_look_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_watch, "LOOK_AGAIN_SECONDS", 0.001)
+    watch = FileWatch(str(tmp_path))
+    watch.follow([str(tmp_path)])
+    watch.wait(10 * WAIT_LIMIT_S)
+    watch.close()
+
+
+def test_without_inotify_a_wait_is_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_watch, "_library", lambda: None)
+    watch = FileWatch(str(tmp_path))
+    watch.follow([str(tmp_path)])
+    assert not watch.reports
+    started = time.monotonic()
+    watch.wait(0.01)
+    assert time.monotonic() - started >= 0.01
+    watch.close()

@@ -1,0 +1,225 @@
+"""``get_message``: RocketMQ's statuses for every kind of position, and what one call gives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commitlog import (
+    GetMessageResult,
+    GetMessageStatus,
+    Message,
+    MessageFilter,
+    MessageStore,
+    MessageStoreConfig,
+    QueueInfo,
+    StoreReader,
+)
+from commitlog.errors import CorruptRecord, InvalidValue, StoreClosed
+from tests.support.golden import ROCKETMQ_533, expected
+from tests.support.store_builder import StoreBuilder
+
+__all__: list[str] = []
+
+S = GetMessageStatus
+# 200 bytes of body, and about 120 bytes of everything else.
+BODY = b"x" * 200
+
+
+def built(path: Path) -> StoreBuilder:
+    """Queue 0 of "orders" has the offsets 20 to 99 in files of 30 units, its first messages have expired."""
+    builder = StoreBuilder(path / "store", log_file_size=8192, queue_file_units=30)
+    builder.append("orders", 0, [BODY] * 100, tags=["paid", "sent"] * 50, more=[f"n\x01{n}\x02" for n in range(100)])
+    while True:
+        with StoreReader.open(builder.path) as reader:
+            if reader.queue_info("orders", 0).min_offset >= 20:
+                return builder
+        builder.delete_log_files(1)
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[StoreReader]:
+    with StoreReader.open(built(tmp_path).path) as reader:
+        yield reader
+
+
+def offsets(result: GetMessageResult) -> list[int]:
+    return [message.queue_offset for message in result.messages]
+
+
+def test_every_position_has_its_status_and_the_offset_to_continue_at(reader: StoreReader) -> None:
+    low = reader.queue_info("orders", 0).min_offset
+    answers = {
+        ("nowhere", 0, 5): (S.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0),
+        ("orders", 7, 5): (S.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0),
+        ("orders", 0, -3): (S.OFFSET_TOO_SMALL, low, low, 100),
+        ("orders", 0, low - 1): (S.OFFSET_TOO_SMALL, low, low, 100),
+        ("orders", 0, 100): (S.OFFSET_OVERFLOW_ONE, 100, low, 100),
+        ("orders", 0, 101): (S.OFFSET_OVERFLOW_BADLY, 100, low, 100),
+        ("orders", 0, 2**62): (S.OFFSET_OVERFLOW_BADLY, 100, low, 100),
+        ("orders", 0, 99): (S.FOUND, 100, low, 100),
+    }
+    for position, answer in answers.items():
+        result = reader.get_message(*position)
+        found = (result.status, result.next_begin_offset, result.min_offset, result.max_offset)
+        assert found == answer, position
+
+
+def test_a_queue_whose_messages_have_all_expired_keeps_its_end(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store", log_file_size=4096)
+    builder.append("quiet", 0, [BODY] * 5)
+    builder.append("busy", 0, [BODY] * 50)
+    builder.delete_log_files(2)
+    with StoreReader.open(builder.path) as reader:
+        assert reader.get_message("quiet", 0, 4).status is S.OFFSET_TOO_SMALL
+        assert reader.get_message("quiet", 0, 5).status is S.OFFSET_OVERFLOW_ONE
+
+
+def test_a_queue_without_any_message_is_empty(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    (builder.path / "consumequeue" / "orders" / "0").mkdir(parents=True)
+    with StoreReader.open(builder.path) as reader:
+        result = reader.get_message("orders", 0, 3)
+    assert (result.status, result.next_begin_offset) == (S.NO_MESSAGE_IN_QUEUE, 0)
+
+
+def test_one_call_gives_32_messages_and_ends_with_the_queues_file(reader: StoreReader) -> None:
+    low = reader.queue_info("orders", 0).min_offset
+    assert offsets(reader.get_message("orders", 0, low)) == list(range(low, 30)), "the first file ends at 30"
+    assert offsets(reader.get_message("orders", 0, 30)) == list(range(30, 60))
+    assert offsets(reader.get_message("orders", 0, 60, 7)) == list(range(60, 67))
+    assert reader.get_message("orders", 0, 60, 7).next_begin_offset == 67
+
+
+def test_bytes_end_a_call_but_never_before_the_first_message(reader: StoreReader) -> None:
+    size = reader.get_message("orders", 0, 40, 1).messages[0].store_size
+    assert offsets(reader.get_message("orders", 0, 40, max_bytes=1)) == [40]
+    assert offsets(reader.get_message("orders", 0, 40, max_bytes=3 * size)) == [40, 41, 42]
+    assert offsets(reader.get_message("orders", 0, 40, max_bytes=3 * size - 1)) == [40, 41]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        MessageFilter.parse(tags="sent"),
+        MessageFilter.parse(filter="TAGS = 'sent'"),
+        MessageFilter.parse(filter="n > 0 AND TAGS = 'sent'"),
+        MessageFilter.parse(tags="sent", filter="n >= 0"),
+    ],
+)
+def test_a_filter_leaves_messages_out_and_the_position_passes_them(reader: StoreReader, wanted: MessageFilter) -> None:
+    result = reader.get_message("orders", 0, 40, 3, filter=wanted)
+    assert offsets(result) == [41, 43, 45]
+    assert result.next_begin_offset == 46, "the message after the last one would exceed the limit"
+    rest = reader.get_message("orders", 0, 46, filter=wanted)
+    assert offsets(rest) == list(range(47, 60, 2))
+    assert rest.next_begin_offset == 60, "the end of the queue's file"
+
+
+def test_without_a_match_the_position_passes_what_was_looked_at(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store", queue_file_units=5000)
+    builder.append("orders", 0, [b""] * 2500)
+    with StoreReader.open(builder.path) as reader:
+        for wanted in (MessageFilter.parse(tags="other"), MessageFilter.parse(filter="amount > 100")):
+            positions = [0]
+            while not (result := reader.get_message("orders", 0, positions[-1], filter=wanted)).may_wait:
+                assert result.status is S.NO_MATCHED_MESSAGE
+                positions.append(result.next_begin_offset)
+            assert positions == [0, 800, 1600, 2400, 2500], "16,000 bytes of units a call"
+
+
+def test_messages_that_retention_removes_during_the_call_are_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = built(tmp_path)
+    with StoreReader.open(builder.path) as reader:
+        low = reader.queue_info("orders", 0).min_offset
+        look = reader.queue_info
+
+        def look_and_remove(topic: str, queue_id: int) -> QueueInfo:
+            """The files go between the look at the bounds and the reading."""
+            info = look(topic, queue_id)
+            builder.delete_log_files(2)
+            return info
+
+        monkeypatch.setattr(reader, "queue_info", look_and_remove)
+        result = reader.get_message("orders", 0, low)
+        assert (result.status, result.next_begin_offset) == (S.MESSAGE_WAS_REMOVING, 30)
+        assert look("orders", 0).min_offset > 30
+
+
+def test_a_queue_file_that_is_gone_is_passed(tmp_path: Path) -> None:
+    builder = built(tmp_path)
+    (builder.path / "consumequeue" / "orders" / "0" / f"{30 * 20:020}").unlink()
+    with StoreReader.open(builder.path) as reader:
+        result = reader.get_message("orders", 0, 45)
+    assert (result.status, result.next_begin_offset) == (S.OFFSET_FOUND_NULL, 60)
+
+
+def test_damage_is_an_error_or_is_skipped_and_reported(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    places = builder.append("orders", 0, [BODY] * 5)
+    log = next((builder.path / "commitlog").iterdir())
+    data = bytearray(log.read_bytes())
+    data[int(places[2]) + 100] ^= 1
+    log.write_bytes(data)
+    with StoreReader.open(builder.path) as reader, pytest.raises(CorruptRecord):
+        reader.get_message("orders", 0, 0)
+    with StoreReader.open(builder.path, on_damage="skip") as reader:
+        assert offsets(reader.get_message("orders", 0, 0)) == [0, 1, 3, 4]
+        assert [(gap.start, gap.stop) for gap in reader.skipped] == [(2, 3)]
+
+
+def test_limits_below_one_are_refused(reader: StoreReader) -> None:
+    with pytest.raises(InvalidValue, match="max_messages is at least 1"):
+        reader.get_message("orders", 0, 0, 0)
+    with pytest.raises(InvalidValue, match="max_bytes is at least 1"):
+        reader.get_message("orders", 0, 0, max_bytes=0)
+
+
+def test_rocketmqs_messages_are_all_found_from_position_to_position(golden_533: Path) -> None:
+    answers = expected(ROCKETMQ_533)
+    with StoreReader.open(golden_533) as reader:
+        for queue in answers["queue"]:
+            topic, queue_id = queue["topic"], queue["queueId"]
+            position, places = 0, []
+            while not (result := reader.get_message(topic, queue_id, position)).may_wait:
+                places += [message.physical_offset for message in result.messages]
+                assert result.next_begin_offset > position
+                position = result.next_begin_offset
+            info = reader.queue_info(topic, queue_id)
+            units = list(reader.units(topic, queue_id, info.min_offset, info.max_offset))
+            assert places == [place for chunk in units for place in chunk["physical_offset"].tolist()]
+            if places:
+                assert reader.get_message(topic, queue_id, info.min_offset).messages[0] == reader.message_at(places[0])
+
+
+def test_any_number_of_threads_of_the_owner_pull(tmp_path: Path) -> None:
+    config = MessageStoreConfig(mapped_file_size_commit_log=1 << 20)
+    with MessageStore.open(tmp_path / "store", config) as store:
+        for number in range(100):
+            store.put_message(Message(topic="orders", body=b"%d" % number))
+        store.dispatch()
+        found: list[list[bytes]] = []
+
+        def pull() -> None:
+            position, bodies = 0, []
+            while (result := store.get_message("orders", 0, position)).messages:
+                bodies += [message.body for message in result.messages]
+                position = result.next_begin_offset
+            found.append(bodies)
+
+        threads = [threading.Thread(target=pull) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [[b"%d" % number for number in range(100)]] * 4
+        store.set_readable(False)
+        with pytest.raises(StoreClosed):
+            store.get_message("orders", 0, 0)
+    with pytest.raises(StoreClosed):
+        store.get_message("orders", 0, 0)
