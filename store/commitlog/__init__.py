@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from commitlog.queue.skipped import SkippedRange
     from commitlog.reader import Fence, MessageBatches, OnDamage, QueueInfo, StoreReader
     from commitlog.repair import RepairReport, repair_store
+    from commitlog.retention.report import CleanReport
     from commitlog.salvage.report import SalvageReport
     from commitlog.salvage.salvage_store import salvage_store
     from commitlog.services.put_message import PutMessageResult
@@ -48,6 +49,7 @@ __all__ = [
     "BatchStager",
     "BodyCompression",
     "Checkpoint",
+    "CleanReport",
     "CommitLogError",
     "CommittedBatch",
     "CompressionType",
@@ -93,6 +95,7 @@ _MODULES = {
     "BatchStager": "commitlog.stager",
     "BodyCompression": "commitlog.columnar.body_compression",
     "Checkpoint": "commitlog.format.checkpoint",
+    "CleanReport": "commitlog.retention.report",
     "CommitLogError": "commitlog.errors",
     "CommittedBatch": "commitlog.batch_id",
     "CompressionType": "commitlog.format.sys_flag",

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from commitlog.errors import InvalidValue
 from commitlog.paths import MOST_QUEUES
 
-__all__ = ["LARGEST_BODY", "FlushDiskType", "MessageStoreConfig", "parse_delay_levels"]
+__all__ = ["LARGEST_BODY", "FlushDiskType", "MessageStoreConfig", "parse_delay_levels", "parse_hours"]
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -116,6 +116,31 @@ class MessageStoreConfig:
     disk_space_warning_level_ratio: float = 0.90
     """Puts are refused when a larger share of the disk is used; 1.0 never refuses them."""
 
+    retention_enable: bool = False
+    """Delete CommitLog files by age and by how full the disk is. Without it, nothing is deleted for these reasons."""
+    retention_bytes: int = 0
+    """The most bytes that the CommitLog keeps, whatever their age; 0 for no such limit. (This package's own.)"""
+    file_reserved_time: int = 72
+    """With retention_enable: hours after which a file goes, counted from its newest message."""
+    delete_when: str = "04"
+    """Hours of the day (local time, with semicolons between) in which old files go, if the disk does not hurry it."""
+    disk_max_used_space_ratio: int = 75
+    """Percent of the disk: when more is used, old files go at any hour."""
+    disk_space_clean_forcibly_ratio: float = 0.85
+    """When a larger share of the disk is used, files go whatever their age, if clean_file_forcibly_enable allows it."""
+    clean_file_forcibly_enable: bool = True
+    """Whether a nearly full disk may delete files that are younger than file_reserved_time."""
+    clean_resource_interval: int = 10_000
+    """How often to look for files to delete."""
+    delete_commit_log_files_interval: int = 100
+    """The pause between two CommitLog files."""
+    delete_consume_queue_files_interval: int = 100
+    """The pause after each queue that lost files."""
+    redelete_hanged_file_interval: int = 120_000
+    """How long to wait after a file that could not be deleted."""
+    delete_file_batch_max: int = 10
+    """The most CommitLog files that go in one round; at least 1."""
+
     def __post_init__(self) -> None:
         self._require_types()
         self._require_ranges()
@@ -140,7 +165,17 @@ class MessageStoreConfig:
             raise _bad_setting(
                 "disk_space_warning_level_ratio", "above 0 and at most 1", self.disk_space_warning_level_ratio
             )
+        if not 0.0 < self.disk_space_clean_forcibly_ratio <= 1.0:
+            raise _bad_setting(
+                "disk_space_clean_forcibly_ratio", "above 0 and at most 1", self.disk_space_clean_forcibly_ratio
+            )
+        parse_hours(self.delete_when)
         parse_delay_levels(self.message_delay_level)
+
+    @property
+    def retention(self) -> bool:
+        """Whether an open store deletes old files by itself."""
+        return self.retention_enable or self.retention_bytes > 0
 
     def _require_types(self) -> None:
         for setting in fields(self):
@@ -203,6 +238,10 @@ _RANGES = {
     "put_message_timeout": (1, _MAX_INT),
     "default_topic_queue_nums": (1, MOST_QUEUES),
     "listen_port": (0, 65_535),
+    "retention_bytes": (0, 2**63 - 1),
+    "disk_max_used_space_ratio": (1, 100),
+    "clean_resource_interval": (1, _MAX_INT),
+    "delete_file_batch_max": (1, _MAX_INT),
 }
 
 # More digits than any delay needs, and fewer than Python refuses to read.
@@ -226,6 +265,14 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
             "message_delay_level names no level.", settings=("message_delay_level",), expected="at least one level"
         )
     return tuple(levels)
+
+
+def parse_hours(text: str) -> frozenset[int]:
+    """Hours of the day such as ``"04;16"``. ``InvalidValue``."""
+    hours = [part.strip() for part in text.split(";") if part.strip()]
+    if not all(re.fullmatch(r"[0-9]{1,2}", hour) and int(hour) < 24 for hour in hours):
+        raise _bad_setting("delete_when", "hours from 00 to 23 with semicolons between", repr(text[:40]))
+    return frozenset(map(int, hours))
 
 
 def _no_level(expected: str, found: str) -> InvalidValue:

@@ -24,6 +24,8 @@ from commitlog.recovery.cut import OnCut
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenWishes
 from commitlog.recovery.recover import Recovered
+from commitlog.retention.report import CleanReport
+from commitlog.retention.survey import KEEP_AT_MOST_HOURS, clean_request
 from commitlog.services.owned_store import OwnedStore
 from commitlog.services.put_message import PutMessageResult
 from commitlog.services.put_table import PutTableResult
@@ -270,6 +272,43 @@ class MessageStore:
     def _refuse_unreadable(self) -> None:
         if not self.readable:
             raise StoreClosed(f"The store of {self.path} was set to be not readable.")
+
+    def clean(
+        self,
+        *,
+        dry_run: bool = False,
+        older_than_hours: float | None = None,
+        max_bytes: int | None = None,
+        keep_for: Sequence[str | os.PathLike[str]] = (),
+        keep_at_most_hours: float = KEEP_AT_MOST_HOURS,
+        clock: Literal["store", "mtime"] = "store",
+    ) -> CleanReport:
+        """Delete old CommitLog files now, and the queue and index files that point only into them.
+
+        A file goes when all its messages are older than ``older_than_hours``, or while the log has more than
+        ``max_bytes``; without either, by ``file_reserved_time`` and ``retention_bytes``, as far as the store was opened
+        with them. ``clock="mtime"`` tells a file's age by its last change, as RocketMQ does. ``dry_run`` only reports.
+
+        ``keep_for``: Spark checkpoints (directories) and consumer groups whose unread messages stay, until they are
+        older than ``keep_at_most_hours``. The last file stays, and what is not dispatched yet, and delayed messages
+        before their delivery. docs/retention.md has all of it.
+
+        ``InvalidValue``; ``CorruptConfig``, ``ReadFailed`` if what holds files cannot be read: nothing was deleted.
+        ``StoreIOError``: files before it are deleted.
+        """
+        config = self.config
+        if older_than_hours is None and max_bytes is None:
+            older_than_hours = config.file_reserved_time if config.retention_enable else None
+            max_bytes = config.retention_bytes or None
+        request = clean_request(
+            older_than_hours=older_than_hours,
+            max_bytes=max_bytes,
+            keep_for=keep_for,
+            keep_at_most_hours=keep_at_most_hours,
+            clock=clock,
+        )
+        now_ms = time.time_ns() // 1_000_000
+        return self._owned.run(lambda: self._owned.cleaner.clean(request, now_ms, dry_run=dry_run))
 
     def flush(self) -> None:
         """Bring all messages to the device, queues, index and checkpoint included. ``StoreIOError``."""

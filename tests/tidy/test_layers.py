@@ -33,6 +33,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "index": _BYTES | {"files"},
     "batch": _LOG | {"queue"},
     "recovery": _PARTS | {"threads"},
+    "retention": _PARTS,
     "verify": _PARTS | {"recovery"},
     "key_lookup": _LOG | {"queue", "index"},
     "reader": _PARTS | {"filter", "recovery", "key_lookup"},
@@ -40,15 +41,27 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
     "salvage": _PARTS | {"recovery", "export"},
-    "services": _PARTS | {"threads", "recovery"},
-    "store": _PARTS | {"threads", "recovery", "services", "reader"},
+    "services": _PARTS | {"threads", "recovery", "retention"},
+    "store": _PARTS | {"threads", "recovery", "retention", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
     "public": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"metadata"},
+    | {"metadata", "retention"},
     "cli": _PARTS
-    | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"},
+    | {
+        "retention",
+        "filter",
+        "services",
+        "recovery",
+        "verify",
+        "reader",
+        "store",
+        "repair",
+        "export",
+        "salvage",
+        "public",
+    },
     "__main__": frozenset({"cli", "public"}),
 }
 

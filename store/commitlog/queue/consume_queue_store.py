@@ -280,6 +280,26 @@ class ConsumeQueueStore:
             self._ends |= self._touched_ends()
             self._writers = {}
 
+    def discount_expired(self, log_start: int) -> list[tuple[str, int, int]]:
+        """Topic, queue id and number of the oldest files that hold only messages before ``log_start``.
+
+        Every queue keeps its last file, which holds its end. From now on the files are not counted: the checkpoint must
+        claim fewer before they go, or a crash in between would look like a loss. ``OSError``.
+        """
+        with self._lock:
+            found = [
+                (topic, queue_id, count)
+                for topic, queue_id in list(self.known_queues())
+                if (count := self.writer(topic, queue_id).expired_files(log_start))
+            ]
+            self._open_files.count(-sum(count for _, _, count in found))
+            return found
+
+    def remove_expired(self, topic: str, queue_id: int, count: int) -> None:
+        """Delete so many of a queue's oldest files, discounted before. ``StoreIOError``."""
+        with self._lock:
+            self.writer(topic, queue_id).remove_oldest(count)
+
     def close(self) -> None:
         with self._lock:
             self._open_files.close()

@@ -16,10 +16,13 @@ from typing import TypeVar
 
 from commitlog.batch.staging import remove_leftovers
 from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.errors import StoreClosed
+from commitlog.files.limits import used_ratio
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenedLog, OpenWishes, open_log
+from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueService, StoreCleaner
 from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
@@ -34,12 +37,14 @@ from commitlog.services.store_flush import StoreFlush, fence_dispatch
 from commitlog.threads.calls import Calls
 from commitlog.threads.jobs import Job, JobThread
 from commitlog.threads.wakeup import Waiters, Wakeup
-from commitlog.threads.worker import Worker
+from commitlog.threads.worker import Service, Worker
 
 __all__ = ["OwnedStore"]
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
+# How long a service of a closing store waits: it is woken to end.
+_UNTIL_STOPPED_SECONDS = 3_600.0
 
 # The open stores of this process: closed when the interpreter exits, refused in a forked child.
 _OPEN: set[OwnedStore] = set()
@@ -90,6 +95,7 @@ class OwnedStore:
             committer = CommitRealTimeService(log.files, config, message_arrived)
         self.store_flush = StoreFlush(log, state, flusher, committer, self.reput)
         self.batches = CommitBatchService(self.path, config, log, self.store_flush, state, self.topics, message_arrived)
+        self.cleaner = StoreCleaner(self.path, log, self.reput, self.store_flush, self.batches, state)
         flush_queues = FlushConsumeQueueService(
             log.queues, config, self.store_flush.flush_thoroughly, self.store_flush.write_checkpoint
         )
@@ -102,9 +108,21 @@ class OwnedStore:
             Worker("StoreStatsService", self.stats, state.fence),
             Worker("DiskWatermarkService", watermark, state.fence),
         ]
+        if config.retention:
+            workers += self._cleaning(config)
         if committer is not None:
             workers.append(Worker("CommitRealTimeService", committer, state.fence))
         self._services = ServiceGroup(workers)
+
+    def _cleaning(self, config: MessageStoreConfig) -> list[Worker]:
+        """The threads that delete old files. Each step is a job, as is every other use of the ledger."""
+
+        def disk_use() -> float:
+            return max(used_ratio(self.log.files.path), used_ratio(self.path))
+
+        clean_log = CleanCommitLogService(self.cleaner, config, disk_use)
+        services = clean_log, CleanConsumeQueueService(self.cleaner, config)
+        return [Worker(type(one).__name__, _AsJob(self, one), self.state.fence) for one in services]
 
     @classmethod
     def open(
@@ -218,6 +236,20 @@ class OwnedStore:
         """In a forked child: the store is the parent's."""
         self.state.fork()
         self.calls.forget()
+
+
+class _AsJob:
+    """A service whose steps run on the store's job thread."""
+
+    def __init__(self, store: OwnedStore, service: Service) -> None:
+        self._store = store
+        self._service = service
+
+    def run_once(self) -> float:
+        try:
+            return self._store.run(self._service.run_once)
+        except StoreClosed:
+            return _UNTIL_STOPPED_SECONDS
 
 
 def _reput(
