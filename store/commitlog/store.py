@@ -25,7 +25,7 @@ from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenWishes
 from commitlog.recovery.recover import Recovered
 from commitlog.retention.report import CleanReport
-from commitlog.retention.survey import KEEP_AT_MOST_HOURS, clean_request
+from commitlog.retention.survey import KEEP_AT_MOST_HOURS, CleanRequest, clean_request
 from commitlog.services.owned_store import OwnedStore
 from commitlog.services.put_message import PutMessageResult
 from commitlog.services.put_table import PutTableResult
@@ -286,8 +286,9 @@ class MessageStore:
         """Delete old CommitLog files now, and the queue and index files that point only into them.
 
         A file goes when all its messages are older than ``older_than_hours``, or while the log has more than
-        ``max_bytes``; without either, by ``file_reserved_time`` and ``retention_bytes``, as far as the store was opened
-        with them. ``clock="mtime"`` tells a file's age by its last change, as RocketMQ does. ``dry_run`` only reports.
+        ``max_bytes``; without either, by the settings that the store was opened with, at any hour: of age, of bytes,
+        and of how full the disk is. ``clock="mtime"`` tells a file's age by its last change, as RocketMQ does.
+        ``dry_run`` only reports, and leaves the disk out.
 
         ``keep_for``: Spark checkpoints (directories) and consumer groups whose unread messages stay, until they are
         older than ``keep_at_most_hours``. The last file stays, and what is not dispatched yet, and delayed messages
@@ -296,10 +297,10 @@ class MessageStore:
         ``InvalidValue``; ``CorruptConfig``, ``ReadFailed`` if what holds files cannot be read: nothing was deleted.
         ``StoreIOError``: files before it are deleted.
         """
-        config = self.config
-        if older_than_hours is None and max_bytes is None:
-            older_than_hours = config.file_reserved_time if config.retention_enable else None
-            max_bytes = config.retention_bytes or None
+        owned, by_settings = self._owned, older_than_hours is None and max_bytes is None
+        if by_settings:
+            older_than_hours = self.config.file_reserved_time if self.config.retention_enable else None
+            max_bytes = self.config.retention_bytes or None
         request = clean_request(
             older_than_hours=older_than_hours,
             max_bytes=max_bytes,
@@ -307,6 +308,18 @@ class MessageStore:
             keep_at_most_hours=keep_at_most_hours,
             clock=clock,
         )
+        if not by_settings or dry_run:
+            return self.clean_as(request, dry_run=dry_run)
+        now_ms = time.time_ns() // 1_000_000
+        return owned.run(lambda: owned.cleaner.clean_by_settings(owned.retention, request, now_ms))
+
+    @property
+    def disk_is_filling(self) -> bool:
+        """Whether more of the disk is used than ``disk_max_used_space_ratio`` percent."""
+        return self._owned.retention.disk_is_filling
+
+    def clean_as(self, request: CleanRequest, *, dry_run: bool = False) -> CleanReport:
+        """``clean`` with a checked request, as ``forecast_clean`` takes it."""
         now_ms = time.time_ns() // 1_000_000
         return self._owned.run(lambda: self._owned.cleaner.clean(request, now_ms, dry_run=dry_run))
 

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from commitlog import __version__
 from commitlog.cli import (
+    clean_commands,
     dump_commands,
     export_commands,
     look_commands,
@@ -55,7 +56,7 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Inspect a RocketMQ store directory: no broker, no lock. Only commands under Write, Repair and Transactions write.
+    """Inspect a RocketMQ store directory: no broker, no lock. Write, Repair, Transactions and Delete change a store.
 
     Data goes to stdout, everything else to stderr.
     """
@@ -81,5 +82,6 @@ for _module in (
     repair_commands,
     salvage_commands,
     txn_commands,
+    clean_commands,
 ):
     _module.register(app)

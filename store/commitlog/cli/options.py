@@ -14,6 +14,7 @@ from commitlog.errors import CommitLogError
 from commitlog.reader import StoreReader
 
 __all__ = [
+    "CLEAN",
     "CONTEXT",
     "DUMP",
     "LOOK",
@@ -49,6 +50,7 @@ DUMP = "Raw contents of files (read only)"
 WRITE = "Write"
 REPAIR = "Repair"
 TRANSACTIONS = "Transactions"
+CLEAN = "Delete"
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 

@@ -101,7 +101,8 @@ def clean_request(
 
 
 def _check_number(name: str, value: Any, unit: str, kind: type | UnionType) -> None:
-    if value is not None and not (isinstance(value, kind) and not isinstance(value, bool) and 0 <= value < _TOO_MANY):
+    is_number = isinstance(value, kind) and not isinstance(value, bool)
+    if value is not None and not (is_number and 0 <= float(value) < _TOO_MANY):
         raise InvalidValue(f"{name} is a number of {unit} of at least 0, not {value!r}.")
 
 

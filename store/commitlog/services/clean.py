@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from commitlog.config import MessageStoreConfig, parse_hours
 from commitlog.errors import CommitLogError, IndexIOError, StoreIOError
@@ -24,13 +25,50 @@ from commitlog.services.reput import ReputMessageService
 from commitlog.services.running_state import RunningState
 from commitlog.services.store_flush import StoreFlush
 
-__all__ = ["CleanCommitLogService", "CleanConsumeQueueService", "StoreCleaner"]
+__all__ = ["CleanCommitLogService", "CleanConsumeQueueService", "RetentionSettings", "StoreCleaner"]
 
 _LOG = logging.getLogger(__name__)
 _MS = 1000.0
 _HOUR_MS = 3_600_000
 # RocketMQ's pause before its first round.
 _FIRST_ROUND_SECONDS = 60.0
+
+
+class RetentionSettings:
+    """What the settings let a log hold at this moment."""
+
+    def __init__(self, config: MessageStoreConfig, used_ratio: Callable[[], float]) -> None:
+        """``used_ratio`` returns the share of the disk that is used."""
+        self._config = config
+        self._used_ratio = used_ratio
+        self._hours = parse_hours(config.delete_when)
+
+    def limits(self) -> RetentionLimits:
+        """The limits of age and bytes, whatever the hour."""
+        config = self._config
+        older_than_ms = config.file_reserved_time * _HOUR_MS if config.retention_enable else None
+        return RetentionLimits(older_than_ms=older_than_ms, max_bytes=config.retention_bytes or None)
+
+    def limits_at(self, now: float) -> RetentionLimits:
+        """The limits at a time (seconds): by age only in the hours of delete_when, unless the disk hurries it."""
+        found = self.limits()
+        if not self._config.retention_enable:
+            return found
+        if not self.disk_is_filling and time.localtime(now).tm_hour not in self._hours:
+            found = replace(found, older_than_ms=None)
+        return replace(found, at_once=self.forcibly)
+
+    @property
+    def disk_is_filling(self) -> bool:
+        """Whether the disk is so full that old files go at any hour."""
+        return self._used_ratio() > self._config.disk_max_used_space_ratio / 100
+
+    @property
+    def forcibly(self) -> bool:
+        """Whether the disk is so full that files go whatever their age."""
+        config = self._config
+        ratio = min(config.disk_space_clean_forcibly_ratio, config.disk_space_warning_level_ratio)
+        return config.retention_enable and config.clean_file_forcibly_enable and self._used_ratio() > ratio
 
 
 class StoreCleaner:
@@ -44,7 +82,9 @@ class StoreCleaner:
         store_flush: StoreFlush,
         batches: CommitBatchService,
         state: RunningState,
+        on_freed: Callable[[], object],
     ) -> None:
+        """``on_freed`` is called when files were deleted, which may have made space for puts."""
         self.path = path
         self._log = log
         self._reput = reput
@@ -53,6 +93,7 @@ class StoreCleaner:
         self._state = state
         # Up to there, everything that dispatch made of the log is on the device; so it is when a store was opened.
         self._covered = reput.reput_from
+        self._on_freed = on_freed
 
     @property
     def log_start(self) -> int:
@@ -67,6 +108,21 @@ class StoreCleaner:
         if dry_run:
             return self._survey(request, now_ms, None, []).report(self.path, dry_run=True)
         done = self.clean_log(request, now_ms)
+        return self._with_queues(done)
+
+    def clean_by_settings(self, settings: RetentionSettings, request: CleanRequest, now_ms: int) -> CleanReport:
+        """Delete what the settings take, and then, file by file, as long as the disk is too full."""
+        done = self.clean_log(replace(request, limits=settings.limits()), now_ms)
+        doomed = done.decision.doomed
+        while settings.forcibly:
+            done = self.clean_log(replace(request, limits=RetentionLimits(at_once=True)), now_ms, most=1)
+            if not done.decision.doomed:
+                break
+            doomed = [*doomed, *done.decision.doomed]
+        return self._with_queues(replace(done, decision=replace(done.decision, doomed=doomed)))
+
+    def _with_queues(self, done: Survey) -> CleanReport:
+        """After log files went: delete the queue and index files that point only into them."""
         queue_files = 0
         for topic, queue_id, count in self.expired_queue_files():
             self.remove_queue_files(topic, queue_id, count)
@@ -94,6 +150,8 @@ class StoreCleaner:
         found = self._survey(request, now_ms, most, holds)
         for one in found.decision.doomed:
             self._remove_first(one)
+        if found.decision.doomed:
+            self._on_freed()
         return found
 
     def _survey(self, request: CleanRequest, now_ms: int, most: int | None, holds: list[Hold]) -> Survey:
@@ -172,16 +230,15 @@ class CleanCommitLogService:
         self,
         cleaner: StoreCleaner,
         config: MessageStoreConfig,
-        used_ratio: Callable[[], float],
+        settings: RetentionSettings,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``used_ratio`` returns the share of the disk that is used, ``clock`` the seconds since the epoch."""
+        """``clock`` returns the seconds since the epoch."""
         self._cleaner = cleaner
         self._config = config
-        self._used_ratio = used_ratio
+        self._settings = settings
         self._clock = clock
-        self._hours = parse_hours(config.delete_when)
         self._has_begun = False
         # The number of files that may still go in this round.
         self._left = config.delete_file_batch_max
@@ -192,8 +249,8 @@ class CleanCommitLogService:
             self._has_begun = True
             return _FIRST_ROUND_SECONDS
         now = self._clock()
-        limits = self._limits(now)
-        if limits is not None and self._left:
+        limits = self._settings.limits_at(now)
+        if self._left and limits != RetentionLimits():
             try:
                 done = self._cleaner.clean_log(CleanRequest(limits=limits), int(now * _MS), most=1)
             except CommitLogError as error:
@@ -204,22 +261,6 @@ class CleanCommitLogService:
                 return config.delete_commit_log_files_interval / _MS
         self._left = config.delete_file_batch_max
         return config.clean_resource_interval / _MS
-
-    def _limits(self, now: float) -> RetentionLimits | None:
-        """What the log may hold at this moment; None for no limit."""
-        config = self._config
-        max_bytes = config.retention_bytes or None
-        if not config.retention_enable:
-            return RetentionLimits(max_bytes=max_bytes)
-        used = self._used_ratio()
-        hurries = used > config.disk_max_used_space_ratio / 100
-        in_hour = time.localtime(now).tm_hour in self._hours
-        older_than_ms = config.file_reserved_time * _HOUR_MS if hurries or in_hour else None
-        forcibly = min(config.disk_space_clean_forcibly_ratio, config.disk_space_warning_level_ratio)
-        at_once = config.clean_file_forcibly_enable and used > forcibly
-        if older_than_ms is None and max_bytes is None and not at_once:
-            return None
-        return RetentionLimits(older_than_ms=older_than_ms, max_bytes=max_bytes, at_once=at_once)
 
 
 class CleanConsumeQueueService:

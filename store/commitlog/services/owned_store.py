@@ -22,7 +22,7 @@ from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenedLog, OpenWishes, open_log
-from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueService, StoreCleaner
+from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings, StoreCleaner
 from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
@@ -95,7 +95,10 @@ class OwnedStore:
             committer = CommitRealTimeService(log.files, config, message_arrived)
         self.store_flush = StoreFlush(log, state, flusher, committer, self.reput)
         self.batches = CommitBatchService(self.path, config, log, self.store_flush, state, self.topics, message_arrived)
-        self.cleaner = StoreCleaner(self.path, log, self.reput, self.store_flush, self.batches, state)
+        self.cleaner = StoreCleaner(
+            self.path, log, self.reput, self.store_flush, self.batches, state, watermark.run_once
+        )
+        self.retention = RetentionSettings(config, lambda: max(used_ratio(log.files.path), used_ratio(self.path)))
         flush_queues = FlushConsumeQueueService(
             log.queues, config, self.store_flush.flush_thoroughly, self.store_flush.write_checkpoint
         )
@@ -116,11 +119,7 @@ class OwnedStore:
 
     def _cleaning(self, config: MessageStoreConfig) -> list[Worker]:
         """The threads that delete old files. Each step is a job, as is every other use of the ledger."""
-
-        def disk_use() -> float:
-            return max(used_ratio(self.log.files.path), used_ratio(self.path))
-
-        clean_log = CleanCommitLogService(self.cleaner, config, disk_use)
+        clean_log = CleanCommitLogService(self.cleaner, config, self.retention)
         services = clean_log, CleanConsumeQueueService(self.cleaner, config)
         return [Worker(type(one).__name__, _AsJob(self, one), self.state.fence) for one in services]
 

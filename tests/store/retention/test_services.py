@@ -10,8 +10,9 @@ import pytest
 from commitlog import MessageStore, MessageStoreConfig
 from commitlog.errors import InvalidValue, StoreIOError
 from commitlog.files import disk
+from commitlog.retention.survey import clean_request
 from commitlog.services import clean
-from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueService
+from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
 from tests.support.waiting import wait_for
 
@@ -47,7 +48,7 @@ class _Cleaning:
         self.clock = clock
         self.used = 0.5
         cleaner = store._owned.cleaner
-        self._log = CleanCommitLogService(cleaner, config, lambda: self.used, clock=clock)
+        self._log = CleanCommitLogService(cleaner, config, RetentionSettings(config, lambda: self.used), clock=clock)
         self._queues = CleanConsumeQueueService(cleaner, config)
         assert self.log() == 60.0, "the first round comes a minute after the start"
 
@@ -232,3 +233,18 @@ def test_the_threads_of_an_open_store_delete_by_themselves(tmp_path: Path, monke
         wait_for(lambda: store.physical_bounds()[1] - store.physical_bounds()[0] <= 40_000)
         wait_for(lambda: queue_bases(tmp_path, "orders")[0] > 0)
         assert store.writable
+
+
+def test_a_cleaning_by_settings_ends_when_the_disk_has_space_again(tmp_path: Path) -> None:
+    config = _config()
+    with MessageStore.open(tmp_path, config) as store:
+        fill(store, 100)
+        store.flush()
+        uses = iter([0.95, 0.91, 0.86, 0.85])
+        settings = RetentionSettings(config, lambda: next(uses))
+        owned = store._owned
+        request = clean_request(older_than_hours=72, max_bytes=None)
+        now_ms = int(time.time() * 1000)
+        report = owned.run(lambda: owned.cleaner.clean_by_settings(settings, request, now_ms))
+        assert [one.reason.value for one in report.deleted] == ["disk"] * 3
+        assert log_bases(tmp_path)[0] == report.log_start
