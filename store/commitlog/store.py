@@ -229,6 +229,21 @@ class MessageStore:
         """
         self._owned.run(lambda: self._owned.topics.create_topic(topic, queues, read_queue_nums=read_queues))
 
+    def expired_topics(self) -> list[str]:
+        """The topics whose messages are all gone from the log: ``delete_topic`` takes them. RocketMQ's own are not
+        among them."""
+        return self._owned.run(self._owned.deletion.expired_topics)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic whose messages are all gone: its queues, its entry in the list of topics, and positions of
+        groups in it. Should it get messages again, their queue offsets begin at 0.
+
+        ``TopicInUse`` while the log has messages of it, which ``clean`` deletes: its queues would come back from them.
+        ``InvalidValue`` for a topic of RocketMQ's own, ``TopicNotFound``, ``CorruptConfig``; ``StoreIOError``, and then
+        it can be repeated.
+        """
+        self._owned.run(lambda: self._owned.deletion.delete(topic))
+
     def batches(self) -> list[CommittedBatch]:
         """The last batch that each application committed, by application id."""
         return self._owned.run(self._owned.batches.batches)

@@ -22,6 +22,7 @@ from commitlog.cli import (
     message_commands,
     repair_commands,
     salvage_commands,
+    topic_rm,
     txn_commands,
     write_commands,
 )
@@ -83,5 +84,6 @@ for _module in (
     salvage_commands,
     txn_commands,
     clean_commands,
+    topic_rm,
 ):
     _module.register(app)

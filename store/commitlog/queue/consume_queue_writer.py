@@ -367,6 +367,10 @@ class ConsumeQueueWriter:
             count += 1
         return count
 
+    @property
+    def file_count(self) -> int:
+        return len(self._files.bases)
+
     def remove_oldest(self, count: int) -> None:
         """Delete so many of the oldest files, which the caller has discounted already. ``StoreIOError``."""
         for base in self._files.bases[:count]:

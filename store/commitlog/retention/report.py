@@ -13,6 +13,12 @@ __all__ = ["CleanReport"]
 class CleanReport:
     """The outcome of a cleaning, or with ``dry_run`` its forecast.
 
+    ::
+
+        with MessageStore.open("/data/store") as store:
+            report = store.clean(older_than_hours=72)
+            print(report.freed_bytes, report.log_start, report.holders)
+
     ``deleted`` are the CommitLog files, oldest first, each with its reason and with the readers that it was taken from.
     ``log_start`` is the physical offset at which the log begins afterwards. ``held`` is the file that the limits take
     next but that ``holders`` still need; None without one. Queue and index files follow the log; a forecast does not

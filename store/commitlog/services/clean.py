@@ -9,6 +9,7 @@ Source: RocketMQ ``store/DefaultMessageStore.java`` (``CleanCommitLogService``, 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -76,7 +77,6 @@ class StoreCleaner:
 
     def __init__(
         self,
-        path: str,
         log: OpenedLog,
         reput: ReputMessageService,
         store_flush: StoreFlush,
@@ -85,7 +85,7 @@ class StoreCleaner:
         on_freed: Callable[[], object],
     ) -> None:
         """``on_freed`` is called when files were deleted, which may have made space for puts."""
-        self.path = path
+        self.path = os.path.dirname(log.files.path)
         self._log = log
         self._reput = reput
         self._store_flush = store_flush

@@ -24,6 +24,7 @@ from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenedLog, OpenWishes, open_log
 from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings, StoreCleaner
 from commitlog.services.commit_batch import CommitBatchService
+from commitlog.services.delete_topic import TopicDeletion
 from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
 from commitlog.services.flush_consume_queue import FlushConsumeQueueService
@@ -95,10 +96,8 @@ class OwnedStore:
             committer = CommitRealTimeService(log.files, config, message_arrived)
         self.store_flush = StoreFlush(log, state, flusher, committer, self.reput)
         self.batches = CommitBatchService(self.path, config, log, self.store_flush, state, self.topics, message_arrived)
-        self.cleaner = StoreCleaner(
-            self.path, log, self.reput, self.store_flush, self.batches, state, watermark.run_once
-        )
-        self.retention = RetentionSettings(config, lambda: max(used_ratio(log.files.path), used_ratio(self.path)))
+        self.cleaner = StoreCleaner(log, self.reput, self.store_flush, self.batches, state, watermark.run_once)
+        self.retention = RetentionSettings(config, self._disk_use)
         flush_queues = FlushConsumeQueueService(
             log.queues, config, self.store_flush.flush_thoroughly, self.store_flush.write_checkpoint
         )
@@ -111,14 +110,24 @@ class OwnedStore:
             Worker("StoreStatsService", self.stats, state.fence),
             Worker("DiskWatermarkService", watermark, state.fence),
         ]
-        if config.retention:
-            workers += self._cleaning(config)
         if committer is not None:
             workers.append(Worker("CommitRealTimeService", committer, state.fence))
-        self._services = ServiceGroup(workers)
+        self._services = ServiceGroup([*workers, *self._cleaning(config)])
+
+    @property
+    def deletion(self) -> TopicDeletion:
+        """What deletes topics."""
+        return TopicDeletion(self.path, self.log, self.store_flush, self.topics)
+
+    def _disk_use(self) -> float:
+        """The share that is used of the disk of the log or of the store's, whichever is fuller."""
+        return max(used_ratio(self.log.files.path), used_ratio(self.path))
 
     def _cleaning(self, config: MessageStoreConfig) -> list[Worker]:
-        """The threads that delete old files. Each step is a job, as is every other use of the ledger."""
+        """The threads that delete old files, if the settings ask for it. Each step is a job, as is every use of the
+        ledger."""
+        if not config.retention:
+            return []
         clean_log = CleanCommitLogService(self.cleaner, config, self.retention)
         services = clean_log, CleanConsumeQueueService(self.cleaner, config)
         return [Worker(type(one).__name__, _AsJob(self, one), self.state.fence) for one in services]
