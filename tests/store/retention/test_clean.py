@@ -14,6 +14,7 @@ from commitlog.errors import InvalidValue, OffsetOutOfRange, StoreIOError
 from commitlog.files import disk
 from commitlog.recovery.start import StartKind
 from commitlog.retention.survey import clean_request, forecast_clean
+from commitlog.verify.findings import Severity
 from commitlog.verify.store import verify_store
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
 
@@ -253,3 +254,33 @@ def test_limits_of_the_settings_hold_for_a_cleaning_without_any(tmp_path: Path) 
     with MessageStore.open(tmp_path, config) as store:
         fill(store, 100)
         assert store.clean().log_start > 0
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_verify_finds_nothing_wrong_in_a_store_that_was_cleaned(tmp_path: Path, *, killed: bool) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 25, topic="idle")
+        fill(store, 100)
+        store.clean(max_bytes=30_000)
+        fill(store, 10)
+        if killed:
+            store.flush()
+            store._owned.abandon()
+    assert [str(one) for one in verify_store(tmp_path) if one.severity is Severity.ERROR] == []
+
+
+def test_a_frame_that_retention_has_cut_in_two_reads_as_plain_messages(tmp_path: Path) -> None:
+    table = pa.table({"body": [b"%04d" % number * 250 for number in range(60)]})
+    with MessageStore.open(tmp_path, SMALL) as store:
+        with store.transaction("loader", version=1) as batch:
+            batch.put_messages(table.append_column("queueId", pa.array([0] * 60, pa.int32())), topic="orders")
+        store.dispatch()
+        assert store.clean(max_bytes=30_000).deleted
+        low, high = _bounds(tmp_path, "orders")
+        assert 0 < low < high == 60
+        store._owned.abandon()
+    for rebuild in (False, True):
+        with MessageStore.open(tmp_path, SMALL, rebuild=rebuild) as store:
+            assert _bounds(tmp_path, "orders") == (low, 60)
+            assert [one.batch.version for one in store.batches()] == [1]
+    assert not list(verify_store(tmp_path))
