@@ -42,8 +42,8 @@ class FlushDiskType(enum.Enum):
 class MessageStoreConfig:
     """Settings of a ``MessageStore``. Intervals and timeouts are milliseconds, sizes are bytes, pages are 4 KiB.
 
-    Numbers are at most 2**31 - 1, as in RocketMQ; ``InvalidValue`` names the setting, its value and its range, in its
-    text and as ``settings`` and ``expected``.
+    Numbers are at most 2**31 - 1, as in RocketMQ, but for ``retention_bytes``; ``InvalidValue`` names the setting, its
+    value and its range, in its text and as ``settings`` and ``expected``.
 
     File sizes matter for a new store only: an existing one keeps the sizes of its files.
 
