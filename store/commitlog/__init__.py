@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from commitlog.queue.skipped import SkippedRange
     from commitlog.reader import Fence, MessageBatches, OnDamage, QueueInfo, StoreReader
     from commitlog.repair import RepairReport, repair_store
+    from commitlog.retention.report import CleanReport
     from commitlog.salvage.report import SalvageReport
     from commitlog.salvage.salvage_store import salvage_store
     from commitlog.schedule.levels import DelayLevel
@@ -57,6 +58,7 @@ __all__ = [
     "BodyCompression",
     "BrokerProperties",
     "Checkpoint",
+    "CleanReport",
     "CommitLogError",
     "CommittedBatch",
     "CompressionType",
@@ -113,6 +115,7 @@ _MODULES = {
     "BodyCompression": "commitlog.columnar.body_compression",
     "BrokerProperties": "commitlog.broker_properties",
     "Checkpoint": "commitlog.format.checkpoint",
+    "CleanReport": "commitlog.retention.report",
     "CommitLogError": "commitlog.errors",
     "CommittedBatch": "commitlog.batch_id",
     "Consumer": "commitlog.consumers.consumer",

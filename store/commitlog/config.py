@@ -19,7 +19,7 @@ from commitlog.paths import MOST_QUEUES
 if TYPE_CHECKING:
     import os
 
-__all__ = ["LARGEST_BODY", "FlushDiskType", "MessageStoreConfig", "delay_level", "parse_delay_levels"]
+__all__ = ["LARGEST_BODY", "FlushDiskType", "MessageStoreConfig", "delay_level", "parse_delay_levels", "parse_hours"]
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -47,8 +47,8 @@ class FlushDiskType(enum.Enum):
 class MessageStoreConfig:
     """Settings of a ``MessageStore``. Intervals and timeouts are milliseconds, sizes are bytes, pages are 4 KiB.
 
-    Numbers are at most 2**31 - 1, as in RocketMQ; ``InvalidValue`` names the setting, its value and its range, in its
-    text and as ``settings`` and ``expected``.
+    Numbers are at most 2**31 - 1, as in RocketMQ, but for ``retention_bytes``; ``InvalidValue`` names the setting, its
+    value and its range, in its text and as ``settings`` and ``expected``.
 
     File sizes matter for a new store only: an existing one keeps the sizes of its files. ``embedded`` has settings for
     a store within a program.
@@ -139,6 +139,31 @@ class MessageStoreConfig:
     disk_space_warning_level_ratio: float = 0.90
     """Puts are refused when a larger share of the disk is used; 1.0 never refuses them."""
 
+    retention_enable: bool = False
+    """Delete CommitLog files by age and by how full the disk is. Without it, nothing is deleted for these reasons."""
+    retention_bytes: int = 0
+    """The most bytes that the CommitLog keeps, whatever their age; 0 for no such limit. (This package's own.)"""
+    file_reserved_time: int = 72
+    """With retention_enable: hours after which a file goes, counted from its newest message."""
+    delete_when: str = "04"
+    """Hours of the day (local time, with semicolons between) in which old files go, if the disk does not hurry it."""
+    disk_max_used_space_ratio: int = 75
+    """Percent of the disk: when more is used, old files go at any hour."""
+    disk_space_clean_forcibly_ratio: float = 0.85
+    """When a larger share of the disk is used, files go whatever their age, if clean_file_forcibly_enable allows it."""
+    clean_file_forcibly_enable: bool = True
+    """Whether a nearly full disk may delete files that are younger than file_reserved_time."""
+    clean_resource_interval: int = 10_000
+    """How often to look for files to delete."""
+    delete_commit_log_files_interval: int = 100
+    """The pause between two CommitLog files."""
+    delete_consume_queue_files_interval: int = 100
+    """The pause after each queue that lost files."""
+    redelete_hanged_file_interval: int = 120_000
+    """How long to wait after a file that could not be deleted."""
+    delete_file_batch_max: int = 10
+    """The most CommitLog files that go in one round; at least 1."""
+
     def __post_init__(self) -> None:
         self._take_texts()
         self._require_types()
@@ -164,7 +189,17 @@ class MessageStoreConfig:
             raise _bad_setting(
                 "disk_space_warning_level_ratio", "above 0 and at most 1", self.disk_space_warning_level_ratio
             )
+        if not 0.0 < self.disk_space_clean_forcibly_ratio <= 1.0:
+            raise _bad_setting(
+                "disk_space_clean_forcibly_ratio", "above 0 and at most 1", self.disk_space_clean_forcibly_ratio
+            )
+        parse_hours(self.delete_when)
         parse_delay_levels(self.message_delay_level)
+
+    @property
+    def retention(self) -> bool:
+        """Whether an open store deletes old files by itself."""
+        return self.retention_enable or self.retention_bytes > 0
 
     def _take_texts(self) -> None:
         """Replace the texts of sizes and enumerations by their values."""
@@ -216,7 +251,8 @@ class MessageStoreConfig:
     def embedded(cls, **settings: object) -> MessageStoreConfig:
         """Settings for a store within a program: small files, and every put is on the device when it returns.
 
-        A new store takes about 75 MB. ``settings`` replace those of this choice, or add others::
+        Messages are kept for 72 hours (``file_reserved_time``), for less on a disk that fills up: old files go by
+        themselves (``retention_enable``). ``settings`` replace those of this choice, or add others::
 
             MessageStore.open("/data/store", MessageStoreConfig.embedded(mapped_file_size_commit_log="256m"))
         """
@@ -258,7 +294,9 @@ def _bad_setting(setting: str, expected: str, found: object) -> InvalidValue:
 
 
 # Sizes in bytes: these may be texts with a suffix.
-_SIZES = frozenset({"mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_message_size"})
+_SIZES = frozenset(
+    {"mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_message_size", "retention_bytes"}
+)
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)")
 _SUFFIXES = ("", "k", "m", "g", "t")
 
@@ -268,6 +306,7 @@ _EMBEDDED: dict[str, object] = {
     "mapped_file_size_consume_queue": 20_000 * _UNIT_SIZE,
     "max_hash_slot_num": 100_000,
     "max_index_num": 400_000,
+    "retention_enable": True,
 }
 
 
@@ -300,6 +339,10 @@ _RANGES = {
     "put_message_timeout": (1, _MAX_INT),
     "default_topic_queue_nums": (1, MOST_QUEUES),
     "listen_port": (0, 65_535),
+    "retention_bytes": (0, 2**63 - 1),
+    "disk_max_used_space_ratio": (1, 100),
+    "clean_resource_interval": (1, _MAX_INT),
+    "delete_file_batch_max": (1, _MAX_INT),
 }
 
 # More digits than any delay needs, and fewer than Python refuses to read.
@@ -345,6 +388,14 @@ def delay_level(delay: object, message_delay_level: str) -> int | None:
         known = ", ".join(message_delay_level.split())
         raise InvalidValue(f"delay is one of {known} (message_delay_level), or the number of a level, not {delay!r}.")
     return levels.index(wanted) + 1
+
+
+def parse_hours(text: str) -> frozenset[int]:
+    """Hours of the day such as ``"04;16"``. ``InvalidValue``."""
+    hours = [part.strip() for part in text.split(";") if part.strip()]
+    if not all(re.fullmatch(r"[0-9]{1,2}", hour) and int(hour) < 24 for hour in hours):
+        raise _bad_setting("delete_when", "hours from 00 to 23 with semicolons between", repr(text[:40]))
+    return frozenset(map(int, hours))
 
 
 def _no_level(expected: str, found: str) -> InvalidValue:

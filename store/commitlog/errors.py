@@ -27,6 +27,7 @@
     │   ├── OffsetOutOfRange        a queue offset that the queue does not hold (any more, or yet)
     │   ├── FileChanged             a file was truncated, replaced or removed while it was being read
     │   ├── PutRefused              a put that the store does not accept; ``status`` says why
+    │   ├── TopicInUse              a topic with messages in the log was to be deleted
     │   ├── CutRefused              opening would cut whole records off the log, and was not to
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
@@ -113,6 +114,7 @@ __all__ = [
     "StoreNotFound",
     "StoreOpenError",
     "TargetFailed",
+    "TopicInUse",
     "TopicNotFound",
     "TransactionEnded",
     "UnsupportedStore",
@@ -471,6 +473,10 @@ class DiskFull(FileCreationFailed):
 
 class ReadFailed(_SystemFailure, Refused):
     """The operating system failed to read, list or open a file of the store. Nothing was written."""
+
+
+class TopicInUse(Refused):
+    """A topic that still has messages in the log was to be deleted. Nothing was deleted."""
 
 
 class CutRefused(Refused):

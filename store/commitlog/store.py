@@ -35,6 +35,8 @@ from commitlog.recovery.cut import OnCut
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenWishes
 from commitlog.recovery.recover import Recovered
+from commitlog.retention.report import CleanReport
+from commitlog.retention.survey import KEEP_AT_MOST_HOURS, CleanRequest, clean_request
 from commitlog.services.owned_store import OwnedStore, StoreOpening
 from commitlog.services.put_message import PutMessageResult
 from commitlog.services.put_table import PutTableResult
@@ -404,6 +406,21 @@ class MessageStore:
         """
         self._owned.run(lambda: self._owned.topics.create_topic(topic, queues, read_queue_nums=read_queues))
 
+    def expired_topics(self) -> list[str]:
+        """The topics whose messages are all gone from the log: ``delete_topic`` takes them. RocketMQ's own are not
+        among them."""
+        return self._owned.run(self._owned.deletion.expired_topics)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic whose messages are all gone: its queues, its entry in the list of topics, and positions of
+        groups in it. Should it get messages again, their queue offsets begin at 0.
+
+        ``TopicInUse`` while the log has messages of it, which ``clean`` deletes: its queues would come back from them.
+        ``InvalidValue`` for a topic of RocketMQ's own, ``TopicNotFound``, ``CorruptConfig``; ``StoreIOError``, and then
+        it can be repeated.
+        """
+        self._owned.run(lambda: self._owned.deletion.delete(topic))
+
     def batches(self) -> list[CommittedBatch]:
         """The last batch that each application committed, by application id."""
         return self._owned.run(self._owned.batches.batches)
@@ -545,6 +562,56 @@ class MessageStore:
     def _refuse_unreadable(self) -> None:
         if not self.readable:
             raise StoreClosed(f"The store of {self.path} was set to be not readable.")
+
+    def clean(
+        self,
+        *,
+        dry_run: bool = False,
+        older_than_hours: float | None = None,
+        max_bytes: int | None = None,
+        keep_for: Sequence[str | os.PathLike[str]] = (),
+        keep_at_most_hours: float = KEEP_AT_MOST_HOURS,
+        clock: Literal["store", "mtime"] = "store",
+    ) -> CleanReport:
+        """Delete old CommitLog files now, and the queue and index files that point only into them.
+
+        A file goes when all its messages are older than ``older_than_hours``, or while the log has more than
+        ``max_bytes``; without either, by the settings that the store was opened with, at any hour: of age, of bytes,
+        and of how full the disk is. ``clock="mtime"`` tells a file's age by its last change, as RocketMQ does.
+        ``dry_run`` only reports, and leaves the disk out.
+
+        ``keep_for``: Spark checkpoints (directories) and consumer groups whose unread messages stay, until they are
+        older than ``keep_at_most_hours``. The last file stays, and what is not dispatched yet, and delayed messages
+        before their delivery. docs/retention.md has all of it.
+
+        ``InvalidValue``; ``CorruptConfig``, ``ReadFailed`` if what holds files cannot be read: nothing was deleted.
+        ``StoreIOError``: files before it are deleted.
+        """
+        owned, by_settings = self._owned, older_than_hours is None and max_bytes is None
+        if by_settings:
+            older_than_hours = self.config.file_reserved_time if self.config.retention_enable else None
+            max_bytes = self.config.retention_bytes or None
+        request = clean_request(
+            older_than_hours=older_than_hours,
+            max_bytes=max_bytes,
+            keep_for=keep_for,
+            keep_at_most_hours=keep_at_most_hours,
+            clock=clock,
+        )
+        if not by_settings or dry_run:
+            return self.clean_as(request, dry_run=dry_run)
+        now_ms = time.time_ns() // 1_000_000
+        return owned.run(lambda: owned.cleaner.clean_by_settings(owned.retention, request, now_ms))
+
+    @property
+    def disk_is_filling(self) -> bool:
+        """Whether more of the disk is used than ``disk_max_used_space_ratio`` percent."""
+        return self._owned.retention.disk_is_filling
+
+    def clean_as(self, request: CleanRequest, *, dry_run: bool = False) -> CleanReport:
+        """``clean`` with a checked request, as ``forecast_clean`` takes it."""
+        now_ms = time.time_ns() // 1_000_000
+        return self._owned.run(lambda: self._owned.cleaner.clean(request, now_ms, dry_run=dry_run))
 
     def flush(self) -> None:
         """Bring all messages to the device, queues, index and checkpoint included. ``StoreIOError``."""

@@ -39,6 +39,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "half": _LOG | {"config_files", "queue"},
     "schedule": _PARTS,
     "recovery": _PARTS | {"threads"},
+    "retention": _PARTS,
     "verify": _PARTS | {"recovery"},
     "key_lookup": _LOG | {"queue", "index"},
     "reader": _PARTS | {"filter", "recovery", "half", "schedule", "groups", "key_lookup"},
@@ -46,17 +47,17 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
     "salvage": _PARTS | {"recovery", "export"},
-    "services": _PARTS | {"threads", "recovery", "half", "schedule"},
+    "services": _PARTS | {"threads", "recovery", "half", "schedule", "retention"},
     "consumers": _PARTS | {"filter", "threads", "services", "reader"},
-    "store": _PARTS | {"consumers", "filter", "threads", "recovery", "services", "reader"},
+    "store": _PARTS | {"consumers", "filter", "threads", "recovery", "retention", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
     "public": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"consumers", "metadata", "schedule", "groups"},
+    | {"consumers", "metadata", "schedule", "groups", "retention"},
     "cli": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"}
-    | {"groups", "metadata", "schedule"},
+    | {"groups", "metadata", "retention", "schedule"},
     "__main__": frozenset({"cli", "public"}),
 }
 

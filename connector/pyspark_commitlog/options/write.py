@@ -39,6 +39,10 @@ class SinkOptions:
     flush_disk_type: FlushDiskType
     lock_timeout_s: float
     disk_space_warning_level_ratio: float
+    retention_hours: int | None
+    retention_bytes: int | None
+    disk_max_used_space_ratio: int
+    disk_space_clean_forcibly_ratio: float
     txn_app_id: str | None
     txn_version: int | None
     max_message_size: int
@@ -71,6 +75,9 @@ class SinkOptions:
         return MessageStoreConfig(
             flush_disk_type=self.flush_disk_type,
             default_topic_queue_nums=self.queues,
+            retention_enable=self.retention_hours is not None,
+            file_reserved_time=self.retention_hours or MessageStoreConfig().file_reserved_time,
+            retention_bytes=self.retention_bytes or 0,
             **{name: getattr(self, name) for name in _STORE_SETTINGS},
         )
 
@@ -179,6 +186,26 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
         "of the disk",
         "no commit when more of the disk is used; 1: always",
     ),
+    WriteOption(
+        "retentionHours", "retention_hours", values.parse_positive, None, "hours", "older log files go after a commit"
+    ),
+    WriteOption(
+        "retentionBytes", "retention_bytes", values.parse_bytes, None, "bytes", "the oldest log files beyond this go"
+    ),
+    _store_setting(
+        "diskMaxUsedSpaceRatio",
+        "disk_max_used_space_ratio",
+        values.parse_positive,
+        "percent",
+        "when more of the disk is used, old files go before a commit too",
+    ),
+    _store_setting(
+        "diskSpaceCleanForciblyRatio",
+        "disk_space_clean_forcibly_ratio",
+        _parse_ratio,
+        "of the disk",
+        "with retentionHours: when more is used, younger files go too",
+    ),
     WriteOption("txnAppId", "txn_app_id", _parse_app_id, None, "", "batch writes: whose versions txnVersion counts"),
     WriteOption("txnVersion", "txn_version", _parse_version, None, "", "batch writes: written at most once"),
     _store_setting("maxMessageSize", "max_message_size", values.parse_bytes, "bytes", "the largest body"),
@@ -208,6 +235,8 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
 )
 _STORE_SETTINGS = (
     "disk_space_warning_level_ratio",
+    "disk_max_used_space_ratio",
+    "disk_space_clean_forcibly_ratio",
     "max_message_size",
     "mapped_file_size_commit_log",
     "mapped_file_size_consume_queue",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import WriterCommitMessage
 
 from commitlog import BatchId, CommittedBatch, StagedFile, StoreReader
-from commitlog.errors import DiskFull, NotAStore, StoreLocked, StoreNotFound
+from commitlog.errors import CommitLogError, DiskFull, NotAStore, StoreLocked, StoreNotFound
 from commitlog.stager import largest_record_of, queue_counts, remove_files
 from pyspark_commitlog.options.write import SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns
@@ -72,10 +72,31 @@ def commit_staged(options: SinkOptions, batch: BatchId, messages: Sequence[Stage
     if not files:
         return None
     with _open(options) as store:
+        if store.disk_is_filling:
+            _clean(store)  # or the commit might be refused, and nothing would ever be deleted
         committed = _commit(store, batch, files)
         # Closing does this too, but ignores a queue that cannot be written: readers would not get the batch.
         store.dispatch()
+        _clean(store)
         return committed
+
+
+def _clean(store: MessageStore) -> None:
+    """Delete the files that the options of retention take. A failure is logged: the commit counts."""
+    if not store.config.retention:
+        return
+    try:
+        report = store.clean()
+    except CommitLogError as error:
+        _logger.warning("The old files of %s were not deleted: %s", store.path, error)
+        return
+    if report.deleted:
+        _logger.info(
+            "%d old files of %s were deleted; its log begins at physical offset %d now.",
+            len(report.deleted),
+            store.path,
+            report.log_start,
+        )
 
 
 def _commit(store: MessageStore, batch: BatchId, files: Sequence[StagedFile]) -> CommittedBatch:

@@ -165,6 +165,12 @@ class BatchLedger:
         """Whether the file lacks changes that the frames do not show, or lacks many frames."""
         return self._saved != self._batches or self.next_offset - self._saved_offset >= _MOST_UNSAVED
 
+    @property
+    def unsaved_from(self) -> int | None:
+        """The physical offset of the first frame that the file lacks and only the log shows; None without any."""
+        lacking = [one.physical_offset for app, one in self._batches.items() if self._saved.get(app) != one]
+        return min(lacking, default=None)
+
     def save(self) -> None:
         """Write the file. All batches in it must be on the device. ``StoreIOError``."""
         entries = {app: _LedgerEntry.of(batch) for app, batch in sorted(self._batches.items())}

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from commitlog import __version__
 from commitlog.cli import (
+    clean_commands,
     dump_commands,
     export_commands,
     group_commands,
@@ -25,6 +26,7 @@ from commitlog.cli import (
     salvage_commands,
     schedule_commands,
     topic_commands,
+    topic_rm,
     txn_commands,
     write_commands,
 )
@@ -59,8 +61,8 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Inspect a RocketMQ store directory: no broker, no lock. Only commands under Write, Repair and Transactions
-    write, and groups reset and topics create.
+    """Inspect a RocketMQ store directory: no broker, no lock. Only the commands under Write, Repair, Transactions and
+    Delete change a store, and groups reset and topics create.
 
     Data goes to stdout, everything else to stderr.
     """
@@ -90,5 +92,7 @@ for _module in (
     half_commands,
     group_commands,
     topic_commands,
+    clean_commands,
+    topic_rm,
 ):
     _module.register(app)

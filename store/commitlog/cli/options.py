@@ -14,6 +14,7 @@ from commitlog.errors import CommitLogError
 from commitlog.reader import StoreReader
 
 __all__ = [
+    "CLEAN",
     "CONTEXT",
     "DUMP",
     "GROUPS",
@@ -54,6 +55,7 @@ REPAIR = "Repair"
 TRANSACTIONS = "Transactions"
 GROUPS = "Consumer groups"
 TOPICS = "Topics"
+CLEAN = "Delete"
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 

@@ -14,13 +14,16 @@ from commitlog.errors import FilterError, InvalidValue, TopicNotFound
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.reader import StoreReader
 
-__all__ = ["READ_THE_LOG", "chosen_topics", "parse_columns", "parse_filter", "parse_size"]
+__all__ = ["READ_THE_LOG", "chosen_topics", "parse_columns", "parse_filter", "parse_hours", "parse_size"]
 
 # What to do about queues that are missing, in the middle of a sentence.
 READ_THE_LOG = "read them from the log alone with --from-log"
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([KMGT])(i?B)?|B)?", re.IGNORECASE)
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
+_DURATION = re.compile(r"(?:[0-9]{1,12}[smhdw])+")
+_PART = re.compile(r"([0-9]+)([smhdw])")
+_UNIT_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -38,6 +41,16 @@ def parse_size(text: str | int) -> int:
     if size != int(size) or size < 1:
         raise typer.BadParameter(f"{text!r} is not a whole number of bytes of at least 1.")
     return int(size)
+
+
+def parse_hours(text: str | float) -> float:
+    """Hours: of a number with s, m, h, d or w, such as 72h or 1d12h. ``BadParameter``."""
+    if isinstance(text, float):
+        return text
+    lower = text.strip().lower()
+    if not _DURATION.fullmatch(lower):
+        raise typer.BadParameter(f"{text!r} is not a length of time: give 30m, 72h, 7d, ...")
+    return sum(int(number) * _UNIT_HOURS[unit] for number, unit in _PART.findall(lower))
 
 
 def parse_columns(text: str) -> list[str]:

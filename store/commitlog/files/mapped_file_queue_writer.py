@@ -219,6 +219,21 @@ class MappedFileQueueWriter:
         # One by one: a file that comes back after a crash must not leave a gap before it.
         self._sync_directory()
 
+    def remove_first(self, put_lock: threading.Lock) -> None:
+        """Remove the oldest file, whose messages nothing needs any more, from the device too. ``StoreIOError``.
+
+        On an error the file is still part of the log. ``put_lock`` orders the change of the list with appends. Bytes of
+        the file that were mapped stay readable (invariant 8).
+        """
+        first = self.files[0]
+        first.unlink()
+        # One by one: of two names, a crash might bring only the older one back, and leave a gap after it.
+        self._sync_directory()
+        with put_lock:
+            # A new list: other threads search the one that they have.
+            self.files = self.files[1:]
+        first.close()
+
     def write_back(self, start: int, stop: int) -> None:
         """Write the bytes of a stretch of the log once more, so that the next sync brings them to the device.
 

@@ -453,9 +453,13 @@ class MappedFileWriter(MappedFile):
 
     def delete(self) -> None:
         """Delete the file. Bytes that were mapped stay readable as long as the mapping lives (invariant 8)."""
+        self.unlink()
+        self.close()
+
+    def unlink(self) -> None:
+        """Remove the file's name; it stays readable until it is closed. ``StoreIOError``."""
         try:
             with contextlib.suppress(FileNotFoundError):
                 disk.unlink(self.path)
         except OSError as error:
             raise StoreIOError("delete", path=self.path, cause=error) from error
-        self.close()

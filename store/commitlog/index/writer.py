@@ -9,6 +9,7 @@ Source: RocketMQ ``store/index/IndexService.java``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -335,6 +336,30 @@ class IndexWriter:
             self._index_msg_timestamp = 0
             self._file_count = 0
             self._is_open = True
+
+    def discount_expired(self, log_start: int) -> int:
+        """How many of the oldest files hold only messages before ``log_start``; not counted from now on. ``OSError``.
+
+        The newest file stays. A damaged file, and those after it, stay too.
+        """
+        with self._lock:
+            self._check_open()
+            count = 0
+            with contextlib.suppress(*_DAMAGE):
+                for name in self._names()[:-1]:
+                    header = self._look_into(name, slots=False)
+                    if header is None or header.end_physical_offset >= log_start:
+                        break
+                    count += 1
+            self._file_count -= count
+            return count
+
+    def remove_oldest(self, count: int) -> None:
+        """Delete so many of the oldest files, which were discounted, one by one. ``OSError``."""
+        with self._lock:
+            for name in self._names()[:count]:
+                disk.unlink(self._file_path(name))
+                disk.sync_directory(self.path)
 
     def _close_newest(self) -> None:
         self._is_open = False

@@ -13,7 +13,7 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -180,6 +180,18 @@ class CommitLogWriter:
                 ) from error
             self._queue_offsets[queue] = found
         return found
+
+    def forget_topic(self, topic: str, ends: Mapping[int, int]) -> bool:
+        """Under the put lock: let the queues of a topic begin again, if their next offsets are ``ends`` by queue id.
+
+        False, and nothing is forgotten, when a put has gone beyond that.
+        """
+        known = {queue: offset for queue, offset in self._queue_offsets.items() if queue[0] == topic}
+        if any(offset != ends.get(queue_id, 0) for (_, queue_id), offset in known.items()):
+            return False
+        for queue in known:
+            del self._queue_offsets[queue]
+        return True
 
     def _now(self) -> int:
         """The store time: it never goes back, even when the clock does."""

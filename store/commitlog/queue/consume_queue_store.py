@@ -17,7 +17,7 @@ import numpy.typing as npt
 from commitlog.columnar.dispatch import QueueUnits
 from commitlog.errors import NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
 from commitlog.files import disk
-from commitlog.format.consume_queue_unit import UNIT_SIZE
+from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog.paths import CONSUME_QUEUE, file_name_for_offset, names_directory, parse_file_name
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
@@ -298,10 +298,78 @@ class ConsumeQueueStore:
             self._ends |= self._touched_ends()
             self._writers = {}
 
+    def discount_expired(self, log_start: int) -> list[tuple[str, int, int]]:
+        """Topic, queue id and number of the oldest files that hold only messages before ``log_start``.
+
+        Every queue keeps its last file, which holds its end. From now on the files are not counted: the checkpoint must
+        claim fewer before they go, or a crash in between would look like a loss. ``OSError``.
+        """
+        with self._lock:
+            found = [
+                (topic, queue_id, count)
+                for topic, queue_id in list(self.known_queues())
+                if (count := self.writer(topic, queue_id).expired_files(log_start))
+            ]
+            self._open_files.count(-sum(count for _, _, count in found))
+            return found
+
+    def remove_expired(self, topic: str, queue_id: int, count: int) -> None:
+        """Delete so many of a queue's oldest files, discounted before. ``StoreIOError``."""
+        with self._lock:
+            self.writer(topic, queue_id).remove_oldest(count)
+
+    def last_place(self, topic: str) -> int:
+        """The physical offset of the last message that the units of a topic's queues lead to; -1 without any."""
+        with self._lock:
+            return max((_last_place_in(writer) for writer in self._writers_of(topic)), default=-1)
+
+    def ends_of(self, topic: str) -> dict[int, int]:
+        """The next offset of each queue of a topic, by queue id."""
+        with self._lock:
+            return {writer.queue_id: writer.next_offset or 0 for writer in self._writers_of(topic)}
+
+    def discount_topic(self, topic: str) -> None:
+        """Count the files of a topic's queues no more, before they are removed (see ``discount_expired``)."""
+        with self._lock:
+            self._open_files.count(-sum(writer.file_count for writer in self._writers_of(topic)))
+
+    def remove_topic(self, topic: str) -> None:
+        """Delete the queues of a topic, whose files are discounted; their next offset is 0. ``StoreIOError``."""
+        with self._lock:
+            for writer in self._writers_of(topic):
+                writer.remove_oldest(writer.file_count)
+                self._remove_directory(writer.path)
+                del self._writers[topic, writer.queue_id]
+                self._ends.pop(writer.path, None)
+                self._last_files.pop(writer.path, None)
+            self._remove_directory(os.path.join(self.path, topic))
+
+    def _writers_of(self, topic: str) -> list[ConsumeQueueWriter]:
+        try:
+            ids = self._catalog.queue_ids(topic)
+        except (TopicNotFound, UnsupportedStore):
+            ids = []
+        return [self._positioned(topic, queue_id) for queue_id in ids]
+
+    def _remove_directory(self, path: str) -> None:
+        try:
+            disk.remove_directory(path)
+            disk.sync_directory(os.path.dirname(path))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StoreIOError("delete", path=path, cause=error) from error
+
     def close(self) -> None:
         with self._lock:
             self._open_files.close()
             self._writers = {}
+
+
+def _last_place_in(writer: ConsumeQueueWriter) -> int:
+    """The physical offset of a queue's last message; -1 without one."""
+    last = writer.unit(writer.next_offset - 1) if writer.next_offset else None
+    return -1 if last is None or last[1] == FILLER_SIZE else last[0]
 
 
 def _ends_of(files_end: int, next_offset: int) -> int:

@@ -305,11 +305,12 @@ class ConsumeQueueWriter:
             except OSError as error:
                 raise StoreIOError("cut off the end of", path=path, cause=error) from error
 
-    def _remove(self, base: int, path: str) -> None:
+    def _remove(self, base: int, path: str, *, discount: bool = True) -> None:
         """Delete a file and sync that: after the next clean close its return would go unnoticed."""
         self._open_files.forget(path)
         disk.unlink(path)
-        self._open_files.count(-1)
+        if discount:
+            self._open_files.count(-1)
         disk.sync_directory(self.path)
         self._files.bases.remove(base)
         self.dirty.discard(path)
@@ -355,6 +356,29 @@ class ConsumeQueueWriter:
             self.cut(end)
         else:
             self.delete()
+
+    def expired_files(self, log_start: int) -> int:
+        """How many of the oldest files hold only messages before ``log_start``. The last file is never among them."""
+        count = 0
+        for base in self._files.bases[:-1]:
+            last = self.unit((base + self._file_size) // UNIT_SIZE - 1)
+            if last is None or (last[1] != FILLER_SIZE and last[0] >= log_start):
+                break
+            count += 1
+        return count
+
+    @property
+    def file_count(self) -> int:
+        return len(self._files.bases)
+
+    def remove_oldest(self, count: int) -> None:
+        """Delete so many of the oldest files, which the caller has discounted already. ``StoreIOError``."""
+        for base in self._files.bases[:count]:
+            path = self._files.path_of(base)
+            try:
+                self._remove(base, path, discount=False)
+            except OSError as error:
+                raise StoreIOError("delete", path=path, cause=error) from error
 
     def delete(self) -> None:
         """Delete every file of the queue; its next offset is open then. ``StoreIOError``."""

@@ -163,6 +163,20 @@ class TopicConfig:
         with self._lock:
             self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], queue_nums, perm)
 
+    def remove_topic(self, topic: str) -> bool:
+        """Remove a topic from the list; False if it is not listed. ``CorruptConfig``, ``StoreIOError``."""
+        with self._lock:
+            self._kept.pop(topic, None)
+            root = self._file.read()
+            table = root.get("topicConfigTable", {})
+            if topic not in table:
+                return False
+            left = {name: entry for name, entry in table.items() if name != topic}
+            version = next_version(root.get("dataVersion", {}), self._file)
+            self._signature = None
+            self._file.write({**root, "dataVersion": version, "topicConfigTable": left})
+            return True
+
     def admit(self, uses: Iterable[TopicUse], queue_nums: int) -> None:
         """List a batch's topics before the batch is written.
 

@@ -210,6 +210,19 @@ class CommitBatchService:
         if self._ledger is not None and self._ledger.changed:
             self._save(self._ledger, or_later=True)
 
+    def save_for_cleaning(self) -> int | None:
+        """Write the ledger's file before frames of the log are deleted; all of them are on the device.
+
+        Returns the physical offset from which on frames are still needed, when the disk has no space for the file.
+        ``CorruptConfig``, ``StoreIOError``.
+        """
+        if self._ledger is None and self._log.queues.highest_id(BATCH_TOPIC) < 0:
+            return None
+        ledger = self._loaded()
+        if ledger.unsaved_from is not None:
+            self._save(ledger, or_later=True)
+        return ledger.unsaved_from
+
     def _save(self, ledger: BatchLedger, *, or_later: bool = False) -> None:
         """``or_later``: without space, leave it for the next time, since the log has everything."""
         try:

@@ -16,13 +16,17 @@ from typing import TypeVar
 
 from commitlog.batch.staging import remove_leftovers
 from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.errors import StoreClosed
+from commitlog.files.limits import used_ratio
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenedLog, OpenWishes, open_log
 from commitlog.schedule.broker_marks import note_creation
 from commitlog.services.async_puts import AsyncPutService
+from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings, StoreCleaner
 from commitlog.services.commit_batch import CommitBatchService
+from commitlog.services.delete_topic import TopicDeletion
 from commitlog.services.disk_watermark import DiskWatermarkService
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
 from commitlog.services.flush_consume_queue import FlushConsumeQueueService
@@ -39,12 +43,14 @@ from commitlog.services.transactional_message import TransactionalMessageService
 from commitlog.threads.calls import Calls
 from commitlog.threads.jobs import Job, JobThread
 from commitlog.threads.wakeup import Waiters, Wakeup
-from commitlog.threads.worker import Worker
+from commitlog.threads.worker import Service, Worker
 
 __all__ = ["OwnedStore", "StoreOpening"]
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
+# How long a service of a closing store waits: it is woken to end.
+_UNTIL_STOPPED_SECONDS = 3_600.0
 
 # The open stores of this process: closed when the interpreter exits, refused in a forked child.
 _OPEN: set[OwnedStore] = set()
@@ -105,6 +111,8 @@ class OwnedStore:
         self.consumer_offsets = FlushConsumerOffsetService(self.path, config.flush_consumer_offset_interval)
         self.half_messages = self._half_messages(config)
         self.schedule = _schedule(self, config)
+        self.cleaner = StoreCleaner(log, self.reput, self.store_flush, self.batches, state, watermark.run_once)
+        self.retention = RetentionSettings(config, self._disk_use)
         flush_queues = FlushConsumeQueueService(
             log.queues, config, self.store_flush.flush_thoroughly, self.store_flush.write_checkpoint
         )
@@ -123,7 +131,25 @@ class OwnedStore:
             workers.append(Worker("ScheduleMessageService", self.schedule, state.fence, schedule_wakeup))
         if committer is not None:
             workers.append(Worker("CommitRealTimeService", committer, state.fence))
-        self._services = ServiceGroup(workers)
+        self._services = ServiceGroup([*workers, *self._cleaning(config)])
+
+    @property
+    def deletion(self) -> TopicDeletion:
+        """What deletes topics."""
+        return TopicDeletion(self.path, self.log, self.store_flush, self.topics)
+
+    def _disk_use(self) -> float:
+        """The share that is used of the disk of the log or of the store's, whichever is fuller."""
+        return max(used_ratio(self.log.files.path), used_ratio(self.path))
+
+    def _cleaning(self, config: MessageStoreConfig) -> list[Worker]:
+        """The threads that delete old files, if the settings ask for it. Each step is a job, as is every use of the
+        ledger."""
+        if not config.retention:
+            return []
+        clean_log = CleanCommitLogService(self.cleaner, config, self.retention)
+        services = clean_log, CleanConsumeQueueService(self.cleaner, config)
+        return [Worker(type(one).__name__, _AsJob(self, one), self.state.fence) for one in services]
 
     def _half_messages(self, config: MessageStoreConfig) -> TransactionalMessageService:
         return TransactionalMessageService(
@@ -306,6 +332,20 @@ class StoreOpening:
 
 class _OpeningUndone(Exception):
     """Ends a recovery that nobody waits for any more."""
+
+
+class _AsJob:
+    """A service whose steps run on the store's job thread."""
+
+    def __init__(self, store: OwnedStore, service: Service) -> None:
+        self._store = store
+        self._service = service
+
+    def run_once(self) -> float:
+        try:
+            return self._store.run(self._service.run_once)
+        except StoreClosed:
+            return _UNTIL_STOPPED_SECONDS
 
 
 def _reput(

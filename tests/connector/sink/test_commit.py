@@ -7,15 +7,17 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore
+from commitlog import MessageStore, StoreReader
 from commitlog.batch.staging import LEFT_OVER_AFTER_SECONDS, StagedWriter, remove_leftovers
 from commitlog.batch_id import BatchId
 from commitlog.errors import DiskFull, NotAStore, StagingLost, StoreLocked
+from commitlog.services.disk_watermark import DiskWatermarkService
 from pyspark_commitlog.options.write import SinkOptions, parse_batch_write_options
 from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.sink.commit import commit_staged, plan_write, prepare_store, remove_staged, staged_rows
@@ -184,3 +186,49 @@ def test_an_unnamed_write_whose_driver_died_is_removed_by_its_age(options: SinkO
     assert len(staged_files(Path(options.path))) == 1
     remove_leftovers(options.path, now=soon + 60)
     assert not staged_files(Path(options.path))
+
+
+def test_old_files_go_after_a_commit_that_asks_for_it(tmp_path: Path) -> None:
+    options = options_of(tmp_path / "store", retentionBytes="512k")
+    prepare_store(options)
+    kept = options_of(tmp_path / "store")
+    for version in range(12):
+        batch = BatchId("query", version)
+        # Only the last one deletes.
+        given = options if version == 11 else kept
+        assert commit_staged(given, batch, [stage(given, 0, "x" * 100_000, batch=batch)]) is not None
+    path = Path(options.path)
+    bases = sorted(int(one.name) for one in (path / "commitlog").iterdir())
+    assert bases[0] > 0
+    with StoreReader.open(path) as reader:
+        assert [one.batch.version for one in reader.batches()] == [11]
+    assert commit_staged(options, BatchId("query", 11), [stage(options, 0, "y")]) is not None
+    assert_clean(path)
+
+
+def test_a_disk_that_is_full_of_old_messages_takes_a_commit_when_younger_files_may_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files go before the commit: it would be refused, and after it nothing would be deleted."""
+    options = options_of(tmp_path / "store", retentionHours="1000", diskSpaceWarningLevelRatio="0.9")
+    prepare_store(options)
+    for version in range(8):
+        batch = BatchId("query", version)
+        commit_staged(options, batch, [stage(options, 0, "x" * 200_000, batch=batch)])
+    directory = Path(options.path) / "commitlog"
+    first_count = len(list(directory.iterdir()))
+
+    def used(path: str) -> float:
+        del path
+        return 0.95 if len(list(directory.iterdir())) > first_count - 3 else 0.5
+
+    monkeypatch.setattr("commitlog.services.owned_store.used_ratio", used)
+    monkeypatch.setattr(
+        "commitlog.services.owned_store.DiskWatermarkService",
+        partial(DiskWatermarkService, free_ratio=lambda path: 1 - used(path)),
+    )
+    batch = BatchId("query", 8)
+    committed = commit_staged(options, batch, [stage(options, 0, "z", batch=batch)])
+    assert committed is not None
+    assert committed.rows == 1
+    assert min(int(one.name) for one in directory.iterdir()) > 0

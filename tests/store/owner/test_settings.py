@@ -26,6 +26,9 @@ def _numbers() -> list[str]:
 @pytest.mark.parametrize("name", _numbers())
 @pytest.mark.parametrize("value", [-1, 2**31, 2**63 - 1, 2**70])
 def test_a_number_beyond_its_range_is_refused_by_name_value_and_range(name: str, value: int) -> None:
+    if name == "retention_bytes" and value in range(2**63):  # not one of RocketMQ's
+        assert MessageStoreConfig(retention_bytes=value).retention_bytes == value
+        return
     with pytest.raises(InvalidValue, match=rf"^{name} is [0-9]+ to [0-9]+, not {value}\.$"):
         MessageStoreConfig(**{name: value})  # type: ignore[arg-type]
 

@@ -1,0 +1,82 @@
+"""``commitlog clean``: shows or deletes old files, and prints the report."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rich.filesize import decimal
+
+from commitlog.cli.console import uncut_console
+from commitlog.cli.options import OutputFormat
+from commitlog.cli.owner_config import owner_config
+from commitlog.cli.render import json_text, printable_text
+from commitlog.cli.row_output import print_rows
+from commitlog.cli.times import Clock, parse_zone
+from commitlog.retention.decision import DoomedFile
+from commitlog.retention.report import CleanReport
+from commitlog.retention.survey import CleanRequest, forecast_clean
+from commitlog.store import MessageStore
+
+__all__ = ["clean_or_show", "print_clean"]
+
+_COLUMNS = ("file", "bytes", "newestMessage", "reason", "overruled")
+
+
+def clean_or_show(path: str, request: CleanRequest, lock_timeout_s: float, *, delete: bool) -> CleanReport:
+    """Delete under the store's lock, or look without it. The errors of opening, and of ``survey``."""
+    if not delete:
+        return forecast_clean(path, request)
+    with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
+        return store.clean_as(request)
+
+
+def print_clean(report: CleanReport, form: OutputFormat) -> None:
+    """Print the files and the sum: text for people, one object or a row for each file for programs."""
+    rows = [_row(one) for one in report.deleted]
+    if form is OutputFormat.CSV:
+        print_rows(_COLUMNS, rows, form)
+        return
+    if form is OutputFormat.JSON:
+        print(json_text(_to_json(report, rows)))
+        return
+    clock = Clock(parse_zone("UTC"))
+    console = uncut_console()
+    for one, row in zip(report.deleted, rows, strict=True):
+        newest = "unknown" if one.file.newest_ms is None else clock.iso(one.file.newest_ms)
+        taken = f"; still needed by {', '.join(one.overruled)}" if one.overruled else ""
+        console.print(printable_text(f"{row['file']}  {newest}  by {row['reason']}{taken}"), markup=False)
+    count = f"{len(report.deleted)} files ({decimal(report.freed_bytes)})"
+    if report.dry_run:
+        does = "Nothing is deleted without --yes. It would delete" if report.deleted else "Nothing to delete:"
+        console.print(f"{does} {count} of {printable_text(report.path)}.", markup=False)
+    else:
+        rest = f", {report.queue_files} consume-queue files and {report.index_files} index files"
+        console.print(f"Deleted {count}{rest}. The log begins at {report.log_start} now.", markup=False)
+    if report.held is not None:
+        name = os.path.basename(report.held.path)
+        console.print(printable_text(f"{name} stays for {', '.join(report.holders)}."), markup=False)
+
+
+def _row(one: DoomedFile) -> dict[str, Any]:
+    return {
+        "file": os.path.basename(one.file.path),
+        "bytes": one.file.end - one.file.base,
+        "newestMessage": one.file.newest_ms,
+        "reason": one.reason.value,
+        "overruled": ", ".join(one.overruled),
+    }
+
+
+def _to_json(report: CleanReport, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "path": report.path,
+        "dryRun": report.dry_run,
+        "files": rows,
+        "freedBytes": report.freed_bytes,
+        "logStart": report.log_start,
+        "queueFiles": report.queue_files,
+        "indexFiles": report.index_files,
+        "held": None if report.held is None else os.path.basename(report.held.path),
+        "holders": list(report.holders),
+    }

@@ -1,0 +1,83 @@
+"""Commands that delete old messages: ``clean``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from commitlog.cli.options import CLEAN, AsJson, LockTimeout, Output, StorePath, chosen_output, examples
+from commitlog.cli.values import parse_hours, parse_size
+from commitlog.errors import InvalidValue
+
+__all__ = ["clean", "register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        rich_help_panel=CLEAN,
+        epilog=examples(
+            "commitlog clean /data/store --older-than 72h --max-bytes 1T",
+            "commitlog clean /data/store --older-than 72h --keep-for /data/checkpoints/q1 --yes",
+        ),
+    )(clean)
+
+
+def clean(
+    path: StorePath,
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_hours, metavar="TIME", help="Delete files older than this: 72h, 7d.", show_default=False
+        ),
+    ] = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_size, metavar="SIZE", help="Delete until the log has no more: 500G, 1T.", show_default=False
+        ),
+    ] = None,
+    keep_for: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="READER", help="Keep what a Spark checkpoint or a consumer group has not read.", show_default=False
+        ),
+    ] = None,
+    keep_at_most: Annotated[
+        float, typer.Option(parser=parse_hours, metavar="TIME", help="But nothing older than this.")
+    ] = parse_hours("7d"),
+    clock: Annotated[
+        str, typer.Option(metavar="CLOCK", help="A file's age: 'store' (of its messages) or 'mtime' (as RocketMQ).")
+    ] = "store",
+    yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it, only show what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show, whatever else is given.")] = False,
+    lock_timeout: LockTimeout = 0.0,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the oldest files of a store, by age or by bytes. Without --yes it only shows which.
+
+    Files go oldest first, with the queue and index files that point only into them. The last file stays, and what
+    delayed messages need that are not delivered yet. With --yes it takes the store's lock; a broker deletes its own
+    files. Exit code 1 if a file stays only because a reader holds it.
+    """
+    from commitlog.cli.clean import clean_or_show, print_clean
+    from commitlog.retention.survey import clean_request
+
+    try:
+        request = clean_request(
+            older_than_hours=older_than,
+            max_bytes=max_bytes,
+            keep_for=keep_for or (),
+            keep_at_most_hours=keep_at_most,
+            clock=clock,
+        )
+    except InvalidValue as error:
+        hint = "Give --older-than or --max-bytes." if older_than is None and max_bytes is None else str(error)
+        raise typer.BadParameter(hint) from None
+    form = chosen_output(output, as_json)
+    report = clean_or_show(path, request, lock_timeout, delete=yes and not dry_run)
+    print_clean(report, form)
+    if report.holders:
+        raise typer.Exit(1)

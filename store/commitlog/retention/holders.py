@@ -1,0 +1,187 @@
+"""Readers that still need old messages: delayed messages before their delivery, consumer groups, Spark checkpoints.
+
+Each names queue positions; the first message after them is where it holds the log. A queue of a named topic that has no
+position was not read yet, and holds from its first message on.
+
+==================  ===============================================  ===============================================
+holder              where its positions are                          the form
+==================  ===============================================  ===============================================
+delayed messages    ``config/delayOffset.json``                      ``{"offsetTable":{level:offset}}``
+a consumer group    ``config/consumerOffset.json``                   ``{"offsetTable":{"topic@group":{queue:offset}}}``
+a Spark checkpoint  ``offsets/<n>`` of the last file in ``commits``  a line for each source; ours is
+                                                                     ``{"version":1,"offsets":{topic:{queue:offset}}}``
+==================  ===============================================  ===============================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from commitlog.config_files.json_file import LARGEST_CONFIG, JsonConfigFile
+from commitlog.errors import InvalidValue, QueueNotFound, ReadFailed, TopicNotFound
+from commitlog.files import disk
+from commitlog.format.message_rules import SCHEDULE_TOPIC
+from commitlog.paths import CONFIG, CONSUMER_OFFSET_CONFIG, DELAY_OFFSET_CONFIG
+from commitlog.queue.views import CatalogView
+from commitlog.retention.decision import Hold
+
+__all__ = ["ReadPositions", "delayed_messages", "hold_of", "positions_of"]
+
+_COMMITS, _OFFSETS = "commits", "offsets"
+_NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadPositions:
+    """The next queue offsets that ``holder`` reads, by topic and queue id, and all topics that it reads."""
+
+    holder: str
+    offsets: Mapping[tuple[str, int], int]
+    topics: frozenset[str]
+
+
+def hold_of(positions: ReadPositions, catalog: CatalogView, *, at_most_ms: int | None) -> Hold | None:
+    """Where a reader holds the log; None when it has read all its queues."""
+    places = [
+        place
+        for topic in sorted(positions.topics)
+        for queue_id in _queue_ids(catalog, topic)
+        if (place := _first_unread(catalog, topic, queue_id, positions.offsets.get((topic, queue_id), 0))) is not None
+    ]
+    if not places:
+        return None
+    return Hold(from_offset=min(places), holder=positions.holder, at_most_ms=at_most_ms)
+
+
+def _queue_ids(catalog: CatalogView, topic: str) -> list[int]:
+    try:
+        return catalog.queue_ids(topic)
+    except TopicNotFound:
+        return []
+
+
+def _first_unread(catalog: CatalogView, topic: str, queue_id: int, offset: int) -> int | None:
+    try:
+        start, stop = catalog.bounds(topic, queue_id)
+        unit = catalog.queue(topic, queue_id).unit(max(offset, start)) if offset < stop else None
+    except (QueueNotFound, TopicNotFound):
+        return None
+    return None if unit is None else unit[0]
+
+
+def delayed_messages(store_path: str, catalog: CatalogView) -> Iterator[Hold]:
+    """Holds of the delayed messages of each level that are not delivered yet. ``CorruptConfig``, ``ReadFailed``."""
+    queue_ids = _queue_ids(catalog, SCHEDULE_TOPIC)
+    if not queue_ids:
+        return
+    file = JsonConfigFile(os.path.join(store_path, CONFIG, DELAY_OFFSET_CONFIG), "The positions of delayed messages")
+    table = _object(file.read().get("offsetTable", {}), file)
+    for queue_id in queue_ids:
+        level = queue_id + 1
+        place = _first_unread(catalog, SCHEDULE_TOPIC, queue_id, _offset(table.get(str(level), 0), file))
+        if place is not None:
+            yield Hold(from_offset=place, holder=f"delayed messages of level {level} that are not delivered yet")
+
+
+def positions_of(store_path: str, holder: str) -> ReadPositions:
+    """The positions of a Spark checkpoint (a directory), or of a consumer group of the store.
+
+    ``InvalidValue`` for an unknown group, or a directory that is not a checkpoint of this package's source;
+    ``CorruptConfig``, ``ReadFailed``.
+    """
+    directory = holder.removeprefix("file://") if holder.startswith("file:///") else holder
+    if os.sep in directory or disk.is_directory(directory):
+        return _of_checkpoint(directory)
+    return _of_group(store_path, holder)
+
+
+def _of_group(store_path: str, group: str) -> ReadPositions:
+    file = JsonConfigFile(os.path.join(store_path, CONFIG, CONSUMER_OFFSET_CONFIG), "The positions of consumer groups")
+    offsets: dict[tuple[str, int], int] = {}
+    topics, known = set(), set()
+    for key, queues in _object(file.read().get("offsetTable", {}), file).items():
+        topic, _, name = key.partition("@")
+        known.add(name)
+        if name == group:
+            topics.add(topic)
+            for queue, offset in _object(queues, file).items():
+                offsets[topic, _offset(queue, file)] = _offset(offset, file)
+    if not topics:
+        raise InvalidValue(
+            f"{group!r} is neither a Spark checkpoint directory nor a consumer group of {file.path}, which has "
+            f"{', '.join(sorted(known)[:10]) or 'none'}."
+        )
+    return ReadPositions(holder=f"consumer group {group}", offsets=offsets, topics=frozenset(topics))
+
+
+def _of_checkpoint(directory: str) -> ReadPositions:
+    committed = max(_batches(os.path.join(directory, _COMMITS)), default=None)
+    planned = _batches(os.path.join(directory, _OFFSETS))
+    batch = committed if committed is not None else min(planned, default=None)
+    if batch is None:
+        raise InvalidValue(f"{directory} is not the checkpoint of a streaming query that has begun: it has no offsets.")
+    path = os.path.join(directory, _OFFSETS, str(batch))
+    offsets: dict[tuple[str, int], int] = {}
+    topics: set[str] = set()
+    for value in _our_offsets(_lines(path)):
+        # Before the first commit, the batch is read again from where it began.
+        read = value["offsets"] if committed is not None else value.get("from", {})
+        topics.update(value["offsets"])
+        offsets.update({(topic, int(queue)): at for topic, queues in read.items() for queue, at in queues.items()})
+    if not topics:
+        raise InvalidValue(f"{path} holds no offset of the source 'commitlog': this checkpoint reads no store of ours.")
+    return ReadPositions(holder=f"checkpoint {directory}", offsets=offsets, topics=frozenset(topics))
+
+
+def _batches(directory: str) -> list[int]:
+    try:
+        return [int(name) for name in disk.list_names(directory) if _NUMBER.fullmatch(name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return disk.read_file(path, LARGEST_CONFIG).decode("utf-8", "replace").splitlines()
+    except OSError as error:
+        raise ReadFailed("read", path=path, cause=error) from error
+
+
+def _our_offsets(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The offsets among a file's lines that this package's source wrote."""
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and value.get("version") == 1 and _is_table(value.get("offsets")):
+            if "from" in value and not _is_table(value["from"]):
+                continue
+            yield value
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(queues, dict)
+        and all(_NUMBER.fullmatch(queue) and isinstance(at, int) for queue, at in queues.items())
+        for queues in value.values()
+    )
+
+
+def _object(value: object, file: JsonConfigFile) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise file.corrupt(0, "an object of positions", repr(value)[:80])
+    return value
+
+
+def _offset(value: object, file: JsonConfigFile) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return int(value)
+    raise file.corrupt(0, "a queue id or an offset", repr(value)[:80])

@@ -1,0 +1,3 @@
+"""Tests of retention."""
+
+__all__: list[str] = []

@@ -1,0 +1,285 @@
+"""``MessageStore.clean``: what goes, what stays, and what readers and the next opening find."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from commitlog import MessageStore, MessageStoreConfig, StoreReader
+from commitlog.errors import InvalidValue, OffsetOutOfRange, StoreIOError
+from commitlog.files import disk
+from commitlog.recovery.start import StartKind
+from commitlog.retention.survey import clean_request, forecast_clean
+from commitlog.verify.store import verify_store
+from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
+
+__all__: list[str] = []
+
+HOUR = 3600.0
+
+
+def _kinds(path: Path, **wishes: bool) -> StartKind:
+    with MessageStore.open(path, SMALL, **wishes) as store:  # type: ignore[arg-type]
+        return store._owned.log.start.kind
+
+
+def _bounds(path: Path, topic: str) -> tuple[int, int]:
+    with StoreReader.open(path) as reader:
+        (queue,) = reader.queues(topic)
+        return queue.min_offset, queue.max_offset
+
+
+def test_a_limit_of_bytes_deletes_the_oldest_files_with_their_queue_and_index_files(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 100)
+        before = log_bases(tmp_path)
+        report = store.clean(max_bytes=40_000)
+        assert log_bases(tmp_path) == before[len(report.deleted) :]
+        assert 24_000 <= report.log_end - report.log_start <= 40_000
+        assert report.freed_bytes == report.log_start
+        assert report.queue_files > 0
+        assert report.index_files > 0
+        low, high = _bounds(tmp_path, "orders")
+        assert high == 100
+        assert queue_bases(tmp_path, "orders")[0] == low - low % 10
+        messages = [row for batch in store.reader().read("orders", 0, low, high) for row in batch["queueOffset"]]
+        assert len(messages) == high - low
+    assert not list(verify_store(tmp_path))
+    assert _kinds(tmp_path) is StartKind.CLEAN
+
+
+def test_age_counts_from_the_newest_message_of_a_file(tmp_path: Path) -> None:
+    clock = Clock()
+    with store_clock(clock), MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 30)
+        clock.now += 10 * HOUR
+        fill(store, 30)
+        start = clock.now
+        report = forecast_clean(tmp_path, clean_request(older_than_hours=5, max_bytes=None), clock=lambda: start)
+        # The third file has old and new messages: it stays.
+        assert [one.file.base for one in report.deleted] == [0, 16 << 10]
+        later = start + 20 * HOUR
+        report = forecast_clean(tmp_path, clean_request(older_than_hours=5, max_bytes=None), clock=lambda: later)
+        assert [one.file.base for one in report.deleted] == log_bases(tmp_path)[: len(report.deleted)]
+        assert len(report.deleted) >= 3
+        assert report.log_start in log_bases(tmp_path)
+
+
+def test_the_clock_mtime_takes_a_copy_for_young(tmp_path: Path) -> None:
+    with store_clock(Clock()), MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 60)
+        assert store.clean(older_than_hours=24, dry_run=True).deleted
+        assert not store.clean(older_than_hours=24, clock="mtime", dry_run=True).deleted
+
+
+def test_a_dry_run_deletes_nothing_and_tells_what_the_cleaning_does(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 100)
+        before = log_bases(tmp_path)
+        forecast = store.clean(max_bytes=40_000, dry_run=True)
+        assert log_bases(tmp_path) == before
+        assert store.clean(max_bytes=40_000).deleted == forecast.deleted
+
+
+def test_without_a_limit_nothing_is_deleted(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store, pytest.raises(InvalidValue, match="may be deleted"):
+        store.clean()
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_idle_queue_keeps_its_end(tmp_path: Path, *, killed: bool, rebuild: bool) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 25, topic="idle")
+        fill(store, 100)
+        store.clean(max_bytes=30_000)
+        assert _bounds(tmp_path, "idle") == (25, 25)
+        if killed:
+            store.flush()
+            store._owned.abandon()
+    with MessageStore.open(tmp_path, SMALL, rebuild=rebuild) as store:
+        expected = StartKind.REBUILD if rebuild else StartKind.SCAN if killed else StartKind.CLEAN
+        assert store._owned.log.start.kind is expected
+        assert _bounds(tmp_path, "idle") == (25, 25)
+        fill(store, 1, topic="idle")
+        assert _bounds(tmp_path, "idle") == (25, 26)
+    assert not list(verify_store(tmp_path))
+
+
+def test_a_reader_gets_named_errors_for_what_is_gone_and_reads_the_rest(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store, store.reader() as reader:
+        fill(store, 100)
+        unread = reader.read("orders", 0, 0, 100, columns=["queueOffset"])
+        store.clean(max_bytes=30_000)
+        with pytest.raises(OffsetOutOfRange):
+            list(reader.read("orders", 0, 0, 100))
+        with pytest.raises(OffsetOutOfRange):
+            list(unread)
+        low, high = reader.queues("orders")[0].min_offset, 100
+        assert sum(len(batch) for batch in reader.read("orders", 0, low, high)) == high - low
+        assert not reader.query("orders", "3")
+        assert reader.query("orders", "99")
+
+
+def test_the_ledger_outlives_the_frames_of_its_batches(tmp_path: Path) -> None:
+    table = pa.table({"body": [b"x" * 900] * 40})
+    with MessageStore.open(tmp_path, SMALL) as store:
+        with store.transaction("loader", version=7) as batch:
+            batch.put_messages(table, topic="orders")
+        fill(store, 80)
+        assert store.clean(max_bytes=20_000).log_start > 40 * 900
+        store._owned.abandon()
+    with MessageStore.open(tmp_path, SMALL) as store:
+        assert [one.batch.version for one in store.batches()] == [7]
+        with store.transaction("loader", version=7) as batch:
+            assert batch.already_there
+    assert not list(verify_store(tmp_path))
+
+
+def test_without_space_for_the_ledger_its_frames_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 40)
+        with store.transaction("loader", version=7) as batch:
+            batch.put_messages(pa.table({"body": [b"x"]}), topic="orders")
+        fill(store, 60)
+
+        def full(path: str, *, shared: bool = False) -> int:
+            del shared
+            raise OSError(28, "No space left on device", path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "create_file", full)
+            patch.setattr(disk, "create_unnamed_file", full)
+            report = store.clean(max_bytes=0)
+        assert report.deleted
+        assert any("ledger" in holder for holder in report.holders)
+        assert store.writable
+        assert not store.clean(max_bytes=0).holders
+
+
+def test_delayed_messages_stay_until_they_are_delivered(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 40)
+        fill(store, 5, properties={"DELAY": "18"})
+        fill(store, 60)
+        report = store.clean(max_bytes=0)
+        assert report.holders == ("delayed messages of level 18 that are not delivered yet",)
+        assert report.held is not None
+        assert report.held.base == report.log_start
+        config = tmp_path / "config"
+        config.mkdir(exist_ok=True)
+        (config / "delayOffset.json").write_text('{"offsetTable":{18:5}}')
+        assert not store.clean(max_bytes=0).holders
+        assert len(log_bases(tmp_path)) <= 2
+
+
+def test_a_consumer_group_holds_what_it_has_not_read_up_to_a_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    with store_clock(clock), MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 100)
+        (tmp_path / "config").mkdir(exist_ok=True)
+        (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@billing":{0:50}}}')
+        report = store.clean(max_bytes=0, keep_for=["billing"], keep_at_most_hours=1e5)
+        assert report.holders == ("consumer group billing",)
+        assert _bounds(tmp_path, "orders")[0] <= 50
+        with caplog.at_level(logging.WARNING):
+            report = store.clean(max_bytes=0, keep_for=["billing"], keep_at_most_hours=1)
+        assert report.deleted[0].overruled == ("consumer group billing",)
+        assert "consumer group billing still needs it" in caplog.text
+        with pytest.raises(InvalidValue, match="billing"):
+            store.clean(max_bytes=0, keep_for=["accounting"])
+
+
+def _checkpoint(path: Path, commits: int, offsets: dict[int, object]) -> Path:
+    for name in ("commits", "offsets"):
+        (path / name).mkdir(parents=True)
+    for batch in range(commits):
+        (path / "commits" / f"{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    for batch, value in offsets.items():
+        (path / "offsets" / f"{batch}").write_text(f'v1\n{{"batchWatermarkMs":0}}\n-\n{json.dumps(value)}')
+    return path
+
+
+def test_a_spark_checkpoint_holds_what_its_last_committed_batch_has_not_read(tmp_path: Path) -> None:
+    ours = [{"version": 1, "offsets": {"orders": {"0": at}}, "fence": {}} for at in (20, 50, 90)]
+    checkpoint = _checkpoint(tmp_path / "checkpoint", 2, dict(enumerate(ours)))
+    path = tmp_path / "store"
+    with MessageStore.open(path, SMALL) as store:
+        fill(store, 100)
+        report = store.clean(max_bytes=0, keep_for=[checkpoint])
+        assert report.holders == (f"checkpoint {checkpoint}",)
+        low = _bounds(path, "orders")[0]
+        assert 35 < low <= 50
+        with pytest.raises(InvalidValue, match="not the checkpoint"):
+            store.clean(max_bytes=0, keep_for=[tmp_path])
+
+
+def test_before_its_first_commit_a_spark_checkpoint_holds_where_its_first_batch_began(tmp_path: Path) -> None:
+    first = {"version": 1, "offsets": {"orders": {"0": 90}}, "from": {"orders": {"0": 50}}}
+    checkpoint = _checkpoint(tmp_path / "checkpoint", 0, {0: first})
+    path = tmp_path / "store"
+    with MessageStore.open(path, SMALL) as store:
+        fill(store, 100)
+        store.clean(max_bytes=0, keep_for=[checkpoint])
+        assert 35 < _bounds(path, "orders")[0] <= 50
+
+
+def test_a_file_that_cannot_be_deleted_stays_and_the_store_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 100)
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "unlink", _denied)
+            with pytest.raises(StoreIOError, match="delete"):
+                store.clean(max_bytes=20_000)
+        assert log_bases(tmp_path)[0] == 0
+        fill(store, 1)
+        assert store.clean(max_bytes=20_000).deleted
+
+
+def _denied(path: str) -> None:
+    raise PermissionError(13, "Permission denied", path)
+
+
+def test_limits_of_the_settings_hold_for_a_cleaning_without_any(tmp_path: Path) -> None:
+    config = MessageStoreConfig(**{**vars(SMALL), "retention_bytes": 40_000})
+    with MessageStore.open(tmp_path, config) as store:
+        fill(store, 100)
+        assert store.clean().log_start > 0
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_verify_finds_nothing_wrong_in_a_store_that_was_cleaned(tmp_path: Path, *, killed: bool) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 25, topic="idle")
+        fill(store, 100)
+        store.clean(max_bytes=30_000)
+        fill(store, 10)
+        if killed:
+            store.flush()
+            store._owned.abandon()
+    assert [str(one) for one in verify_store(tmp_path) if one.severity == "error"] == []
+
+
+def test_a_frame_that_retention_has_cut_in_two_reads_as_plain_messages(tmp_path: Path) -> None:
+    table = pa.table({"body": [b"%04d" % number * 250 for number in range(60)]})
+    with MessageStore.open(tmp_path, SMALL) as store:
+        with store.transaction("loader", version=1) as batch:
+            batch.put_messages(table.append_column("queueId", pa.array([0] * 60, pa.int32())), topic="orders")
+        store.dispatch()
+        assert store.clean(max_bytes=30_000).deleted
+        low, high = _bounds(tmp_path, "orders")
+        assert 0 < low < high == 60
+        store._owned.abandon()
+    for rebuild in (False, True):
+        with MessageStore.open(tmp_path, SMALL, rebuild=rebuild) as store:
+            assert _bounds(tmp_path, "orders") == (low, 60)
+            assert [one.batch.version for one in store.batches()] == [1]
+    assert not list(verify_store(tmp_path))

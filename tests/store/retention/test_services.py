@@ -1,0 +1,250 @@
+"""The cleaning services step by step, with the clock and the disk as inputs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from commitlog import MessageStore, MessageStoreConfig
+from commitlog.errors import InvalidValue, StoreIOError
+from commitlog.files import disk
+from commitlog.retention.survey import clean_request
+from commitlog.services import clean
+from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
+from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
+from tests.support.waiting import wait_for
+
+__all__: list[str] = []
+
+HOUR = 3600.0
+# A batch of two files, and three pauses that differ.
+SETTINGS = {
+    "retention_enable": True,
+    "delete_file_batch_max": 2,
+    "clean_resource_interval": 10_000,
+    "delete_commit_log_files_interval": 100,
+    "delete_consume_queue_files_interval": 200,
+}
+
+
+def _config(**given: object) -> MessageStoreConfig:
+    return MessageStoreConfig(**{**vars(SMALL), **SETTINGS, **given})
+
+
+def _at_hour(hour: int) -> float:
+    """A local time at that hour."""
+    day = time.struct_time((2024, 3, 5, hour, 30, 0, 0, 0, -1))
+    return time.mktime(day)
+
+
+class _Cleaning:
+    """A store with seven files of messages, its services, its time and its disk."""
+
+    def __init__(self, store: MessageStore, config: MessageStoreConfig, clock: Clock) -> None:
+        self.store = store
+        self.path = Path(store.path)
+        self.clock = clock
+        self.used = 0.5
+        cleaner = store._owned.cleaner
+        self._log = CleanCommitLogService(cleaner, config, RetentionSettings(config, lambda: self.used), clock=clock)
+        self._queues = CleanConsumeQueueService(cleaner, config)
+        assert self.log() == 60.0, "the first round comes a minute after the start"
+
+    def log(self) -> float:
+        return self.store._owned.run(self._log.run_once)
+
+    def queues(self) -> float:
+        return self.store._owned.run(self._queues.run_once)
+
+    def gone(self) -> int:
+        """Count the files that are gone."""
+        return log_bases(self.path)[0] // SMALL.mapped_file_size_commit_log
+
+    def round(self) -> int:
+        """Do steps until the pause between two rounds; returns the number of files that went."""
+        before = self.gone()
+        while (pause := self.log()) != 10.0:
+            assert pause == 0.1
+        return self.gone() - before
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(_at_hour(12))
+
+
+def _cleaning(path: Path, clock: Clock, **given: object) -> _Cleaning:
+    # The store's own threads do not come in between: their first round is a minute away.
+    config = _config(**given)
+    with store_clock(clock):
+        store = MessageStore.open(path, config)
+    fill(store, 100)
+    return _Cleaning(store, config, clock)
+
+
+def test_old_files_go_in_the_hours_of_delete_when_and_a_few_in_a_round(tmp_path: Path, clock: Clock) -> None:
+    cleaning = _cleaning(tmp_path, clock, delete_when="04")
+    with cleaning.store:
+        clock.now = _at_hour(12) + 4 * 24 * HOUR
+        assert cleaning.round() == 0
+        clock.now = _at_hour(4) + 4 * 24 * HOUR
+        assert cleaning.round() == 2
+        assert cleaning.round() == 2
+        assert cleaning.store.writable
+
+
+def test_young_files_stay_in_these_hours(tmp_path: Path, clock: Clock) -> None:
+    cleaning = _cleaning(tmp_path, clock, delete_when="04;12")
+    with cleaning.store:
+        assert cleaning.round() == 0
+
+
+def test_over_75_percent_old_files_go_at_any_hour(tmp_path: Path, clock: Clock) -> None:
+    cleaning = _cleaning(tmp_path, clock)
+    with cleaning.store:
+        cleaning.used = 0.76
+        assert cleaning.round() == 0
+        clock.now = _at_hour(12) + 4 * 24 * HOUR
+        assert cleaning.round() == 2
+
+
+def test_over_85_percent_young_files_go_too_unless_that_is_forbidden(tmp_path: Path, clock: Clock) -> None:
+    cleaning = _cleaning(tmp_path / "a", clock)
+    with cleaning.store:
+        cleaning.used = 0.85
+        assert cleaning.round() == 0
+        cleaning.used = 0.86
+        assert cleaning.round() == 2
+    cleaning = _cleaning(tmp_path / "b", clock, clean_file_forcibly_enable=False)
+    with cleaning.store:
+        cleaning.used = 0.99
+        assert cleaning.round() == 0
+
+
+def test_the_last_file_stays_on_a_full_disk(tmp_path: Path, clock: Clock) -> None:
+    cleaning = _cleaning(tmp_path, clock)
+    with cleaning.store:
+        cleaning.used = 1.0
+        while cleaning.round():
+            pass
+        assert len([base for base in log_bases(tmp_path) if base < cleaning.store.physical_bounds()[1]]) == 1
+        fill(cleaning.store, 1)
+
+
+def test_a_limit_of_bytes_alone_holds_at_every_hour_and_deletes_nothing_by_age(tmp_path: Path, clock: Clock) -> None:
+    cleaning = _cleaning(tmp_path, clock, retention_enable=False, retention_bytes=60_000)
+    with cleaning.store:
+        while cleaning.round():
+            pass
+        start, end = cleaning.store.physical_bounds()
+        assert 60_000 - SMALL.mapped_file_size_commit_log < end - start <= 60_000
+        clock.now = _at_hour(4) + 400 * 24 * HOUR
+        cleaning.used = 0.99
+        assert cleaning.round() == 0
+
+
+def test_queues_follow_one_in_a_step_and_rest_until_the_log_moves_again(tmp_path: Path, clock: Clock) -> None:
+    cleaning = _cleaning(tmp_path, clock)
+    with cleaning.store:
+        fill(cleaning.store, 100, topic="payments")
+        assert cleaning.queues() == 10.0
+        cleaning.used = 0.9
+        while cleaning.round():
+            pass
+        assert cleaning.queues() == 0
+        assert [cleaning.queues(), cleaning.queues(), cleaning.queues()] == [0.2, 0.2, 10.0]
+        assert queue_bases(tmp_path, "orders") == [90]
+        assert queue_bases(tmp_path, "payments") == [90]
+
+
+def test_a_file_that_cannot_be_deleted_is_tried_again_after_two_minutes(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaning = _cleaning(tmp_path, clock)
+    with cleaning.store:
+        cleaning.used = 0.9
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "unlink", _denied)
+            assert cleaning.log() == 120.0
+        assert cleaning.store.writable
+        assert cleaning.round() == 2
+
+
+def _denied(path: str) -> None:
+    raise PermissionError(13, "Permission denied", path)
+
+
+def test_a_failed_sync_of_the_directory_fences_the_store(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it, the next deletion could leave a gap: the older name might come back, the next one not."""
+    cleaning = _cleaning(tmp_path, clock)
+    cleaning.used = 0.9
+    cleaning.store.flush()
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "sync_directory", _io_error)
+        with pytest.raises(StoreIOError, match="sync"):
+            cleaning.log()
+    assert not cleaning.store.writable
+    cleaning.store._owned.abandon()
+    with MessageStore.open(tmp_path, SMALL) as store:
+        assert store.physical_bounds()[0] == log_bases(tmp_path)[0]
+
+
+def _io_error(path: str) -> None:
+    raise OSError(5, "Input/output error", path)
+
+
+def test_a_store_deletes_nothing_unless_it_is_asked_to() -> None:
+    assert not MessageStoreConfig().retention
+    assert MessageStoreConfig(retention_enable=True).retention
+    assert MessageStoreConfig(retention_bytes=1).retention
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"delete_when": "24"},
+        {"delete_when": "four"},
+        {"disk_max_used_space_ratio": 0},
+        {"disk_space_clean_forcibly_ratio": 85.0},
+        {"retention_bytes": -1},
+        {"delete_file_batch_max": 0},
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(InvalidValue, match=next(iter(settings))):
+        MessageStoreConfig.from_mapping(settings)
+
+
+def test_the_threads_of_an_open_store_delete_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clean, "_FIRST_ROUND_SECONDS", 0.01)
+    config = _config(
+        retention_enable=False,
+        retention_bytes=40_000,
+        clean_resource_interval=10,
+        delete_commit_log_files_interval=1,
+        delete_consume_queue_files_interval=1,
+    )
+    with MessageStore.open(tmp_path, config) as store:
+        fill(store, 150)
+        wait_for(lambda: store.physical_bounds()[1] - store.physical_bounds()[0] <= 40_000)
+        wait_for(lambda: queue_bases(tmp_path, "orders")[0] > 0)
+        assert store.writable
+
+
+def test_a_cleaning_by_settings_ends_when_the_disk_has_space_again(tmp_path: Path) -> None:
+    config = _config()
+    with MessageStore.open(tmp_path, config) as store:
+        fill(store, 100)
+        store.flush()
+        uses = iter([0.95, 0.91, 0.86, 0.85])
+        settings = RetentionSettings(config, lambda: next(uses))
+        owned = store._owned
+        request = clean_request(older_than_hours=72, max_bytes=None)
+        now_ms = int(time.time() * 1000)
+        report = owned.run(lambda: owned.cleaner.clean_by_settings(settings, request, now_ms))
+        assert [one.reason.value for one in report.deleted] == ["disk"] * 3
+        assert log_bases(tmp_path)[0] == report.log_start
