@@ -57,9 +57,9 @@ class SeveralStoresOffset:
             )
         if version == OFFSET_VERSION:
             raise OffsetFormatError(
-                "The checkpoint holds the positions of one store without a name, and the option path names stores. "
-                "Give the plain path as before, or start with a new checkpoint. A query to which stores may be added "
-                "later is started with a name for its first one, as in path=broker-a=/data/a."
+                "The checkpoint holds the positions of one store without a name, and the option path names several. "
+                "First run the query once with a name for that store alone, as in path=broker-a=/data/a; its positions "
+                "are then that store's, and others may join."
             )
         stores, turn = value.get("stores"), value.get("turn")
         if (

@@ -25,7 +25,7 @@ from pyspark_commitlog.source.replanning import STORE_CHANGED, retry_while_store
 from pyspark_commitlog.source.several_stores_offset import SeveralStoresOffset
 from pyspark_commitlog.source.store_planner import Backlog, StorePlanner, planned_ranges
 from pyspark_commitlog.source.store_shares import share_partitions
-from pyspark_commitlog.source.stream_offset import StreamOffset
+from pyspark_commitlog.source.stream_offset import OFFSET_VERSION, StreamOffset
 from pyspark_commitlog.source.trigger_limits import TriggerLimits
 
 __all__ = ["SeveralStoresPlanner"]
@@ -93,7 +93,7 @@ class SeveralStoresPlanner:
         ``OptionError`` for a store that is not in ``path`` any more; the errors of ``OpenStores.look``.
         """
         fail = self._options.fail_on_data_loss
-        start = SeveralStoresOffset.from_json(start_json)
+        start = self._parse(start_json)
         for name in start.stores.keys() - self._options.stores.keys():
             self._report_removed(name)
         while True:
@@ -108,7 +108,10 @@ class SeveralStoresPlanner:
             if not lost or self._there().keys() >= there.keys():
                 break
         if found is None:
-            return start_json
+            if start_json == start.to_json():
+                return start_json
+            # An empty batch writes down the name of a store that had none before.
+            found = replace(start, stores={name: _as_it_was(offset) for name, offset in start.stores.items()})
         self._given = found.to_json()
         return self._given
 
@@ -121,7 +124,7 @@ class SeveralStoresPlanner:
         """The partitions of the batch between two offsets, each of one store, those of a store after another's."""
         if start_json == end_json:
             return []
-        start, end = SeveralStoresOffset.from_json(start_json), SeveralStoresOffset.from_json(end_json)
+        start, end = self._parse(start_json), self._parse(end_json)
         wanted: dict[str, list[QueueRange]] = {}
         for name in sorted(end.stores):
             ranges = planned_ranges(start.stores.get(name, _NOTHING_READ), end.stores[name])
@@ -166,6 +169,13 @@ class SeveralStoresPlanner:
                 except STORE_CHANGED:
                     pass  # the store changed in between: look again, and report the loss
             return retry_while_store_changes(plan, fail=self._options.fail_on_data_loss)
+
+    def _parse(self, value: dict[str, Any]) -> SeveralStoresOffset:
+        """The offset; that of a plain path becomes the only store's, if path names one."""
+        names = list(self._options.stores)
+        if len(names) == 1 and value.get("version") == OFFSET_VERSION:
+            return SeveralStoresOffset(stores={names[0]: StreamOffset.from_json(value)})
+        return SeveralStoresOffset.from_json(value)
 
     def _there(self) -> dict[str, StorePlanner]:
         """The planners of the stores that are there now, by name."""

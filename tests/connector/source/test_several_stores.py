@@ -375,6 +375,50 @@ def test_the_checkpoints_of_one_store_and_of_named_stores_are_told_apart(
             query.running.latest_offset(wrong, limited=True)
 
 
+def test_a_query_of_a_plain_path_goes_on_under_a_name_and_others_join(new_query: NewQuery) -> None:
+    query = new_query("a")
+    stores = fill(query)
+    path = {"path": str(stores["a"].path), "subscribe": "orders,audit", "startingOffsets": "earliest"}
+    plain = StreamPlanner.open(parse_stream_options(path))
+    first = plain.latest_offset(plain.initial_offset(), limited=True)
+    plain.close()
+    query.log, query.committed = [first], 1
+    assert query.plan(), "an empty batch writes the name down"
+    assert query.commit() == []
+    assert query.log[-1]["stores"]["a"]["offsets"] == first["offsets"]
+    assert not query.plan()
+    stores.add("b").append("orders", 0, [200])
+    stores["a"].append("orders", 1, [200])
+    query.restart(path=stores.path)
+    query.run()
+    assert query.rows == [("a", "orders", 1, 10), ("b", "orders", 0, 0)]
+
+
+def test_an_absent_store_is_not_lost_data_even_if_losses_are_accepted(new_query: NewQuery) -> None:
+    query = new_query("ab", failOnDataLoss="false")
+    stores = fill(query)
+    query.run()
+    stores.take_away("b")
+    with pytest.raises(StoreNotFound):
+        query.plan()
+    stores.bring_back("b")
+    assert not query.plan()
+
+
+def test_a_task_reads_the_store_of_its_partition_and_names_it_when_messages_are_lost(new_query: NewQuery) -> None:
+    stores = fill(new_query("ab"))
+    stores["b"].append("orders", 0, [200])
+    given = parse_batch_options({"path": stores.path, "subscribe": "orders"})
+    reader = CommitLogBatchReader(given, check_schema(default_schema(given)))
+    of_a, of_b = reader.partitions()
+    (batch,) = reader.read(of_b)
+    assert set(batch.column("store").to_pylist()) == {"b"}
+    assert batch.num_rows == 21
+    stores["a"].expire("orders", 0, 5)
+    with pytest.raises(DataLossError, match=r"^Store 'a': Topic 'orders', queue 0: wanted offsets"):
+        list(reader.read(of_a))
+
+
 def test_starting_offsets_are_given_by_store(new_query: NewQuery) -> None:
     query = new_query("ab", subscribe="orders", startingOffsets='{"b":{"orders":{"0":8,"1":-1}}}')
     fill(query)
