@@ -63,7 +63,7 @@ class DefaultSource(DataSource):
         if metadata is not None:
             from pyspark_commitlog.source.metadata_source import metadata_schema
 
-            return metadata_schema(metadata.table)
+            return metadata_schema(metadata.table, of_stores=None not in metadata.stores)
         return default_schema(parse_options_of_any_read(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:

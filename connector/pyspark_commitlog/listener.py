@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.prometheus_metrics import PrometheusMetrics
-from pyspark_commitlog.source.stream_offset import StreamOffset
+from pyspark_commitlog.source.several_stores_offset import offset_by_queue
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -40,11 +40,11 @@ def lag_by_queue(end_offset: str | None, latest_offset: str | None) -> dict[Queu
     """Messages not yet read, by topic and queue id, from the offsets of one source of a progress event.
 
     None if they are not this source's. In a queue that was not read yet, or whose unread head has expired, the messages
-    that still exist count.
+    that still exist count. The topics of named stores are ``store/topic``, as in all numbers of this module.
     """
     try:
-        latest = StreamOffset.from_json(json.loads(latest_offset or "null"))
-        end = StreamOffset.from_json(json.loads(end_offset)).offsets if end_offset else {}
+        latest = offset_by_queue(json.loads(latest_offset or "null"))
+        end = offset_by_queue(json.loads(end_offset)).offsets if end_offset else {}
     except (OffsetFormatError, ValueError):
         return None
     firsts = latest.batch_starts
@@ -67,11 +67,11 @@ class BatchNumbers(NamedTuple):
 def batch_numbers(start_offset: str | None, end_offset: str | None) -> BatchNumbers | None:
     """The numbers of a batch from the offsets of one source of a progress event; None if they are not this source's."""
     try:
-        end = StreamOffset.from_json(json.loads(end_offset or "null"))
+        end = offset_by_queue(json.loads(end_offset or "null"))
     except (OffsetFormatError, ValueError):
         return None
     try:
-        start = StreamOffset.from_json(json.loads(start_offset or "null")).offsets
+        start = offset_by_queue(json.loads(start_offset or "null")).offsets
     except (OffsetFormatError, ValueError):
         start = {}  # before the first batch; its end says where it began
     read: dict[str, int] = {}

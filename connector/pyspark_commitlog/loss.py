@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -20,6 +22,7 @@ __all__ = [
     "Losses",
     "file_missing",
     "find_losses",
+    "naming_store",
     "out_of_range",
     "queue_bounds",
     "replaced_position",
@@ -28,11 +31,25 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 
+# The store that is planned or read now, as the beginning of a sentence; empty for a store without a name.
+_of_store: ContextVar[str] = ContextVar("of_store", default="")
+
 _GO_ON = "To continue with the remaining messages, set the option failOnDataLoss to false."
 _RESTORE = (
     "Restore the store that this checkpoint belongs to; or start a query with a new checkpoint; or, to continue with "
     "the existing messages, set the option failOnDataLoss to false."
 )
+
+
+@contextmanager
+def naming_store(name: str | None) -> Iterator[None]:
+    """Within it, errors and warnings of losses begin with the name of the store, if it has one."""
+    before = _of_store.get()
+    _of_store.set("" if name is None else f"Store {name!r}: ")
+    try:
+        yield
+    finally:
+        _of_store.set(before)  # not by a token: a generator may end in another context than it began in
 
 
 class Loss(Enum):
@@ -121,7 +138,8 @@ def report_losses(
     ``option`` is the one that asks for what is lost, if it is not the query's own progress.
     """
     for kind in losses.kinds:
-        text = f"{option and f'Option {option}: '}Topic {topic!r}, queue {queue_id}: {_what_happened(kind, losses)}"
+        where = f"{option and f'Option {option}: '}{_of_store.get()}Topic {topic!r}, queue {queue_id}"
+        text = f"{where}: {_what_happened(kind, losses)}"
         if fail:
             raise _error(kind, text, topic, queue_id, losses) from cause
         _logger.warning("%s %s", text, _what_follows(kind, losses))
@@ -175,9 +193,9 @@ def file_missing(missing: FileMissing, wanted: tuple[int, int], *, fail: bool) -
     begin, stop = max(missing.start, wanted[0]), wanted[1]
     resume = min(max(missing.stop, begin + 1), stop)
     text = (
-        f"Topic {missing.topic!r}, queue {missing.queue_id}: of the wanted offsets [{wanted[0]}, {stop}), "
-        f"[{begin}, {resume}) cannot be read, since {missing.path} is missing although files before and after it are "
-        f"there."
+        f"{_of_store.get()}Topic {missing.topic!r}, queue {missing.queue_id}: of the wanted offsets "
+        f"[{wanted[0]}, {stop}), [{begin}, {resume}) cannot be read, since {missing.path} is missing although files "
+        f"before and after it are there."
     )
     if fail:
         raise DataLossError(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
+from pyspark_commitlog.options.stores import parse_one_store, parse_stores
 
 __all__ = ["MetadataOptions", "parse_metadata_options"]
 
@@ -16,10 +16,11 @@ _SPARKS = frozenset({"__paths__"})
 
 
 class MetadataOptions(NamedTuple):
-    """A read of a table about the store at ``path``."""
+    """A read of a table about the stores, whose directories are given by name; a plain path has the name None."""
 
-    path: str
+    stores: Mapping[str | None, str]
     table: str
+    skips_missing_stores: bool = False
 
 
 def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None:
@@ -37,6 +38,8 @@ def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None
         raise OptionError(
             'Option path is missing: name the store directory, as in .load("/data/store").', option="path"
         )
+    stores: dict[str | None, str] = dict(parse_stores("path", values.option_text("path", path)).items())
+    skips = bool(stores) and values.parse_missing_store("onMissingStore", given.pop("onmissingstore", "fail"))
     if given:
         name = next(iter(given))
         raise OptionError(
@@ -45,4 +48,4 @@ def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None
             option=name,
             value=str(given[name]),
         )
-    return MetadataOptions(os.path.abspath(values.parse_path("path", path)), table)
+    return MetadataOptions(stores or {None: parse_one_store("path", path)}, table, skips)

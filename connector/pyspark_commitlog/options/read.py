@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from commitlog import MessageFilter, OnDamage, StoreReader
@@ -13,6 +13,7 @@ from commitlog.errors import StoreNotFound
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import READ_HINTS, hint_for
+from pyspark_commitlog.options.stores import parse_by_store, parse_stores
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule, did_you_mean
 
@@ -31,10 +32,17 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """The options of one query. Sizes are bytes; ``starting`` and ``ending`` are None if the user did not set them."""
+    """The options of one query. Sizes are bytes; ``starting`` and ``ending`` are None if the user did not set them.
+
+    ``stores`` has the directories of named stores; then ``path`` is the text that names them. Without names it is
+    empty. ``store`` is the name in the options ``of_store``.
+    """
 
     path: str
     subscription: Subscription
+    stores: Mapping[str, str] = field(default_factory=dict)
+    store: str | None = None
+    skips_missing_stores: bool = False
     starting: OffsetRule | None = None
     ending: OffsetRule | None = None
     max_offsets_per_trigger: int | None = None
@@ -58,6 +66,21 @@ class SourceOptions:
     tags: MessageFilter = field(default_factory=MessageFilter)
     filter: MessageFilter = field(default_factory=MessageFilter)
     keys: MessageFilter = field(default_factory=MessageFilter)
+
+    def of_store(self, name: str) -> SourceOptions:
+        """The options for one of the named stores, as if it were the only one."""
+        return replace(
+            self,
+            path=self.stores[name],
+            stores={},
+            store=name,
+            starting=self.starting and self.starting.of_store(name),
+            ending=self.ending and self.ending.of_store(name),
+        )
+
+    def each_store(self) -> list[SourceOptions]:
+        """The options for each store: of the named ones, or these."""
+        return [self.of_store(name) for name in self.stores] or [self]
 
     @property
     def chosen(self) -> MessageFilter:
@@ -92,7 +115,6 @@ class SourceOptions:
 
 # Option, as documented -> field, and the parser of its text.
 _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-    "path": ("path", values.parse_path),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", values.parse_positive),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", values.parse_bytes),
     "minOffsetsPerTrigger": ("min_offsets_per_trigger", values.parse_positive),
@@ -111,6 +133,7 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "verifyCrc": ("verify_crc", values.parse_boolean),
     "corruptRecordMode": ("skips_corrupt", values.parse_corrupt_record_mode),
     "fromLog": ("from_log", values.parse_boolean),
+    "onMissingStore": ("skips_missing_stores", values.parse_missing_store),
     "tags": ("tags", values.parse_filter),
     "filter": ("filter", values.parse_filter),
     "keys": ("keys", values.parse_filter),
@@ -125,7 +148,7 @@ _POSITIONS = tuple(f"{which}{way}" for way in _WAYS for which in ("starting", "e
 _STARTING_GROUP = "startingGroup"
 # It stands alone, and so has a parser of its own.
 _METADATA = "metadata"
-OPTION_NAMES: tuple[str, ...] = (*_PLAIN, *_STRATEGIES, *_POSITIONS, _STARTING_GROUP, _METADATA)
+OPTION_NAMES: tuple[str, ...] = ("path", *_PLAIN, *_STRATEGIES, *_POSITIONS, _STARTING_GROUP, _METADATA)
 
 # Spark's own options, which it may give to a source along with the user's.
 _SPARKS = frozenset({"checkpointlocation", "__paths__"})
@@ -138,19 +161,24 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     fields: dict[str, Any] = {
         field: parse(name, given[name]) for name, (field, parse) in _PLAIN.items() if name in given
     }
-    if "path" not in fields:
+    if "path" not in given:
         raise OptionError(
             'Option path is missing: name the store directory, as in .load("/data/rocketmq/store").'
             f"{'' if given else ' ' + values.CATALOG_TABLES}",
             option="path",
         )
-    fields["path"] = os.path.abspath(fields["path"])
+    stores = parse_stores("path", given["path"])
+    path = given["path"] if stores else os.path.abspath(values.parse_path("path", given["path"]))
     # Queues that JSON leaves out: reading starts at their first message and ends at their last, so that nothing is
     # skipped by oversight. Queues that appear later are treated the same.
-    starting = _position(given, "starting", EARLIEST)
-    ending = _position(given, "ending", LATEST)
-    parsed = SourceOptions(subscription=_strategy(given), starting=starting, ending=ending, **fields)
-    _check_named_queues(parsed, given)
+    starting = _position(given, "starting", EARLIEST, stores)
+    ending = _position(given, "ending", LATEST, stores)
+    parsed = SourceOptions(
+        path=path, stores=stores, subscription=_strategy(given), starting=starting, ending=ending, **fields
+    )
+    _check_stores(parsed, given)
+    for one in parsed.each_store():
+        _check_named_queues(one, given)
     _check_limits(parsed, given)
     _check_columns(parsed, given)
     return parsed
@@ -227,6 +255,11 @@ def _check_batch(parsed: SourceOptions, given: Mapping[str, str]) -> None:
             option="commitGroup",
             value=given["commitGroup"],
         )
+    for one in parsed.each_store():
+        _check_ends_of_batch(one, given)
+
+
+def _check_ends_of_batch(parsed: SourceOptions, given: Mapping[str, str]) -> None:
     if parsed.starting is not None and LATEST in (parsed.starting.default, *parsed.starting.named.values()):
         values.refuse(
             "startingOffsets", given["startingOffsets"], "another start than latest (-1): a batch would read nothing"
@@ -270,8 +303,8 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
             given[name] = values.option_text(name, value)
         elif lower == "paths":
             raise OptionError(
-                f"Several paths were given, {value}; expected one store directory. Read each by itself and unite the "
-                f"results.",
+                f"Several paths were given, {value}; expected one store directory, or stores with names in one "
+                f'text: .load("broker-a=/data/a,broker-b=/data/b").',
                 option="path",
                 value=str(value),
             )
@@ -294,7 +327,7 @@ def _strategy(given: Mapping[str, str]) -> Subscription:
     return _STRATEGIES[named[0]](named[0], given[named[0]])
 
 
-def _position(given: Mapping[str, str], which: str, default: int) -> OffsetRule | None:
+def _position(given: Mapping[str, str], which: str, default: int, stores: Mapping[str, str]) -> OffsetRule | None:
     found = [name for way in (*_WAYS, "Group") if (name := f"{which}{way}") in given]
     if not found:
         return None
@@ -307,11 +340,37 @@ def _position(given: Mapping[str, str], which: str, default: int) -> OffsetRule 
         )
     if name == _STARTING_GROUP:
         return OffsetRule(default=default, group=values.parse_group(name, text))
+    if stores and not name.endswith("Timestamp"):
+        return parse_by_store(values.parse_offsets, name, text, default, stores)
     if name.endswith("OffsetsByTimestamp"):
+        if stores:
+            return parse_by_store(values.parse_times, name, text, default, stores)
         return values.parse_times(name, text, default)
     if name.endswith("Timestamp"):
         return OffsetRule(default=default, timestamp_ms=values.parse_timestamp(name, text))
     return values.parse_offsets(name, text, default)
+
+
+def _check_stores(parsed: SourceOptions, given: Mapping[str, str]) -> None:
+    """Kafka's rows and a group's positions are of one store, and only a named store may be missing."""
+    if parsed.stores and parsed.kafka_rows:
+        raise OptionError(
+            "Option rowFormat is kafka, whose rows have no place for the store: partition 0 of a topic would be a "
+            "queue in each of them. Read the stores one by one, or leave rowFormat out.",
+            option="rowFormat",
+            value=given["rowFormat"],
+        )
+    if parsed.stores and parsed.commit_group:
+        raise OptionError(
+            "Option commitGroup is for one store: the positions of a group in several stores would not be of one "
+            "moment. Read the stores one by one, or leave commitGroup out.",
+            option="commitGroup",
+            value=given["commitGroup"],
+        )
+    if parsed.skips_missing_stores and not parsed.stores:
+        values.refuse(
+            "onMissingStore", given["onMissingStore"], "fail where path has no names; skip needs name=path there"
+        )
 
 
 def _check_named_queues(parsed: SourceOptions, given: Mapping[str, str]) -> None:

@@ -47,6 +47,14 @@ class Subscription:
     def _matches(self, topic: str) -> bool:
         return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None and not is_system_topic(topic)
 
+    def parts(self) -> list[Subscription]:
+        """A subscription for each named topic or queue; for a pattern only itself."""
+        if self.topics is not None:
+            return [Subscription(topics=(topic,)) for topic in self.topics]
+        if self.queues is not None:
+            return [Subscription(queues={topic: (one,)}) for topic, ids in self.queues.items() for one in ids]
+        return [self]
+
     def find_topics(self, reader: StoreReader) -> list[str]:
         """The subscription's topics, also named ones that the store does not have."""
         if self.topics is not None:

@@ -32,6 +32,7 @@ __all__ = [
     "parse_corrupt_record_mode",
     "parse_duration",
     "parse_filter",
+    "parse_missing_store",
     "parse_no_match_strategy",
     "parse_offsets",
     "parse_path",
@@ -74,7 +75,8 @@ class OffsetRule:
     """Start or end of reading: ``default`` (EARLIEST or LATEST), except for named queues, or by store time.
 
     ``named`` has offsets and ``times`` has store times in milliseconds, of some queues; ``timestamp_ms`` is the time of
-    all queues, and ``group`` is a consumer group at whose positions they start. At most one of the four is set.
+    all queues, and ``group`` is a consumer group at whose positions they start. At most one of the four is set. With
+    several stores, ``stores`` has the rules of those that JSON names.
     """
 
     default: int
@@ -82,6 +84,12 @@ class OffsetRule:
     times: Mapping[QueueKey, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
     group: str = ""
+    stores: Mapping[str, OffsetRule] = field(default_factory=dict)
+
+    def of_store(self, name: str) -> OffsetRule:
+        """The rule of one of several stores: its own, or the default of all."""
+        rule = OffsetRule(default=self.default, timestamp_ms=self.timestamp_ms, group=self.group)
+        return self.stores.get(name, rule)
 
     def time_of(self, queue: QueueKey) -> int | None:
         """The store time by which the queue's offset is found; None if it is not found by time."""
@@ -130,6 +138,14 @@ def parse_path(option: str, value: str) -> str:
 
 def parse_corrupt_record_mode(option: str, value: str) -> bool:
     """Whether damaged records are skipped."""
+    text = value.strip().lower()
+    if text not in ("fail", "skip"):
+        refuse(option, value, "fail or skip")
+    return text == "skip"
+
+
+def parse_missing_store(option: str, value: str) -> bool:
+    """Whether a store that is away is left out."""
     text = value.strip().lower()
     if text not in ("fail", "skip"):
         refuse(option, value, "fail or skip")

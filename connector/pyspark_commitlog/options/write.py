@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
@@ -15,6 +14,7 @@ from commitlog.stager import no_producers_fault
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import WRITE_HINTS, hint_for
+from pyspark_commitlog.options.stores import parse_one_store
 
 __all__ = ["WRITE_OPTIONS", "SinkOptions", "WriteOption", "parse_batch_write_options", "parse_stream_write_options"]
 
@@ -167,7 +167,7 @@ def _store_setting(name: str, field: str, parse: Callable[[str, str], Any], unit
 
 # The only place of every option's default; a test compares the table in docs/sink.md with this.
 WRITE_OPTIONS: tuple[WriteOption, ...] = (
-    WriteOption("path", "path", values.parse_path, None, "", "the store's directory; created if it does not exist"),
+    WriteOption("path", "path", parse_one_store, None, "", "the store's directory; created if it does not exist"),
     WriteOption("topic", "topic", _parse_topic, None, "", "the topic of rows without one"),
     WriteOption(
         "rowFormat", "kafka_rows", values.parse_row_format, "rocketmq", "", "whose columns rows have; or kafka"
@@ -291,7 +291,6 @@ def _parse(options: Mapping[str, str]) -> SinkOptions:
             f"{'' if given else ' ' + values.CATALOG_TABLES}",
             option="path",
         )
-    fields["path"] = os.path.abspath(fields["path"])
     sparks = {name.lower(): str(value) for name, value in options.items() if name.lower() in _SPARKS}
     parsed = SinkOptions(
         **fields, checkpoint_location=sparks.get("checkpointlocation"), query_name=sparks.get("queryname")

@@ -83,7 +83,7 @@ _SPELLING = {name.lower(): name for name in (*SINK_COLUMNS, *_ALIASES)}
 # Columns of Kafka's sink and source that a message has under another name.
 _KAFKAS = {"headers": "properties", "partition": "queueId", "timestamp": "bornTimestamp"}
 # Columns that the source gives and the sink cannot write: the store or its host decides these.
-_READ_ONLY = {name.lower(): name for name in ALL_COLUMNS if name.lower() not in _SPELLING}
+_READ_ONLY = {name.lower(): name for name in (*ALL_COLUMNS, "store") if name.lower() not in _SPELLING}
 
 
 def _is_text_or_null(kind: DataType) -> bool:

@@ -10,7 +10,7 @@ A consume queue holds the size of every message, so limits and cuts by bytes are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from commitlog import FILLER_SIZE, StoreReader
 from commitlog.errors import FileMissing
 
-__all__ = ["SizeWalker", "Sizes", "admit_bytes", "admit_rows", "message_sizes"]
+__all__ = ["SizeWalker", "Sizes", "WaitingQueue", "admit", "admit_bytes", "admit_rows", "message_sizes"]
 
 Sizes: TypeAlias = npt.NDArray[np.int64]
 
@@ -98,6 +98,33 @@ class SizeWalker:
         self._totals = np.cumsum(message_sizes(units))
         self._used = 0
         return True
+
+
+class WaitingQueue(NamedTuple):
+    """The messages ``[start, stop)`` of a queue wait. ``head`` is its rank: queues with a smaller one go first."""
+
+    reader: StoreReader
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+    head: int
+
+
+def admit(queues: Sequence[WaitingQueue], *, max_rows: int | None, max_bytes: int | None) -> list[int]:
+    """Where the next batch ends in each queue; both limits hold."""
+    heads = [one.head for one in queues]
+    waiting = [one.stop - one.start for one in queues]
+    if max_rows is not None:
+        waiting = admit_rows(waiting, heads, max_rows)
+    if max_bytes is None:
+        return [one.start + count for one, count in zip(queues, waiting, strict=True)]
+    walkers = [
+        SizeWalker(one.reader, one.topic, one.queue_id, one.start, one.start + count)
+        for one, count in zip(queues, waiting, strict=True)
+    ]
+    admit_bytes(walkers, waiting, heads, max_bytes)
+    return [walker.position for walker in walkers]
 
 
 def admit_rows(waiting: Sequence[int], heads: Sequence[int], limit: int) -> list[int]:

@@ -21,8 +21,8 @@ from pyspark.sql.utils import is_remote
 from commitlog import OnDamage, StoreReader, column_type
 from commitlog.paths import validate_topic
 from pyspark_commitlog.errors import OptionError, SchemaError
+from pyspark_commitlog.options.stores import parse_one_store
 from pyspark_commitlog.options.subscription import Subscription
-from pyspark_commitlog.options.values import parse_path
 from pyspark_commitlog.source.schema import SPARK_TYPES, known_column
 from pyspark_commitlog.worker_gc import leave_out_imported_modules
 
@@ -47,7 +47,7 @@ def add_messages(
     on_damage: OnDamage,
 ) -> DataFrame:
     """``pyspark_commitlog.lookup``, which has the arguments."""
-    store = os.path.abspath(parse_path("path", os.fspath(path)))
+    store = parse_one_store("path", os.fspath(path))
     validate_topic(topic)
     if how not in ("left", "inner"):
         raise OptionError(f"how is {how!r}; expected left or inner.", option="how", value=str(how))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -17,11 +19,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from commitlog import METADATA_SCHEMAS, store_metadata
+from commitlog import METADATA_SCHEMAS, StoreReader, store_metadata
+from commitlog.errors import StoreOpenError, UnsupportedStore
 from pyspark_commitlog.errors import SchemaError
 from pyspark_commitlog.options.metadata import MetadataOptions
 from pyspark_commitlog.short_errors import with_short_errors
-from pyspark_commitlog.source.schema import known_column
+from pyspark_commitlog.source.schema import STORE_COLUMN, known_column
 
 __all__ = ["MetadataReader", "metadata_schema"]
 
@@ -34,18 +37,31 @@ _SPARK_TYPE_OF: dict[pa.DataType, DataType] = {
 }
 
 
-def metadata_schema(table: str) -> StructType:
-    """The columns of a table about the store."""
-    return StructType([StructField(one.name, _SPARK_TYPE_OF[one.type]) for one in METADATA_SCHEMAS[table]])
+_logger = logging.getLogger(__name__)
+
+
+def metadata_schema(table: str, *, of_stores: bool = False) -> StructType:
+    """The columns of a table about the store; about several, the name of the store comes first."""
+    store = [StructField(STORE_COLUMN, StringType())] if of_stores else []
+    return StructType(store + [StructField(one.name, _SPARK_TYPE_OF[one.type]) for one in METADATA_SCHEMAS[table]])
+
+
+@dataclass(frozen=True)
+class _StorePartition(InputPartition):
+    """One store, read by one task."""
+
+    store: str | None
+    path: str
 
 
 @with_short_errors
 class MetadataReader(DataSourceReader):
-    """Reads the table in one task. ``SchemaError`` for a schema with other columns than the table's."""
+    """Reads the table in one task for each store. ``SchemaError`` for a schema with other columns than the table's."""
 
     def __init__(self, options: MetadataOptions, schema: StructType) -> None:
         self._options = options
-        types = {field.name: field.dataType for field in metadata_schema(options.table).fields}
+        of_stores = None not in options.stores
+        types = {field.name: field.dataType for field in metadata_schema(options.table, of_stores=of_stores).fields}
         self._columns: dict[str, str] = {}
         for field in schema.fields:
             name = known_column(field.name, types)
@@ -58,8 +74,24 @@ class MetadataReader(DataSourceReader):
             self._columns[field.name] = name
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(0)]
+        found: list[InputPartition] = []
+        for store, path in self._options.stores.items():
+            if self._options.skips_missing_stores:
+                try:
+                    StoreReader.open(path).close()
+                except UnsupportedStore:
+                    raise
+                except StoreOpenError as error:
+                    _logger.warning("Store %r is away and is skipped. %s", store, error)
+                    continue
+            found.append(_StorePartition(store, path))
+        return found
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # Spark's name
-        table = store_metadata(self._options.path, self._options.table).select(list(self._columns.values()))
-        yield from table.rename_columns(list(self._columns)).to_batches()
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, _StorePartition):  # Spark makes one of its own when a plan has none
+            return
+        table = store_metadata(partition.path, self._options.table)
+        if partition.store is not None:
+            name = pa.repeat(pa.scalar(partition.store, pa.string()), table.num_rows)
+            table = table.add_column(0, STORE_COLUMN, name)
+        yield from table.select(list(self._columns.values())).rename_columns(list(self._columns)).to_batches()

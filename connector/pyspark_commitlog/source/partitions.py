@@ -50,11 +50,12 @@ class QueueRange(NamedTuple):
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
     """The ranges of one task, read one after the other, or ``side_by_side`` in even steps, or all at once where they
-    are ``short``. Only values: Spark pickles it."""
+    are ``short``. ``store`` is the name of their store, None if it has none. Only values: Spark pickles it."""
 
     ranges: tuple[QueueRange, ...]
     side_by_side: bool = False
     short: bool = False
+    store: str | None = None
 
     @classmethod
     def of(cls, ranges: Sequence[QueueRange], size: int, *, side_by_side: bool = False) -> RangePartition:

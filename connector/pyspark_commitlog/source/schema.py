@@ -30,7 +30,16 @@ from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.values import did_you_mean
 from pyspark_commitlog.source.kafka_rows import HEADERS_COLUMN, KAFKA_COLUMNS
 
-__all__ = ["SPARK_TYPES", "KafkaProjection", "Projection", "check_schema", "default_schema", "known_column"]
+__all__ = [
+    "SPARK_TYPES",
+    "STORE_COLUMN",
+    "KafkaProjection",
+    "Projection",
+    "StoreNameProjection",
+    "check_schema",
+    "default_schema",
+    "known_column",
+]
 
 _SPARK_TYPE_OF: Mapping[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -44,6 +53,9 @@ _SPARK_TYPE_OF: Mapping[pa.DataType, DataType] = {
 SPARK_TYPES: Mapping[str, DataType] = MappingProxyType(
     {name: _SPARK_TYPE_OF[arrow_type] for name, arrow_type in COLUMN_TYPES.items()}
 )
+
+STORE_COLUMN = "store"
+_TYPES_OF_SOURCE: Mapping[str, DataType] = MappingProxyType({**SPARK_TYPES, STORE_COLUMN: StringType()})
 
 # A message without these properties has NULL there, so they cannot be promised to be NOT NULL.
 _MAY_BE_NULL = frozenset({"tags", "keys", "uniqKey"})
@@ -63,12 +75,31 @@ class Projection:
         fields = zip(self.columns, self.schema.fields, strict=True)
         return pa.schema([pa.field(field.name, column_type(name), field.nullable) for name, field in fields])
 
-    def to_spark(self, batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
+    def to_spark(self, batch: pa.RecordBatch, declared: pa.Schema, *, store: str | None = None) -> pa.RecordBatch:
         """The rows for Spark, of a batch that begins with ``columns``; ``declared`` is ``arrow_schema()``.
 
-        They have the user's spelling and nullability, which Spark compares exactly.
+        They have the user's spelling and nullability, which Spark compares exactly. ``store`` is the name of the store.
         """
+        del store
         return pa.RecordBatch.from_arrays(batch.columns[: len(declared)], schema=declared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreNameProjection(Projection):
+    """Rows with the column ``store``: the store's name, or NULL. ``names`` are all columns, in the schema's order."""
+
+    names: tuple[str, ...]
+
+    def arrow_schema(self) -> pa.Schema:
+        types = [pa.string() if name == STORE_COLUMN else column_type(name) for name in self.names]
+        fields = zip(types, self.schema.fields, strict=True)
+        return pa.schema([pa.field(field.name, kind, field.nullable) for kind, field in fields])
+
+    def to_spark(self, batch: pa.RecordBatch, declared: pa.Schema, *, store: str | None = None) -> pa.RecordBatch:
+        read = dict(zip(self.columns, batch.columns, strict=False))
+        of_store = pa.repeat(pa.scalar(store, pa.string()), batch.num_rows)
+        arrays = [of_store if name == STORE_COLUMN else read[name] for name in self.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=declared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +114,8 @@ class KafkaProjection(Projection):
             [pa.field(field.name, KAFKA_COLUMNS[name].arrow_type, field.nullable) for name, field in fields]
         )
 
-    def to_spark(self, batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
+    def to_spark(self, batch: pa.RecordBatch, declared: pa.Schema, *, store: str | None = None) -> pa.RecordBatch:
+        del store
         read = dict(zip(self.columns, batch.columns, strict=False))
         wanted = [KAFKA_COLUMNS[name] for name in self.names]
         arrays = [one.convert(read.get(one.store_column or ""), batch.num_rows) for one in wanted]
@@ -101,7 +133,9 @@ def default_schema(options: SourceOptions) -> StructType:
         if name in DEFAULT_COLUMNS
         or (options.include_properties if name == PROPERTIES_COLUMN else options.include_metadata)
     ]
-    return StructType([StructField(name, SPARK_TYPES[name], nullable=True) for name in names])
+    if options.stores:
+        names = [STORE_COLUMN, *names]
+    return StructType([StructField(name, _TYPES_OF_SOURCE[name], nullable=True) for name in names])
 
 
 def check_schema(schema: StructType, *, kafka_rows: bool = False) -> Projection:
@@ -110,7 +144,7 @@ def check_schema(schema: StructType, *, kafka_rows: bool = False) -> Projection:
     Names are compared without regard to case, as Spark's SQL does; the user's spelling is kept. The columns are those
     of Kafka with ``kafka_rows``.
     """
-    types = _KAFKA_TYPES if kafka_rows else SPARK_TYPES
+    types = _KAFKA_TYPES if kafka_rows else _TYPES_OF_SOURCE
     if not schema.fields:
         raise SchemaError(
             f"The schema names no column. The columns are: {', '.join(types)}. To count messages, the cheapest "
@@ -128,6 +162,10 @@ def check_schema(schema: StructType, *, kafka_rows: bool = False) -> Projection:
                 f"Column {field.name} is {_sql(types[name])}; the schema declares it as {_sql(field.dataType)}.{hint}",
                 column=name,
             )
+        if not field.nullable and name == STORE_COLUMN:
+            raise SchemaError(
+                f"Column {field.name} is NULL where path names no store; declare it without NOT NULL.", column=name
+            )
         if not field.nullable and name in (_KAFKAS_MAY_BE_NULL if kafka_rows else _MAY_BE_NULL):
             raise SchemaError(
                 f"Column {field.name} is NULL for messages that do not have the property; declare it without NOT NULL.",
@@ -138,6 +176,9 @@ def check_schema(schema: StructType, *, kafka_rows: bool = False) -> Projection:
         read = dict.fromkeys(one for name in columns if (one := KAFKA_COLUMNS[name].store_column) is not None)
         # Without any column, a batch would not say how many rows it has.
         return KafkaProjection(columns=tuple(read) or ("queueOffset",), schema=schema, names=tuple(columns))
+    if STORE_COLUMN in columns:
+        of_messages = tuple(name for name in columns if name != STORE_COLUMN)
+        return StoreNameProjection(columns=of_messages or ("queueOffset",), schema=schema, names=tuple(columns))
     return Projection(columns=tuple(columns), schema=schema)
 
 
@@ -147,7 +188,7 @@ def known_column(name: str, types: Mapping[str, DataType]) -> str:
     found = by_lower_name.get(name.lower())
     if found is None:
         hint = did_you_mean(name, by_lower_name)
-        if types is SPARK_TYPES and name in KAFKA_COLUMNS:
+        if types is not _KAFKA_TYPES and name in KAFKA_COLUMNS:
             hint = " It is a column of rowFormat=kafka."
         raise SchemaError(f"Unknown column {name!r}.{hint} The columns are: {', '.join(types)}.", column=name)
     return found

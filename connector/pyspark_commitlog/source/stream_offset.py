@@ -64,6 +64,12 @@ class StreamOffset:
         if not isinstance(value, dict):
             raise _malformed("a JSON object", value)
         version = value.get("version")
+        if version == 2 and isinstance(value.get("stores"), dict):
+            named = ",".join(f"{name}=..." for name in value["stores"])
+            raise OffsetFormatError(
+                f"The checkpoint holds the positions of named stores, and the option path is a plain path. Name the "
+                f"stores as the query did before: path={named}"
+            )
         if isinstance(version, int) and not isinstance(version, bool) and version > OFFSET_VERSION:
             raise OffsetFormatError(
                 f"The checkpoint holds offsets of version {version}; this pyspark-commitlog reads version "

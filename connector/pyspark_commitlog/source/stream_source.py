@@ -1,4 +1,4 @@
-"""``CommitLogStreamReader``: the streaming read as Spark calls it, around ``StreamPlanner`` and ``ReadTask``."""
+"""``CommitLogStreamReader``: the streaming read as Spark calls it, around a planner and ``ReadTask``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.group_commits import GroupCommits
 from pyspark_commitlog.source.schema import Projection
+from pyspark_commitlog.source.several_stores_planner import SeveralStoresPlanner
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from pyspark_commitlog.source.task import ReadTask
 
@@ -37,7 +38,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
         self._options = options
         self._task = ReadTask.of(options, projection)
-        self._planner: StreamPlanner | None = None
+        self._planner: StreamPlanner | SeveralStoresPlanner | None = None
         self._group_commits: GroupCommits | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -84,9 +85,10 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._group_commits = GroupCommits(self._options.path, group)
         self._group_commits.commit(end)
 
-    def _open(self) -> StreamPlanner:
+    def _open(self) -> StreamPlanner | SeveralStoresPlanner:
         if self._planner is None:
-            self._planner = StreamPlanner.open(self._options)
+            several = bool(self._options.stores)
+            self._planner = SeveralStoresPlanner.open(self._options) if several else StreamPlanner.open(self._options)
         return self._planner
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -31,13 +31,14 @@ _PAST_DAMAGE = "To read the others, set the option corruptRecordMode to skip. co
 
 @dataclass(frozen=True, kw_only=True)
 class ReadTask:
-    """The settings of a read task; pickled to the executors.
+    """The settings of a read task; pickled to the executors. ``stores`` has the directories of named stores.
 
     The same partition gives the same rows in the same order on every attempt, as long as the store still has them.
     """
 
     path: str
     projection: Projection
+    stores: Mapping[str, str] = field(default_factory=dict)
     verify_crc: bool
     fail_on_data_loss: bool
     on_damage: OnDamage = "raise"
@@ -49,6 +50,7 @@ class ReadTask:
         """The task of a query, batch or stream."""
         return cls(
             path=options.path,
+            stores=options.stores,
             projection=projection,
             verify_crc=options.verify_crc,
             fail_on_data_loss=options.fail_on_data_loss,
@@ -64,10 +66,15 @@ class ReadTask:
             return
         leave_out_imported_modules()
         declared = self.projection.arrow_schema()
-        with StoreReader.open(self.path, from_log=self.from_log, on_damage=self.on_damage) as reader:
+        store = partition.store
+        path = self.path if store is None else self.stores[store]
+        with (
+            loss.naming_store(store),
+            StoreReader.open(path, from_log=self.from_log, on_damage=self.on_damage) as reader,
+        ):
             try:
                 for batch in self._batches(reader, partition):
-                    yield self.projection.to_spark(batch, declared)
+                    yield self.projection.to_spark(batch, declared, store=store)
             except CorruptRecord as error:
                 error.args = (f"{error} {_PAST_DAMAGE}",)
                 raise

@@ -1,0 +1,83 @@
+"""Several stores in the option ``path``: ``broker-a=/data/a,broker-b=/data/b``, and JSON of offsets by store.
+
+A text names stores if it begins with a name and ``=``, before any ``/`` or ``:``. Every comma then separates two
+stores, so a path with a comma is written as a URI there, ``broker-a=file:///data/a%2Cb``. All other texts are one plain
+path, whatever commas and signs it has; ``./`` makes a plain path of a relative one that looks like a name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+
+from pyspark_commitlog.options import values
+from pyspark_commitlog.options.values import OffsetRule, did_you_mean
+
+__all__ = ["parse_by_store", "parse_one_store", "parse_stores"]
+
+_LOOKS_NAMED = re.compile(r"[^/:=]*=")
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def parse_stores(option: str, value: str) -> dict[str, str]:
+    """The directory of each named store, absolute, in the order of their names; empty for a plain path.
+
+    ``OptionError`` for a wrong name, a name given twice, and two names of one directory.
+    """
+    if _LOOKS_NAMED.match(value) is None:
+        return {}
+    stores: dict[str, str] = {}
+    name_of: dict[str, str] = {}
+    for part in value.split(","):
+        name, sign, path = (text.strip() for text in part.partition("="))
+        if not sign or _NAME.fullmatch(name) is None:
+            values.refuse(
+                option,
+                value,
+                "stores as name=path, separated by commas, whose names are made of letters, digits, '-', '_' and '.'; "
+                f"found {part.strip()!r}. A comma in a path is %2C in a file: URI, and a plain path that has an = "
+                "begins with / or ./",
+            )
+        if name in stores:
+            values.refuse(option, value, f"another name for each store; {name!r} is given twice")
+        stores[name] = os.path.abspath(values.parse_path(option, path))
+        other = name_of.setdefault(os.path.realpath(stores[name]), name)
+        if other != name:
+            values.refuse(option, value, f"another directory for each store; {other!r} and {name!r} are the same one")
+    return dict(sorted(stores.items()))
+
+
+def parse_one_store(option: str, value: str) -> str:
+    """The absolute path of one store. ``OptionError`` for a text that names stores."""
+    if _LOOKS_NAMED.match(value) is not None:
+        values.refuse(
+            option,
+            value,
+            "one store, by its path alone: only reads of messages and of metadata take several, as name=path. A path "
+            "that has an = begins with / or ./",
+        )
+    return os.path.abspath(values.parse_path(option, value))
+
+
+def parse_by_store(
+    parse: Callable[[str, str, int], OffsetRule], option: str, value: str, default: int, stores: Mapping[str, str]
+) -> OffsetRule:
+    """The rule of several stores: JSON of stores, each with what ``parse`` takes; other texts are a rule for all."""
+    try:
+        by_store = json.loads(value)
+    except ValueError:
+        by_store = None
+    if not isinstance(by_store, dict):
+        return parse(option, value, default)
+    for name in by_store:
+        if name not in stores:
+            values.refuse(
+                option,
+                value,
+                f"JSON by store, such as {{{json.dumps(min(stores))}:{{...}}}}; path names no store {name!r}."
+                f"{did_you_mean(name, {known.lower(): known for known in stores})} Its stores are: {', '.join(stores)}",
+            )
+    rules = {name: parse(option, json.dumps(said), default) for name, said in by_store.items()}
+    return OffsetRule(default=default, stores=rules)

@@ -1,0 +1,114 @@
+"""``OpenStores``: the named stores of a query that are there now, and what happens when one is away."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from commitlog import StoreReader
+from commitlog.errors import QueueNotFound, StoreOpenError, TopicNotFound, UnsupportedStore
+from pyspark_commitlog.options.read import SourceOptions
+
+__all__ = ["OpenStores", "require_somewhere", "warn_of_missing_everywhere"]
+
+_logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 60.0, 3600.0
+_WAYS_OUT = "To continue without it until it is back, set the option onMissingStore to skip."
+
+
+class OpenStores:
+    """Opens the stores, and looks whether they are still there. One that is away is an error, or skipped.
+
+    A warning names a store that is skipped at once, then after one, two, four minutes, and so on up to an hour.
+    """
+
+    def __init__(self, options: SourceOptions, clock: Callable[[], float]) -> None:
+        self._options = options
+        self._clock = clock
+        self._readers: dict[str, StoreReader] = {}
+        # For each store that is away: when the next warning is due, and the pause after it, in seconds.
+        self._away: dict[str, tuple[float, float]] = {}
+
+    def look(self) -> Mapping[str, StoreReader]:
+        """The readers of the stores that are there, by name. A store that was away has a new reader.
+
+        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` with onMissingStore=fail; ``UnsupportedStore``.
+        """
+        there: dict[str, StoreReader] = {}
+        for name in self._options.stores:
+            reader = self._reader_of(name)
+            if reader is not None:
+                there[name] = reader
+        return there
+
+    def require(self, name: str, why: str) -> StoreReader:
+        """The reader of a store without which nothing can be done, as ``why`` says, whatever onMissingStore is."""
+        try:
+            return self._open(name)
+        except StoreOpenError as error:
+            error.args = (f"Store {name!r} of the option path: {error} {why}",)
+            raise
+
+    def close(self) -> None:
+        while self._readers:
+            self._readers.popitem()[1].close()
+
+    def _reader_of(self, name: str) -> StoreReader | None:
+        try:
+            reader = self._open(name)
+        except UnsupportedStore:
+            raise
+        except StoreOpenError as error:
+            if not self._options.skips_missing_stores:
+                error.args = (f"Store {name!r} of the option path: {error} {_WAYS_OUT}",)
+                raise
+            self._warn(name, error)
+            return None
+        if self._away.pop(name, None) is not None:
+            _logger.warning("Store %r is back at %s.", name, reader.path)
+        return reader
+
+    def _open(self, name: str) -> StoreReader:
+        """The reader; also one that is open is looked at again, since its directory may be gone by now."""
+        try:
+            fresh = self._options.of_store(name).open_store()
+        except StoreOpenError:
+            gone = self._readers.pop(name, None)
+            if gone is not None:
+                gone.close()
+            raise
+        if name in self._readers:
+            fresh.close()
+        return self._readers.setdefault(name, fresh)
+
+    def _warn(self, name: str, error: StoreOpenError) -> None:
+        now = self._clock()
+        due, pause = self._away.get(name, (now, _FIRST_PAUSE_S))
+        if now >= due:
+            _logger.warning("Store %r is away and is skipped; its position is kept. %s", name, error)
+            due, pause = now + pause, min(2 * pause, _LONGEST_PAUSE_S)
+        self._away[name] = due, pause
+
+
+def require_somewhere(options: SourceOptions, readers: Mapping[str, StoreReader]) -> None:
+    """``TopicNotFound`` or ``QueueNotFound`` for the first named topic or queue that none of the stores has."""
+    for part in options.subscription.parts():
+        first: TopicNotFound | QueueNotFound | None = None
+        for reader in readers.values():
+            try:
+                part.require_all(reader)
+                break
+            except (TopicNotFound, QueueNotFound) as error:
+                first = first or error
+        else:
+            if first is not None:
+                first.args = (f"{first} None of the stores {', '.join(readers)} has it.",)
+                raise first
+
+
+def warn_of_missing_everywhere(options: SourceOptions, readers: Mapping[str, StoreReader]) -> None:
+    """Log a warning for each named topic or queue that none of the stores has: perhaps it is misspelled."""
+    for part in options.subscription.parts():
+        if readers and not any(next(part.find_queues(reader), None) for reader in readers.values()):
+            part.warn_of_missing(next(iter(readers.values())))

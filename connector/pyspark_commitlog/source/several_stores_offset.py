@@ -1,0 +1,90 @@
+"""``SeveralStoresOffset``: the offset of a stream over named stores, as JSON in Spark's checkpoint.
+
+::
+
+    {"version": 2,
+     "stores": {"broker-a": {"version": 1, "offsets": ...},     the offset of each store, as of a stream over it alone
+                "broker-b": {"version": 1, "offsets": ...}},
+     "turn": "broker-b"}                                        whose oldest message comes first in the next batch
+
+``turn`` is there once a limit has left messages for later. It makes planning repeatable from the offset alone, and lets
+no store wait for ever: ages of messages are physical offsets, which cannot be compared between stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_commitlog.errors import OffsetFormatError
+from pyspark_commitlog.options.subscription import QueueKey
+from pyspark_commitlog.source.stream_offset import OFFSET_VERSION, StreamOffset
+
+__all__ = ["SEVERAL_STORES_VERSION", "SeveralStoresOffset", "offset_by_queue"]
+
+SEVERAL_STORES_VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeveralStoresOffset:
+    """One offset, immutable; the module's docstring explains its parts."""
+
+    stores: Mapping[str, StreamOffset]
+    turn: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The value that Spark writes as JSON. Keys are sorted, so equal offsets give equal text."""
+        value: dict[str, Any] = {
+            "version": SEVERAL_STORES_VERSION,
+            "stores": {name: self.stores[name].to_json() for name in sorted(self.stores)},
+        }
+        if self.turn is not None:
+            value["turn"] = self.turn
+        return value
+
+    @classmethod
+    def from_json(cls, value: object) -> SeveralStoresOffset:
+        """Parse an offset. ``OffsetFormatError`` if this version did not write it."""
+        version = value.get("version") if isinstance(value, dict) else None
+        if isinstance(version, bool) or not isinstance(value, dict) or not isinstance(version, int):
+            raise _malformed(value)
+        if version > SEVERAL_STORES_VERSION:
+            raise OffsetFormatError(
+                f"The checkpoint holds offsets of version {version}; this pyspark-commitlog reads versions up to "
+                f"{SEVERAL_STORES_VERSION}. The checkpoint was written by a newer one: update pyspark-commitlog, or "
+                "start with a new checkpoint."
+            )
+        if version == OFFSET_VERSION:
+            raise OffsetFormatError(
+                "The checkpoint holds the positions of one store without a name, and the option path names several. "
+                "First run the query once with a name for that store alone, as in path=broker-a=/data/a; its positions "
+                "are then that store's, and others may join."
+            )
+        stores, turn = value.get("stores"), value.get("turn")
+        if (
+            not isinstance(stores, dict)
+            or value.keys() - {"version", "stores", "turn"}
+            or not (turn is None or isinstance(turn, str))
+        ):
+            raise _malformed(value)
+        return cls(stores={name: StreamOffset.from_json(one) for name, one in stores.items()}, turn=turn)
+
+
+def offset_by_queue(value: object) -> StreamOffset:
+    """An offset of one store or of several; the topics of named stores are ``store/topic``. ``OffsetFormatError``."""
+    if not isinstance(value, dict) or value.get("version") != SEVERAL_STORES_VERSION:
+        return StreamOffset.from_json(value)
+    offsets: dict[QueueKey, int] = {}
+    batch_starts: dict[QueueKey, int] = {}
+    for store, one in SeveralStoresOffset.from_json(value).stores.items():
+        offsets |= {(f"{store}/{topic}", queue): at for (topic, queue), at in one.offsets.items()}
+        batch_starts |= {(f"{store}/{topic}", queue): at for (topic, queue), at in one.batch_starts.items()}
+    return StreamOffset(offsets=offsets, batch_starts=batch_starts)
+
+
+def _malformed(found: object) -> OffsetFormatError:
+    return OffsetFormatError(
+        f"An offset of this query cannot be read: expected version {SEVERAL_STORES_VERSION} with stores, found "
+        f"{str(found)[:200]!r}. The checkpoint was damaged, or belongs to another source."
+    )

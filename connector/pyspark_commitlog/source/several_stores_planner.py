@@ -1,0 +1,269 @@
+"""``SeveralStoresPlanner``: plans the batches of a stream over named stores: docs/decisions/0024-several-stores.md.
+
+As ``StreamPlanner`` for one store, it keeps nothing that a batch needs: that is in the offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from commitlog.errors import CommitLogError
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.loss import naming_store
+from pyspark_commitlog.options.read import SourceOptions, rule_option
+from pyspark_commitlog.options.subscription import QueueKey
+from pyspark_commitlog.source.admission import WaitingQueue
+from pyspark_commitlog.source.open_stores import OpenStores, warn_of_missing_everywhere
+from pyspark_commitlog.source.partitions import QueueRange, RangePartition
+from pyspark_commitlog.source.replanning import STORE_CHANGED, retry_while_store_changes
+from pyspark_commitlog.source.several_stores_offset import SeveralStoresOffset
+from pyspark_commitlog.source.store_planner import Backlog, StorePlanner, planned_ranges
+from pyspark_commitlog.source.store_shares import share_partitions
+from pyspark_commitlog.source.stream_offset import OFFSET_VERSION, StreamOffset
+from pyspark_commitlog.source.trigger_limits import TriggerLimits
+
+__all__ = ["SeveralStoresPlanner"]
+
+_logger = logging.getLogger(__name__)
+
+_NOTHING_READ = StreamOffset(offsets={})
+_WAITS = "A batch that was planned before reads from it: the query can continue when the store is back."
+
+
+class SeveralStoresPlanner:
+    """Plans one run of one query. Not for several threads; Spark has one process for each run."""
+
+    def __init__(self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._open = OpenStores(options, clock)
+        self._limits = TriggerLimits(options, clock)
+        self._planners: dict[str, StorePlanner] = {}
+        # Where AvailableNow stops, by store; None for the other triggers.
+        self._targets: dict[str, dict[QueueKey, int]] | None = None
+        self._warned_of: set[str] = set()
+        self._given: dict[str, Any] | None = None
+
+    @classmethod
+    def open(cls, options: SourceOptions) -> SeveralStoresPlanner:
+        """The errors of ``OpenStores.look``."""
+        planner = cls(options)
+        try:
+            warn_of_missing_everywhere(options, planner._open.look())
+        except BaseException:
+            planner.close()
+            raise
+        return planner
+
+    def close(self) -> None:
+        self._open.close()
+        self._planners.clear()
+
+    def initial_offset(self) -> dict[str, Any]:
+        """Start of a query without a checkpoint. A store that is away is left out, and joins when it is there."""
+        stores: dict[str, StreamOffset] = {}
+        there = self._there()
+        for name in self._options.stores:
+            rule = self._options.start_rule
+            if name not in there and name in rule.stores:
+                option = rule_option("starting", rule.of_store(name))
+                self._open.require(name, f"A new query needs it, since {option} names it.")
+            if name in there:
+                with naming_store(name):
+                    stores[name] = retry_while_store_changes(there[name].initial, fail=self._options.fail_on_data_loss)
+        return SeveralStoresOffset(stores=stores).to_json()
+
+    def prepare_for_available_now(self) -> None:
+        """Limit the run to messages written until now, in the stores that are there now."""
+        targets: dict[str, dict[QueueKey, int]] = {}
+        for name, planner in self._there().items():
+            planner.stop_at_present_end()
+            targets[name] = planner.targets or {}
+        self._targets = targets
+
+    def latest_offset(self, start_json: dict[str, Any], *, limited: bool) -> dict[str, Any]:
+        """The end of the next batch; ``start_json`` itself if there is nothing to read.
+
+        ``limited`` says whether the options' limits count. ``DataLossError``, ``TailLostError``, ``OffsetFormatError``;
+        ``OptionError`` for a store that is not in ``path`` any more; the errors of ``OpenStores.look``.
+        """
+        fail = self._options.fail_on_data_loss
+        start = self._parse(start_json)
+        for name in start.stores.keys() - self._options.stores.keys():
+            self._report_removed(name)
+        while True:
+            there = self._there()
+            try:
+                found, lost = retry_while_store_changes(partial(self._after, start, there, limited), fail=fail)
+            except (CommitLogError, OSError):
+                if self._there().keys() >= there.keys():
+                    raise
+                continue  # a store went away during the look: its messages are not lost
+            # Each look that is repeated has a store less than the one before.
+            if not lost or self._there().keys() >= there.keys():
+                break
+        if found is None:
+            if start_json == start.to_json():
+                return start_json
+            # An empty batch writes down the name of a store that had none before.
+            found = replace(start, stores={name: _as_it_was(offset) for name, offset in start.stores.items()})
+        self._given = found.to_json()
+        return self._given
+
+    def report_latest_offset(self) -> dict[str, Any] | None:
+        """The ends of all queues as the last ``latest_offset`` saw them; see ``StreamPlanner``."""
+        ends = {name: end for name, planner in self._planners.items() if (end := planner.ends()) is not None}
+        return SeveralStoresOffset(stores=ends).to_json() if ends else None
+
+    def partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> list[RangePartition]:
+        """The partitions of the batch between two offsets, each of one store, those of a store after another's."""
+        if start_json == end_json:
+            return []
+        start, end = self._parse(start_json), self._parse(end_json)
+        wanted: dict[str, list[QueueRange]] = {}
+        for name in sorted(end.stores):
+            ranges = planned_ranges(start.stores.get(name, _NOTHING_READ), end.stores[name])
+            if ranges and name not in self._options.stores:
+                self._report_removed(name)
+            elif ranges:
+                wanted[name] = ranges
+        for name in wanted:
+            self._open.require(name, _WAITS)
+        there = self._there()
+        shares = share_partitions(wanted, self._options.min_partitions)
+        return [
+            replace(partition, store=name)
+            for name, ranges in wanted.items()
+            for partition in self._partitions_of(
+                name,
+                there[name],
+                ranges,
+                (start.stores.get(name, _NOTHING_READ), end.stores[name]),
+                min_partitions=shares[name],
+                just_planned=self._given == end_json,
+            )
+        ]
+
+    def _partitions_of(
+        self,
+        name: str,
+        planner: StorePlanner,
+        wanted: list[QueueRange],
+        offsets: tuple[StreamOffset, StreamOffset],
+        *,
+        min_partitions: int | None,
+        just_planned: bool,
+    ) -> list[RangePartition]:
+        def plan() -> list[RangePartition]:
+            return planner.partitions(planner.existing(wanted, *offsets), min_partitions=min_partitions)
+
+        with naming_store(name):
+            if just_planned:
+                try:
+                    return planner.partitions(wanted, min_partitions=min_partitions)
+                except STORE_CHANGED:
+                    pass  # the store changed in between: look again, and report the loss
+            return retry_while_store_changes(plan, fail=self._options.fail_on_data_loss)
+
+    def _parse(self, value: dict[str, Any]) -> SeveralStoresOffset:
+        """The offset; that of a plain path becomes the only store's, if path names one."""
+        names = list(self._options.stores)
+        if len(names) == 1 and value.get("version") == OFFSET_VERSION:
+            return SeveralStoresOffset(stores={names[0]: StreamOffset.from_json(value)})
+        return SeveralStoresOffset.from_json(value)
+
+    def _there(self) -> dict[str, StorePlanner]:
+        """The planners of the stores that are there now, by name."""
+        there: dict[str, StorePlanner] = {}
+        for name, reader in self._open.look().items():
+            known = self._planners.get(name)
+            if known is None or known.reader is not reader:
+                known = StorePlanner(reader, self._options.of_store(name))
+                if self._targets is not None:  # of a store that was away when the run began, nothing is read
+                    known.targets = self._targets.get(name, {})
+            there[name] = known
+        self._planners = there
+        return there
+
+    def _after(
+        self, start: SeveralStoresOffset, there: Mapping[str, StorePlanner], limited: bool
+    ) -> tuple[SeveralStoresOffset | None, bool]:
+        """The offset after the next batch, None without one; and whether messages are lost."""
+        backlogs: dict[str, Backlog] = {}
+        for name, planner in there.items():
+            if self._targets is None or name in self._targets:
+                with naming_store(name):
+                    backlogs[name] = planner.backlog(start.stores.get(name, _NOTHING_READ))
+        lost = any(one.lost for one in backlogs.values())
+        rows = sum(one.rows for one in backlogs.values())
+        if not any(one.needs_batch for one in backlogs.values()):
+            return None, lost
+        if limited and self._targets is None and self._limits.may_wait(rows, lost=lost):
+            return None, lost
+        turn = start.turn
+        ends = {name: backlog.ends() for name, backlog in backlogs.items()}
+        if limited and self._limits.bind(rows):
+            ends, turn = self._admit(backlogs, there, start.turn)
+        offsets = {name: _as_it_was(offset) for name, offset in start.stores.items()}
+        for name, backlog in backlogs.items():
+            offsets[name] = there[name].offset_after(backlog, ends.get(name, {}))
+        if rows:  # only now: an attempt that fails is repeated, and must not wait for itself
+            self._limits.batch_planned()
+        return SeveralStoresOffset(stores=offsets, turn=turn), lost
+
+    def _admit(
+        self, backlogs: Mapping[str, Backlog], there: Mapping[str, StorePlanner], turn: str | None
+    ) -> tuple[dict[str, dict[QueueKey, int]], str | None]:
+        """The end of each queue in the next batch, within the limits, and whose turn is next.
+
+        Queues go in rounds over the stores: the oldest of each, then the second oldest of each, and so on. The store
+        that begins changes from batch to batch, so that none waits for ever; within a store, age sees to it.
+        """
+        names = sorted(backlogs)
+        first = bisect_left(names, turn or "")
+        in_rounds: list[tuple[int, int, str, QueueKey]] = []
+        for number, name in enumerate(names[first:] + names[:first]):
+            with naming_store(name):
+                places = there[name].next_places(backlogs[name])
+            oldest_first = sorted(places, key=lambda key: (places[key], key))  # used in this round alone
+            in_rounds += [(age, number, name, key) for age, key in enumerate(oldest_first)]
+        in_rounds.sort()
+        queues = [
+            WaitingQueue(
+                there[name].reader, *key, backlogs[name].positions.next[key], backlogs[name].queues[key][1], rank
+            )
+            for rank, (_, _, name, key) in enumerate(in_rounds)
+        ]
+        ends: dict[str, dict[QueueKey, int]] = {}
+        for (_, _, name, key), end in zip(in_rounds, self._limits.admit(queues), strict=True):
+            ends.setdefault(name, {})[key] = end
+        if not in_rounds:
+            return ends, turn
+        served = in_rounds[0][2]
+        return ends, names[(names.index(served) + 1) % len(names)]
+
+    def _report_removed(self, name: str) -> None:
+        """A store that was read before is not in ``path`` any more."""
+        text = f"Option path does not name the store {name!r} any more, which this query has read before."
+        if self._options.fail_on_data_loss:
+            raise OptionError(
+                f"{text} Name it again, with onMissingStore=skip if it is away. To continue without its remaining "
+                "messages, set the option failOnDataLoss to false.",
+                option="path",
+                value=self._options.path,
+            )
+        if name not in self._warned_of:
+            self._warned_of.add(name)
+            _logger.warning("%s Its position is kept: should it be named again, it is read on from there.", text)
+
+
+def _as_it_was(offset: StreamOffset) -> StreamOffset:
+    """The offset of a store from which a batch reads nothing. Where the first batch began is in its end, as ever."""
+    return StreamOffset(
+        offsets=offset.offsets, fences=offset.fences, batch_starts=offset.offsets if offset.initial else {}
+    )

@@ -1,0 +1,186 @@
+"""``StorePlanner``: what waits in one store, the offset after a batch, and the partitions of a batch.
+
+It decides nothing about limits: ``StreamPlanner`` does for one store, ``SeveralStoresPlanner`` for several together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from commitlog import QueueInfo, StoreReader
+from commitlog.errors import FileMissing
+from pyspark_commitlog import loss
+from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.options.subscription import QueueKey
+from pyspark_commitlog.source.offset_rules import resolve_rule
+from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
+from pyspark_commitlog.source.record_limit import limit_records
+from pyspark_commitlog.source.stream_offset import StreamOffset
+from pyspark_commitlog.source.stream_positions import Positions, find_positions
+
+__all__ = ["Backlog", "StorePlanner", "planned_ranges"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backlog:
+    """What waits in a store: ``queues`` has the offsets ``[next, end)`` of each queue with messages to read."""
+
+    start: StreamOffset
+    positions: Positions
+    queues: Mapping[QueueKey, tuple[int, int]]
+
+    @property
+    def rows(self) -> int:
+        """Messages that wait, in all queues."""
+        return sum(end - at for at, end in self.queues.values())
+
+    @property
+    def lost(self) -> bool:
+        """Whether a queue that was read before has lost messages."""
+        return not self.positions.moved.isdisjoint(self.start.offsets)
+
+    @property
+    def needs_batch(self) -> bool:
+        """Whether the offset changes, even if there is nothing to read."""
+        return bool(self.queues or self.positions.moved or self.start.initial)
+
+    def ends(self) -> dict[QueueKey, int]:
+        """Where a batch without limits ends."""
+        return {key: end for key, (_, end) in self.queues.items()}
+
+
+class StorePlanner:
+    """The part of planning that concerns one store, in one run of one query."""
+
+    def __init__(self, reader: StoreReader, options: SourceOptions) -> None:
+        self.reader = reader
+        self._options = options
+        # Where AvailableNow stops; None for the other triggers.
+        self.targets: dict[QueueKey, int] | None = None
+        # As the last ``look`` saw them; None before the first.
+        self._bounds: dict[QueueKey, QueueInfo] | None = None
+        self._checked_idle = False
+
+    def close(self) -> None:
+        self.reader.close()
+
+    def initial(self) -> StreamOffset:
+        """Start of a query without a checkpoint. Topics that do not exist yet are read as soon as they do."""
+        options = self._options
+        bounds = self._look()
+        starts = resolve_rule(self.reader, bounds.values(), options.start_rule, options, which="starting")
+        fences = {key: self.reader.fence(*key, start - 1) for key, start in starts.items() if start > 0}
+        return StreamOffset(
+            offsets=starts, fences={key: fence for key, fence in fences.items() if fence is not None}, initial=True
+        )
+
+    def stop_at_present_end(self) -> None:
+        """Limit the run to messages written until now."""
+        self.targets = {key: info.max_offset for key, info in self._look().items()}
+
+    def ends(self) -> StreamOffset | None:
+        """The ends of all queues as the last look saw them, and in ``batch_starts`` those starts that are not 0."""
+        if self._bounds is None:
+            return None
+        ends = {key: info.max_offset for key, info in self._bounds.items()}
+        firsts = {key: info.min_offset for key, info in self._bounds.items() if info.min_offset}
+        return StreamOffset(offsets=ends, batch_starts=firsts)
+
+    def backlog(self, start: StreamOffset) -> Backlog:
+        """Look at the store: what waits after ``start``. ``DataLossError``, ``TailLostError``."""
+        bounds = self._bounds = self._look()
+        positions = find_positions(
+            self.reader,
+            start,
+            self._within_targets(bounds, start),
+            self._options.subscription,
+            check_idle=not self._checked_idle,
+            fail=self._options.fail_on_data_loss,
+        )
+        self._checked_idle = True
+        queues = {key: (at, end) for key, at in positions.next.items() if at < (end := self._end_of(key, bounds))}
+        return Backlog(start=start, positions=positions, queues=queues)
+
+    def next_places(self, backlog: Backlog) -> dict[QueueKey, int]:
+        """The physical offset of each queue's next message: its age.
+
+        A queue whose file is missing there is moved to the offset after that file, and left out if no message follows.
+        """
+        positions = backlog.positions
+        places: dict[QueueKey, int] = {}
+        for key in sorted(backlog.queues):
+            end = backlog.queues[key][1]
+            while (at := positions.next[key]) < end:
+                try:
+                    places[key] = int(next(self.reader.units(*key, at, at + 1))["physical_offset"][0])
+                    break
+                except FileMissing as missing:
+                    fail = self._options.fail_on_data_loss
+                    positions.next[key] = loss.file_missing(missing, (at, end), fail=fail)
+                    positions.moved.add(key)
+        return places
+
+    def offset_after(self, backlog: Backlog, ends: Mapping[QueueKey, int]) -> StreamOffset:
+        """The offset that ends a batch in which the queues of ``ends`` are read up to there."""
+        start, positions = backlog.start, backlog.positions
+        offsets = {**positions.kept, **positions.next, **ends}
+        fences = {key: fence for key, fence in start.fences.items() if key in offsets}
+        for key in positions.next:
+            if key in positions.moved or ends.get(key, -1) > positions.next[key]:
+                fence = self.reader.fence(*key, offsets[key] - 1) if offsets[key] else None
+                if fence is None:
+                    fences.pop(key, None)
+                else:
+                    fences[key] = fence
+        unclear = positions.next if start.initial else positions.moved & positions.next.keys()
+        return StreamOffset(offsets=offsets, fences=fences, batch_starts={key: positions.next[key] for key in unclear})
+
+    def partitions(self, ranges: Sequence[QueueRange], *, min_partitions: int | None) -> list[RangePartition]:
+        """The partitions of ranges that the store has."""
+        partitions = plan_partitions(
+            self.reader,
+            ranges,
+            max_bytes=self._options.max_bytes_per_partition,
+            min_partitions=min_partitions,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+        return limit_records(partitions, self._options.max_records_per_partition)
+
+    def existing(self, wanted: Sequence[QueueRange], start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
+        """The ranges that the store still has, with the same messages; a loss is handled as failOnDataLoss says."""
+        left: list[QueueRange] = []
+        for one in wanted:
+            key = (one.topic, one.queue_id)
+            available = loss.queue_bounds(self.reader, *key)
+            known_start = start.fences.get(key) if start.offsets.get(key) == one.start else None
+            recorded = [(one.stop, end.fences.get(key)), (one.start, known_start)]
+            replaced = loss.replaced_position(self.reader, *key, available, recorded)
+            losses = loss.find_losses((one.start, one.stop), available, replaced)
+            loss.report_losses(*key, losses, fail=self._options.fail_on_data_loss)
+            left.append(QueueRange(*key, *losses.left))
+        return left
+
+    def _look(self) -> dict[QueueKey, QueueInfo]:
+        """The bounds of all subscribed queues that exist now."""
+        return self._options.subscription.bounds(self.reader)
+
+    def _within_targets(self, bounds: dict[QueueKey, QueueInfo], start: StreamOffset) -> dict[QueueKey, QueueInfo]:
+        """Without the queues that came after an AvailableNow run began."""
+        targets = self.targets
+        if targets is None:
+            return bounds
+        return {key: info for key, info in bounds.items() if key in targets or key in start.offsets}
+
+    def _end_of(self, key: QueueKey, bounds: Mapping[QueueKey, QueueInfo]) -> int:
+        end = bounds[key].max_offset
+        return end if self.targets is None else min(end, self.targets.get(key, 0))
+
+
+def planned_ranges(start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
+    """What the batch between two offsets reads."""
+    return [
+        QueueRange(*key, begin, stop)
+        for key, stop in sorted(end.offsets.items())
+        if (begin := end.batch_starts.get(key, start.offsets.get(key, stop))) < stop
+    ]
