@@ -15,12 +15,10 @@ from tests.support.local_spark import PROJECT
 __all__: list[str] = []
 
 PAGE = (PROJECT / "docs" / "command-line.md").read_text(encoding="utf-8")
-LOOKING, FILTERS, COPIES, DUMPS, WRITING = re.findall(r"^```bash\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```bash\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(
-    "block", [LOOKING, FILTERS, COPIES, DUMPS, WRITING], ids=["look", "print", "copy", "dump", "write"]
-)
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: " ".join(block.split()[:2]))
 def test_the_commands_of_the_page_succeed(golden_533: Path, tmp_path: Path, block: str) -> None:
     for line in block.splitlines():
         command = line.replace("/data/store", str(golden_533)).replace("/tmp/shop", str(tmp_path / "shop"))

@@ -201,7 +201,7 @@ def test_any_number_of_threads_of_the_owner_pull(tmp_path: Path) -> None:
     config = MessageStoreConfig(mapped_file_size_commit_log=1 << 20)
     with MessageStore.open(tmp_path / "store", config) as store:
         for number in range(100):
-            store.put_message(Message(topic="orders", body=b"%d" % number))
+            store.put_message(Message(topic="orders", body=b"%d" % number, queue_id=0))
         store.dispatch()
         found: list[list[bytes]] = []
 

@@ -24,7 +24,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MessageSt
     # Whatever the kernel does not report is waited for until the time limit of the test.
     monkeypatch.setattr(file_watch, "LOOK_AGAIN_SECONDS", 10 * WAIT_LIMIT_S)
     with MessageStore.open(tmp_path / "store", MessageStoreConfig(mapped_file_size_commit_log=1 << 20)) as store:
-        store.put_message(Message(topic="orders", body=b"first")).raise_for_status()
+        store.put_message(Message(topic="orders", body=b"first", queue_id=0)).raise_for_status()
         store.dispatch()
         yield store
 
@@ -45,7 +45,7 @@ def test_a_put_wakes_a_reader(store: MessageStore) -> None:
         assert while_it_waits(
             reader,
             lambda: reader.wait_for_any({("orders", 0): 1}, WAIT_LIMIT_S),
-            lambda: store.put_message(Message(topic="orders", body=b"second")),
+            lambda: store.put_message(Message(topic="orders", body=b"second", queue_id=0)),
         )
 
 
@@ -86,6 +86,6 @@ def test_a_put_wakes_a_thread_of_the_owner(store: MessageStore) -> None:
     waiting = threading.Thread(target=lambda: results.append(store.get_message("orders", 0, 1, wait_s=WAIT_LIMIT_S)))
     waiting.start()
     wait_for(lambda: len(store._owned.waiters))
-    store.put_message(Message(topic="orders", body=b"second"))
+    store.put_message(Message(topic="orders", body=b"second", queue_id=0))
     waiting.join()
     assert results[0].messages[0].body == b"second"

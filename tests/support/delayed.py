@@ -51,7 +51,7 @@ class Deliverer:
 def delayed(body: bytes, level: int = 1, topic: str = "orders", **fields: Any) -> Message:
     """A message with a delay."""
     properties = {"DELAY": str(level), **fields.pop("properties", {})}
-    return Message(topic=topic, body=body, properties=properties, **fields)
+    return Message(topic=topic, body=body, properties=properties, **({"queue_id": 0} | fields))
 
 
 def bodies_of(path: str, topic: str = "orders", **chosen: Any) -> list[bytes]:

@@ -84,11 +84,11 @@ class OwnedStore:
         self._directory = directory
         self._jobs = jobs
         self._close_failure: BaseException | None = None
+        self._watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
+        self._watermark.run_once()  # a put or commit right after opening may come before the thread's first look
+        reput_wakeup, flush_wakeup, schedule_wakeup, async_wakeup = Wakeup(), Wakeup(), Wakeup(), Wakeup()
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
-        watermark.run_once()  # a put or commit right after opening may come before the thread's first look
-        reput_wakeup, flush_wakeup, schedule_wakeup = Wakeup(), Wakeup(), Wakeup()
-        self.reput = _reput(log, config, waiters, watermark, schedule_wakeup, sync=sync)
+        self.reput = _reput(log, config, waiters, self._watermark, schedule_wakeup, sync=sync)
 
         def message_arrived() -> None:
             """Wake dispatch if it is idle."""
@@ -100,38 +100,37 @@ class OwnedStore:
         self.putter = PutMessageService(
             config, log.writer, group_commit, state, self.stats, self.topics, message_arrived
         )
-        async_wakeup = Wakeup()
         self.async_puts = AsyncPutService(self.putter, async_wakeup)
         self.bulk = PutTableService(config, log.writer, self.putter, state, self.stats, self.topics, message_arrived)
-        committer = None
-        if config.transient_store_pool_enable:
-            committer = CommitRealTimeService(log.files, config, message_arrived)
+        pool = config.transient_store_pool_enable
+        committer = CommitRealTimeService(log.files, config, message_arrived) if pool else None
         self.store_flush = StoreFlush(log, state, flusher, committer, self.reput)
         self.batches = CommitBatchService(self.path, config, log, self.store_flush, state, self.topics, message_arrived)
         self.consumer_offsets = FlushConsumerOffsetService(self.path, config.flush_consumer_offset_interval)
         self.half_messages = self._half_messages(config)
         self.schedule = _schedule(self, config)
-        self.cleaner = StoreCleaner(log, self.reput, self.store_flush, self.batches, state, watermark.run_once)
+        self.cleaner = StoreCleaner(log, self.reput, self.store_flush, self.batches, state, self._watermark.run_once)
         self.retention = RetentionSettings(config, self._disk_use)
-        flush_queues = FlushConsumeQueueService(
-            log.queues, config, self.store_flush.flush_thoroughly, self.store_flush.write_checkpoint
-        )
         flush_log = group_commit if sync else FlushRealTimeService(flusher, config)
         workers = [
             Worker("AsyncPutService", self.async_puts, state.fence, async_wakeup),
             Worker("AllocateMappedFileService", log.allocator, state.fence, allocate),
             Worker("ReputMessageService", self.reput, partial(fence_dispatch, state), reput_wakeup),
             Worker(type(flush_log).__name__, flush_log, state.fence, flush_wakeup),
-            Worker("FlushConsumeQueueService", flush_queues, state.fence),
-            Worker("FlushConsumerOffsetService", self.consumer_offsets, state.fence),
-            Worker("StoreStatsService", self.stats, state.fence),
-            Worker("DiskWatermarkService", watermark, state.fence),
         ]
         if config.schedule_enable is not False:
             workers.append(Worker("ScheduleMessageService", self.schedule, state.fence, schedule_wakeup))
         if committer is not None:
             workers.append(Worker("CommitRealTimeService", committer, state.fence))
-        self._services = ServiceGroup([*workers, *self._cleaning(config)])
+        self._services = ServiceGroup([*workers, *self._timed_workers(config), *self._cleaning(config)])
+
+    def _timed_workers(self, config: MessageStoreConfig) -> list[Worker]:
+        """The threads that work at intervals alone."""
+        flush_queues = FlushConsumeQueueService(
+            self.log.queues, config, self.store_flush.flush_thoroughly, self.store_flush.write_checkpoint
+        )
+        services = flush_queues, self.consumer_offsets, self.stats, self._watermark
+        return [Worker(type(one).__name__, one, self.state.fence) for one in services]
 
     @property
     def deletion(self) -> TopicDeletion:

@@ -155,10 +155,12 @@ class ScheduleMessageService:
             return _FAILED_SECONDS
         if self._state.refusal is not None:
             return _REFUSED_SECONDS
+        highest = self._log.queues.highest_id(SCHEDULE_TOPIC)
+        if highest < 0:
+            return _LONGEST_SECONDS  # most stores never have a delayed message: no file is looked at for them
         pause = self._guarded(0, self._begin)
         if pause or self._begun is None:
             return pause or _FAILED_SECONDS
-        highest = self._log.queues.highest_id(SCHEDULE_TOPIC)
         pauses = [self._guarded(level, partial(self._deliver_due, level)) for level in range(1, highest + 2)]
         if self._monotonic() - self._saved_at >= self._flush_interval_s and self._unsaved():
             self._guarded(0, self._save_flushed)

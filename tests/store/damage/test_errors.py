@@ -60,6 +60,10 @@ def _every_error() -> list[CommitLogError]:
             made.append(kind(path="/p", cut_at=10, size=20, messages=2))
         elif kind is errors.BatchConflict:
             made.append(kind("What happened", app_id="a", version=1, committed=2))
+        elif kind is errors.HalfMessageNotFound:
+            made.append(kind("1:0:group:key", expected="a half message", found="nothing", advice="Do so."))
+        elif kind is errors.HalfMessageEnded:
+            made += [kind("1:0:group:key", committed=committed) for committed in (True, False, None)]
         elif kind is errors.FilterError:
             made.append(kind("a >", 3, expected="a number", found="the end"))
         elif kind is errors.InvalidValue:

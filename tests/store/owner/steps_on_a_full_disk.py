@@ -55,7 +55,7 @@ def _puts_are_refused(path: Path, config: MessageStoreConfig, mount: Path) -> No
         _refuses_a_table(store)
         end = store.physical_bounds()[1]
         ballast = _take_all(mount)
-        assert store.put_message(Message(topic="orders", body=bytes(5 << 20))).queue_offset == -1
+        assert store.put_message(Message(topic="orders", queue_id=0, body=bytes(5 << 20))).queue_offset == -1
         assert store.physical_bounds()[1] == end
         ballast.unlink()
         other.unlink()
@@ -84,13 +84,13 @@ def _dispatch_and_transaction_continue(path: Path, config: MessageStoreConfig, m
 
 
 def _put(store: MessageStore, body: bytes) -> None:
-    store.put_message(Message(topic="orders", body=body, keys=["key"])).raise_for_status()
+    store.put_message(Message(topic="orders", queue_id=0, body=body, keys=["key"])).raise_for_status()
 
 
 def _put_until_full(store: MessageStore) -> int:
     """How many messages were taken when the first one was refused."""
     for taken in range(100_000):
-        result = store.put_message(Message(topic="orders", body=_BODY, keys=[f"key-{taken}"]))
+        result = store.put_message(Message(topic="orders", queue_id=0, body=_BODY, keys=[f"key-{taken}"]))
         if not result.ok:
             assert result.queue_offset == -1
             assert "space" in result.reason, result
