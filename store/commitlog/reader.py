@@ -370,7 +370,7 @@ class StoreReader:
         ``CorruptConfig``, ``ReadFailed``.
         """
         self._refuse_closed()
-        return group_offsets(self.path, group)
+        return group_offsets(self, group)
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.

@@ -22,10 +22,10 @@ from commitlog.config import MessageStoreConfig, delay_level
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog.consumers.consumer import ConsumeFrom, Consumer, checked_topics
 from commitlog.consumers.group import ConsumerGroup
-from commitlog.consumers.restored_positions import restore_positions
 from commitlog.errors import CommitLogError, InvalidValue, StoreClosed
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
+from commitlog.groups.restored_positions import restore_positions
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
 from commitlog.paths import POSITIONS_TOPIC, validate_group

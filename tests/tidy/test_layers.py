@@ -49,7 +49,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "salvage": _PARTS | {"recovery", "export"},
     "services": _PARTS | {"threads", "recovery", "half", "schedule", "retention"},
     "consumers": _PARTS | {"filter", "threads", "services", "reader"},
-    "store": _PARTS | {"consumers", "filter", "threads", "recovery", "retention", "services", "reader"},
+    "store": _PARTS | {"consumers", "groups", "filter", "threads", "recovery", "retention", "services", "reader"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
     "public": _PARTS
@@ -72,7 +72,7 @@ PUBLIC_MODULES = (
 
 # Third-party packages, by room. The standard library may be used anywhere but where FORBIDDEN says otherwise.
 THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({"numpy", "pyarrow"})) | {
-    "format": frozenset({"numpy", "pyarrow", "zlib_ng"}),
+    "format": frozenset({"msgspec", "numpy", "pyarrow", "zlib_ng"}),
     "threads": frozenset(),
     "config_files": frozenset({"msgspec"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),

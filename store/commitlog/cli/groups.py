@@ -16,10 +16,9 @@ from commitlog.cli.options import OutputFormat
 from commitlog.cli.render import printable_text
 from commitlog.cli.row_output import print_rows
 from commitlog.cli.times import parse_time
-from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.errors import CommitLogError, InvalidValue
-from commitlog.groups.commit import owned_config
-from commitlog.groups.positions import GroupPosition
+from commitlog.groups.commit import owned_config, set_positions
+from commitlog.groups.positions import GroupPosition, committed_offsets
 from commitlog.paths import RETRY_TOPIC_PREFIX, validate_group
 from commitlog.reader import StoreReader
 
@@ -171,19 +170,16 @@ def reset_group(
     """
     validate_group(group)
     if lock_timeout_s is None:
-        return _moves(path, ConsumerOffsets(path), group, topic, queue_id, target)
+        return _moves(path, group, topic, queue_id, target)
     with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
-        offsets = ConsumerOffsets(owned)
-        moves = _moves(owned, offsets, group, topic, queue_id, target)
-        offsets.commit(group, {(one.topic, one.queue_id): one.after for one in moves})
-        offsets.flush()
+        moves = _moves(owned, group, topic, queue_id, target)
+        set_positions(owned, group, {(one.topic, one.queue_id): one.after for one in moves})
         return moves
 
 
-def _moves(
-    path: str, offsets: ConsumerOffsets, group: str, topic: str | None, queue_id: int | None, target: Target
-) -> list[Move]:
+def _moves(path: str, group: str, topic: str | None, queue_id: int | None, target: Target) -> list[Move]:
     with StoreReader.open(path) as reader:
+        offsets = committed_offsets(reader)
         known = [name for name in offsets.topics(group) if name != RETRY_TOPIC_PREFIX + group]
         moves = []
         for name in known if topic is None else [topic]:

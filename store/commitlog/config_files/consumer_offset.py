@@ -9,7 +9,9 @@ A position is the queue offset of the next message that a group consumes. A brok
     }
 
 A negative position is what a broker answers for none, so it counts as none here. Names that are no topic and group,
-and members that are not named above, stay as they are.
+and members that are not named above, stay as they are. One member is this package's own, and brokers drop it:
+"commitlogSetPositions", the queues whose positions were set after a crash, while the store was not open. For them,
+older positions in the log do not count.
 
 Only the owner of a store changes positions: a live broker overwrites the file from its memory.
 
@@ -22,7 +24,7 @@ import operator
 import os
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -37,11 +39,13 @@ _SUBJECT = "The list of consumer offsets"
 _MAX_LONG = 2**63 - 1
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _SEPARATOR = "@"
+_SET_POSITIONS = "commitlogSetPositions"
 
 
 # What this package uses of the file; members that are not named here stay as they are.
 class _OffsetTable(msgspec.Struct):
     offsetTable: dict[str, dict[str, Annotated[int, msgspec.Meta(ge=-_MAX_LONG - 1, le=_MAX_LONG)]]] = {}
+    commitlogSetPositions: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=MAX_QUEUE_ID)]]] = {}
 
 
 class ConsumerOffsets:
@@ -55,11 +59,15 @@ class ConsumerOffsets:
     groups.
     """
 
-    def __init__(self, store_path: str) -> None:
+    def __init__(self, store_path: str, before_write: Callable[[], None] | None = None) -> None:
+        """``before_write`` is called before the file is written, after the positions to be written are fixed."""
+        self._before_write = before_write
         self._file = JsonConfigFile(os.path.join(store_path, CONFIG, CONSUMER_OFFSET_CONFIG), _SUBJECT, _offset_table)
         self.path = self._file.path
         self._root = self._file.read()
         self._table = _offset_table(self._file, self._root)
+        # Queues whose positions count more than those in the log.
+        self._set_queues = {key: set(ids) for key, ids in self._root.get(_SET_POSITIONS, {}).items()}
         self._lock = threading.Lock()
         # One thread writes at a time; commits go on meanwhile.
         self._flushing = threading.Lock()
@@ -99,6 +107,24 @@ class ConsumerOffsets:
                 self._table.setdefault(key, {})[queue_id] = offset
             self._changes += bool(checked)
 
+    def set_over_log(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """``commit``, and positions that the log has already do not count for these queues. ``InvalidValue``."""
+        self.commit(group, offsets)
+        with self._lock:
+            for topic, queue_id in offsets:
+                self._set_queues.setdefault(_key(topic, group), set()).add(int(operator.index(queue_id)))
+
+    def is_set_over_log(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether this position was set by ``set_over_log`` since the store was last open."""
+        with self._lock:
+            return queue_id in self._set_queues.get(_key(topic, group), ())
+
+    def note_log_applied(self) -> None:
+        """Note that no position in the log is left to apply."""
+        with self._lock:
+            self._changes += bool(self._set_queues)
+            self._set_queues = {}
+
     def reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Let these be the group's only positions in the topic, ``{queue id: next queue offset}``. ``InvalidValue``."""
         validate_group(group)
@@ -134,14 +160,19 @@ class ConsumerOffsets:
                 if changes == self._flushed_changes:
                     return False
                 table = {key: dict(offsets) for key, offsets in self._table.items()}
-            root = self._next_root(table)
+                set_queues = {key: sorted(ids) for key, ids in self._set_queues.items()}
+            if self._before_write is not None:
+                self._before_write()
+            root = self._next_root(table, set_queues)
             self._file.write(root, integer_names=True)
             self._root, self._flushed_changes = root, changes
             return True
 
-    def _next_root(self, table: dict[str, dict[int, int]]) -> dict[str, Any]:
+    def _next_root(self, table: dict[str, dict[int, int]], set_queues: dict[str, list[int]]) -> dict[str, Any]:
         """The whole content with this table. A dataVersion and a groupTopicMap are those of 5.x, where they exist."""
-        root = {**self._root, "offsetTable": table}
+        root = {**self._root, "offsetTable": table, _SET_POSITIONS: set_queues}
+        if not set_queues:
+            del root[_SET_POSITIONS]
         if "dataVersion" in root:
             root["dataVersion"] = next_version(root["dataVersion"], self._file)
         if "groupTopicMap" in root:

@@ -10,10 +10,12 @@ import os
 from collections.abc import Iterator, Mapping
 
 from commitlog.config_files.consumer_offset import ConsumerOffsets
+from commitlog.files import disk
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.store_directory import check_store_directory
+from commitlog.paths import ABORT, CONSUME_QUEUE, POSITIONS_TOPIC
 
-__all__ = ["commit_group_offsets", "owned_config"]
+__all__ = ["commit_group_offsets", "owned_config", "set_positions"]
 
 
 @contextlib.contextmanager
@@ -46,6 +48,16 @@ def commit_group_offsets(
         commit_group_offsets("/data/store", "billing", {("orders", 0): 120, ("orders", 1): 97})
     """
     with owned_config(store_path, lock_timeout_s=lock_timeout_s) as path:
-        positions = ConsumerOffsets(path)
+        set_positions(path, group, offsets)
+
+
+def set_positions(path: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """``commit_group_offsets`` in a store that the caller owns, and that is not open."""
+    positions = ConsumerOffsets(path)
+    # After a kill the log may have positions that the file lacks, perhaps in no queue yet; the next open applies them.
+    unapplied = os.path.join(path, ABORT), os.path.join(path, CONSUME_QUEUE, POSITIONS_TOPIC)
+    if any(disk.exists(place) for place in unapplied):
+        positions.set_over_log(group, offsets)
+    else:
         positions.commit(group, offsets)
-        positions.flush()
+    positions.flush()

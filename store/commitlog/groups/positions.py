@@ -5,15 +5,21 @@ Source: RocketMQ ``broker/processor/AdminBrokerProcessor.java`` (``getConsumeSta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import pyarrow as pa
+
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.errors import CommitLogError, FileChanged, OffsetOutOfRange
+from commitlog.groups.restored_positions import restore_positions
 from commitlog.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
-__all__ = ["GroupPosition", "group_offsets", "group_positions"]
+__all__ = ["GroupPosition", "committed_offsets", "group_offsets", "group_positions"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +79,28 @@ class _Reader(Protocol):
     def queue_ids(self, topic: str) -> list[int]: ...
     def queue_infos(self, queues: Iterable[_Queue]) -> Sequence[_Bounds]: ...
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int: ...
+    def queue_info(self, topic: str, queue_id: int) -> _Bounds: ...
+    def read(
+        self, topic: str, queue_id: int, start: int, stop: int, *, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]: ...
 
 
-def group_offsets(store_path: str, group: str) -> dict[_Queue, int]:
+def committed_offsets(reader: _Reader) -> ConsumerOffsets:
+    """The positions of all groups: the file's, and those in the log that it lacks after a crash. For looking only.
+
+    ``CorruptConfig``, ``ReadFailed``.
+    """
+    offsets = ConsumerOffsets(reader.path)
+    try:
+        restore_positions(offsets, reader)
+    except CommitLogError:
+        _LOG.exception("Positions of consumers in the log of %s cannot be read; the file's are given", reader.path)
+    return offsets
+
+
+def group_offsets(reader: _Reader, group: str) -> dict[_Queue, int]:
     """The group's positions: the next queue offset by topic and queue id. ``CorruptConfig``, ``ReadFailed``."""
-    offsets = ConsumerOffsets(store_path)
+    offsets = committed_offsets(reader)
     return {
         (topic, queue_id): offset
         for topic in offsets.topics(group)
@@ -90,7 +113,7 @@ def group_positions(reader: _Reader, now_ms: int, group: str | None = None) -> l
 
     Positions are read before the queues' bounds, so that a group that goes on concurrently is not ahead of a queue.
     """
-    offsets = ConsumerOffsets(reader.path)
+    offsets = committed_offsets(reader)
     groups = [name for name in offsets.groups() if group in (None, name)]
     committed = {(name, topic): offsets.get(name, topic) for name in groups for topic in offsets.topics(name)}
     topics = {topic for _, topic in committed}

@@ -87,7 +87,7 @@ class OwnedStore:
         self._watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
         self._watermark.run_once()  # a put or commit right after opening may come before the thread's first look
         reput_wakeup, flush_wakeup, schedule_wakeup, async_wakeup = Wakeup(), Wakeup(), Wakeup(), Wakeup()
-        sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._sync = sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self.reput = _reput(log, config, waiters, self._watermark, schedule_wakeup, sync=sync)
 
         def message_arrived() -> None:
@@ -106,7 +106,7 @@ class OwnedStore:
         committer = CommitRealTimeService(log.files, config, message_arrived) if pool else None
         self.store_flush = StoreFlush(log, state, flusher, committer, self.reput)
         self.batches = CommitBatchService(self.path, config, log, self.store_flush, state, self.topics, message_arrived)
-        self.consumer_offsets = FlushConsumerOffsetService(self.path, config.flush_consumer_offset_interval)
+        self.consumer_offsets = FlushConsumerOffsetService(self.path, config, self.store_flush.flush_log)
         self.half_messages = self._half_messages(config)
         self.schedule = _schedule(self, config)
         self.cleaner = StoreCleaner(log, self.reput, self.store_flush, self.batches, state, self._watermark.run_once)
@@ -218,7 +218,8 @@ class OwnedStore:
                 clean = self.state.failure is None
             finally:
                 try:
-                    self.consumer_offsets.flush()
+                    if clean or self._sync:  # otherwise they may stand for messages that are not on the device
+                        self.consumer_offsets.flush()
                 finally:
                     self._close_files(clean=clean)
         except BaseException as error:  # noqa: BLE001 - the next ``close`` that waits raises it

@@ -14,9 +14,9 @@ from commitlog.batch.staging import StagedWriter, remove_files
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
 from commitlog.columnar.message_rows import MessageRows
 from commitlog.errors import InvalidValue, Refused, TransactionEnded
+from commitlog.format.positions_message import encode_positions
 from commitlog.paths import POSITIONS_TOPIC
 from commitlog.services.owned_store import OwnedStore
-from commitlog.services.positions_message import encode_positions
 
 __all__ = ["Transaction"]
 
@@ -205,8 +205,7 @@ class Transaction:
 
     def _apply_positions(self) -> None:
         next_offset = self._store.log.writer.next_queue_offset(POSITIONS_TOPIC, 0)
-        for one in self._positions:
-            self._store.consumer_offsets.apply(one.group, one.offsets, next_offset)
+        self._store.consumer_offsets.apply([(one.group, one.offsets) for one in self._positions], next_offset)
         self._positions_committed = True
 
     def _tell_ended(self, *, is_committed: bool) -> None:

@@ -8,11 +8,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import Consumer, Message, MessageStore, MessageStoreConfig
+from commitlog import (
+    Consumer,
+    FlushDiskType,
+    Message,
+    MessageStore,
+    MessageStoreConfig,
+    StoreReader,
+    commit_group_offsets,
+)
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.errors import InvalidValue, TransactionEnded
-from commitlog.paths import POSITIONS_TOPIC
-from commitlog.services.positions_message import decode_positions, encode_positions
+from commitlog.format.positions_message import decode_positions, encode_positions
+from commitlog.paths import POSITIONS_GROUP, POSITIONS_TOPIC
+from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
 
 __all__: list[str] = []
 
@@ -163,3 +172,65 @@ def test_positions_are_json_and_anything_else_is_passed_over() -> None:
     assert decode_positions(body) == ("billing", {("orders", 0): 12, ("orders", 1): 9, ("refunds", 3): 0})
     for other in (b"", b"{}", b'{"group":"billing","offsets":{"orders":{"0":-1}}}', b'{"group":1,"offsets":{}}'):
         assert decode_positions(other) is None
+
+
+def test_a_reset_after_a_kill_is_not_undone_by_the_log(store: MessageStore) -> None:
+    with store.consumer("billing", "orders") as consumer:
+        step(store, consumer, 1, 4)
+    with store.consumer("audit", "orders") as consumer, store.transaction("audit", 1) as batch:
+        consumer.poll_batch(6)
+        consumer.commit(in_transaction=batch)
+    store._owned.abandon()
+    commit_group_offsets(store.path, "billing", {("orders", 0): 1})
+    with StoreReader.open(store.path) as reader:
+        assert reader.group_offsets("billing") == {("orders", 0): 1}
+    with MessageStore.open(store.path, CONFIG) as again:
+        assert positions(again) == {0: 1}
+        assert again._owned.consumer_offsets.offsets.get("audit", "orders") == {0: 6}
+        with again.consumer("billing", "orders") as consumer:
+            step(again, consumer, 2, 5)
+        again._owned.abandon()
+    with MessageStore.open(store.path, CONFIG) as third:
+        assert positions(third) == {0: 6}, "the reset counts once, not for positions after it"
+
+
+def test_readers_see_positions_that_only_the_log_has_and_write_nothing(store: MessageStore) -> None:
+    with store.consumer("billing", "orders") as consumer:
+        step(store, consumer, 1, 4)
+    store.dispatch()
+    store._owned.abandon()
+    with StoreReader.open(store.path) as reader:
+        assert reader.group_offsets("billing") == {("orders", 0): 4}
+        assert [row.lag for row in reader.groups("billing")] == [6]
+    assert ConsumerOffsets(store.path).groups() == []
+
+
+def test_positions_of_several_groups_are_noted_as_applied_when_all_of_them_are(tmp_path: Path) -> None:
+    service = FlushConsumerOffsetService(str(tmp_path), CONFIG, lambda: None)
+
+    def groups() -> Iterator[tuple[str, dict[tuple[str, int], int]]]:
+        yield "billing", {("orders", 0): 1}
+        service.flush()
+        yield "audit", {("orders", 0): 1}
+
+    service.apply(groups(), 2)
+    written = ConsumerOffsets(str(tmp_path))
+    assert written.groups() == ["billing"]
+    assert written.get(POSITIONS_GROUP, POSITIONS_TOPIC) == {}, "after a kill, the log has audit's position"
+
+
+def test_positions_are_not_on_the_device_before_what_they_stand_for(tmp_path: Path) -> None:
+    config = MessageStoreConfig(
+        mapped_file_size_commit_log=1 << 20,
+        flush_disk_type=FlushDiskType.ASYNC_FLUSH,
+        flush_interval_commit_log=3_600_000,
+        flush_interval_consume_queue=3_600_000,
+    )
+    with MessageStore.open(tmp_path / "store", config) as store, store.consumer("billing", "orders") as consumer:
+        store.put_message(Message(topic="orders", queue_id=0, body=b"x"))
+        store.dispatch()
+        (message,) = consumer.poll()
+        consumer.retry(message)
+        consumer.commit(sync=True)
+        files = store._owned.log.files
+        assert files.flushed_where == files.max_wrote

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.errors import InvalidValue, QueueNotFound, TopicNotFound
+from commitlog.format.positions_message import decode_positions
 from commitlog.paths import POSITIONS_GROUP, POSITIONS_TOPIC
-from commitlog.reader import StoreReader
-from commitlog.services.positions_message import decode_positions
 
 __all__ = ["restore_positions"]
 
 
-def restore_positions(offsets: ConsumerOffsets, reader: StoreReader) -> None:
-    """Apply, in their order, the positions in the log that are not in ``offsets`` yet. Damage as ``read`` raises it."""
+class _Bounds(Protocol):
+    @property
+    def min_offset(self) -> int: ...
+    @property
+    def max_offset(self) -> int: ...
+
+
+class _Reader(Protocol):
+    """What is needed of a StoreReader."""
+
+    def queue_info(self, topic: str, queue_id: int) -> _Bounds: ...
+    def read(
+        self, topic: str, queue_id: int, start: int, stop: int, *, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]: ...
+
+
+def restore_positions(offsets: ConsumerOffsets, reader: _Reader) -> None:
+    """Apply, in their order, the positions in the log that are not in ``offsets`` yet. Damage as ``read`` raises it.
+
+    Those that were set while the store was not open are newer than all of them, and stay.
+    """
     try:
         queue = reader.queue_info(POSITIONS_TOPIC, 0)
     except (TopicNotFound, QueueNotFound):
+        offsets.note_log_applied()
         return
     applied = offsets.get(POSITIONS_GROUP, POSITIONS_TOPIC).get(0, 0)
     start = min(max(applied, queue.min_offset), queue.max_offset)
@@ -26,10 +50,13 @@ def restore_positions(offsets: ConsumerOffsets, reader: StoreReader) -> None:
                 _commit(offsets, *found)
     if applied != queue.max_offset:
         offsets.commit(POSITIONS_GROUP, {(POSITIONS_TOPIC, 0): queue.max_offset})
+    offsets.note_log_applied()
 
 
 def _commit(offsets: ConsumerOffsets, group: str, positions: dict[tuple[str, int], int]) -> None:
     try:
-        offsets.commit(group, positions)
+        offsets.commit(
+            group, {queue: offset for queue, offset in positions.items() if not offsets.is_set_over_log(group, *queue)}
+        )
     except InvalidValue:
         return  # names that this store never writes
