@@ -101,6 +101,10 @@ class FileWatch:
             os.close(self._descriptor)
         self._descriptor, self._is_open, self._watched = -1, False, {}
 
+    def __del__(self) -> None:
+        # Of a reader that was dropped: a user has few descriptors of inotify.
+        self.close()
+
 
 @cache
 def _library() -> ctypes.CDLL | None:

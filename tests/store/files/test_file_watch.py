@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 import time
 from pathlib import Path
@@ -84,3 +86,15 @@ def test_without_inotify_a_wait_is_a_pause(tmp_path: Path, monkeypatch: pytest.M
     watch.wait(0.01)
     assert time.monotonic() - started >= 0.01
     watch.close()
+
+
+@on_linux
+def test_a_watch_that_is_dropped_gives_its_descriptor_back(tmp_path: Path) -> None:
+    watch = FileWatch(str(tmp_path))
+    watch.follow([str(tmp_path)])
+    descriptor = watch._descriptor
+    os.fstat(descriptor)
+    del watch
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
