@@ -26,11 +26,11 @@ from commitlog.config_files.json_file import LARGEST_CONFIG, JsonConfigFile
 from commitlog.errors import InvalidValue, QueueNotFound, ReadFailed, TopicNotFound
 from commitlog.files import disk
 from commitlog.format.message_rules import SCHEDULE_TOPIC
-from commitlog.paths import CONFIG, CONSUMER_OFFSET_CONFIG, DELAY_OFFSET_CONFIG
+from commitlog.paths import CONFIG, CONSUMER_OFFSET_CONFIG, DELAY_OFFSET_CONFIG, POSITIONS_GROUP, POSITIONS_TOPIC
 from commitlog.queue.views import CatalogView
 from commitlog.retention.decision import Hold
 
-__all__ = ["ReadPositions", "delayed_messages", "hold_of", "positions_of"]
+__all__ = ["ReadPositions", "delayed_messages", "hold_of", "positions_of", "unapplied_positions"]
 
 _COMMITS, _OFFSETS = "commits", "offsets"
 _NUMBER = re.compile(r"[0-9]{1,19}")
@@ -86,6 +86,22 @@ def delayed_messages(store_path: str, catalog: CatalogView) -> Iterator[Hold]:
         place = _first_unread(catalog, SCHEDULE_TOPIC, queue_id, _offset(table.get(str(level), 0), file))
         if place is not None:
             yield Hold(from_offset=place, holder=f"delayed messages of level {level} that are not delivered yet")
+
+
+def unapplied_positions(store_path: str, catalog: CatalogView) -> Hold | None:
+    """The hold of positions that were committed with batches, until ``config/consumerOffset.json`` has them.
+
+    ``CorruptConfig``, ``ReadFailed``.
+    """
+    if not _queue_ids(catalog, POSITIONS_TOPIC):
+        return None
+    file = JsonConfigFile(os.path.join(store_path, CONFIG, CONSUMER_OFFSET_CONFIG), "The positions of consumer groups")
+    table = _object(file.read().get("offsetTable", {}), file)
+    queues = _object(table.get(f"{POSITIONS_TOPIC}@{POSITIONS_GROUP}", {}), file)
+    place = _first_unread(catalog, POSITIONS_TOPIC, 0, max(_offset(queues.get("0", 0), file), 0))
+    if place is None:
+        return None
+    return Hold(from_offset=place, holder=f"positions of groups that are not in {CONSUMER_OFFSET_CONFIG} yet")
 
 
 def positions_of(store_path: str, holder: str) -> ReadPositions:

@@ -17,7 +17,7 @@ from commitlog.log.store_directory import check_store_directory
 from commitlog.paths import CHECKPOINT, COMMIT_LOG
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.retention.decision import Decision, Hold, LogFile, RetentionLimits, decide
-from commitlog.retention.holders import delayed_messages, hold_of, positions_of
+from commitlog.retention.holders import delayed_messages, hold_of, positions_of, unapplied_positions
 from commitlog.retention.log_files import AgeClock, log_files
 from commitlog.retention.report import CleanReport
 
@@ -130,6 +130,7 @@ def survey(
                 hold_of(positions_of(store_path, one), catalog, at_most_ms=request.keep_at_most_ms)
                 for one in request.keep_for
             ]
+            named.append(unapplied_positions(store_path, catalog))
             needed = [*holds, *delayed_messages(store_path, catalog), *(one for one in named if one is not None)]
         except OSError as error:
             raise ReadFailed("look at", path=str(error.filename or store_path), cause=error) from error

@@ -22,6 +22,7 @@ from commitlog.retention.decision import DoomedFile, Hold, RetentionLimits
 from commitlog.retention.report import CleanReport
 from commitlog.retention.survey import CleanRequest, Survey, survey
 from commitlog.services.commit_batch import CommitBatchService
+from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
 from commitlog.services.reput import ReputMessageService
 from commitlog.services.running_state import RunningState
 from commitlog.services.store_flush import StoreFlush
@@ -81,6 +82,7 @@ class StoreCleaner:
         reput: ReputMessageService,
         store_flush: StoreFlush,
         batches: CommitBatchService,
+        consumer_offsets: FlushConsumerOffsetService,
         state: RunningState,
         on_freed: Callable[[], object],
     ) -> None:
@@ -90,6 +92,7 @@ class StoreCleaner:
         self._reput = reput
         self._store_flush = store_flush
         self._batches = batches
+        self._consumer_offsets = consumer_offsets
         self._state = state
         # Up to there, everything that dispatch made of the log is on the device; so it is when a store was opened.
         self._covered = reput.reput_from
@@ -136,6 +139,8 @@ class StoreCleaner:
         ``StoreIOError``: files before it are deleted, and if it is not the deletion that failed, the store is fenced.
         """
         self._state.refuse_failed()
+        # What is not in their file holds the log; without space for it, that stays so.
+        self._consumer_offsets.run_once()
         first_look = self._survey(request, now_ms, most, [])
         doomed = first_look.decision.doomed
         if not doomed:

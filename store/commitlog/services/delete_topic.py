@@ -9,13 +9,11 @@ the queues of any topic.
 
 from __future__ import annotations
 
-import os
-
-from commitlog.config_files.json_file import JsonConfigFile
 from commitlog.errors import InvalidValue, TopicInUse, TopicNotFound
-from commitlog.paths import CONFIG, CONSUMER_OFFSET_CONFIG, is_system_topic, validate_topic
+from commitlog.paths import is_system_topic, validate_topic
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.open import OpenedLog
+from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
 from commitlog.services.store_flush import StoreFlush
 
 __all__ = ["TopicDeletion"]
@@ -24,11 +22,19 @@ __all__ = ["TopicDeletion"]
 class TopicDeletion:
     """Deletes topics of one open store. On its job thread."""
 
-    def __init__(self, path: str, log: OpenedLog, store_flush: StoreFlush, topics: TopicConfig) -> None:
+    def __init__(
+        self,
+        path: str,
+        log: OpenedLog,
+        store_flush: StoreFlush,
+        topics: TopicConfig,
+        consumer_offsets: FlushConsumerOffsetService,
+    ) -> None:
         self._path = path
         self._log = log
         self._store_flush = store_flush
         self._topics = topics
+        self._consumer_offsets = consumer_offsets
 
     def expired_topics(self) -> list[str]:
         """The topics that have queues, and no message in the log any more; not RocketMQ's own."""
@@ -70,10 +76,8 @@ class TopicDeletion:
 
     def _forget_positions(self, topic: str) -> None:
         """Remove the positions of groups in the topic: its next messages have offsets from 0 on."""
-        path = os.path.join(self._path, CONFIG, CONSUMER_OFFSET_CONFIG)
-        file = JsonConfigFile(path, "The positions of consumer groups")
-        root = file.read()
-        table = root.get("offsetTable")
-        if isinstance(table, dict) and any(key.startswith(f"{topic}@") for key in table):
-            left = {key: queues for key, queues in table.items() if not key.startswith(f"{topic}@")}
-            file.write({**root, "offsetTable": left}, integer_names=True)
+        # In memory too: what the open store knows is written over the file at the next flush.
+        offsets = self._consumer_offsets.offsets
+        for group in offsets.groups():
+            offsets.remove(group, [topic])
+        self._consumer_offsets.flush()

@@ -109,7 +109,7 @@ class OwnedStore:
         self.consumer_offsets = FlushConsumerOffsetService(self.path, config, self.store_flush.flush_log)
         self.half_messages = self._half_messages(config)
         self.schedule = _schedule(self, config)
-        self.cleaner = StoreCleaner(log, self.reput, self.store_flush, self.batches, state, self._watermark.run_once)
+        self.cleaner = self._cleaner(log, state)
         self.retention = RetentionSettings(config, self._disk_use)
         flush_log = group_commit if sync else FlushRealTimeService(flusher, config)
         workers = [
@@ -124,6 +124,10 @@ class OwnedStore:
             workers.append(Worker("CommitRealTimeService", committer, state.fence))
         self._services = ServiceGroup([*workers, *self._timed_workers(config), *self._cleaning(config)])
 
+    def _cleaner(self, log: OpenedLog, state: RunningState) -> StoreCleaner:
+        reput, positions, on_freed = self.reput, self.consumer_offsets, self._watermark.run_once
+        return StoreCleaner(log, reput, self.store_flush, self.batches, positions, state, on_freed)
+
     def _timed_workers(self, config: MessageStoreConfig) -> list[Worker]:
         """The threads that work at intervals alone."""
         flush_queues = FlushConsumeQueueService(
@@ -135,7 +139,7 @@ class OwnedStore:
     @property
     def deletion(self) -> TopicDeletion:
         """What deletes topics."""
-        return TopicDeletion(self.path, self.log, self.store_flush, self.topics)
+        return TopicDeletion(self.path, self.log, self.store_flush, self.topics, self.consumer_offsets)
 
     def _disk_use(self) -> float:
         """The share that is used of the disk of the log or of the store's, whichever is fuller."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from commitlog import MessageStore, MessageStoreConfig, StoreReader
+from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.errors import InvalidValue, OffsetOutOfRange, StoreIOError
 from commitlog.files import disk
 from commitlog.recovery.start import StartKind
@@ -283,3 +285,28 @@ def test_a_frame_that_retention_has_cut_in_two_reads_as_plain_messages(tmp_path:
             assert _bounds(tmp_path, "orders") == (low, 60)
             assert [one.batch.version for one in store.batches()] == [1]
     assert not list(verify_store(tmp_path))
+
+
+@pytest.mark.parametrize("has_space", [True, False])
+def test_positions_committed_with_a_batch_survive_a_cleaning_and_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_space: bool
+) -> None:
+    config = replace(SMALL, flush_consumer_offset_interval=3_600_000)
+    with MessageStore.open(tmp_path, config) as store:
+        fill(store, 5)
+        with store.consumer("billing", "orders") as consumer:
+            with store.transaction("invoices", 1) as batch:
+                orders = consumer.poll_batch(4, columns=["body"])
+                assert orders is not None
+                batch.put_messages(orders, topic="invoices")
+                consumer.commit(in_transaction=batch)
+            fill(store, 100)
+            if not has_space:
+                monkeypatch.setattr(store._owned.consumer_offsets, "run_once", lambda: 5.0)
+            report = store.clean(max_bytes=40_000)
+            assert bool(report.deleted) is has_space
+            assert any("consumerOffset.json" in holder for holder in report.holders) is not has_space
+            store._owned.abandon()
+    monkeypatch.undo()
+    with MessageStore.open(tmp_path, config):
+        assert ConsumerOffsets(str(tmp_path)).get("billing", "orders") == {0: 4}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commitlog import MessageStore, StoreReader
+from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.errors import InvalidValue, TopicInUse, TopicNotFound
 from commitlog.recovery.start import StartKind
 from commitlog.verify.store import verify_store
@@ -51,6 +52,15 @@ def test_a_topic_whose_messages_are_gone_is_deleted_and_may_begin_again(path: Pa
         (queue,) = store.reader().queues("idle")
         assert (queue.min_offset, queue.max_offset) == (0, 3)
     assert not list(verify_store(path))
+
+
+def test_positions_in_a_deleted_topic_stay_deleted_when_the_open_store_writes_its_positions(path: Path) -> None:
+    with MessageStore.open(path, SMALL) as store:
+        offsets = store._owned.consumer_offsets.offsets
+        store.delete_topic("idle")
+        offsets.commit("billing", {("orders", 0): 7})
+    written = ConsumerOffsets(str(path))
+    assert (written.topics("billing"), written.get("billing", "orders")) == (["orders"], {0: 7})
 
 
 def test_a_deleted_topic_stays_deleted(path: Path) -> None:
