@@ -511,7 +511,9 @@ class StoreReader:
         """
         schema = arrow_schema(columns)
         wanted = _chosen(tags, filter, keys)
-        given = [topics] if isinstance(topics, str) else list(topics)
+        given = [topics] if isinstance(topics, str) else topics
+        if not isinstance(given, Sequence) or not all(isinstance(topic, str) for topic in given):
+            raise InvalidValue(f"topics is a name, a pattern, or a list of them, not {topics!r}.")
         known = [topic for topic in self.topics() if topic in given or not is_system_topic(topic)]
         names = matching_topics(known, given, self.path)
         first = None if since is None else milliseconds_of(since, "since")

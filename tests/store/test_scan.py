@@ -136,6 +136,8 @@ def test_the_stream_ends_with_its_reader(reader: StoreReader) -> None:
     [
         ("nothing", {}, TopicNotFound),
         (["bills", "x*"], {}, TopicNotFound),
+        (None, {}, InvalidValue),
+        (["bills", 5], {}, InvalidValue),
         ("bills", {"columns": ["bodi"]}, InvalidValue),
         ("bills", {"since": datetime(2024, 1, 1)}, InvalidValue),  # noqa: DTZ001
         ("bills", {"until": "today"}, InvalidValue),
