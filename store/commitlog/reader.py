@@ -64,7 +64,7 @@ from commitlog.log.commit_log import CommitLog
 from commitlog.log.past_damage import Gap, walk_past_damage
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import MessageExt
-from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, validate_topic
+from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, is_system_topic, validate_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.queue.catalog import QueueCatalog, matching_topics
 from commitlog.queue.consume_queue import Units
@@ -493,10 +493,12 @@ class StoreReader:
     ) -> pa.RecordBatchReader:
         """The messages of all queues of topics as one stream of Arrow batches, for polars, DuckDB, pandas, pyarrow.
 
-        ``topics`` are names or shell patterns (``"orders-*"``). ``since`` and ``until`` are store times, datetimes with
-        a time zone or milliseconds; ``until`` itself is not included. ``columns``, ``tags``, ``filter``, ``keys`` and
-        ``verify_crc`` are those of ``read``. Queues are read one after the other, up to their ends as they are now;
-        within a queue the order is that of its messages.
+        ``topics`` are names or shell patterns (``"orders-*"``). Patterns match no system topics, such as
+        ``SCHEDULE_TOPIC_XXXX`` and the store's own ``rmq_sys_...``, and skip, with a warning, topics that cannot be
+        read (compacted ones and batch consume queues); a name takes any topic. ``since`` and ``until`` are store times,
+        datetimes with a time zone or milliseconds; ``until`` itself is not included. ``columns``, ``tags``, ``filter``,
+        ``keys`` and ``verify_crc`` are those of ``read``. Queues are read one after the other, up to their ends as they
+        are now; within a queue the order is that of its messages.
 
         The stream reads through this reader, and only while that is open (``ReaderClosed``). It opens nothing of its
         own: a stream that is dropped before its end leaves nothing behind::
@@ -509,10 +511,22 @@ class StoreReader:
         """
         schema = arrow_schema(columns)
         wanted = _chosen(tags, filter, keys)
-        names = matching_topics(self.topics(), [topics] if isinstance(topics, str) else list(topics), self.path)
+        given = [topics] if isinstance(topics, str) else topics
+        if not isinstance(given, Sequence) or not all(isinstance(topic, str) for topic in given):
+            raise InvalidValue(f"topics is a name, a pattern, or a list of them, not {topics!r}.")
+        known = [topic for topic in self.topics() if topic in given or not is_system_topic(topic)]
+        names = matching_topics(known, given, self.path)
         first = None if since is None else milliseconds_of(since, "since")
         last = None if until is None else milliseconds_of(until, "until")
-        infos = self.queue_infos([(topic, queue_id) for topic in names for queue_id in self.queue_ids(topic)])
+        queues: list[tuple[str, int]] = []
+        for topic in names:
+            try:
+                queues += [(topic, queue_id) for queue_id in self.queue_ids(topic)]
+            except UnsupportedStore as error:
+                if topic in given:
+                    raise
+                _logger.warning("%s It matches a pattern of the scan and is skipped.", error)
+        infos = self.queue_infos(queues)
         ranges = [self._between(info, first, last) for info in infos]
 
         def batches() -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, SupportsFloat
+from typing import Literal, SupportsFloat
 
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, refuse_schedule_application
 from commitlog.columnar.message_rows import MessageRows
@@ -45,9 +45,6 @@ from commitlog.services.stats import StoreStats
 from commitlog.services.transaction import Transaction
 from commitlog.services.transactional_message import TransactionalMessageService
 from commitlog.timestamps import checked_timestamp_ms
-
-if TYPE_CHECKING:
-    import asyncio
 
 __all__ = ["MessageStore", "checked_seconds"]
 
@@ -154,15 +151,22 @@ class MessageStore:
         """
         import asyncio  # programs without it do not import it
 
-        opening = asyncio.ensure_future(
-            asyncio.to_thread(cls.open, path, config, lock_timeout_s=lock_timeout_s, on_cut=on_cut)
-        )
+        opened: list[MessageStore] = []
+        is_wanted = True
+
+        def open_here() -> None:
+            opened.append(cls.open(path, config, lock_timeout_s=lock_timeout_s, on_cut=on_cut))
+            if not is_wanted:
+                _close_soon(opened)
+
         try:
-            store = await asyncio.shield(opening)
+            await asyncio.to_thread(open_here)
         except asyncio.CancelledError:
-            opening.add_done_callback(_close_unwanted)
+            # The thread goes on, and perhaps the loop does not: whoever comes second closes the store.
+            is_wanted = False
+            _close_soon(opened)
             raise
-        async with store:
+        async with opened.pop() as store:
             yield store
 
     async def __aenter__(self) -> MessageStore:
@@ -173,8 +177,8 @@ class MessageStore:
     ) -> None:
         import asyncio  # programs without it do not import it
 
-        # Cancelled, the task ends; the closing goes on.
-        await asyncio.shield(asyncio.to_thread(self.close))
+        # Cancelled, the task ends; the closing goes on. It is no task, which the end of the loop would cancel.
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self.close))
 
     def __enter__(self) -> MessageStore:
         return self
@@ -654,10 +658,11 @@ class MessageStore:
         self._owned.close()
 
 
-def _close_unwanted(opening: asyncio.Future[MessageStore]) -> None:
-    """Close a store for which no task waits any more."""
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result()._owned.close(wait=False)
+def _close_soon(opened: list[MessageStore]) -> None:
+    """Close the store for which no task waits any more, if it is open by now."""
+    with contextlib.suppress(IndexError):  # the other thread took it
+        store = opened.pop()
+        store._owned.close(wait=False)
 
 
 def _checked_path(path: object) -> str:

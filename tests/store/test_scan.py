@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from commitlog import DEFAULT_COLUMNS, MessageBatches, MessageStore, StoreReader
-from commitlog.errors import FilterError, InvalidValue, ReaderClosed, TopicNotFound
+from commitlog.errors import FilterError, InvalidValue, ReaderClosed, TopicNotFound, UnsupportedStore
+from commitlog.paths import COMPACTION_CONSUME_QUEUE
 from tests.store.owner.owned_store import open_store
 
 __all__: list[str] = []
@@ -50,6 +51,32 @@ def test_all_queues_of_a_topic_are_read(reader: StoreReader) -> None:
 )
 def test_topics_are_names_or_patterns(reader: StoreReader, topics: Any, count: int) -> None:
     assert len(_bodies(reader.scan(topics))) == count
+
+
+def test_a_pattern_matches_no_system_topic(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        _fill(store)
+        with store.transaction("loader", 1) as batch:
+            batch.put_messages([{"body": b"x", "topic": "bills"}])
+        store.put("bills", b"later", delay=18)
+        store.dispatch()
+        with store.reader() as reader:
+            assert {"rmq_sys_commitlog_batch", "SCHEDULE_TOPIC_XXXX"} <= set(reader.topics())
+            assert set(reader.scan("*").read_all()["topic"].to_pylist()) == {"bills", "orders-eu", "orders-us"}
+            assert len(_bodies(reader.scan(["bill*", "SCHEDULE_TOPIC_XXXX"]))) == 42
+            with pytest.raises(TopicNotFound):
+                reader.scan("rmq_sys_*")
+
+
+def test_a_pattern_skips_a_topic_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_store(tmp_path) as store:
+        _fill(store)
+    (tmp_path / COMPACTION_CONSUME_QUEUE / "bills").mkdir(parents=True)
+    with StoreReader.open(tmp_path) as reader:
+        assert len(_bodies(reader.scan("*"))) == 80
+        assert "'bills'" in caplog.text
+        with pytest.raises(UnsupportedStore):
+            reader.scan(["bills", "orders*"])
 
 
 def test_columns_and_filters_are_those_of_read(reader: StoreReader) -> None:
@@ -109,6 +136,8 @@ def test_the_stream_ends_with_its_reader(reader: StoreReader) -> None:
     [
         ("nothing", {}, TopicNotFound),
         (["bills", "x*"], {}, TopicNotFound),
+        (None, {}, InvalidValue),
+        (["bills", 5], {}, InvalidValue),
         ("bills", {"columns": ["bodi"]}, InvalidValue),
         ("bills", {"since": datetime(2024, 1, 1)}, InvalidValue),  # noqa: DTZ001
         ("bills", {"until": "today"}, InvalidValue),

@@ -65,6 +65,8 @@ def _of_group(
 ) -> dict[QueueKey, int]:
     """The positions of a consumer group; queues without one start as startingGroupStrategy says."""
     committed = reader.group_offsets(group)
+    if not bounds and options.store is not None:
+        return {}  # one of several stores, without the topics that are read: the group never had to do with it
     if not committed:
         raise OptionError(
             f"Option startingGroup names group {group!r}, which has no positions in the store {options.path}. "

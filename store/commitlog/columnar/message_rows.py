@@ -136,6 +136,8 @@ def _values(row: int, given: object) -> Mapping[str, Any]:
         if key in ASSIGNED_COLUMNS:
             found[key] = None  # only its name counts: the rows were read
             continue
+        if not isinstance(key, str):
+            raise InvalidValue(f"The keys of a dict are names of columns; row {row} has {shown(key)}.")
         name = column_name(key)
         if name in found:
             raise InvalidValue(f"Row {row} has {name!r} twice, by two names that mean the same; keep one.")

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commitlog import commit_group_offsets
 from commitlog.errors import NotAStore, StoreNotFound, TopicNotFound
 from pyspark_commitlog.errors import DataLossError, OffsetFormatError, OptionError, TailLostError
 from pyspark_commitlog.listener import batch_numbers, lag_by_queue
@@ -482,3 +483,22 @@ def test_a_topic_that_no_store_has_fails_a_batch_read(new_query: NewQuery) -> No
     stores = fill(new_query("ab"))
     with pytest.raises(TopicNotFound, match="None of the stores a, b has it"):
         batch_partitions(stores, subscribe="orders,ordres")
+
+
+def test_a_group_needs_no_positions_in_a_store_without_the_topics(new_query: NewQuery) -> None:
+    stores = new_query("ab").stores
+    stores["a"].append("orders", 0, [200] * 5)
+    stores["b"].append("audit", 0, [200])
+    commit_group_offsets(stores["a"].path, "billing", {("orders", 0): 3})
+
+    def start(subscribe: str) -> Any:
+        given = {"path": stores.path, "subscribe": subscribe, "startingGroup": "billing"}
+        planner = SeveralStoresPlanner(parse_stream_options(given))
+        try:
+            return {name: one["offsets"] for name, one in planner.initial_offset()["stores"].items()}
+        finally:
+            planner.close()
+
+    assert start("orders") == {"a": {"orders": {"0": 3}}, "b": {}}
+    with pytest.raises(OptionError, match="has no positions in the store"):
+        start("orders,audit")

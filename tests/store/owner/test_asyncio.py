@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,25 @@ def test_a_store_whose_opening_is_cancelled_does_not_stay_open(tmp_path: Path) -
             assert (await store.aput("orders", b"x")).ok
 
     _run(work())
+
+
+def test_a_store_whose_opening_is_cancelled_at_the_end_of_the_loop_is_closed(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with MessageStore.open_async(tmp_path, small(), lock_timeout_s=WAIT_LIMIT_S):
+            pytest.fail("the opening was cancelled")
+
+    async def work(owner: MessageStore) -> None:
+        task = asyncio.ensure_future(use())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        owner.close()
+
+    # A store that is dropped without a close warns, which is an error here.
+    _run(work(MessageStore.open(tmp_path, small())))
+    gc.collect()
+    MessageStore.open(tmp_path, small(), lock_timeout_s=WAIT_LIMIT_S).close()
 
 
 def test_an_opening_that_fails_raises_its_error(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def test_an_empty_list_is_an_empty_table(tmp_path: Path) -> None:
         ([{"body": b"x"}, None], "row 1 is None"),
         ([{"body": b"x", "boddy": 1}], "Unknown column 'boddy'. Did you mean 'body'"),
         ([{"body": b"x", "value": b"y"}], "Row 0 has 'body' twice"),
+        ([{1: b"x"}], r"row 0 has 1 \(int\)"),
         ([{"body": b"x"}, {"body": 5}], "The 'body' of row 1 is bytes or a text, not 5"),
         ([{"body": b"x", "tags": 5}], "The 'tags' of row 0 is a text, not 5"),
         ([{"body": b"x", "queueId": True}], "The 'queueId' of row 0 is an int, not True"),
