@@ -511,9 +511,7 @@ class StoreReader:
         """
         schema = arrow_schema(columns)
         wanted = _chosen(tags, filter, keys)
-        given = [topics] if isinstance(topics, str) else topics
-        if not isinstance(given, Sequence) or not all(isinstance(topic, str) for topic in given):
-            raise InvalidValue(f"topics is a name, a pattern, or a list of them, not {topics!r}.")
+        given = _names_of(topics)
         known = [topic for topic in self.topics() if topic in given or not is_system_topic(topic)]
         names = matching_topics(known, given, self.path)
         first = None if since is None else milliseconds_of(since, "since")
@@ -1126,6 +1124,13 @@ def _refuse_outside(info: QueueInfo, start: int, stop: int) -> None:
             min_offset=info.min_offset,
             max_offset=info.max_offset,
         )
+
+
+def _names_of(topics: object) -> Sequence[str]:
+    names = [topics] if isinstance(topics, str) else topics
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InvalidValue(f"topics is a name, a pattern, or a list of them, not {topics!r}.")
+    return names
 
 
 def _chosen(tags: str | None, given: str | MessageFilter | None, keys: str | Sequence[str] | None) -> MessageFilter:
