@@ -140,6 +140,9 @@ class ScheduleMessageService:
         self._clock = clock
         self._monotonic = monotonic
         self._file = DelayOffsetFile(store_path)
+        # Where the queues ended when the store was opened: no position is after that, whatever the file says. A later
+        # end would not do: it counts messages that nobody has delivered.
+        self._ends_at_open = self._ends()
         # What ledger and file said when the service began; None before.
         self._begun: tuple[dict[int, int], dict[int, int]] | None = None
         # The offset of the next message of each level whose queue exists.
@@ -149,6 +152,25 @@ class ScheduleMessageService:
         self._saved_at = monotonic()
         # The last failure of each level that the log has, so that it has each only once.
         self._failures: dict[int, str] = {}
+
+    def _ends(self) -> dict[int, int | None]:
+        """The end of each level's queue now; None for one that cannot be read."""
+        if self._enabled is False:
+            return {}
+        queues = self._log.queues
+        ends: dict[int, int | None] = {}
+        for level in range(1, queues.highest_id(SCHEDULE_TOPIC) + 2):
+            try:
+                bounds = queues.written_bounds(SCHEDULE_TOPIC, level - 1)
+            except (CommitLogError, OSError):
+                ends[level] = None  # the store opens nevertheless; the level's own step reports it
+            else:
+                ends[level] = 0 if bounds is None else bounds[1]
+        return ends
+
+    def _end_at_open(self, level: int, high: int) -> int:
+        end = self._ends_at_open.get(level, 0)
+        return high if end is None or self._enabled is False else min(end, high)
 
     def run_once(self) -> float:
         if self._enabled is False:
@@ -223,17 +245,18 @@ class ScheduleMessageService:
         if position is None:
             assert self._begun is not None
             ledger, file = self._begun
-            if ledger.get(level, 0) > high:
+            end = self._end_at_open(level, high)
+            if ledger.get(level, 0) > end:
                 # The queue was removed and begun again. The ledger would take its deliveries for earlier ones.
                 _LOG.warning(
                     "Level %d of the delayed messages was delivered up to offset %d, and its queue ends at %d: "
                     "delivery continues there.",
                     level,
                     ledger[level],
-                    high,
+                    end,
                 )
                 self._run_job(lambda: self._batches.forget(schedule_application(level)))
-            position = start_position(level, ledger, file, 0, high)
+            position = start_position(level, ledger, file, 0, end)
         if position < low:
             if position:
                 _LOG.warning(
@@ -358,7 +381,8 @@ class ScheduleMessageService:
         places = []
         for level in range(1, self._log.queues.highest_id(SCHEDULE_TOPIC) + 2):
             low, high = self._log.queues.written_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)
-            position = max(self._positions.get(level) or start_position(level, ledger, file, low, high), low)
+            begin = start_position(level, ledger, file, 0, self._end_at_open(level, high))
+            position = max(self._positions.get(level, begin), low)
             if position < high:
                 places.append(self._log.queues.place(SCHEDULE_TOPIC, level - 1, position))
         return min((place for place in places if place is not None), default=None)

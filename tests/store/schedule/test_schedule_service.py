@@ -322,14 +322,28 @@ def test_a_queue_that_was_begun_again_is_delivered_from_its_start_on(tmp_path: P
         for number in range(3):
             store.put_message(delayed(b"%d" % number))
         deliverer.everything()
+        store.put_message(delayed(b"old"))
+        store.dispatch()
+        deliverer = Deliverer(store)
         deliverer.service._begun = ({1: 50}, {1: 50})
-        deliverer.service._positions.clear()
-        store.put_message(delayed(b"new"))
         deliverer.everything()
-        assert store.stats().delayed_delivered == 3, "the queue ends before the position: nothing is due"
+        assert store.stats().delayed_delivered == 3, "the queue ended before the position: nothing is due"
         store.put_message(delayed(b"newer"))
         deliverer.everything()
         assert bodies_of(store.path) == [b"0", b"1", b"2", b"newer"]
+
+
+def test_a_position_after_the_end_passes_no_message_that_came_after_the_opening(tmp_path: Path) -> None:
+    with without_service(tmp_path) as store:
+        store.put_message(delayed(b"known"))
+    # As after the loss of the log's end: level 1 goes on after its queue, level 2 has no queue at all.
+    DelayOffsetFile(str(tmp_path)).write({1: 5, 2: 5})
+    with without_service(tmp_path) as store:
+        deliverer = Deliverer(store)
+        store.put_message(delayed(b"first"))
+        store.put_message(delayed(b"second", 2))
+        deliverer.everything()
+        assert sorted(bodies_of(store.path)) == [b"first", b"second"]
 
 
 def test_the_stores_own_batches_are_hidden_and_cannot_be_taken(tmp_path: Path) -> None:
