@@ -77,8 +77,7 @@ CheckCallback = Callable[[MessageExt], Answer]
 
 # RocketMQ's MAX_PROCESS_TIME_LIMIT: a round of checks takes no longer.
 _LONGEST_ROUND_S = 60.0
-# RocketMQ's default of fileReservedTime, 72 hours: an older half message is given up.
-_FILE_RESERVED_TIME_MS = 72 * 3_600_000
+_HOUR_MS = 3_600_000
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 # Half messages that are known without reading the queue: of the prepared ones and of those that have ended.
 _MOST_PREPARED = 10_000
@@ -211,7 +210,7 @@ class TransactionalMessageService:
 
         It returns ``"commit"``, ``"rollback"`` or ``"unknown"``, and may use the store. A message that is unknown, or
         whose callback raises an exception, which is logged, is put back at the queue's end. One that was put back
-        ``transaction_check_max`` times, or is older than 72 hours, is given up: moved to
+        ``transaction_check_max`` times, or is older than ``file_reserved_time``, is given up: moved to
         ``TRANS_CHECK_MAX_TIME_TOPIC``. A message is old enough after ``transaction_time_out``, or after the seconds in
         its own property ``CHECK_IMMUNITY_TIME_IN_SECONDS``. A round ends after 60 seconds.
 
@@ -242,7 +241,8 @@ class TransactionalMessageService:
         half, message = found
         properties = decode_properties(half.properties)
         age = int(self._clock() * 1000) - half.born_timestamp
-        if check_times(properties) >= self._config.transaction_check_max or age > _FILE_RESERVED_TIME_MS:
+        longest_ms = self._config.file_reserved_time * _HOUR_MS
+        if check_times(properties) >= self._config.transaction_check_max or age > longest_ms:
             _LOG.error("The half message %s is given up: it goes to %s.", message.handle, CHECK_MAX_TIME_TOPIC)
             return self._ended("given_up", lambda: self._give_up(message.handle))
         immune = immunity_ms(properties, self._config.transaction_time_out)

@@ -123,6 +123,12 @@ def test_a_message_of_more_than_72_hours_is_given_up(tmp_path: Path) -> None:
         assert store.half_messages.check(answering("commit")) == HalfMessagesChecked(given_up=1, committed=1)
 
 
+def test_the_age_at_which_one_is_given_up_is_that_of_the_files(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", file_reserved_time=2) as store:
+        put_half(store, b"old", born=now() - 3 * HOUR_MS)
+        assert store.half_messages.check(answering("commit")) == HalfMessagesChecked(given_up=1)
+
+
 def test_the_first_handle_ends_the_message_that_was_put_back(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", transaction_time_out=0) as store:
         half = store.half_messages
