@@ -77,8 +77,8 @@ class PendingHalfMessage:
 class HalfMessagesChecked:
     """What one round of checks did: how many half messages were committed, rolled back, put back, and given up.
 
-    ``failed`` counts those whose callback raised an exception; they are among ``put_back``. ``too_young`` and ``left``
-    were not asked for: because of their age, or since the round took too long.
+    ``failed`` counts those whose callback raised an exception, or whose topic cannot take them; they are among
+    ``put_back``. ``too_young`` and ``left`` were not asked for: because of their age, or since the round took too long.
     """
 
     committed: int = 0

@@ -255,7 +255,11 @@ class TransactionalMessageService:
             _LOG.exception("The callback of a check failed for the half message %s", message.handle)
             answer, failed = "unknown", ("failed",)
         if answer == "commit":
-            return self._ended("committed", lambda: self._commit(message.handle))
+            try:
+                return self._ended("committed", lambda: self._commit(message.handle))
+            except InvalidValue:  # its topic cannot take it: it is asked for again, and given up in the end
+                _LOG.exception("The half message %s cannot be committed", message.handle)
+                return ("failed", *self._ended("put_back", lambda: self._put_back(message.handle)))
         if answer == "rollback":
             return self._ended("rolled_back", lambda: self._end(self._half(message.handle)))
         if answer != "unknown":

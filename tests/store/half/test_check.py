@@ -186,3 +186,13 @@ def test_a_reader_beside_the_owner_sees_the_copy_or_the_first_one_never_both(tmp
         assert [one.check_times for one in reader.pending_half_messages()] == [0]
         store.half_messages.check(answering("unknown"))
         assert [one.check_times for one in reader.pending_half_messages()] == [1]
+
+
+def test_a_message_for_a_place_that_cannot_exist_does_not_keep_others_from_being_checked(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as store:
+        old(store, b"nowhere", REAL_QID="70000000000")
+        old(store, b"fine")
+        counts = store.half_messages.check(answering("commit"))
+        assert counts == HalfMessagesChecked(committed=1, put_back=1, failed=1)
+        assert [one.body for one in stored(store, "orders")] == [b"fine"]
+        assert [one.message.body for one in store.half_messages.pending()] == [b"nowhere"]
