@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from commitlog.broker_properties import BrokerProperties
     from commitlog.columnar.body_compression import BodyCompression
     from commitlog.columnar.columns import ALL_COLUMNS, DEFAULT_COLUMNS, column_type
-    from commitlog.config import FlushDiskType, MessageStoreConfig
+    from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
     from commitlog.consumers.consumer import Consumer
     from commitlog.errors import CommitLogError
     from commitlog.export.export_store import ExportReport, export_store
@@ -57,6 +57,7 @@ __all__ = [
     "BatchStager",
     "BodyCompression",
     "BrokerProperties",
+    "BrokerRole",
     "Checkpoint",
     "CleanReport",
     "CommitLogError",
@@ -127,6 +128,7 @@ _MODULES = {
     "FILLER_SIZE": "commitlog.format.consume_queue_unit",
     "Fence": "commitlog.reader",
     "Finding": "commitlog.verify.store",
+    "BrokerRole": "commitlog.config",
     "FlushDiskType": "commitlog.config",
     "GroupPosition": "commitlog.groups.positions",
     "Gap": "commitlog.log.past_damage",

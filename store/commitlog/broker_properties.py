@@ -14,6 +14,8 @@ Some settings have another name or unit here:
 in the file                      here                                  value
 ===============================  ====================================  =================================================
 ``osPageCacheBusyTimeOutMills``  ``os_page_cache_busy_time_out``       the same
+``slaveTimeout``                 ``slave_timeout_ms``                  the same
+``haMaxGapNotInSync``            ``ha_slave_fallbehind_max``           the same; so is ``haSlaveFallbehindMax``
 ``warmMapedFileEnable``          ``warm_mapped_file_enable``           the same; so for all names with ``Maped``
 ``brokerIP1``                    ``broker_ip``                         the same
 ``diskSpaceWarningLevelRatio``   ``disk_space_warning_level_ratio``    percent, here a share: 90 is 0.90; 35 to 90
@@ -50,7 +52,12 @@ _LOG = logging.getLogger(__name__)
 # Bytes of a file that is still read; brokers' files have a few thousand.
 _LARGEST_FILE = 16 << 20
 _STORE_PATH = "storePathRootDir"
-_OTHER_NAMES = {"osPageCacheBusyTimeOutMills": "os_page_cache_busy_time_out", "brokerIP1": "broker_ip"}
+_OTHER_NAMES = {
+    "osPageCacheBusyTimeOutMills": "os_page_cache_busy_time_out",
+    "brokerIP1": "broker_ip",
+    "slaveTimeout": "slave_timeout_ms",
+    "haMaxGapNotInSync": "ha_slave_fallbehind_max",
+}
 # Percentages: the lowest and the highest that a broker obeys.
 _PERCENT = {
     "disk_space_warning_level_ratio": (35, 90),

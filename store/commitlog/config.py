@@ -19,7 +19,15 @@ from commitlog.paths import MOST_QUEUES
 if TYPE_CHECKING:
     import os
 
-__all__ = ["LARGEST_BODY", "FlushDiskType", "MessageStoreConfig", "delay_level", "parse_delay_levels", "parse_hours"]
+__all__ = [
+    "LARGEST_BODY",
+    "BrokerRole",
+    "FlushDiskType",
+    "MessageStoreConfig",
+    "delay_level",
+    "parse_delay_levels",
+    "parse_hours",
+]
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -41,6 +49,14 @@ class FlushDiskType(enum.Enum):
 
     SYNC_FLUSH = "SYNC_FLUSH"
     ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+class BrokerRole(enum.Enum):
+    """The store's part in replication: puts do not wait for slaves, or wait for them, or are rejected (a slave)."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +179,29 @@ class MessageStoreConfig:
     """How long to wait after a file that could not be deleted."""
     delete_file_batch_max: int = 10
     """The most CommitLog files that go in one round; at least 1."""
+
+    broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
+    """Whether a put waits for slaves (SYNC_MASTER), or is rejected (SLAVE)."""
+    ha_listen_address: str = ""
+    """HOST:PORT on which slaves are served; empty: none with ASYNC_MASTER, 127.0.0.1:10912 with SYNC_MASTER."""
+    ha_allow: str = ""
+    """The addresses that may connect as slaves: IP addresses and networks such as 10.0.0.0/8, with commas between.
+
+    Needed where ha_listen_address is not a loopback address. (This package's own.)"""
+    in_sync_replicas: int = 2
+    """With SYNC_MASTER: the number of copies, the master's included, that have a message when its put returns; 1 to 10.
+
+    (RocketMQ 4 always waits for one slave, as 2 does here; 5 has 1 by default, and does not wait.)"""
+    slave_timeout_ms: int = 3_000
+    """With SYNC_MASTER: how long a put waits for slaves before it gets FLUSH_SLAVE_TIMEOUT; at least 1."""
+    ha_slave_fallbehind_max: int = 256 * _MIB
+    """With SYNC_MASTER: a slave with more bytes missing than this does not count: SLAVE_NOT_AVAILABLE."""
+    ha_send_heartbeat_interval: int = 5_000
+    """After this time without data, a frame without body is sent to a slave; at least 1."""
+    ha_housekeeping_interval: int = 20_000
+    """A connection on which nothing was received for this time is closed; at least 1."""
+    ha_transfer_batch_size: int = 32 * _KIB
+    """The most bytes of a frame; 1 KiB to 16 MiB."""
 
     def __post_init__(self) -> None:
         self._take_texts()
@@ -343,6 +382,11 @@ _RANGES = {
     "disk_max_used_space_ratio": (1, 100),
     "clean_resource_interval": (1, _MAX_INT),
     "delete_file_batch_max": (1, _MAX_INT),
+    "in_sync_replicas": (1, 10),
+    "slave_timeout_ms": (1, _MAX_INT),
+    "ha_send_heartbeat_interval": (1, _MAX_INT),
+    "ha_housekeeping_interval": (1, _MAX_INT),
+    "ha_transfer_batch_size": (_KIB, 16 * _MIB),
 }
 
 # More digits than any delay needs, and fewer than Python refuses to read.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import logging
 from pathlib import Path
 
@@ -122,6 +123,13 @@ def test_a_percentage_is_what_a_broker_makes_of_it(percent: str, share: float) -
     assert config.disk_space_warning_level_ratio == share
 
 
+_OTHER_KEYS = {
+    "brokerIp": "brokerIP1",
+    "osPageCacheBusyTimeOut": "osPageCacheBusyTimeOutMills",
+    "slaveTimeoutMs": "slaveTimeout",
+}
+
+
 def test_every_setting_has_a_key() -> None:
     """A setting that is added is read from a broker's file too."""
     config = MessageStoreConfig()
@@ -129,12 +137,12 @@ def test_every_setting_has_a_key() -> None:
         value = getattr(config, setting.name)
         first, *others = setting.name.split("_")
         key = first + "".join(map(str.capitalize, others))
-        key = {"brokerIp": "brokerIP1", "osPageCacheBusyTimeOut": "osPageCacheBusyTimeOutMills"}.get(key, key)
+        key = _OTHER_KEYS.get(key, key)
         if value is None:
             text, value = "true", True
         elif isinstance(value, bool):
             text = str(value).lower()
-        elif isinstance(value, FlushDiskType):
+        elif isinstance(value, enum.Enum):
             text = value.name
         else:
             text = str(round(value * 100)) if isinstance(value, float) else str(value)
