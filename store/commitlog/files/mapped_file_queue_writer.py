@@ -20,7 +20,7 @@ from commitlog.files import disk
 from commitlog.files.error_paths import errors_name
 from commitlog.files.limits import most_open_files
 from commitlog.files.mapped_file_writer import FENCED, MappedFileWriter, make_file
-from commitlog.files.transient_store_pool import TransientStorePool
+from commitlog.files.transient_store_pool import PooledBuffer, TransientStorePool
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.paths import file_name_for_offset, parse_file_name
 
@@ -113,6 +113,8 @@ class MappedFileQueueWriter:
         # The files that are open, those opened last at the end.
         self._open: list[MappedFileWriter] = []
         self._open_lock = threading.Lock()
+        # Taken by the thread that commits: a service's, or a put's that needs a buffer (then under the put lock).
+        self._committing = threading.Lock()
         # Whether appending has begun; before that, every file may be closed.
         self._appends = False
 
@@ -270,12 +272,23 @@ class MappedFileQueueWriter:
             return last
         base = self.flushed_where - self.flushed_where % self.file_size if last is None else last.base + last.capacity
         file = self.made(base)
-        if self._pool is not None and (buffer := self._pool.borrow(self.file_size)) is not None:
+        if (buffer := self._borrowed()) is not None:
             file.use_buffer(buffer)
         elif self._warm:
             self._warmed(file)
         self.files.append(file)
         return file
+
+    def _borrowed(self) -> PooledBuffer | None:
+        """A buffer of the pool. Where all are in use, their content is written first: a file without a buffer must not
+        be on disk before the files that precede it, or a killed process leaves a hole. ``StoreIOError``."""
+        if self._pool is None:
+            return None
+        buffer = self._pool.borrow(self.file_size)
+        if buffer is None:
+            self.commit()
+            buffer = self._pool.borrow(self.file_size)
+        return buffer
 
     def _warmed(self, file: MappedFileWriter) -> None:
         try:
@@ -352,17 +365,18 @@ class MappedFileQueueWriter:
 
         The position moves when all of it is done: not to within a frame, which may lie in several files.
         """
-        done, end = 0, self.committed_where
-        for file in self._from(self.committed_where):
-            done += file.commit()
-            end = file.base + file.committed_position
-            buffer = file.give_back_buffer()
-            if buffer is not None and self._pool is not None:
-                self._pool.give_back(buffer)
-            if file.committed_position < file.capacity:
-                break
-        self.committed_where = end
-        return done
+        with self._committing:
+            done, end = 0, self.committed_where
+            for file in self._from(self.committed_where):
+                done += file.commit()
+                end = file.base + file.committed_position
+                buffer = file.give_back_buffer()
+                if buffer is not None and self._pool is not None:
+                    self._pool.give_back(buffer)
+                if file.committed_position < file.capacity:
+                    break
+            self.committed_where = end
+            return done
 
     def flush(self) -> None:
         """Sync all committed bytes, older files first. ``StoreIOError``: the position stays (invariant 2).

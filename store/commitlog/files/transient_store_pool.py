@@ -31,7 +31,7 @@ class TransientStorePool:
         self._lock = threading.Lock()
 
     def borrow(self, size: int) -> PooledBuffer | None:
-        """A buffer for a file of that size; None when all are in use: the file is then written without one."""
+        """A buffer for a file of that size; None when all are in use."""
         with self._lock:
             if self._free:
                 return self._free.pop()

@@ -211,7 +211,6 @@ class CommitRealTimeService:
         self._on_committed = on_committed
         self._clock = clock
         self._committed_at = clock()
-        self._lock = threading.Lock()
 
     def run_once(self) -> float:
         waiting = self._files.max_wrote - self._files.committed_where
@@ -223,6 +222,5 @@ class CommitRealTimeService:
 
     def commit(self) -> None:
         """Write all bytes in the buffers. ``StoreIOError``."""
-        with self._lock:
-            if self._files.commit():
-                self._on_committed()
+        if self._files.commit():
+            self._on_committed()

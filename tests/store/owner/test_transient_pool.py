@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStoreConfig
+from commitlog import MessageStoreConfig, verify_store
 from commitlog.errors import InvalidValue
 from commitlog.files.transient_store_pool import TransientStorePool
 from tests.store.owner.owned_store import SYNC, open_store, put_ok
@@ -39,7 +39,7 @@ def test_gathered_messages_are_committed_without_a_call(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pool_size", [0, 1, 3])
 def test_few_buffers_serve_messages_over_many_files(tmp_path: Path, pool_size: int) -> None:
-    """A file that finds no buffer free is written without one; buffers serve one file after another."""
+    """Buffers serve one file after another; without a pool's buffers the files are written at once."""
     wanted = [b"%d " % number * 30 for number in range(900)]
     settings = SLOW | {"commit_interval_commit_log": 1, "transient_store_pool_size": pool_size}
     with open_store(tmp_path, **settings) as store:
@@ -49,6 +49,23 @@ def test_few_buffers_serve_messages_over_many_files(tmp_path: Path, pool_size: i
         store.flush()
         assert bodies(store) == wanted
     assert bodies(tmp_path) == wanted
+
+
+def test_a_killed_process_leaves_no_hole_where_all_buffers_were_in_use(tmp_path: Path) -> None:
+    """A file without a buffer would be on disk before the ones that precede it: recovery would cut it off."""
+    wanted = [b"%d " % number * 30 for number in range(900)]
+    with open_store(tmp_path, **SLOW, transient_store_pool_size=2) as store:
+        for body in wanted:
+            put_ok(store, body=body)
+        assert store.physical_bounds()[1] > 10 * store.config.mapped_file_size_commit_log
+        store._owned.abandon()
+    assert not [one for one in verify_store(tmp_path) if one.severity == "error"]
+    with open_store(tmp_path) as store:
+        kept = bodies(store)
+        assert kept == wanted[: len(kept)]
+        assert store.physical_bounds()[1] >= 8 * store.config.mapped_file_size_commit_log, "full files were written"
+        assert store.recovered is not None
+        assert store.recovered.cut is None
 
 
 def test_closing_commits_the_gathered_messages(tmp_path: Path) -> None:
