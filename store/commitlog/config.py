@@ -151,6 +151,8 @@ class MessageStoreConfig:
     """A half message is not checked before it is this old, unless it has a time of its own."""
     transaction_check_max: int = 15
     """A half message that was checked so many times in vain is given up."""
+    transaction_check_interval: int = 60_000
+    """How often ``half_messages.start_checks`` asks for the outcome of pending half messages (RocketMQ 5: 30,000)."""
 
     disk_space_warning_level_ratio: float = 0.90
     """Puts are refused when a larger share of the disk is used; 1.0 never refuses them."""

@@ -78,7 +78,8 @@ class HalfMessagesChecked:
     """What one round of checks did: how many half messages were committed, rolled back, put back, and given up.
 
     ``failed`` counts those whose callback raised an exception, or whose topic cannot take them; they are among
-    ``put_back``. ``too_young`` and ``left`` were not asked for: because of their age, or since the round took too long.
+    ``put_back``, unless a further property does not fit them. ``too_young`` and ``left`` were not asked for: because of
+    their age, or since the round took too long. ``unreadable``: damaged ones, of all rounds since the store was opened.
     """
 
     committed: int = 0
@@ -88,3 +89,4 @@ class HalfMessagesChecked:
     failed: int = 0
     too_young: int = 0
     left: int = 0
+    unreadable: int = 0

@@ -56,7 +56,7 @@ from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
 from commitlog.groups.positions import GroupPosition, group_offsets, group_positions
-from commitlog.half.pending import HalfQueues, PendingHalfMessages, group_position, pending_message
+from commitlog.half.pending import HalfQueues, PendingHalfMessages, group_position, read_pending
 from commitlog.half_message import PendingHalfMessage
 from commitlog.index.service import IndexFileInfo, IndexService
 from commitlog.key_lookup import NewestPlaces, as_texts, could_be_key, newest_batches, newest_places
@@ -1082,7 +1082,9 @@ class StoreReader:
         """The half messages that are neither committed nor rolled back, in the order in which they were put.
 
         A broker notes every few seconds how far all of them have ended; what an op message says to have ended is left
-        out in any case. ``CorruptConfig`` for a damaged ``consumerOffset.json``, ``CorruptRecord``::
+        out in any case. With ``on_damage="skip"``, what cannot be read is left out and reported (``skipped``); half
+        messages that ended by a damaged op message then count as pending. ``CorruptConfig`` for a damaged
+        ``consumerOffset.json``, ``CorruptRecord``, ``CorruptConsumeQueue``::
 
             with StoreReader.open("/data/store") as reader:
                 for pending in reader.pending_half_messages():
@@ -1098,9 +1100,10 @@ class StoreReader:
         pending = PendingHalfMessages(
             group_position(offsets, HALF_TOPIC, half_bounds), group_position(offsets, OP_TOPIC, op_bounds)
         )
-        pending.read_up_to(HalfQueues(self._commit_log, self._catalog), half_bounds[1], op_bounds[1])
-        records = [self._commit_log.read_record(place.physical_offset) for place in pending]
-        return [pending_message(record, self._commit_log.body(record)) for record in records]
+        skips = self._skips(self._on_damage)
+        pending.read_up_to(HalfQueues(self._commit_log, self._catalog, skips), half_bounds, op_bounds)
+        found = (read_pending(self._commit_log, place, skips) for place in pending)
+        return [one[1] for one in found if one is not None]
 
     def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
         info = self.queue_info(topic, queue_id)

@@ -36,7 +36,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "index": _BYTES | {"files"},
     "batch": _LOG | {"queue"},
     "groups": _LOG | {"config_files"},
-    "half": _LOG | {"config_files", "queue"},
+    "half": _LOG | {"config_files", "queue", "index"},
     "schedule": _PARTS,
     "recovery": _PARTS | {"threads"},
     "retention": _PARTS,

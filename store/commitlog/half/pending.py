@@ -5,19 +5,21 @@ has ended, and no op message before the other one names a half message after it.
 half message that an op message names is not pending, wherever they stand.
 
 A broker's check puts a half message back at the end of the queue, and moves its position past the first one. When that
-position is lost in a crash, both look pending. The copy is known by its properties and counts alone.
+position is lost in a crash, both look pending. The copy is known by its properties and counts alone: it has the link to
+the first one, or the same unique key and one check more.
 
 Source: RocketMQ ``broker/transaction/queue/TransactionalMessageServiceImpl.java`` (``check``, ``fillOpRemoveMap``).
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from commitlog.config_files.consumer_offset import ConsumerOffsets
-from commitlog.errors import QueueNotFound, TopicNotFound
+from commitlog.errors import CorruptRecord, MessageNotFound, QueueNotFound, TopicNotFound
 from commitlog.format.half_messages import (
     HALF_QUEUE_ID,
     HALF_TOPIC,
@@ -33,9 +35,12 @@ from commitlog.format.single_record import message_of
 from commitlog.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog.log.commit_log import CommitLog
 from commitlog.queue.block_reader import BlockLimits, BlockReader
+from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import CatalogView
 
-__all__ = ["HalfPlace", "HalfQueues", "PendingHalfMessages", "group_position", "pending_message"]
+__all__ = ["HalfPlace", "HalfQueues", "PendingHalfMessages", "group_position", "read_pending"]
+
+_LOG = logging.getLogger(__name__)
 
 _HALF_QUEUE = (HALF_TOPIC, HALF_QUEUE_ID)
 _OP_QUEUE = (OP_TOPIC, HALF_QUEUE_ID)
@@ -47,8 +52,13 @@ class HalfPlace(NamedTuple):
     queue_offset: int
     physical_offset: int
     unique_key: str
-    is_copy: bool
+    check_times: int
     copy_of: int
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether a check has put it there."""
+        return self.copy_of >= 0 or self.check_times != 0
 
 
 class OpMessage(NamedTuple):
@@ -59,11 +69,16 @@ class OpMessage(NamedTuple):
 
 
 class HalfQueues:
-    """The half queue and the op queue of a store, read in ranges."""
+    """The half queue and the op queue of a store, read in ranges.
 
-    def __init__(self, commit_log: CommitLog, catalog: CatalogView) -> None:
+    With ``skips``, a message that cannot be read is skipped and reported there. Without, it is ``CorruptRecord`` or
+    ``CorruptConsumeQueue``.
+    """
+
+    def __init__(self, commit_log: CommitLog, catalog: CatalogView, skips: Skips | None = None) -> None:
         self._commit_log = commit_log
         self._catalog = catalog
+        self._skips = skips
 
     def half_bounds(self) -> tuple[int, int]:
         """First and next offset of the half queue; 0 and 0 without one."""
@@ -81,23 +96,23 @@ class HalfQueues:
             return 0, 0
 
     def half_messages(self, start: int, stop: int) -> Iterator[HalfPlace]:
-        """The half messages of a range. ``CorruptRecord``, ``CorruptConsumeQueue``."""
+        """The half messages of a range."""
         columns = ("queueOffset", "physicalOffset", "properties")
         for offset, place, entries in self._rows(_HALF_QUEUE, start, stop, columns):
             properties: dict[str, str] = dict(entries or ())
-            copy_of = prepared_queue_offset(properties)
-            is_copy = copy_of >= 0 or check_times(properties) != 0
-            yield HalfPlace(offset, place, properties.get(UNIQ_KEY, ""), is_copy, copy_of)
+            key, copy_of = properties.get(UNIQ_KEY, ""), prepared_queue_offset(properties)
+            yield HalfPlace(offset, place, key, check_times(properties), copy_of)
 
     def op_messages(self, start: int, stop: int) -> Iterator[OpMessage]:
-        """The op messages of a range. ``CorruptRecord``, ``CorruptConsumeQueue``."""
+        """The op messages of a range."""
         for offset, tags, body in self._rows(_OP_QUEUE, start, stop, ("queueOffset", "tags", "body")):
             yield OpMessage(offset, named_offsets(tags, body or b""))
 
     def _rows(self, queue: tuple[str, int], start: int, stop: int, columns: tuple[str, ...]) -> Iterator[tuple]:  # type: ignore[type-arg]
         if start >= stop:
             return
-        blocks = BlockReader(self._commit_log, self._catalog.queue(*queue), BlockLimits(), verify_crc=False)
+        view, limits = self._catalog.queue(*queue), BlockLimits()
+        blocks = BlockReader(self._commit_log, view, limits, verify_crc=False, skips=self._skips)
         for batch in blocks.batches(start, stop, columns):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
@@ -118,8 +133,9 @@ class PendingHalfMessages:
         self._next_op = op_position
         # Op messages that may name half messages after the half position: own offset and the last offset it names.
         self._ops: deque[tuple[int, int]] = deque()
+        # The copy of a half message by the offset that it links to, and all of one unique key, in the queue's order.
         self._copies: dict[int, int] = {}
-        self._by_key: dict[str, int] = {}
+        self._by_key: dict[str, list[int]] = {}
         # Offsets that were not read yet, of half messages that have ended.
         self._ended_ahead: set[int] = set()
 
@@ -151,21 +167,40 @@ class PendingHalfMessages:
             self._ops.popleft()
         return self._ops[0][0] if self._ops else self._next_op
 
-    def read_up_to(self, queues: HalfQueues, half_end: int, op_end: int) -> None:
-        """Read both queues on. ``half_end`` was asked for after ``op_end``, or both are of one moment."""
+    def read_up_to(self, queues: HalfQueues, half_bounds: tuple[int, int], op_bounds: tuple[int, int]) -> None:
+        """Read both queues on. ``half_bounds`` were asked for after ``op_bounds``, or both are of one moment."""
+        self._forget_before(half_bounds[0])
+        self._next_op = max(self._next_op, op_bounds[0])
         ended: set[int] = set()
-        for op in queues.op_messages(self._next_op, op_end):
-            named = [offset for offset in op.named if offset < half_end]
+        for op in queues.op_messages(self._next_op, op_bounds[1]):
+            named = [offset for offset in op.named if offset < half_bounds[1]]
             self._ops.append((op.queue_offset, max(named, default=-1)))
             for offset in named:
                 ended.add(offset)
                 self.end(offset)
-        for place in queues.half_messages(self._next_half, half_end):
+        for place in queues.half_messages(self._next_half, half_bounds[1]):
             if place.queue_offset in self._ended_ahead:
                 self._ended_ahead.discard(place.queue_offset)
             elif place.queue_offset not in self._places:
                 self._add(place, ended)
-        self._next_op, self._next_half = max(self._next_op, op_end), max(self._next_half, half_end)
+        self._next_op, self._next_half = max(self._next_op, op_bounds[1]), max(self._next_half, half_bounds[1])
+
+    def _forget_before(self, first: int) -> None:
+        """Forget the half messages that retention has removed."""
+        if first > self._next_half:
+            self._next_half = first
+            self._ended_ahead = {offset for offset in self._ended_ahead if offset >= first}
+        gone = [offset for offset in self._places if offset < first]
+        for offset in gone:
+            self._remove(offset)
+        if gone:
+            _LOG.warning(
+                "%d pending half messages before the offset %d of %s were removed from the log with their files: they "
+                "can be neither committed nor rolled back any more.",
+                len(gone),
+                first,
+                HALF_TOPIC,
+            )
 
     def note(self, place: HalfPlace) -> None:
         """Add a half message that was put just now, before the queue is read up to it."""
@@ -173,16 +208,23 @@ class PendingHalfMessages:
             self._add(place, set())
 
     def _add(self, place: HalfPlace, ended: set[int]) -> None:
+        if place.is_copy:  # also one that has ended: what it was copied from has ended with it
+            for first in (place.copy_of, self._copies.get(place.copy_of, -1), self._copied_by_key(place)):
+                self._remove(first)
         if place.queue_offset in ended or place.copy_of in ended:
             return
-        if place.is_copy:
-            for first in (place.copy_of, self._by_key.get(place.unique_key, -1)):
-                self._remove(first)
         if place.copy_of >= 0:
             self._copies[place.copy_of] = place.queue_offset
         if place.unique_key:
-            self._by_key[place.unique_key] = place.queue_offset
+            self._by_key.setdefault(place.unique_key, []).append(place.queue_offset)
         self._places[place.queue_offset] = place
+
+    def _copied_by_key(self, copy: HalfPlace) -> int:
+        """What a copy was copied from, by unique key and checks; -1 if that is not pending."""
+        for offset in self._by_key.get(copy.unique_key, ()):
+            if self._places[offset].check_times == copy.check_times - 1:
+                return offset
+        return -1
 
     def end(self, queue_offset: int) -> None:
         """Note that a half message has ended, and a copy of it with it."""
@@ -191,13 +233,20 @@ class PendingHalfMessages:
         self._remove(queue_offset)
         self._remove(self._copies.get(queue_offset, -1))
 
+    def leave_out(self, queue_offset: int) -> None:
+        """Do not count a half message as pending, since it cannot be read."""
+        self._remove(queue_offset)
+
     def _remove(self, queue_offset: int) -> None:
         place = self._places.pop(queue_offset, None)
         if place is None:
             return
         self._copies.pop(place.copy_of, None)
-        if self._by_key.get(place.unique_key) == queue_offset:
-            del self._by_key[place.unique_key]
+        same = self._by_key.get(place.unique_key, [])
+        if queue_offset in same:
+            same.remove(queue_offset)
+            if not same:
+                del self._by_key[place.unique_key]
 
     def current(self, handle: HalfMessageHandle) -> HalfPlace | None:
         """The pending message of a handle: the one at its place, or the copy that was put back in its stead."""
@@ -206,13 +255,41 @@ class PendingHalfMessages:
             return found if found.physical_offset == handle.physical_offset else None
         copy = self._places.get(self._copies.get(handle.queue_offset, -1))
         if copy is None:
-            copy = self._places.get(self._by_key.get(handle.unique_key, -1))
-        is_later = copy is not None and copy.is_copy and copy.queue_offset > handle.queue_offset
-        return copy if is_later else None
+            same = [self._places[offset] for offset in self._by_key.get(handle.unique_key, ())]
+            copy = next((place for place in reversed(same) if place.is_copy), None)
+        return copy if copy is not None and copy.queue_offset > handle.queue_offset else None
 
 
-def pending_message(record: Record, body: bytes) -> PendingHalfMessage:
-    """A half message for people and callbacks, with the topic and queue that it is meant for."""
+def read_pending(
+    log: CommitLog, place: HalfPlace, skips: Skips | None = None
+) -> tuple[Record, PendingHalfMessage] | None:
+    """A pending half message: its record, and what people and callbacks see.
+
+    ``CorruptRecord``, ``MessageNotFound``; with ``skips`` None, which is reported there.
+    """
+    try:
+        record = log.read_record(place.physical_offset)
+        return record, _pending_message(record, log.body(record))
+    except (CorruptRecord, MessageNotFound) as error:
+        if skips is None:
+            raise
+        skips.add(
+            SkippedRange(
+                topic=HALF_TOPIC,
+                queue_id=HALF_QUEUE_ID,
+                start=place.queue_offset,
+                stop=place.queue_offset + 1,
+                physical_start=-1,
+                physical_stop=-1,
+                reason=str(error),
+            )
+        )
+        skips.flush()
+        return None
+
+
+def _pending_message(record: Record, body: bytes) -> PendingHalfMessage:
+    """With the topic and queue that the message is meant for."""
     stored = message_of(record, body)
     properties: Mapping[str, str] = decode_properties(record.properties)
     queue_id = properties.get(REAL_QID, "")

@@ -16,8 +16,9 @@ from typing import TypeVar
 
 from commitlog.batch.staging import remove_leftovers
 from commitlog.config import FlushDiskType, MessageStoreConfig
-from commitlog.errors import StoreClosed
+from commitlog.errors import CommitLogError, StoreClosed
 from commitlog.files.limits import used_ratio
+from commitlog.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.log_end import Progress
@@ -39,7 +40,7 @@ from commitlog.services.schedule_message import ScheduleMessageService, WakeSche
 from commitlog.services.service_group import ServiceGroup
 from commitlog.services.stats import StoreStatsService
 from commitlog.services.store_flush import StoreFlush, fence_dispatch
-from commitlog.services.transactional_message import TransactionalMessageService
+from commitlog.services.transactional_message import HalfQueueEnds, TransactionalMessageService
 from commitlog.threads.calls import Calls
 from commitlog.threads.jobs import Job, JobThread
 from commitlog.threads.wakeup import Waiters, Wakeup
@@ -163,9 +164,15 @@ class OwnedStore:
             self.store_flush,
             self.topics,
             lambda: self.consumer_offsets.offsets,
+            HalfQueueEnds(_end(self.log, HALF_TOPIC), _end(self.log, OP_TOPIC)),
             self.run,
             self._put,
+            self._start_service,
         )
+
+    def _start_service(self, service: Service) -> None:
+        """Give a service its thread while the store is open. On the job thread."""
+        self._services.add(Worker(type(service).__name__, service, self.state.fence))
 
     def start(self) -> None:
         """Start the services, on the job thread."""
@@ -191,7 +198,7 @@ class OwnedStore:
     def close(self, *, wait: bool = True) -> None:
         """Reject new calls, and close when the calls under way have ended. See ``MessageStore.close``."""
         closing = self._begin_closing()
-        if closing is None or not wait or self.calls.is_within():
+        if closing is None or not wait or self.calls.is_within() or self._services.is_within():
             return
         closing.wait()
         failure, self._close_failure = self._close_failure, None
@@ -350,6 +357,15 @@ class _AsJob:
             return self._store.run(self._service.run_once)
         except StoreClosed:
             return _UNTIL_STOPPED_SECONDS
+
+
+def _end(log: OpenedLog, topic: str) -> int | None:
+    """The end of queue 0 of a topic, 0 without it; None where it cannot be read: the store opens nevertheless."""
+    try:
+        bounds = log.queues.written_bounds(topic, HALF_QUEUE_ID)
+    except (CommitLogError, OSError):
+        return None
+    return 0 if bounds is None else bounds[1]
 
 
 def _reput(

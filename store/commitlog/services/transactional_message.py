@@ -17,7 +17,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeVar, get_args
+from typing import NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -51,29 +51,27 @@ from commitlog.format.half_messages import (
     real_place,
     renewed_record,
 )
-from commitlog.format.message_id import parse_host
-from commitlog.format.properties import PGROUP, REAL_TOPIC, UNIQ_KEY, decode_properties
+from commitlog.format.message_id import decode_message_id, parse_host
+from commitlog.format.properties import PGROUP, UNIQ_KEY, PropertiesTooLarge, decode_properties
 from commitlog.format.record import HOST_FLAGS, Record, field_offset
-from commitlog.format.sys_flag import TRANSACTION_COMMIT_TYPE, transaction_type
-from commitlog.half.pending import HalfPlace, HalfQueues, PendingHalfMessages, group_position, pending_message
+from commitlog.half.commits import committed_messages
+from commitlog.half.pending import HalfPlace, HalfQueues, PendingHalfMessages, group_position, read_pending
 from commitlog.half_message import Answer, HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
-from commitlog.index.service import IndexService
 from commitlog.log.commit_log import CommitLog
-from commitlog.message import Message, MessageExt
-from commitlog.paths import COMMIT_LOG, INDEX
+from commitlog.message import Message
+from commitlog.paths import COMMIT_LOG
 from commitlog.queue.catalog import QueueCatalog
+from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.put_message import PutMessageService
 from commitlog.services.store_flush import StoreFlush
+from commitlog.services.transactional_check import CheckCallback, TransactionalMessageCheckService
 
-__all__ = ["CheckCallback", "TransactionalMessageService"]
+__all__ = ["HalfQueueEnds", "TransactionalMessageService"]
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
-
-# Asked for the outcome of a half message; the message has the topic and queue that it is meant for.
-CheckCallback = Callable[[MessageExt], Answer]
 
 # RocketMQ's MAX_PROCESS_TIME_LIMIT: a round of checks takes no longer.
 _LONGEST_ROUND_S = 60.0
@@ -82,7 +80,6 @@ _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 # Half messages that are known without reading the queue: of the prepared ones and of those that have ended.
 _MOST_PREPARED = 10_000
 _MOST_ENDED_AHEAD = 1_000
-_AFTER_ALL = 2**63 - 1
 # A batch of no application: whole, and not in the ledger.
 _NO_BATCH = BatchId("")
 _SYS_FLAG_AT = field_offset("sys_flag")
@@ -92,6 +89,13 @@ class Runner(Protocol):
     """``OwnedStore.run``."""
 
     def __call__(self, work: Callable[[], _T], /) -> _T: ...
+
+
+class HalfQueueEnds(NamedTuple):
+    """The offsets after the last half message and the last op message; None for a queue that cannot be read."""
+
+    half: int | None
+    op: int | None
 
 
 class TransactionalMessageService:
@@ -110,6 +114,8 @@ class TransactionalMessageService:
             ...  # the work that decides, such as a database's transaction
             half.commit(handle)  # or half.rollback(handle)
             half.check(lambda message: "commit" if message.body.startswith(b"paid") else "unknown")
+
+    A half message that cannot be read is reported (``unreadable``, and a warning) and skipped.
     """
 
     def __init__(
@@ -121,13 +127,18 @@ class TransactionalMessageService:
         store_flush: StoreFlush,
         topics: TopicConfig,
         offsets: Callable[[], ConsumerOffsets],
+        ends_at_open: HalfQueueEnds,
         run: Runner,
         put: Runner,
+        start_service: Callable[[TransactionalMessageCheckService], None],
         *,
         clock: Callable[[], float] = time.time,
         elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``offsets`` gives the positions of groups, read once; ``run`` does work on the job thread, ``put`` here."""
+        """``offsets`` gives the positions of groups, read once. ``ends_at_open``: of the queues, before the first put.
+
+        ``run`` does work on the job thread, ``put`` on this one. ``start_service`` gives a service a thread.
+        """
         self._store_path = store_path
         self._config = config
         self._putter = putter
@@ -135,8 +146,10 @@ class TransactionalMessageService:
         self._store_flush = store_flush
         self._topics = topics
         self._offsets = offsets
+        self._ends_at_open = ends_at_open
         self._run = run
         self._put = put
+        self._start_service = start_service
         self._clock = clock
         self._elapsed = elapsed
         self._host = parse_host(f"{config.broker_ip}:{config.listen_port}")
@@ -146,6 +159,9 @@ class TransactionalMessageService:
         self._log: CommitLog | None = None
         self._queues: HalfQueues | None = None
         self._pending: PendingHalfMessages | None = None
+        self._unreadable: list[SkippedRange] = []
+        self._skips = Skips(self._unreadable)
+        self._checks_started = False
         # What was prepared here lately, for a commit that comes before the queue is read up to it.
         self._prepared: deque[HalfPlace] = deque(maxlen=_MOST_PREPARED)
 
@@ -159,6 +175,8 @@ class TransactionalMessageService:
         message that the store refuses; ``PutNotConfirmed`` if it may be stored: then it is among ``pending``.
         """
         group = _checked_group(producer_group)
+        if self._log is None:
+            self._run(self._loaded)  # before the first one: positions after the queue's end would hide it
         return self._put(lambda: self._prepare(message, group))
 
     def _prepare(self, message: Message, producer_group: str) -> HalfMessageHandle:
@@ -169,7 +187,7 @@ class TransactionalMessageService:
             raise InvalidValue(f"The unique key of a half message has no spaces: {unique_key!r}.")
         result = self._putter.put_message(half).raise_for_status()
         if not self._config.transient_store_pool_enable:  # whose bytes cannot be read back yet
-            self._prepared.append(HalfPlace(result.queue_offset, result.physical_offset, unique_key, False, -1))
+            self._prepared.append(HalfPlace(result.queue_offset, result.physical_offset, unique_key, 0, -1))
         return HalfMessageHandle(result.physical_offset, result.queue_offset, producer_group, unique_key)
 
     def commit(self, handle: HalfMessageHandle) -> None:
@@ -196,14 +214,26 @@ class TransactionalMessageService:
         self._run(lambda: self._end(self._half(handle)))
 
     def pending(self) -> list[PendingHalfMessage]:
-        """The half messages that have not ended, in the order of the half queue. ``CorruptRecord``."""
+        """The half messages that have not ended, in the order of the half queue, as far as they can be read.
+
+        ``CorruptConfig`` for a damaged ``consumerOffset.json``.
+        """
         return self._run(self._list)
 
     def _list(self) -> list[PendingHalfMessage]:
-        log = self._read_on()
+        self._read_on()
         assert self._pending is not None
-        records = [log.read_record(place.physical_offset) for place in self._pending]
-        return [pending_message(record, log.body(record)) for record in records]
+        found = [self._read(place) for place in self._pending]
+        return [one[1] for one in found if one is not None]
+
+    @property
+    def unreadable(self) -> list[SkippedRange]:
+        """The half messages and op messages that could not be read since the store was opened.
+
+        A half message among them is neither listed nor checked. What a damaged op message has ended looks pending:
+        that it was committed is then known from the index; a callback is asked again for what was rolled back.
+        """
+        return list(self._unreadable)
 
     def check(self, callback: CheckCallback) -> HalfMessagesChecked:
         """One round of checks: ask ``callback`` for the outcome of each half message that is old enough.
@@ -211,11 +241,12 @@ class TransactionalMessageService:
         It returns ``"commit"``, ``"rollback"`` or ``"unknown"``, and may use the store. A message that is unknown, or
         whose callback raises an exception, which is logged, is put back at the queue's end. One that was put back
         ``transaction_check_max`` times, or is older than ``file_reserved_time``, is given up: moved to
-        ``TRANS_CHECK_MAX_TIME_TOPIC``. A message is old enough after ``transaction_time_out``, or after the seconds in
-        its own property ``CHECK_IMMUNITY_TIME_IN_SECONDS``. A round ends after 60 seconds.
+        ``TRANS_CHECK_MAX_TIME_TOPIC``, from where ``resume`` brings it back. A message is old enough after
+        ``transaction_time_out``, or after the seconds in its own property ``CHECK_IMMUNITY_TIME_IN_SECONDS``. A round
+        ends after 60 seconds.
 
         At its end, the positions of the group ``CID_RMQ_SYS_TRANS`` are written. RocketMQ does a round every 30
-        seconds (``transactionCheckInterval``). ``InvalidValue`` for another answer.
+        seconds (``transactionCheckInterval``), which ``start_checks`` does. ``InvalidValue`` for another answer.
         """
         places = self._run(self._places)
         begun = self._elapsed()
@@ -227,7 +258,59 @@ class TransactionalMessageService:
             for name in self._check(place, callback):
                 counts[name] += 1
         self._run(self._save_flushed)
+        counts["unreadable"] = sum(one.messages for one in self._unreadable if one.topic == HALF_TOPIC)
         return HalfMessagesChecked(**counts)
+
+    def start_checks(self, callback: CheckCallback) -> None:
+        """Check now and every ``transaction_check_interval``, on a thread of its own, until the store is closed.
+
+        ``callback`` is that of ``check``. A round that fails is logged, and the next one comes in its time. Closing the
+        store waits for a callback under way; a callback that closes the store itself does not wait. ``InvalidValue`` if
+        the checks were started before: a store has one callback.
+        """
+        if not callable(callback):
+            raise InvalidValue(f"A callback for checks takes a message and returns one of {get_args(Answer)}.")
+        self._run(lambda: self._start_checks(callback))
+
+    def _start_checks(self, callback: CheckCallback) -> None:
+        if self._checks_started:
+            raise InvalidValue("The checks of this store were started before: one callback decides for all groups.")
+        self._start_service(TransactionalMessageCheckService(self.check, callback, self._config))
+        self._checks_started = True
+
+    def resume(self, message_id: str) -> HalfMessageHandle:
+        """Make a half message pending again that was given up, and return its new handle.
+
+        ``message_id`` is that of its copy in ``TRANS_CHECK_MAX_TIME_TOPIC``. Checks ask for it again as often as for a
+        new one. One that is older than ``file_reserved_time`` is given up again by the next check: end it by the handle
+        before that. RocketMQ: RESUME_CHECK_HALF_MESSAGE.
+
+        ``InvalidValue`` for another id or a message of another topic, and if its message is pending or was committed;
+        ``MessageNotFound``, ``CorruptRecord``; ``PutRefused``, ``StoreIOError`` as ``commit``.
+        """
+        place = decode_message_id(message_id).physical_offset
+        return self._run(lambda: self._resume(message_id, place))
+
+    def _resume(self, message_id: str, physical_offset: int) -> HalfMessageHandle:
+        log = self._read_on()
+        assert self._pending is not None
+        given_up = log.read_record(physical_offset)
+        key = decode_properties(given_up.properties).get(UNIQ_KEY, "")
+        if given_up.topic != CHECK_MAX_TIME_TOPIC.encode():
+            topic = given_up.topic.decode(errors="replace")
+            raise InvalidValue(
+                f"The message {message_id} is in {topic}: only one in {CHECK_MAX_TIME_TOPIC} is resumed."
+            )
+        same = [str(place.queue_offset) for place in self._pending if key and place.unique_key == key]
+        if same:
+            raise InvalidValue(f"The message {message_id} is pending, at offset {same[0]} of {HALF_TOPIC}.")
+        if self._config.message_index_enable and committed_messages(self._store_path, log, given_up):
+            raise InvalidValue(f"The message {message_id} was resumed and committed before.")
+        copy = renewed_record(given_up, HALF_TOPIC, {TRANSACTION_CHECK_TIMES: "0"})
+        frame = self._batches.commit_blocks(_NO_BATCH, [_block(copy, (HALF_TOPIC, HALF_QUEUE_ID))])
+        half = self._read_on().read_record(frame.end - len(copy))
+        group = decode_properties(half.properties).get(PGROUP, "")
+        return HalfMessageHandle(half.physical_offset, half.queue_offset, group, key)
 
     def _places(self) -> list[HalfPlace]:
         self._read_on()
@@ -254,17 +337,23 @@ class TransactionalMessageService:
         except Exception:  # noqa: BLE001 - the message counts as unknown, and the others are still asked for
             _LOG.exception("The callback of a check failed for the half message %s", message.handle)
             answer, failed = "unknown", ("failed",)
-        if answer == "commit":
-            try:
-                return self._ended("committed", lambda: self._commit(message.handle))
-            except InvalidValue:  # its topic cannot take it: it is asked for again, and given up in the end
-                _LOG.exception("The half message %s cannot be committed", message.handle)
-                return ("failed", *self._ended("put_back", lambda: self._put_back(message.handle)))
+        if answer not in get_args(Answer):
+            raise InvalidValue(f"A check is answered by one of {get_args(Answer)}, not {answer!r}.")
         if answer == "rollback":
             return self._ended("rolled_back", lambda: self._end(self._half(message.handle)))
-        if answer != "unknown":
-            raise InvalidValue(f"A check is answered by one of {get_args(Answer)}, not {answer!r}.")
-        return failed + self._ended("put_back", lambda: self._put_back(message.handle))
+        try:
+            if answer == "commit":
+                return self._ended("committed", lambda: self._commit(message.handle))
+        except InvalidValue:  # its topic cannot take it: it is asked for again, and given up in the end
+            _LOG.exception("The half message %s cannot be committed", message.handle)
+            failed = ("failed",)
+        try:
+            return failed + self._ended("put_back", lambda: self._put_back(message.handle))
+        except PropertiesTooLarge as error:
+            _LOG.warning(
+                "The half message %s stays in its place, and its checks are not counted: %s", message.handle, error
+            )
+            return ("failed",)
 
     def _ended(self, how: str, step: Callable[[], None]) -> tuple[str, ...]:
         """Do a step that ends a message; another thread may have been quicker."""
@@ -278,8 +367,31 @@ class TransactionalMessageService:
         log, pending = self._loaded()
         if place.queue_offset not in pending:
             return None
-        half = log.read_record(place.physical_offset)
-        return half, pending_message(half, log.body(half))
+        found = self._read(place)
+        return None if found is None or self._was_committed(log, found[0]) else found
+
+    def _read(self, place: HalfPlace) -> tuple[Record, PendingHalfMessage] | None:
+        """A pending half message; None for one that cannot be read, which is reported and not pending any more."""
+        log, pending = self._loaded()
+        found = read_pending(log, place, self._skips)
+        if found is None:
+            pending.leave_out(place.queue_offset)
+            self._report_unreadable(len(self._unreadable) - 1)
+        return found
+
+    def _was_committed(self, log: CommitLog, half: Record) -> bool:
+        """Whether a pending half message was committed without an op message, which is then written.
+
+        Only a broker leaves such ones, and a damaged op message: they were there when the store was opened.
+        """
+        end = self._ends_at_open.half
+        if not self._config.message_index_enable or (end is not None and half.queue_offset >= end):
+            return False
+        committed = committed_messages(self._store_path, log, half) or ()
+        if all(one.prepared_transaction_offset != half.physical_offset for one in committed):
+            return False
+        self._end(half)
+        return True
 
     def _put_back(self, handle: HalfMessageHandle) -> None:
         """Let a copy at the queue's end stand for the half message, with one check more."""
@@ -320,7 +432,10 @@ class TransactionalMessageService:
         first = _checked(handle, self._record_at(log, handle))
         if place is None:
             raise HalfMessageEnded(handle, committed=self._is_committed(log, first))
-        return first if place.physical_offset == handle.physical_offset else log.read_record(place.physical_offset)
+        half = first if place.physical_offset == handle.physical_offset else log.read_record(place.physical_offset)
+        if self._was_committed(log, half):
+            raise HalfMessageEnded(handle, committed=True)
+        return half
 
     def _record_at(self, log: CommitLog, handle: HalfMessageHandle) -> Record:
         log.refresh()
@@ -332,37 +447,32 @@ class TransactionalMessageService:
             ) from error
 
     def _is_committed(self, log: CommitLog, half: Record) -> bool | None:
-        """Whether the message of a half message that has ended is in the store; None without an index."""
-        properties = decode_properties(half.properties)
-        topic, key = properties.get(REAL_TOPIC, ""), properties.get(UNIQ_KEY, "")
-        if not key or not self._config.message_index_enable:
+        """Whether the message of a half message that has ended is in the store; None where no index says so."""
+        if not self._config.message_index_enable:
             return None
-        index = IndexService(os.path.join(self._store_path, INDEX))
-        try:
-            for hit in index.candidates(topic, key, half.store_timestamp, _AFTER_ALL, strict=False):
-                record = log.read_record(hit.physical_offset)
-                if transaction_type(record.sys_flag) == TRANSACTION_COMMIT_TYPE and (
-                    record.topic == topic.encode() and decode_properties(record.properties).get(UNIQ_KEY) == key
-                ):
-                    return True
-        except CommitLogError:
-            return None
-        finally:
-            index.close()
-        return False
+        committed = committed_messages(self._store_path, log, half)
+        return None if committed is None else bool(committed)
 
     def _loaded(self) -> tuple[CommitLog, PendingHalfMessages]:
         """The state, read at first use: all earlier messages are in their queues then."""
         if self._log is None or self._pending is None:
             log = CommitLog(os.path.join(self._store_path, COMMIT_LOG))
-            self._queues = HalfQueues(log, QueueCatalog(self._store_path, log))
+            queues = HalfQueues(log, QueueCatalog(self._store_path, log), self._skips)
             offsets = self._offsets()
-            half_bounds, op_bounds = self._queues.half_bounds(), self._queues.op_bounds()
-            half_position = group_position(offsets, HALF_TOPIC, half_bounds)
-            self._pending = PendingHalfMessages(half_position, group_position(offsets, OP_TOPIC, op_bounds))
+            # Not their ends by now: positions after the ends at opening hide what was put since.
+            half, op = queues.half_bounds(), queues.op_bounds()
+            half = half[0], half[1] if self._ends_at_open.half is None else self._ends_at_open.half
+            op = op[0], op[1] if self._ends_at_open.op is None else self._ends_at_open.op
+            self._queues = queues
+            self._pending = PendingHalfMessages(
+                group_position(offsets, HALF_TOPIC, half), group_position(offsets, OP_TOPIC, op)
+            )
             self._log = log
-            if max(offsets.get(TRANSACTION_GROUP, HALF_TOPIC).values(), default=0) > half_bounds[1]:
-                # The end of the log was lost: half messages that get these offsets again must not count as ended.
+            noted = {
+                topic: offsets.get(TRANSACTION_GROUP, topic).get(HALF_QUEUE_ID, 0) for topic in (HALF_TOPIC, OP_TOPIC)
+            }
+            if noted[HALF_TOPIC] > half[1] or noted[OP_TOPIC] > op[1]:
+                # The end of the log was lost: messages that get these offsets again must not count as read.
                 self._save()
         return self._log, self._pending
 
@@ -373,9 +483,29 @@ class TransactionalMessageService:
         self._store_flush.dispatch()
         log, pending = self._loaded()
         assert self._queues is not None
-        op_end = self._queues.op_bounds()[1]
-        pending.read_up_to(self._queues, self._queues.half_bounds()[1], op_end)
+        reported = len(self._unreadable)
+        op_bounds = self._queues.op_bounds()
+        pending.read_up_to(self._queues, self._queues.half_bounds(), op_bounds)
+        self._report_unreadable(reported)
         return log
+
+    def _report_unreadable(self, reported: int) -> None:
+        """Say what follows from the damage that was found, beyond the first ``reported`` ranges."""
+        for one in self._unreadable[reported:]:
+            what = (
+                "This half message is neither listed nor checked"
+                if one.topic == HALF_TOPIC
+                else "Half messages that ended by it look pending; a callback is asked again for those rolled back"
+            )
+            _LOG.warning(
+                "%s: %s, queue %d, offset %d. %s. `commitlog verify` shows the damage; `commitlog salvage` takes what "
+                "is whole.",
+                self._store_path,
+                one.topic,
+                one.queue_id,
+                one.start,
+                what,
+            )
 
     def _save_flushed(self) -> None:
         self._read_on()

@@ -39,6 +39,11 @@ class Worker:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the calling thread is the service's."""
+        return self._thread.ident == threading.get_ident()
+
     def stop(self) -> None:
         """End the thread after its current step, and return when it has ended. It may be called again."""
         self._stopping = True

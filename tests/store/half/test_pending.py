@@ -11,7 +11,7 @@ from commitlog.errors import CorruptConfig
 from commitlog.format.half_messages import named_offsets
 from tests.crash.workloads import kill
 from tests.store.half.brokers import note_positions, positions, put_half, put_op
-from tests.store.owner.owned_store import open_store
+from tests.store.owner.owned_store import open_store, put_ok
 
 __all__: list[str] = []
 
@@ -173,3 +173,65 @@ def test_what_is_known_before_the_queue_is_read_agrees_with_it(tmp_path: Path) -
     assert positions(path)[0] <= 0
     with open_store(path) as store:
         assert [one.handle for one in store.half_messages.pending()] == handles[::3]
+
+
+def test_a_copy_that_has_ended_ends_the_message_it_was_copied_from(tmp_path: Path) -> None:
+    """A broker asked its producer, noted the answer, and crashed before it noted its position."""
+    with open_store(tmp_path / "store") as store:
+        put_half(store, b"first", UNIQ_KEY="u1")
+        put_half(store, b"copy", UNIQ_KEY="u1", TRANSACTION_CHECK_TIMES="1")
+        put_half(store, b"immune", UNIQ_KEY="u2", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+        put_half(store, b"its copy", UNIQ_KEY="u2", TRAN_PREPARED_QUEUE_OFFSET="2", TRANSACTION_CHECK_TIMES="1")
+        put_op(store, b"1,3,")
+        assert pending(store) == []
+
+
+def test_each_copy_stands_for_one_of_two_messages_with_one_unique_key(tmp_path: Path) -> None:
+    """A client has sent its message twice, and a broker has put both back."""
+    with open_store(tmp_path / "store") as store:
+        for body, times in ((b"a", "0"), (b"b", "0"), (b"a1", "1"), (b"b1", "1"), (b"a2", "2")):
+            put_half(store, body, UNIQ_KEY="u", TRANSACTION_CHECK_TIMES=times)
+        assert pending(store) == [b"b1", b"a2"]
+
+
+def test_only_the_last_copy_of_an_immune_message_counts(tmp_path: Path) -> None:
+    """Each round of a broker puts it back once more, always with the link to the first one."""
+    with open_store(tmp_path / "store") as store:
+        put_half(store, b"immune")
+        for number in range(3):
+            put_half(store, b"copy %d" % number, TRAN_PREPARED_QUEUE_OFFSET="0")
+        assert pending(store) == [b"copy 2"]
+
+
+@pytest.mark.parametrize("positions_of", ["the half queue", "the op queue"])
+def test_positions_after_the_queues_do_not_hide_what_is_put_before_they_are_read(
+    tmp_path: Path, positions_of: str
+) -> None:
+    """The end of the log was lost. The queue grows beyond the position before anything is listed, and again a crash."""
+    path = tmp_path / "store"
+    with open_store(path) as store:
+        put_half(store, b"a")
+        put_op(store, b"0")
+    note_positions(path, *((4, 1) if positions_of == "the half queue" else (1, 4)))
+    store = open_store(path)
+    handles = [store.half_messages.prepare(Message(topic="orders", body=b"x"), "payments") for _ in range(6)]
+    store.dispatch()
+    for handle in handles[:4]:
+        store.half_messages.rollback(handle)
+    kill(store)
+    with open_store(path) as store:
+        assert [one.handle for one in store.half_messages.pending()] == handles[4:]
+
+
+def test_half_messages_that_retention_has_removed_are_not_pending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_store(tmp_path / "store") as store:
+        put_half(store, b"old")
+        assert pending(store) == [b"old"]
+        for _ in range(40):
+            put_ok(store, body=b"x" * 1_000)
+        put_half(store, b"new")
+        assert store.clean(max_bytes=20_000).deleted
+        assert pending(store) == [b"new"]
+    assert "1 pending half messages before the offset 1" in caplog.text

@@ -1,0 +1,50 @@
+"""Committed half messages: the messages in their topics, found in the index by unique key.
+
+A broker that stops between a commit and its op message leaves a committed message and a half message that looks
+pending; RocketMQ 5 leaves them also at an orderly stop, since it gathers op messages for up to three seconds. The
+committed message says of which half message it is: by its PREPAREDTRANSACTIONOFFSET.
+"""
+
+from __future__ import annotations
+
+import os
+
+from commitlog.errors import CommitLogError
+from commitlog.format.properties import REAL_TOPIC, UNIQ_KEY, decode_properties
+from commitlog.format.record import Record
+from commitlog.format.sys_flag import TRANSACTION_COMMIT_TYPE, transaction_type
+from commitlog.index.service import IndexService
+from commitlog.log.commit_log import CommitLog
+from commitlog.paths import INDEX
+
+__all__ = ["committed_messages"]
+
+_AFTER_ALL = 2**63 - 1
+
+
+def committed_messages(store_path: str, log: CommitLog, half: Record) -> list[Record] | None:
+    """The committed messages with the topic and unique key of a half message, which the index must have by now.
+
+    None where that cannot be said: the half message has no unique key, or index or log are damaged.
+    """
+    properties = decode_properties(half.properties)
+    topic, key = properties.get(REAL_TOPIC, ""), properties.get(UNIQ_KEY, "")
+    if not key:
+        return None
+    index = IndexService(os.path.join(store_path, INDEX))
+    try:
+        hits = index.candidates(topic, key, half.store_timestamp, _AFTER_ALL, strict=False)
+        records = [log.read_record(hit.physical_offset) for hit in hits]
+    except CommitLogError:
+        return None
+    finally:
+        index.close()
+    return [record for record in records if _is_committed(record, topic, key)]
+
+
+def _is_committed(record: Record, topic: str, key: str) -> bool:
+    return (
+        transaction_type(record.sys_flag) == TRANSACTION_COMMIT_TYPE
+        and record.topic == topic.encode()
+        and decode_properties(record.properties).get(UNIQ_KEY) == key
+    )

@@ -1,0 +1,158 @@
+"""Damaged half messages and op messages: reported, skipped, and all others go on."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from commitlog import HalfMessageHandle, HalfMessagesChecked, Message, MessageStore, StoreReader
+from commitlog.errors import CorruptRecord, HalfMessageEnded, HalfMessageNotFound
+from commitlog.format.half_messages import HALF_TOPIC, OP_TOPIC
+from commitlog.format.record import HEADER_SIZE, field_offset
+from tests.store.half.brokers import put_half, put_op
+from tests.store.half.test_half_messages import prepare, stored
+from tests.store.owner.owned_store import open_store, put_ok
+from tests.support.stored_bodies import bodies as stored_bodies
+
+__all__: list[str] = []
+
+FAR_MS = 1_000_000
+
+
+def fill_the_file(store: MessageStore) -> None:
+    """The log's last file is looked at whenever a store is opened, the ones before it are not."""
+    for _ in range(20):
+        put_ok(store, "others", body=b"x" * 1_000)
+
+
+def damage(path: Path, physical_offset: int, within: int) -> None:
+    """Overwrite four bytes of a record of the log's first file."""
+    with (path / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(physical_offset + within)
+        file.write(b"\xee" * 4)
+
+
+@pytest.mark.parametrize("field", ["queue_offset", "magic", "body"])
+def test_a_damaged_half_message_is_reported_and_the_others_are_checked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, field: str
+) -> None:
+    path = tmp_path / "store"
+    with open_store(path) as store:
+        bodies = (b"a" * 40, b"b" * 40, b"c" * 40)
+        places = [put_half(store, body, born=FAR_MS).physical_offset for body in bodies]
+        fill_the_file(store)
+    damage(path, places[1], HEADER_SIZE + 4 if field == "body" else field_offset(field))
+    with open_store(path, file_reserved_time=24 * 365 * 100) as store, caplog.at_level(logging.WARNING):
+        half = store.half_messages
+        assert [one.message.body for one in half.pending()] == [bodies[0], bodies[2]]
+        assert [(one.topic, one.start, one.stop) for one in half.unreadable] == [(HALF_TOPIC, 1, 2)]
+        assert f"{HALF_TOPIC}, queue 0, offset 1. This half message is neither listed nor checked" in caplog.text
+        assert "commitlog verify" in caplog.text
+        assert half.check(lambda _: "commit") == HalfMessagesChecked(committed=2, unreadable=1)
+        assert stored_bodies(store) == [bodies[0], bodies[2]]
+    with open_store(path) as store:
+        assert store.half_messages.pending() == []
+        assert store.half_messages.unreadable == [], "reading has passed it"
+
+
+def test_a_reader_raises_or_skips_as_it_was_opened(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_store(path) as store:
+        places = [put_half(store, body * 40).physical_offset for body in (b"a", b"b", b"c")]
+        fill_the_file(store)
+    damage(path, places[0], HEADER_SIZE + 4)
+    damage(path, places[1], field_offset("magic"))
+    with StoreReader.open(path) as reader, pytest.raises(CorruptRecord):
+        reader.pending_half_messages()
+    with StoreReader.open(path, on_damage="skip") as reader:
+        assert [one.message.body for one in reader.pending_half_messages()] == [b"c" * 40]
+        assert {one.start for one in reader.skipped} == {0, 1}
+
+
+def test_the_handle_of_a_damaged_half_message_leads_to_none(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_store(path) as store:
+        handle = prepare(store, b"a" * 40)
+        fill_the_file(store)
+    damage(path, handle.physical_offset, HEADER_SIZE + 4)
+    with open_store(path) as store:
+        for _ in range(2):
+            with pytest.raises(HalfMessageNotFound, match="BODYCRC"):
+                store.half_messages.commit(handle)
+            assert store.half_messages.pending() == []
+
+
+def test_what_a_damaged_op_message_has_ended_is_not_committed_twice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store"
+    with open_store(path, transaction_time_out=0) as store:
+        handles = [prepare(store, body) for body in (b"committed", b"rolled back", b"left")]
+        store.half_messages.commit(handles[0])
+        store.half_messages.rollback(handles[1])
+        fill_the_file(store)
+    for op in stored(path, OP_TOPIC):
+        damage(path, op.physical_offset, field_offset("magic"))
+    asked = []
+
+    def rollback(message: object) -> str:
+        asked.append(message.body)  # type: ignore[attr-defined]
+        return "rollback"
+
+    with open_store(path, transaction_time_out=0) as store, caplog.at_level(logging.WARNING):
+        assert store.half_messages.check(rollback).rolled_back == 2  # type: ignore[arg-type]
+        assert asked == [b"rolled back", b"left"]
+        assert [(one.topic, one.start, one.stop) for one in store.half_messages.unreadable] == [(OP_TOPIC, 0, 2)]
+        assert "Half messages that ended by it look pending" in caplog.text
+        assert stored_bodies(store) == [b"committed"]
+        assert store.half_messages.pending() == []
+        with pytest.raises(HalfMessageEnded) as ended:
+            store.half_messages.commit(handles[0])
+        assert ended.value.committed
+
+
+@pytest.mark.parametrize("how", ["commit", "rollback"])
+def test_a_commit_of_a_broker_without_its_op_message_is_completed_not_repeated(tmp_path: Path, how: str) -> None:
+    """RocketMQ 5 writes op messages up to three seconds after the commits, and never if it stops before."""
+    from commitlog import MessageExtBrokerInner
+    from commitlog.format.sys_flag import TRANSACTION_COMMIT_TYPE
+
+    path = tmp_path / "store"
+    with open_store(path) as store:
+        kept = {"TRAN_MSG": "true", "PGROUP": "payments", "REAL_TOPIC": "orders", "REAL_QID": "0"}
+        places = [put_half(store, b"x", born=FAR_MS, UNIQ_KEY=key) for key in ("u", "other")]
+        store.put_message(
+            MessageExtBrokerInner(
+                topic="orders",
+                body=b"x",
+                queue_id=0,
+                sys_flag=TRANSACTION_COMMIT_TYPE,
+                properties={**kept, "UNIQ_KEY": "u"},
+                prepared_transaction_offset=places[0].physical_offset,
+            )
+        ).raise_for_status()
+        put_op(store, b"")
+    handle = HalfMessageHandle(places[0].physical_offset, 0, "payments", "u")
+    with open_store(path) as store:
+        half = store.half_messages
+        assert len(half.pending()) == 2, "the queues alone do not tell"
+        with pytest.raises(HalfMessageEnded) as ended:
+            getattr(half, how)(handle)
+        assert ended.value.committed is True
+        assert [one.handle.unique_key for one in half.pending()] == ["other"]
+        assert [one.body for one in stored(store, OP_TOPIC)] == [b"", b"0"], "a broker learns it"
+        assert len(stored(store, "orders")) == 1
+
+
+def test_a_message_of_a_previous_owner_is_committed_if_another_has_its_key(tmp_path: Path) -> None:
+    """The committed message says of which half message it is."""
+    path = tmp_path / "store"
+    with open_store(path) as store:
+        message = Message(topic="orders", body=b"x", properties={"UNIQ_KEY": "u"})
+        handles = [store.half_messages.prepare(message, "payments") for _ in range(2)]
+        store.half_messages.commit(handles[0])
+    with open_store(path) as store:
+        store.half_messages.commit(handles[1])
+        assert len(stored(store, "orders")) == 2
