@@ -2,7 +2,8 @@
 
 A broker that stops between a commit and its op message leaves a committed message and a half message that looks
 pending; RocketMQ 5 leaves them also at an orderly stop, since it gathers op messages for up to three seconds. The
-committed message says of which half message it is: by its PREPAREDTRANSACTIONOFFSET.
+committed message says of which half message it is: by its PREPAREDTRANSACTIONOFFSET. A check in between has put the
+half message back at another place; such a copy has the birth and the body of the committed message.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 
 from commitlog.errors import CommitLogError
+from commitlog.format.half_messages import check_times, prepared_queue_offset
 from commitlog.format.properties import REAL_TOPIC, UNIQ_KEY, decode_properties
 from commitlog.format.record import Record
 from commitlog.format.sys_flag import TRANSACTION_COMMIT_TYPE, transaction_type
@@ -17,7 +19,7 @@ from commitlog.index.service import IndexService
 from commitlog.log.commit_log import CommitLog
 from commitlog.paths import INDEX
 
-__all__ = ["committed_messages"]
+__all__ = ["committed_messages", "is_commit_of"]
 
 _AFTER_ALL = 2**63 - 1
 
@@ -40,6 +42,16 @@ def committed_messages(store_path: str, log: CommitLog, half: Record) -> list[Re
     finally:
         index.close()
     return [record for record in records if _is_committed(record, topic, key)]
+
+
+def is_commit_of(committed: Record, half: Record) -> bool:
+    """Whether a committed message with the unique key of a half message is that one's, or that of its original."""
+    if committed.prepared_transaction_offset == half.physical_offset:
+        return True
+    properties = decode_properties(half.properties)
+    is_copy = check_times(properties) != 0 or prepared_queue_offset(properties) >= 0
+    same = committed.born_timestamp == half.born_timestamp and committed.body_crc == half.body_crc
+    return is_copy and same and committed.prepared_transaction_offset < half.physical_offset
 
 
 def _is_committed(record: Record, topic: str, key: str) -> bool:

@@ -54,7 +54,7 @@ from commitlog.format.half_messages import (
 from commitlog.format.message_id import decode_message_id, parse_host
 from commitlog.format.properties import PGROUP, UNIQ_KEY, PropertiesTooLarge, decode_properties
 from commitlog.format.record import HOST_FLAGS, Record, field_offset
-from commitlog.half.commits import committed_messages
+from commitlog.half.commits import committed_messages, is_commit_of
 from commitlog.half.pending import HalfPlace, HalfQueues, PendingHalfMessages, group_position, read_pending
 from commitlog.half_message import Answer, HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
 from commitlog.log.commit_log import CommitLog
@@ -387,8 +387,7 @@ class TransactionalMessageService:
         end = self._ends_at_open.half
         if not self._config.message_index_enable or (end is not None and half.queue_offset >= end):
             return False
-        committed = committed_messages(self._store_path, log, half) or ()
-        if all(one.prepared_transaction_offset != half.physical_offset for one in committed):
+        if not any(is_commit_of(one, half) for one in committed_messages(self._store_path, log, half) or ()):
             return False
         self._end(half)
         return True

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import HalfMessageHandle, HalfMessagesChecked, Message, MessageStore, StoreReader
+from commitlog import HalfMessagesChecked, MessageStore, StoreReader
 from commitlog.errors import CorruptRecord, HalfMessageEnded, HalfMessageNotFound
 from commitlog.format.half_messages import HALF_TOPIC, OP_TOPIC
 from commitlog.format.record import HEADER_SIZE, field_offset
-from tests.store.half.brokers import put_half, put_op
+from tests.store.half.brokers import put_half
 from tests.store.half.test_half_messages import prepare, stored
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.stored_bodies import bodies as stored_bodies
@@ -111,48 +111,3 @@ def test_what_a_damaged_op_message_has_ended_is_not_committed_twice(
         with pytest.raises(HalfMessageEnded) as ended:
             store.half_messages.commit(handles[0])
         assert ended.value.committed
-
-
-@pytest.mark.parametrize("how", ["commit", "rollback"])
-def test_a_commit_of_a_broker_without_its_op_message_is_completed_not_repeated(tmp_path: Path, how: str) -> None:
-    """RocketMQ 5 writes op messages up to three seconds after the commits, and never if it stops before."""
-    from commitlog import MessageExtBrokerInner
-    from commitlog.format.sys_flag import TRANSACTION_COMMIT_TYPE
-
-    path = tmp_path / "store"
-    with open_store(path) as store:
-        kept = {"TRAN_MSG": "true", "PGROUP": "payments", "REAL_TOPIC": "orders", "REAL_QID": "0"}
-        places = [put_half(store, b"x", born=FAR_MS, UNIQ_KEY=key) for key in ("u", "other")]
-        store.put_message(
-            MessageExtBrokerInner(
-                topic="orders",
-                body=b"x",
-                queue_id=0,
-                sys_flag=TRANSACTION_COMMIT_TYPE,
-                properties={**kept, "UNIQ_KEY": "u"},
-                prepared_transaction_offset=places[0].physical_offset,
-            )
-        ).raise_for_status()
-        put_op(store, b"")
-    handle = HalfMessageHandle(places[0].physical_offset, 0, "payments", "u")
-    with open_store(path) as store:
-        half = store.half_messages
-        assert len(half.pending()) == 2, "the queues alone do not tell"
-        with pytest.raises(HalfMessageEnded) as ended:
-            getattr(half, how)(handle)
-        assert ended.value.committed is True
-        assert [one.handle.unique_key for one in half.pending()] == ["other"]
-        assert [one.body for one in stored(store, OP_TOPIC)] == [b"", b"0"], "a broker learns it"
-        assert len(stored(store, "orders")) == 1
-
-
-def test_a_message_of_a_previous_owner_is_committed_if_another_has_its_key(tmp_path: Path) -> None:
-    """The committed message says of which half message it is."""
-    path = tmp_path / "store"
-    with open_store(path) as store:
-        message = Message(topic="orders", body=b"x", properties={"UNIQ_KEY": "u"})
-        handles = [store.half_messages.prepare(message, "payments") for _ in range(2)]
-        store.half_messages.commit(handles[0])
-    with open_store(path) as store:
-        store.half_messages.commit(handles[1])
-        assert len(stored(store, "orders")) == 2

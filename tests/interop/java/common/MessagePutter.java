@@ -35,6 +35,12 @@ class MessagePutter {
     }
 
     private Map<String, Object> putMessage(JSONObject given) throws Exception {
+        MessageExtBrokerInner message = message(given);
+        return reply(store.putMessage(message), Collections.singletonList(message));
+    }
+
+    /** The message as a broker makes it of a request. */
+    static MessageExtBrokerInner message(JSONObject given) throws Exception {
         MessageExtBrokerInner message = new MessageExtBrokerInner();
         setHosts(message, given);
         message.setTopic(given.getString("topic"));
@@ -50,7 +56,7 @@ class MessagePutter {
         }
         message.setTagsCode(MessageExtBrokerInner.tagsString2tagsCode(message.getTags()));
         message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
-        return reply(store.putMessage(message), Collections.singletonList(message));
+        return message;
     }
 
     private Map<String, Object> putBatch(JSONArray given) throws Exception {
@@ -115,7 +121,7 @@ class MessagePutter {
         return host.getAddress() instanceof Inet6Address;
     }
 
-    private static Map<String, Object> reply(PutMessageResult result, List<? extends MessageExt> messages) {
+    static Map<String, Object> reply(PutMessageResult result, List<? extends MessageExt> messages) {
         Map<String, Object> reply = new LinkedHashMap<>();
         reply.put("status", result.getPutMessageStatus().toString());
         AppendMessageResult appended = result.getAppendMessageResult();

@@ -27,6 +27,7 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * {"command": "offsetsByTime", "times": [[topic, queueId, time], ...]}
  * {"command": "getMessage", "positions": [[topic, queueId, offset, most messages, tags or null], ...]}
  * {"command": "close"}
+ * and, with 5.x, those of a broker's transactions: Transactions.java
  * </pre>
  *
  * What goes wrong is replied as {"error": ...}. When stdin ends, the program does, as if it had been killed.
@@ -105,7 +106,7 @@ public class RocketMqStore {
                 store.shutdown();
                 return Collections.singletonMap("closed", true);
             default:
-                throw new IllegalArgumentException("Unknown command " + command);
+                return Version.brokerReply(store, command);
         }
     }
 

@@ -1,3 +1,4 @@
+import com.alibaba.fastjson.JSONObject;
 import java.io.IOException;
 import java.util.Collections;
 import java.util.List;
@@ -32,6 +33,11 @@ class Version {
     }
 
     static void completeBatch(MessageExtBatch batch) {
+    }
+
+    /** The jar of the broker is not on Maven Central for this version. */
+    static Object brokerReply(DefaultMessageStore store, JSONObject command) {
+        throw new IllegalArgumentException("Unknown command " + command);
     }
 
     /** The one answer there is to "which offset by that time?". */

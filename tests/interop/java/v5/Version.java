@@ -1,3 +1,4 @@
+import com.alibaba.fastjson.JSONObject;
 import java.io.IOException;
 import java.util.Arrays;
 import java.util.List;
@@ -15,6 +16,8 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /** What is different in RocketMQ 5.x. */
 class Version {
+    private static Transactions transactions;
+
     private Version() {
     }
 
@@ -42,6 +45,14 @@ class Version {
     /** Without a text, empty or not, the store fails. */
     static void completeBatch(MessageExtBatch batch) {
         batch.setPropertiesString("");
+    }
+
+    /** Commands that are not the store's but a broker's. */
+    static Object brokerReply(DefaultMessageStore store, JSONObject command) throws Exception {
+        if (transactions == null) {
+            transactions = new Transactions(store);
+        }
+        return transactions.reply(command);
     }
 
     /** The lower and the upper answer to "which offset by that time?". */
