@@ -1,4 +1,4 @@
-"""``commitlog half``: lists pending half messages, and commits or rolls back one of them."""
+"""``commitlog half``: lists pending half messages, commits or rolls back one of them, resumes one given up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from commitlog.cli.row_output import print_rows
 from commitlog.half_message import HalfMessageHandle, PendingHalfMessage
 from commitlog.store import MessageStore
 
-__all__ = ["end_half_message", "print_pending"]
+__all__ = ["end_half_message", "print_pending", "resume_half_message"]
 
 _COLUMNS = ("handle", "topic", "queueId", "producerGroup", "keys", "bornTimestamp", "checkTimes", "bodySize")
 
@@ -33,6 +33,12 @@ def end_half_message(path: str, handle: str, lock_timeout_s: float, *, commit: b
         else:
             store.half_messages.rollback(named)
     return f"{'Committed' if commit else 'Rolled back'} the half message {named}."
+
+
+def resume_half_message(path: str, message_id: str, lock_timeout_s: float) -> str:
+    """Make a given-up half message pending again. Returns its handle. The errors are those of the service."""
+    with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
+        return str(store.half_messages.resume(message_id))
 
 
 def _row(one: PendingHalfMessage) -> dict[str, object]:

@@ -143,6 +143,13 @@ def _print_batches_and_moves(report: SalvageReport) -> None:
         )
         found = f"{batch.rows_found} of {batch.rows} messages whole, {fate}"
         uncut_console().print(Text(f"batch {printable_text(batch.app_id)} {batch.version}: {found}"))
+    if report.half_messages_settled:
+        uncut_console().print(
+            Text(
+                "half messages: their queue has moved, and op messages name them by old offsets. None is pending in a "
+                "new store; 'commitlog half ls --from-log' on this one lists those that are."
+            )
+        )
     if report.moved:
         table = Table("topic", "queue", "offsets", "are now", box=None, pad_edge=False)
         for topic, queue_id, start, stop, new in report.moved:

@@ -80,6 +80,7 @@ CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 _REMOVE_TAG = "d"
 _OFFSETS_SEPARATOR = b","
+_MAX_INT = 2**31 - 1
 # As Java's parseInt and parseLong read them.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _NO_NUMBER = -1
@@ -136,7 +137,8 @@ def real_place(properties: Mapping[str, str]) -> tuple[str, int]:
 def check_times(properties: Mapping[str, str]) -> int:
     """How often a check has put the message back; 0 for one that was not put back yet, -1 for an illegible number."""
     text = properties.get(TRANSACTION_CHECK_TIMES)
-    return 0 if text is None else _number(text)
+    number = 0 if text is None else _number(text)
+    return number if abs(number) <= _MAX_INT else _NO_NUMBER
 
 
 def prepared_queue_offset(properties: Mapping[str, str]) -> int:

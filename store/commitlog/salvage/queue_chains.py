@@ -122,6 +122,11 @@ class QueueChain:
         """Whether any message gets another offset."""
         return bool(self._shifts.any())
 
+    @property
+    def new_end(self) -> int:
+        """The offset after the last message in the salvaged store."""
+        return self.new_starts[-1] + self.runs[-1].stop - self.runs[-1].start
+
     def new_position(self, offset: int) -> int:
         """The position in the salvaged store of a consumer that would have got the message at ``offset`` next.
 

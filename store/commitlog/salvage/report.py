@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from commitlog.paths import is_system_topic
+from commitlog.salvage.half_messages import half_queue_moved
 from commitlog.salvage.log_source import MisnamedFile
 from commitlog.salvage.survey import Survey, Unreadable
 
@@ -70,7 +71,8 @@ class SalvageReport:
     ``records`` are all whole records taken, ``record_bytes`` their size. ``lost`` counts queue offsets that are missing
     between found ones. Unreadable stretches may hold more: messages after the last one of their queue, and prepared
     and rolled-back records leave no hole. ``lost_references`` counts records whose prepared record was not found.
-    ``misnamed`` files were taken for those that their records belong into.
+    ``misnamed`` files were taken for those that their records belong into. ``half_messages_settled``: the queue of half
+    messages has moved, so that none counts as pending in a new store.
     """
 
     path: str
@@ -83,6 +85,7 @@ class SalvageReport:
     moved: list[MovedOffsets] = field(default_factory=list)
     lost_references: int = 0
     misnamed: list[MisnamedFile] = field(default_factory=list)
+    half_messages_settled: bool = False
 
     @property
     def found(self) -> int:
@@ -141,6 +144,7 @@ def report_of(
         ],
         lost_references=lost_references,
         misnamed=misnamed,
+        half_messages_settled=half_queue_moved(survey.chains),
     )
 
 

@@ -33,6 +33,7 @@ from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, C
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.salvage.consumer_positions import moved_positions
 from commitlog.salvage.file_target import write_files
+from commitlog.salvage.half_messages import settle_half_messages
 from commitlog.salvage.log_source import LogSource
 from commitlog.salvage.report import SalvageReport, report_of
 from commitlog.salvage.store_target import StoreTarget
@@ -224,6 +225,7 @@ def _write_store(
             target.add(block)
             progress(block.scan.physical_offset + block.scan.end - survey.log_start)
         _copy_config(source, path, survey)
+        settle_half_messages(path, survey.chains)
         _save_ledger(source, survey, target)
         target.finish()
         return target.lost_references
@@ -273,6 +275,6 @@ def _save_ledger(source: str, survey: Survey, target: StoreTarget) -> None:
         if app and (app not in batches or batches[app].batch.version <= batch.batch.version):
             batches[app] = batch
     chain = survey.chains.queues.get((BATCH_TOPIC, 0))
-    queue_end = 0 if chain is None else chain.new_starts[-1] + chain.runs[-1].stop - chain.runs[-1].start
+    queue_end = 0 if chain is None else chain.new_end
     if batches:
         BatchLedger(target.path, batches, queue_end, lambda _: None, saved={}).save()

@@ -10,8 +10,11 @@ from typer.testing import CliRunner
 from commitlog import HalfMessageHandle, Message, StoreReader
 from commitlog.cli.app import app
 from commitlog.errors import InvalidValue
+from commitlog.format.record import HEADER_SIZE
 from tests.store.cli.commands import lines, run
+from tests.store.half.test_damage import damage, fill_the_file
 from tests.store.half.test_half_messages import stored
+from tests.store.half.test_resume import given_up
 from tests.store.owner.owned_store import open_store
 
 __all__: list[str] = []
@@ -63,3 +66,28 @@ def test_what_cannot_be_ended_is_one_sentence_and_exit_code_1(path: Path) -> Non
 def test_a_text_that_is_no_handle_is_refused(path: Path) -> None:
     with pytest.raises(InvalidValue, match="handle is"):
         run("half", "commit", path, "17")
+
+
+def test_a_given_up_half_message_is_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_store(path, transaction_time_out=0, transaction_check_max=1) as store:
+        _, copy = given_up(store)
+    assert handles(path) == []
+    handle = run("half", "resume", path, copy.message_id).strip()
+    assert [str(one) for one in handles(path)] == [handle]
+    again = CliRunner().invoke(app, ["half", "resume", str(path), copy.message_id])
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert "is pending" in again.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--from-log"]])
+def test_the_list_reports_what_is_damaged_and_shows_the_rest(path: Path, options: list[str]) -> None:
+    first, second = handles(path)
+    with open_store(path) as store:
+        fill_the_file(store)
+    damage(path, first.physical_offset, HEADER_SIZE)
+    listed = CliRunner().invoke(app, ["half", "ls", str(path), "--json", *options])
+    assert listed.exit_code == 1
+    assert str(second) in listed.stdout
+    assert str(first) not in listed.stdout
+    assert "damage" in listed.stderr or "cannot be read" in listed.stderr

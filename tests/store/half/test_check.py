@@ -15,6 +15,7 @@ import pytest
 from commitlog import HalfMessagesChecked, Message, MessageExt, MessageStore, StoreReader
 from commitlog.errors import HalfMessageEnded, InvalidValue
 from commitlog.format.half_messages import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from commitlog.format.properties import MAX_PROPERTIES_SIZE, encode_properties
 from commitlog.half_message import Answer
 from tests.store.half.brokers import positions, put_half, put_op
 from tests.store.half.test_half_messages import stored
@@ -196,3 +197,60 @@ def test_a_message_for_a_place_that_cannot_exist_does_not_keep_others_from_being
         assert counts == HalfMessagesChecked(committed=1, put_back=1, failed=1)
         assert [one.body for one in stored(store, "orders")] == [b"fine"]
         assert [one.message.body for one in store.half_messages.pending()] == [b"nowhere"]
+
+
+def test_what_is_prepared_during_a_round_is_asked_for_in_the_next(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", transaction_time_out=0) as store:
+        old(store, b"x")
+        asked: list[bytes] = []
+
+        def callback(message: MessageExt) -> Answer:
+            asked.append(message.body)
+            store.half_messages.prepare(Message(topic="orders", body=b"%d" % len(asked)), "payments")
+            return "rollback"
+
+        assert store.half_messages.check(callback).rolled_back == 1
+        assert store.half_messages.check(callback).rolled_back == 1
+        assert asked == [b"x", b"1"]
+
+
+@pytest.mark.parametrize(
+    ("born_hours_ago", "properties"),
+    [(0, {"TRANSACTION_CHECK_TIMES": "15"}), (73, {"CHECK_IMMUNITY_TIME_IN_SECONDS": "999999999"})],
+)
+def test_what_is_to_be_given_up_is_so_at_any_age_and_immunity(
+    tmp_path: Path, born_hours_ago: int, properties: dict[str, str]
+) -> None:
+    with open_store(tmp_path / "store") as store:
+        put_half(store, b"x", born=now() - born_hours_ago * HOUR_MS, **properties)
+        assert store.half_messages.check(answering("commit")) == HalfMessagesChecked(given_up=1)
+
+
+@pytest.mark.parametrize(("times", "next_times"), [("often", "0"), ("99999999999", "0"), ("+3", "4"), ("0", "1")])
+def test_checks_are_counted_as_a_broker_counts_them(tmp_path: Path, times: str, next_times: str) -> None:
+    with open_store(tmp_path / "store") as store:
+        old(store, b"x", TRANSACTION_CHECK_TIMES=times)
+        assert store.half_messages.check(answering("unknown")) == HalfMessagesChecked(put_back=1)
+        assert stored(store, HALF_TOPIC)[-1].properties["TRANSACTION_CHECK_TIMES"] == next_times
+
+
+def test_a_round_ends_after_60_seconds_and_the_next_one_continues(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as store:
+        for body in (b"a", b"b", b"c"):
+            old(store, body)
+        seconds = iter([0.0, 1.0, 61.0])
+        store.half_messages._elapsed = lambda: next(seconds)
+        assert store.half_messages.check(answering("commit")) == HalfMessagesChecked(committed=1, left=2)
+        store.half_messages._elapsed = time.monotonic
+        assert store.half_messages.check(answering("commit")) == HalfMessagesChecked(committed=2)
+
+
+def test_a_message_without_room_for_one_property_more_stays_and_others_are_checked(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", mapped_file_size_commit_log=1 << 20) as store:
+        old(store, b"before")
+        (before,) = stored(store, HALF_TOPIC)
+        taken = len(encode_properties({**before.properties, "filling": ""}, trailing_separator=True))
+        old(store, b"filled", filling="x" * (MAX_PROPERTIES_SIZE - taken - 10))
+        assert store.half_messages.check(answering("unknown")) == HalfMessagesChecked(put_back=1, failed=1)
+        assert [one.check_times for one in store.half_messages.pending()] == [0, 1]
+        assert store.half_messages.check(answering("commit")).committed == 2
