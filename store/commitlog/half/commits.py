@@ -8,8 +8,6 @@ half message back at another place; such a copy has the birth and the body of th
 
 from __future__ import annotations
 
-import os
-
 from commitlog.errors import CommitLogError
 from commitlog.format.half_messages import check_times, prepared_queue_offset
 from commitlog.format.properties import REAL_TOPIC, UNIQ_KEY, decode_properties
@@ -17,14 +15,13 @@ from commitlog.format.record import Record
 from commitlog.format.sys_flag import TRANSACTION_COMMIT_TYPE, transaction_type
 from commitlog.index.service import IndexService
 from commitlog.log.commit_log import CommitLog
-from commitlog.paths import INDEX
 
 __all__ = ["committed_messages", "is_commit_of"]
 
 _AFTER_ALL = 2**63 - 1
 
 
-def committed_messages(store_path: str, log: CommitLog, half: Record) -> list[Record] | None:
+def committed_messages(index: IndexService, log: CommitLog, half: Record) -> list[Record] | None:
     """The committed messages with the topic and unique key of a half message, which the index must have by now.
 
     None where that cannot be said: the half message has no unique key, or index or log are damaged.
@@ -33,14 +30,11 @@ def committed_messages(store_path: str, log: CommitLog, half: Record) -> list[Re
     topic, key = properties.get(REAL_TOPIC, ""), properties.get(UNIQ_KEY, "")
     if not key:
         return None
-    index = IndexService(os.path.join(store_path, INDEX))
     try:
         hits = index.candidates(topic, key, half.store_timestamp, _AFTER_ALL, strict=False)
         records = [log.read_record(hit.physical_offset) for hit in hits]
     except CommitLogError:
         return None
-    finally:
-        index.close()
     return [record for record in records if _is_committed(record, topic, key)]
 
 

@@ -57,9 +57,10 @@ from commitlog.format.record import HOST_FLAGS, Record, field_offset
 from commitlog.half.commits import committed_messages, is_commit_of
 from commitlog.half.pending import HalfPlace, HalfQueues, PendingHalfMessages, group_position, read_pending
 from commitlog.half_message import Answer, HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
+from commitlog.index.service import IndexService
 from commitlog.log.commit_log import CommitLog
 from commitlog.message import Message
-from commitlog.paths import COMMIT_LOG
+from commitlog.paths import COMMIT_LOG, INDEX
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.topic_config import TopicConfig
@@ -157,6 +158,7 @@ class TransactionalMessageService:
         self._buffered = config.transient_store_pool_enable or config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         # On the job thread only, from the first use on.
         self._log: CommitLog | None = None
+        self._index = IndexService(os.path.join(store_path, INDEX))
         self._queues: HalfQueues | None = None
         self._pending: PendingHalfMessages | None = None
         self._unreadable: list[SkippedRange] = []
@@ -304,7 +306,7 @@ class TransactionalMessageService:
         same = [str(place.queue_offset) for place in self._pending if key and place.unique_key == key]
         if same:
             raise InvalidValue(f"The message {message_id} is pending, at offset {same[0]} of {HALF_TOPIC}.")
-        if self._config.message_index_enable and committed_messages(self._store_path, log, given_up):
+        if self._config.message_index_enable and committed_messages(self._index, log, given_up):
             raise InvalidValue(f"The message {message_id} was resumed and committed before.")
         copy = renewed_record(given_up, HALF_TOPIC, {TRANSACTION_CHECK_TIMES: "0"})
         frame = self._batches.commit_blocks(_NO_BATCH, [_block(copy, (HALF_TOPIC, HALF_QUEUE_ID))])
@@ -387,7 +389,7 @@ class TransactionalMessageService:
         end = self._ends_at_open.half
         if not self._config.message_index_enable or (end is not None and half.queue_offset >= end):
             return False
-        if not any(is_commit_of(one, half) for one in committed_messages(self._store_path, log, half) or ()):
+        if not any(is_commit_of(one, half) for one in committed_messages(self._index, log, half) or ()):
             return False
         self._end(half)
         return True
@@ -449,7 +451,7 @@ class TransactionalMessageService:
         """Whether the message of a half message that has ended is in the store; None where no index says so."""
         if not self._config.message_index_enable:
             return None
-        committed = committed_messages(self._store_path, log, half)
+        committed = committed_messages(self._index, log, half)
         return None if committed is None else bool(committed)
 
     def _loaded(self) -> tuple[CommitLog, PendingHalfMessages]:
@@ -530,6 +532,7 @@ class TransactionalMessageService:
 
     def close(self) -> None:
         """Close the files that were opened for reading."""
+        self._index.close()
         if self._log is not None:
             self._log.close()
 

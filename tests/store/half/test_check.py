@@ -249,7 +249,9 @@ def test_a_message_without_room_for_one_property_more_stays_and_others_are_check
     with open_store(tmp_path / "store", mapped_file_size_commit_log=1 << 20) as store:
         old(store, b"before")
         (before,) = stored(store, HALF_TOPIC)
-        taken = len(encode_properties({**before.properties, "filling": ""}, trailing_separator=True))
+        taken = len(
+            encode_properties({**before.properties, "UNIQ_KEY": "filled", "filling": "x"}, trailing_separator=True)
+        )
         old(store, b"filled", filling="x" * (MAX_PROPERTIES_SIZE - taken - 10))
         assert store.half_messages.check(answering("unknown")) == HalfMessagesChecked(put_back=1, failed=1)
         assert [one.check_times for one in store.half_messages.pending()] == [0, 1]
