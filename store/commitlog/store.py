@@ -650,8 +650,8 @@ class MessageStore:
     def close(self) -> None:
         """Flush, dispatch and close everything, so that the next open needs no scan. A second call does nothing.
 
-        Calls under way end first. Within a call of this very thread, which a signal handler has interrupted, it only
-        asks for the close, which then follows that call. ``StoreIOError`` if closing fails (of a close that was only
+        Calls under way end first, and a callback of checks (``half_messages``). Within a call of this very thread, which a
+        signal handler has interrupted, or within that callback, it only asks for the close, which then follows. ``StoreIOError`` if closing fails (of a close that was only
         asked for: at the next call); the store is then as after a crash, and opening it recovers.
         """
         self._close_readers()
