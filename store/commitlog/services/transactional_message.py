@@ -174,7 +174,8 @@ class TransactionalMessageService:
         that decides; its handles are refused for half messages of others.
 
         ``InvalidValue`` for a delayed message, and for a group that RocketMQ has no name for; ``PutRefused`` for a
-        message that the store refuses; ``PutNotConfirmed`` if it may be stored: then it is among ``pending``.
+        message that the store refuses; ``CorruptConfig`` for a damaged ``consumerOffset.json``: nothing was written.
+        ``PutNotConfirmed`` if it may be stored: then it is among ``pending``.
         """
         group = _checked_group(producer_group)
         if self._log is None:
