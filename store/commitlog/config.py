@@ -376,6 +376,7 @@ _RANGES = {
     "commit_interval_commit_log": (1, _MAX_INT),
     "flush_interval_consume_queue": (1, _MAX_INT),
     "flush_consumer_offset_interval": (1, _MAX_INT),
+    "transaction_check_interval": (1, _MAX_INT),
     "max_message_size": (1, LARGEST_BODY),
     "put_message_timeout": (1, _MAX_INT),
     "default_topic_queue_nums": (1, MOST_QUEUES),

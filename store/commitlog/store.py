@@ -651,9 +651,9 @@ class MessageStore:
         """Flush, dispatch and close everything, so that the next open needs no scan. A second call does nothing.
 
         Calls under way end first, and so does a callback of ``half_messages.start_checks``. Within such a callback, or
-        within a call of this very thread, which a signal handler has interrupted, it only asks for the close, which then
-        follows. ``StoreIOError`` if closing fails (of a close that was only asked for: at the next call); the store is
-        then as after a crash, and opening it recovers.
+        within a call of this very thread, which a signal handler has interrupted, it only asks for the close, which
+        then follows. ``StoreIOError`` if closing fails (of a close that was only asked for: at the next call); the
+        store is then as after a crash, and opening it recovers.
         """
         self._close_readers()
         self._owned.close()
