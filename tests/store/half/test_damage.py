@@ -111,3 +111,18 @@ def test_what_a_damaged_op_message_has_ended_is_not_committed_twice(
         with pytest.raises(HalfMessageEnded) as ended:
             store.half_messages.commit(handles[0])
         assert ended.value.committed
+
+
+@pytest.mark.parametrize("unit", [b"\xff" * 20, b"\x00" * 20, b"\x00" * 7 + b"\x01" + b"\x00" * 12])
+def test_a_damaged_unit_of_the_half_queue_costs_its_message_alone(tmp_path: Path, unit: bytes) -> None:
+    path = tmp_path / "store"
+    with open_store(path) as store:
+        for number in range(8):
+            put_half(store, b"%d" % number)
+        fill_the_file(store)
+    with (path / "consumequeue" / HALF_TOPIC / "0" / f"{0:020}").open("r+b") as file:
+        file.seek(3 * 20)
+        file.write(unit)
+    with open_store(path) as store:
+        assert [one.message.body for one in store.half_messages.pending()] == [b"%d" % n for n in range(8) if n != 3]
+        assert [(one.start, one.stop) for one in store.half_messages.unreadable] == [(3, 4)]

@@ -8,9 +8,10 @@ import pytest
 
 from commitlog import Message, MessageStore, StoreReader
 from commitlog.errors import CorruptConfig
-from commitlog.format.half_messages import named_offsets
+from commitlog.format.half_messages import HALF_TOPIC, named_offsets
 from tests.crash.workloads import kill
 from tests.store.half.brokers import note_positions, positions, put_half, put_op
+from tests.store.half.test_half_messages import stored
 from tests.store.owner.owned_store import open_store, put_ok
 
 __all__: list[str] = []
@@ -122,8 +123,12 @@ def test_a_damaged_list_of_offsets_is_reported_and_the_store_opens(tmp_path: Pat
     with open_store(path) as store:
         put_half(store, b"a")
     (path / "config" / "consumerOffset.json").write_text("{")
-    with open_store(path) as store, pytest.raises(CorruptConfig):
-        store.half_messages.pending()
+    with open_store(path) as store:
+        with pytest.raises(CorruptConfig):
+            store.half_messages.pending()
+        with pytest.raises(CorruptConfig):
+            store.half_messages.prepare(Message(topic="orders", body=b"x"), "payments")
+    assert len(stored(path, HALF_TOPIC)) == 1, "nothing was written"
 
 
 def test_the_positions_stay_before_the_oldest_pending_message(tmp_path: Path) -> None:

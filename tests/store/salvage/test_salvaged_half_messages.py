@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from commitlog import MessageStore, MessageStoreConfig, StoreReader, salvage_store
+from commitlog import MessageExt, MessageStore, MessageStoreConfig, StoreReader, salvage_store
 from commitlog.cli.app import app
 from commitlog.format.half_messages import HALF_TOPIC, OP_TOPIC
 from commitlog.format.record import HEADER_SIZE
+from commitlog.half_message import Answer
 from tests.store.half.test_check import answering
 from tests.store.half.test_damage import damage, fill_the_file
 from tests.store.half.test_half_messages import prepare, stored
@@ -69,8 +70,13 @@ def test_what_lost_op_messages_have_ended_is_asked_for_again_and_not_committed_t
     assert not salvage_store(source, target, config=small()).half_messages_settled
     assert pending(target)[:2] == [b"committed", b"rolled back"]
     asked: list[bytes] = []
+
+    def rollback(message: MessageExt) -> Answer:
+        asked.append(message.body)
+        return "rollback"
+
     with MessageStore.open(target, MessageStoreConfig(transaction_time_out=0)) as store:
-        store.half_messages.check(lambda message: asked.append(message.body) or "rollback")  # type: ignore[func-returns-value, return-value, arg-type]
+        store.half_messages.check(rollback)
     assert b"committed" not in asked
     assert b"rolled back" in asked
     assert topic_bodies(target, "orders") == [b"committed"]
