@@ -359,10 +359,10 @@ class TransactionalMessageService:
             return ("failed",)
 
     def _ended(self, how: str, step: Callable[[], None]) -> tuple[str, ...]:
-        """Do a step that ends a message; another thread may have been quicker."""
+        """Do a step that ends a message; another thread may have been quicker, or retention."""
         try:
             self._run(step)
-        except HalfMessageEnded:
+        except (HalfMessageEnded, HalfMessageNotFound):
             return ()
         return (how,)
 
@@ -445,7 +445,10 @@ class TransactionalMessageService:
             return log.read_record(handle.physical_offset)
         except (MessageNotFound, CorruptRecord) as error:
             raise HalfMessageNotFound(
-                handle, expected="a message at its physical offset", found=str(error), advice="Retention may remove it."
+                handle,
+                expected="a message at its physical offset",
+                found=str(error).rstrip("."),
+                advice="Retention may remove it.",
             ) from error
 
     def _is_committed(self, log: CommitLog, half: Record) -> bool | None:

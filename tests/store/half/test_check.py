@@ -19,7 +19,7 @@ from commitlog.format.properties import MAX_PROPERTIES_SIZE, encode_properties
 from commitlog.half_message import Answer
 from tests.store.half.brokers import positions, put_half, put_op
 from tests.store.half.test_half_messages import stored
-from tests.store.owner.owned_store import open_store
+from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
@@ -170,6 +170,21 @@ def test_a_message_that_the_callback_itself_ends_is_not_ended_twice(tmp_path: Pa
 
         assert store.half_messages.check(callback) == HalfMessagesChecked()
         assert len(stored(store, "orders")) == 1
+
+
+def test_a_message_that_retention_removes_while_it_is_asked_for_does_not_end_the_round(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as store:
+        old(store, b"first")
+        for _ in range(40):
+            put_ok(store, "others", body=b"x" * 1_000)
+        old(store, b"last")
+
+        def callback(message: MessageExt) -> Answer:
+            store.clean(max_bytes=20_000)
+            return "commit"
+
+        assert store.half_messages.check(callback) == HalfMessagesChecked(committed=1)
+        assert [one.body for one in stored(store, "orders")] == [b"last"]
 
 
 def test_another_answer_is_refused(tmp_path: Path) -> None:
