@@ -169,7 +169,7 @@ class PutMessageService:
         self._largest_body = config.max_message_size
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._busy = config.os_page_cache_busy_time_out / _MS
-        self._turns = QueueTurns(topics.queue_count)
+        self._turns = QueueTurns(topics.queue_count, topics.keep_queue_counts)
         self._known_topics: dict[str, bytes] = {}
         self._plain = PlainRecords(
             self._store_host,
