@@ -86,6 +86,23 @@ class MappedFile:
         self._reside(self._mapping, start, stop, populate=populate)
         return disk.mapped_bytes(self._mapping, start, stop)
 
+    def scanned(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        """The bytes ``[start, stop)`` for a scan, which may go beyond the written ones. ``FileChanged``.
+
+        A stretch with holes is copied: in tmpfs a hole of a mapping takes space when it is touched, and on a full disk
+        kills the process.
+        """
+        extents = self.data_extents(start, stop)
+        if extents == [(start, stop)]:
+            return self.span(start, stop, populate=True)
+        if self.size < stop:
+            raise self._truncated(f"holds {self.size} bytes, {stop} were expected")
+        found = np.zeros(stop - start, np.uint8)
+        for first, last in extents:
+            data = self.read(first, last - first)
+            found[first - start : first - start + len(data)] = np.frombuffer(data, np.uint8)
+        return found
+
     def _reside(self, mapping: mmap.mmap, start: int, stop: int, *, populate: bool) -> None:
         """Move the stretch of resident pages on to ``[start, stop)``, giving back pages too far before it."""
         low, high = self._resident

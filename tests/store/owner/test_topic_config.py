@@ -17,7 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog import BatchId, BatchStager, Message, MessageExtBrokerInner, PutMessageStatus, StoreReader
-from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, PutRefused, StoreAccessDenied, StoreIOError
+from commitlog.errors import (
+    CorruptConfig,
+    DiskFull,
+    InvalidValue,
+    NotAStore,
+    PutRefused,
+    StoreAccessDenied,
+    StoreIOError,
+)
 from commitlog.files import disk
 from commitlog.format.java_hash import string_hash_code
 from commitlog.queue.queue_counts import queue_counts
@@ -503,7 +511,7 @@ def test_a_disk_that_fails_leaves_a_whole_list(
         raised = None
         try:
             config.create_topic("orders", 4)
-        except StoreIOError as error:
+        except (StoreIOError, DiskFull) as error:
             raised = error
     if len(made) > turn:
         assert raised is not None, "a failure was ignored"
@@ -511,6 +519,7 @@ def test_a_disk_that_fails_leaves_a_whole_list(
         last = path.read_bytes() if path.exists() else None
         renamed = call == "sync_directory" and (there or turn == 1)
         assert last == old if not renamed else parse_topic_config(last or b"", "")["orders"] == 4
+        assert isinstance(raised, DiskFull) is (code == errno.ENOSPC and not renamed), "nothing is written"
         assert config.queue_count("orders") == 4
         if there:
             assert config.queue_count("BenchmarkTest") == 1024
