@@ -97,11 +97,10 @@ class MappedFile:
             return self.span(start, stop, populate=True)
         if self.size < stop:
             raise self._truncated(f"holds {self.size} bytes, {stop} were expected")
-        found = np.zeros(stop - start, np.uint8)
+        memory = mmap.mmap(-1, max(stop - start, 1))  # of its zeros, no page takes memory
         for first, last in extents:
-            data = self.read(first, last - first)
-            found[first - start : first - start + len(data)] = np.frombuffer(data, np.uint8)
-        return found
+            disk.read_into(self._opened(), memoryview(memory)[first - start : last - start], first)
+        return np.frombuffer(memory, np.uint8, stop - start)
 
     def _reside(self, mapping: mmap.mmap, start: int, stop: int, *, populate: bool) -> None:
         """Move the stretch of resident pages on to ``[start, stop)``, giving back pages too far before it."""

@@ -187,6 +187,10 @@ class MappedFileWriter(MappedFile):
         with self._opening:
             return super().span(start, stop, populate=populate)
 
+    def scanned(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        with self._opening:
+            return super().scanned(start, stop)
+
     def rest(self) -> bool:
         """Close the file until it is used again; False when it has to stay open, or is being read at this moment.
 
