@@ -302,12 +302,14 @@ class MessageStoreConfig:
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object]) -> MessageStoreConfig:
         """A configuration from names and values; an unknown name raises ``InvalidValue`` with the nearest known one."""
+        if not isinstance(settings, Mapping):
+            raise InvalidValue(f"Settings are a mapping of names to values, not {settings!r}.")
         known = [setting.name for setting in fields(cls)]
         for name in settings:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise InvalidValue(f"Unknown setting {name!r}.{hint}")
+                near = get_close_matches(str(name), known, n=1)
+                hint = f"Did you mean {near[0]!r}?" if near else "help(MessageStoreConfig) has all names."
+                raise InvalidValue(f"Unknown setting {name!r}. {hint}")
         return cls(**settings)  # type: ignore[arg-type]
 
     @classmethod

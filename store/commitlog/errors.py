@@ -468,7 +468,7 @@ class FileCreationFailed(_SystemFailure, Refused):
 
 
 class DiskFull(FileCreationFailed):
-    """No space for a new file of the store. Nothing was written; puts work again once the disk has space."""
+    """No space for a file of the store. Nothing was written; the same call works once the disk has space."""
 
 
 class ReadFailed(_SystemFailure, Refused):

@@ -139,6 +139,7 @@ def test_the_stream_ends_with_its_reader(reader: StoreReader) -> None:
         (None, {}, InvalidValue),
         (["bills", 5], {}, InvalidValue),
         ("bills", {"columns": ["bodi"]}, InvalidValue),
+        ("bills", {"columns": "body"}, InvalidValue),
         ("bills", {"since": datetime(2024, 1, 1)}, InvalidValue),  # noqa: DTZ001
         ("bills", {"until": "today"}, InvalidValue),
         ("bills", {"since": 1_700_000_000}, InvalidValue),

@@ -23,7 +23,7 @@ from commitlog.batch.frames import FoundFrame
 from commitlog.batch_id import BatchId, CommittedBatch, delay_level_of
 from commitlog.errors import BatchConflict, CorruptConfig, InvalidValue, ReadFailed, StoreIOError
 from commitlog.files import disk
-from commitlog.files.whole_file import replace_file
+from commitlog.files.whole_file import replace_failed, replace_file
 from commitlog.format.timestamps import MAX_TIMESTAMP_MS
 from commitlog.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG
 
@@ -117,6 +117,10 @@ class BatchLedger:
         """Remove an application: its next batch is written, whatever its version. Returns its last batch, if any."""
         return self._batches.pop(app_id, None)
 
+    def recall(self, batch: CommittedBatch) -> None:
+        """Undo ``forget``."""
+        self._batches[batch.batch.app_id] = batch
+
     def check(self, batch: BatchId) -> CommittedBatch | None:
         """The batch if it is in the store already; None if it is to be written. ``BatchConflict``."""
         last = self.last(batch.app_id)
@@ -172,11 +176,14 @@ class BatchLedger:
         return min(lacking, default=None)
 
     def save(self) -> None:
-        """Write the file. All batches in it must be on the device. ``StoreIOError``."""
+        """Write the file. All batches in it must be on the device. ``DiskFull``, ``StoreIOError``."""
         entries = {app: _LedgerEntry.of(batch) for app, batch in sorted(self._batches.items())}
         data = msgspec.json.encode(_LedgerFile(version=_FORMAT, queueOffset=self.next_offset, batches=entries))
         try:
             replace_file(self.path, msgspec.json.format(data, indent=1), keep_as=self.path + BACKUP_SUFFIX)
+        except OSError as error:
+            raise replace_failed(self.path, error) from error
+        try:
             disk.sync_directory(os.path.dirname(self.path))
         except OSError as error:
             raise StoreIOError("write", path=self.path, cause=error) from error

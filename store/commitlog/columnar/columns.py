@@ -86,5 +86,7 @@ def nearest_names(name: str, known: Iterable[str], *, most: int = 3) -> list[str
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of the named columns, in the order given."""
+    """The Arrow schema of the named columns, in the order given. ``InvalidValue``."""
+    if isinstance(columns, str):  # a text would count as the list of its characters
+        raise InvalidValue(f"columns is a list of names, not the text {columns!r}.")
     return pa.schema([pa.field(name, column_type(name)) for name in columns])

@@ -17,11 +17,13 @@ from datetime import datetime, timezone
 from operator import index
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from commitlog.columnar.input import ASSIGNED_COLUMNS, MESSAGE_COLUMNS, Rows, column_name
 from commitlog.errors import InvalidValue
-from commitlog.format.message_rules import shown
+from commitlog.format.message_rules import shown, type_fault
 from commitlog.message import Message, MessageExtBrokerInner
 
 __all__ = ["ArrowStream", "MessageRows", "message_rows"]
@@ -77,9 +79,33 @@ def _all_batches(stream: ArrowStream) -> pa.Table:
 
 
 def _without_views(rows: Rows) -> Rows:
-    """The rows with views (polars has them for texts) as plain texts and bytes."""
+    """The rows with views (polars has them for texts) as plain texts and bytes, and lists of pairs as maps."""
     schema = pa.schema([field.with_type(_plain_type(field.type)) for field in rows.schema])
-    return rows if schema.types == rows.schema.types else rows.cast(schema)
+    plain = rows if schema.types == rows.schema.types else rows.cast(schema)
+    for place, field in enumerate(schema):
+        if _is_pairs(field.type):
+            chunks = plain.column(place).chunks if isinstance(plain, pa.Table) else [plain.column(place)]
+            maps = [_map_of(chunk) for chunk in chunks]
+            kind = pa.map_(field.type.value_type.field(0).type, field.type.value_type.field(1).type)
+            column = pa.chunked_array(maps, kind) if isinstance(plain, pa.Table) else maps[0]
+            plain = plain.set_column(place, field.name, column)
+    return plain
+
+
+def _is_pairs(kind: pa.DataType) -> bool:
+    """A list of structs of ``key`` and ``value``: what polars makes of a map, and has instead of one."""
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+        return False
+    return [field.name for field in kind.value_type] == ["key", "value"]
+
+
+def _map_of(lists: pa.Array) -> pa.MapArray:
+    counts = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)  # a null row has no entries
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    names, values = lists.flatten().flatten()
+    if names.null_count:
+        raise InvalidValue("A list of pairs stands for properties, and a 'key' in it is null: leave such pairs out.")
+    return pa.MapArray.from_arrays(offsets, names, values, mask=lists.is_null() if lists.null_count else None)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -87,6 +113,10 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(_plain_type(kind.value_type))
     if pa.types.is_large_list(kind):
@@ -115,6 +145,10 @@ def _table(given: Sequence[object]) -> pa.Table:
 def _values(row: int, given: object) -> Mapping[str, Any]:
     """The values of a row by their columns."""
     if isinstance(given, Message) and not isinstance(given, MessageExtBrokerInner):
+        texts: tuple[object, ...] = given.body, given.keys
+        # A dict may have texts there; a Message may not, in put_message either.
+        if any(isinstance(one, str) for one in texts) and (fault := type_fault(given)):
+            raise InvalidValue(f"Row {row}: {fault}")
         values = {
             "body": given.body,
             "topic": given.topic,

@@ -33,7 +33,7 @@ import msgspec
 
 from commitlog.errors import CorruptConfig, NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
-from commitlog.files.whole_file import replace_file
+from commitlog.files.whole_file import replace_failed, replace_file
 from commitlog.paths import BACKUP_SUFFIX
 
 __all__ = ["LARGEST_CONFIG", "JsonConfigFile", "decode_config", "encode_config", "next_version"]
@@ -122,7 +122,8 @@ class JsonConfigFile:
 
         ``integer_names``: integers as names of members stand without quotes, as brokers write offset tables.
         ``NotAStore`` for a symbolic link in place of the file (invariant 10), ``StoreAccessDenied``,
-        ``CorruptConfig`` for what JSON has no text for; ``StoreIOError``, and then the file is the old or the new one.
+        ``CorruptConfig`` for what JSON has no text for; ``DiskFull``, and then the file is the old one;
+        ``StoreIOError``, and then it is the old or the new one.
         """
         data = encode_config(root, self.path, self.subject, integer_names=integer_names)
         self._refuse_links()
@@ -140,12 +141,15 @@ class JsonConfigFile:
                 # A copy, not the old file renamed: a file of this name exists at every moment.
                 replace_file(self.path + BACKUP_SUFFIX, old)
             replace_file(self.path, data)
-            disk.sync_directory(directory)
         except PermissionError as error:
             raise StoreAccessDenied(
                 f"No permission to write {self.path}: run as the store's user, or change the mode of {directory}.",
                 path=self.path,
             ) from error
+        except OSError as error:
+            raise replace_failed(self.path, error) from error
+        try:
+            disk.sync_directory(directory)
         except OSError as error:
             raise StoreIOError("write", path=self.path, cause=error) from error
 

@@ -17,6 +17,7 @@ import functools
 import mmap
 import os
 import stat
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -261,6 +262,10 @@ _SHARED_DIRECTORY_MODE = 0o777
 _FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE = 1, 2
 # The call for a sync on macOS, where fsync leaves the bytes in the drive's cache.
 _F_FULLFSYNC = 51
+# The call for a hole on macOS, and its argument (fpunchhole_t): flags, reserved, offset, length.
+_F_PUNCHHOLE = 99
+_FPUNCHHOLE = struct.Struct("=IIqq")
+_ZEROS = bytes(1 << 20)
 
 
 def create_file(path: str, *, shared: bool = False) -> int:
@@ -310,9 +315,28 @@ def allocate(descriptor: int, offset: int, length: int) -> None:
     """Give the bytes ``[offset, offset + length)`` space on the device, the file extended to hold them. New space is
     zero. ``OSError`` (ENOSPC) without room: better here than as a SIGBUS at the first touch of a page."""
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, offset, length)
-    elif os.fstat(descriptor).st_size < offset + length:
+        try:
+            os.posix_fallocate(descriptor, offset, length)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:  # of musl, for a file system that cannot; glibc writes then, as here
+                raise
+        else:
+            return
+    if os.fstat(descriptor).st_size < offset + length:
         os.ftruncate(descriptor, offset + length)
+    _fill_holes(descriptor, offset, offset + length)
+
+
+def _fill_holes(descriptor: int, start: int, stop: int) -> None:
+    """Write zeros into the holes of ``[start, stop)``, where no other thread writes.
+
+    So it is done on macOS: its F_PREALLOCATE adds space at the end of a file only, and these have their full size.
+    """
+    at = start
+    for first, last in [*data_extents(descriptor, start, stop), (stop, stop)]:
+        for piece in range(at, first, len(_ZEROS)):
+            write_at(descriptor, memoryview(_ZEROS)[: first - piece], piece)
+        at = last
 
 
 def punch_hole(descriptor: int, offset: int, length: int) -> None:
@@ -320,12 +344,27 @@ def punch_hole(descriptor: int, offset: int, length: int) -> None:
 
     ``OSError`` (EOPNOTSUPP) where the system, or the file system, has no such call.
     """
+    if sys.platform == "darwin":
+        _punch_on_macos(descriptor, offset, length)
+        return
     call = _fallocate()
     if call is None:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
     while call(descriptor, _FALLOC_KEEP_SIZE | _FALLOC_PUNCH_HOLE, offset, length):
         if (code := ctypes.get_errno()) != errno.EINTR:
             raise OSError(code, os.strerror(code))
+
+
+def _punch_on_macos(descriptor: int, offset: int, length: int) -> None:
+    import fcntl
+
+    try:
+        fcntl.fcntl(descriptor, _F_PUNCHHOLE, _FPUNCHHOLE.pack(0, 0, offset, length))
+    except OSError as error:
+        # For bytes that are not whole blocks, and of APFS at times for a hole beside another one.
+        if error.errno == errno.EINVAL:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from error
+        raise
 
 
 @functools.cache

@@ -86,6 +86,22 @@ class MappedFile:
         self._reside(self._mapping, start, stop, populate=populate)
         return disk.mapped_bytes(self._mapping, start, stop)
 
+    def scanned(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        """The bytes ``[start, stop)`` for a scan, which may go beyond the written ones. ``FileChanged``.
+
+        A stretch with holes is copied: in tmpfs a hole of a mapping takes space when it is touched, and on a full disk
+        kills the process.
+        """
+        extents = self.data_extents(start, stop)
+        if extents == [(start, stop)]:
+            return self.span(start, stop, populate=True)
+        if self.size < stop:
+            raise self._truncated(f"holds {self.size} bytes, {stop} were expected")
+        memory = mmap.mmap(-1, max(stop - start, 1))  # of its zeros, no page takes memory
+        for first, last in extents:
+            disk.read_into(self._opened(), memoryview(memory)[first - start : last - start], first)
+        return np.frombuffer(memory, np.uint8, stop - start)
+
     def _reside(self, mapping: mmap.mmap, start: int, stop: int, *, populate: bool) -> None:
         """Move the stretch of resident pages on to ``[start, stop)``, giving back pages too far before it."""
         low, high = self._resident

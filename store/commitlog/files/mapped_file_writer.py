@@ -112,6 +112,8 @@ class MappedFileWriter(MappedFile):
         self.allocated_position = 0
         # The wrote position after which the next step of space is to be ordered; the capacity: none is.
         self.order_from = self.capacity
+        # The end of a blank filler, after which the file stays a hole; the capacity without one.
+        self._bytes_end = self.capacity
         self._buffer: PooledBuffer | None = None
         # For small writes: None until the first one, and where a mapping cannot be used.
         self._window: mmap.mmap | None = None
@@ -185,6 +187,10 @@ class MappedFileWriter(MappedFile):
         with self._opening:
             return super().span(start, stop, populate=populate)
 
+    def scanned(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        with self._opening:
+            return super().scanned(start, stop)
+
     def rest(self) -> bool:
         """Close the file until it is used again; False when it has to stay open, or is being read at this moment.
 
@@ -223,6 +229,7 @@ class MappedFileWriter(MappedFile):
         """Set all three positions, when the file is opened with that many bytes."""
         self.wrote_position = self.committed_position = self.flushed_position = position
         self.allocated_position, self.order_from = space.page_before(position), self.capacity
+        self._bytes_end = self.capacity
 
     def use_buffer(self, buffer: PooledBuffer) -> None:
         """Gather writes in a buffer of the transient pool from now on."""
@@ -239,10 +246,13 @@ class MappedFileWriter(MappedFile):
         return space.next_step(self.allocated_position, self.capacity)
 
     def allocate(self, position: int) -> None:
-        """Allocate the space up to a position, while another thread may append. ``DiskFull``, ``StoreIOError``."""
+        """Allocate the space up to a position, while another thread may append. ``DiskFull``, ``StoreIOError``.
+
+        Nothing is allocated after a blank filler: an order may be late.
+        """
         with self._opening:
             start = self.allocated_position
-            if position <= start:
+            if position <= start or self.is_full or self._bytes_end < self.capacity:
                 return
             try:
                 self._refuse_truncated()
@@ -255,9 +265,7 @@ class MappedFileWriter(MappedFile):
                         cause=error,
                         advice="Free some space and put again.",
                     ) from error
-                if error.errno != errno.EOPNOTSUPP:
-                    raise StoreIOError("allocate space in", path=self.path, cause=error, advice=FENCED) from error
-                self._maps, position = False, self.capacity  # with pwrite a full disk is an error
+                raise StoreIOError("allocate space in", path=self.path, cause=error, advice=FENCED) from error
             self.allocated_position = position
             self.order_from = space.order_from(position, self.capacity)
 
@@ -344,6 +352,19 @@ class MappedFileWriter(MappedFile):
             self._keep_until = self.capacity
         return locked
 
+    def leave_rest(self, end: int) -> None:
+        """Leave everything after ``end``, that of a blank filler, a hole: space there is given back.
+
+        Before ``skip_to_end``, and before another file is written. It is undone when the filler is zeroed.
+        """
+        with self._opening:
+            self._bytes_end = end
+            first = space.page_after(end)
+            self.allocated_position = min(self.allocated_position, first)
+            if first < self.capacity:
+                with contextlib.suppress(OSError):  # then the file keeps it
+                    space.release(self._opened(), first, self.capacity)
+
     def skip_to_end(self) -> None:
         """Count the rest of the file, a blank filler, as written."""
         self.wrote_position = self.order_from = self.capacity
@@ -356,7 +377,8 @@ class MappedFileWriter(MappedFile):
         buffer, start, stop = self._buffer, self.committed_position, self.wrote_position
         if buffer is None or start == stop:
             return 0
-        self._write(buffer.view[start:stop], start)
+        if start < (end := min(stop, self._bytes_end)):
+            self._write(buffer.view[start:end], start)
         self.committed_position = stop
         return stop - start
 
@@ -403,7 +425,7 @@ class MappedFileWriter(MappedFile):
         page = min(space.page_after(position), self.capacity)
         with self._opening:
             self.allocated_position = min(self.allocated_position, space.page_before(position))
-            self.order_from = self.capacity
+            self.order_from = self._bytes_end = self.capacity
             try:
                 self._zero_data(position, page)
                 if page < self.capacity and not self._release(page):

@@ -11,10 +11,12 @@ import errno
 import os
 from collections.abc import Callable
 
+from commitlog.errors import DiskFull, StoreIOError
 from commitlog.files import disk
 from commitlog.files.error_paths import errors_name
+from commitlog.files.space import NO_SPACE
 
-__all__ = ["TEMPORARY_SUFFIX", "new_file", "replace_file"]
+__all__ = ["TEMPORARY_SUFFIX", "new_file", "replace_failed", "replace_file"]
 
 # The suffix of a file's name until it is whole.
 TEMPORARY_SUFFIX = ".tmp"
@@ -91,6 +93,13 @@ def replace_file(path: str, data: bytes, *, keep_as: str = "") -> None:
     except OSError:
         _remove_quietly(path + TEMPORARY_SUFFIX)
         raise
+
+
+def replace_failed(path: str, error: OSError) -> DiskFull | StoreIOError:
+    """The named error of a file that could not be replaced."""
+    if error.errno in NO_SPACE:
+        return DiskFull("write", path=path, cause=error, advice="It is as it was. Free some space and try again.")
+    return StoreIOError("write", path=path, cause=error)
 
 
 def _written(path: str, prepare: Callable[[int], None]) -> int:

@@ -181,7 +181,7 @@ def parse_delay_level(text: str) -> int | None:
 
 def shown(value: object) -> str:
     """A value and its type, for people; cut short where it is long."""
-    return f"{reprlib.repr(value)} ({type(value).__name__})"
+    return f"{' '.join(reprlib.repr(value).split())} ({type(value).__name__})"
 
 
 def type_fault(message: object) -> str | None:
@@ -231,7 +231,7 @@ def _body_fault(body: object) -> str | None:
 def _keys_fault(keys: object) -> str | None:
     if isinstance(keys, str):
         return f"The field keys is a list of texts, not the text {keys!r}."
-    if not isinstance(keys, Iterable):
+    if not isinstance(keys, Iterable) or isinstance(keys, bytes | bytearray):
         return f"The field keys is a list of texts, not {shown(keys)}."
     for key in keys:
         if not isinstance(key, str):

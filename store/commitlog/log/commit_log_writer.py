@@ -227,6 +227,7 @@ class CommitLogWriter:
         file.reserve(file.wrote_position + len(filler))
         self._unsettled = True
         file.append(filler)
+        file.leave_rest(file.wrote_position)
         file.skip_to_end()
         self.files.appended()
         self._unsettled = False

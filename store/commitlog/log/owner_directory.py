@@ -11,8 +11,9 @@ import os
 from collections.abc import Callable
 from types import TracebackType
 
-from commitlog.errors import NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
+from commitlog.errors import DiskFull, NotAStore, ReadFailed, StoreAccessDenied, StoreIOError
 from commitlog.files import disk
+from commitlog.files.space import NO_SPACE
 from commitlog.files.store_lock import StoreLock
 from commitlog.files.whole_file import replace_file
 from commitlog.log.store_directory import check_store_directory, refuse_batch_queues, refuse_kept_piece
@@ -48,6 +49,8 @@ class OwnerDirectory:
         except PermissionError as error:
             raise StoreAccessDenied(f"No permission to write in {path}: {error}.", path=path) from error
         except OSError as error:
+            if error.errno in NO_SPACE:
+                raise DiskFull("make the store at", path=path, cause=error, advice="Free some space.") from error
             raise ReadFailed("open the store at", path=path, cause=error) from error
 
     @classmethod

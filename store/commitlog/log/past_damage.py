@@ -189,7 +189,7 @@ class _InFile:
     def _block(self, at: int, stop: int) -> _Block:
         """The good records from ``at``, up to the first whose header has a value that no store writes."""
         file = self.file
-        scan = scan_records(file.span(at - file.base, stop - file.base, populate=True), at, check_crc=self.check_crc)
+        scan = scan_records(file.scanned(at - file.base, stop - file.base), at, check_crc=self.check_crc)
         impossible = first_impossible(scan)
         if impossible is None:
             return _Block(scan, scan.stop)

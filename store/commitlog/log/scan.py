@@ -82,7 +82,7 @@ class LogWalk:
         while self.offset < limit and (file := self._files.find(self.offset)) is not None:
             at, file_end = self.offset, file.base + file.capacity
             stop = min(at + size, file_end, limit)
-            data = file.span(at - file.base, stop - file.base, populate=True)
+            data = file.scanned(at - file.base, stop - file.base)
             scan, self.stop = self._good_part(scan_records(data, at, check_crc=self._check_crc), at - file.base)
             self.offset = at + scan.end
             if len(scan):

@@ -1,12 +1,13 @@
 """Topic configuration ``topics.json``: the number of queues of each topic.
 
-``<store>/config/topics.json`` is RocketMQ's. This package adds topics to it, and changes a listed topic only by raising
+``<store>/config/topics.json`` is RocketMQ's. This package adds topics to it: those that are created, those of staged
+batches (Spark's sink), and those that get a message with a sharding key. It changes a listed topic only by raising
 readQueueNums, when a message names a higher queue, which consumers would never read::
 
     {"dataVersion": {...}, "topicConfigTable": {"orders": {"topicName": "orders", "writeQueueNums": 4, ...}, ...}}
 
-The number decides which queue a sharding key goes to, so for a topic that is not listed it is determined once and kept,
-and does not change with the existing queues.
+The number decides which queue a sharding key goes to, so it is determined once, listed, and kept: it does not change
+with the existing queues, nor with the default.
 
 ``perm`` has a bit for writing (2) and one for reading (4). Producers put nothing into a topic without the first;
 consumers do not look at one without the second.
@@ -20,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -28,7 +29,7 @@ import msgspec
 
 from commitlog.batch_id import TopicUse
 from commitlog.config_files.json_file import JsonConfigFile, decode_config, next_version
-from commitlog.errors import CorruptConfig, InvalidValue, PutRefused, ReadFailed
+from commitlog.errors import CorruptConfig, InvalidValue, OutcomeUnknown, PutRefused, ReadFailed, Refused
 from commitlog.files import disk
 from commitlog.log.store_directory import other_topic_kind
 from commitlog.message import PutMessageStatus
@@ -114,6 +115,26 @@ class TopicConfig:
                 self._kept[topic] = spread_over(self._highest_id(topic) + 1, self._default)
             return self._kept[topic]
 
+    def keep_queue_counts(self, topics: Iterable[str]) -> None:
+        """List topics that get messages with sharding keys, each with the queues that its messages are spread over.
+
+        Or the same key would go to another queue when the store is opened with another default. A topic that is listed
+        stays as it is. ``PutRefused`` if the list cannot be written; ``CorruptConfig``, ``ReadFailed``.
+        """
+        counts = {topic: self.queue_count(topic) for topic in topics}
+        with self._lock:
+            new = {topic: count for topic, count in counts.items() if topic not in self._perms}
+            if not new:
+                return
+            uses = [TopicUse(topic, 0, self._highest_id(topic) + 1, is_new=True) for topic in new]
+            try:
+                self._enter(uses, new)
+            except (Refused, OutcomeUnknown) as error:
+                raise PutRefused(
+                    PutMessageStatus.SERVICE_NOT_AVAILABLE,
+                    f"A topic of a message with a sharding key cannot be listed with its number of queues: {error}",
+                ) from error
+
     def kind_fault(self, topic: str) -> str | None:
         """Why no message can be put into a topic that is not kept in plain queues, as the end of a sentence.
 
@@ -161,7 +182,7 @@ class TopicConfig:
         """
         _check_new_topic(topic, queue_nums)
         with self._lock:
-            self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], queue_nums, perm)
+            self._enter([TopicUse(topic, 0, read_queue_nums, is_new=True)], {topic: queue_nums}, perm)
 
     def remove_topic(self, topic: str) -> bool:
         """Remove a topic from the list; False if it is not listed. ``CorruptConfig``, ``StoreIOError``."""
@@ -181,6 +202,7 @@ class TopicConfig:
         """List a batch's topics before the batch is written.
 
         New topics are listed with ``queue_nums`` queues, as by ``create_topic``, which documents the other errors.
+        Topics that exist and are not listed get the number that the messages were spread over.
         ``PutRefused`` when a topic has fewer queues to write to than the messages were spread over, since those of a
         sharding key would then lie in two queues, and for a topic that producers may not put into (``put_fault``);
         nothing is changed then.
@@ -192,10 +214,13 @@ class TopicConfig:
             if use.is_new:
                 _check_new_topic(use.topic, queue_nums)
         with self._lock:
-            self._enter(uses, queue_nums)
+            self._enter(uses, {use.topic: queue_nums if use.is_new else use.spread_over for use in uses})
 
-    def _enter(self, uses: Iterable[TopicUse], queue_nums: int, perm: int | None = None) -> None:
-        """Change the list in one write, or in none when it needs no change."""
+    def _enter(self, uses: Iterable[TopicUse], queue_nums: Mapping[str, int], perm: int | None = None) -> None:
+        """Change the list in one write, or in none when it needs no change.
+
+        Topics that are not listed are added with ``queue_nums``, unless that is 0.
+        """
         root = self._file.read()
         listed = _queue_nums(self._file, root)
         table = root.get("topicConfigTable", {})
@@ -210,9 +235,9 @@ class TopicConfig:
                     changed[use.topic] = {**table[use.topic], "readQueueNums": readable}
                 if perm not in (None, entry.perm):
                     changed[use.topic] = {**changed.get(use.topic, table[use.topic]), "perm": perm}
-            elif use.is_new:
+            elif count := queue_nums[use.topic]:
                 entry_perm = _READ_AND_WRITE if perm is None else perm
-                changed[use.topic] = _new_entry(use.topic, queue_nums, max(queue_nums, readable), entry_perm)
+                changed[use.topic] = _new_entry(use.topic, count, max(count, readable), entry_perm)
         if not changed:
             return
         version = next_version(root.get("dataVersion", {}), self._file)

@@ -5,13 +5,15 @@ docs/durability.md explains when the checkpoint is trusted and when the log is s
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import StoreIOError
+from commitlog.errors import DiskFull, StoreIOError
+from commitlog.files.mapped_file_writer import is_out_of_space
 from commitlog.format.checkpoint import CheckpointMark
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.log.owner_directory import OwnerDirectory
@@ -76,6 +78,20 @@ class _LastRecord(NamedTuple):
     store_timestamp: int
 
 
+@contextlib.contextmanager
+def _full_disk_refuses() -> Iterator[None]:
+    """Opening on a full disk is ``DiskFull``, whatever found no space: nothing is lost, and it may be repeated."""
+    try:
+        yield
+    except StoreIOError as error:
+        if not is_out_of_space(error):
+            raise
+        cause = OSError(error.errno, error.reason)
+        advice = "Nothing is lost: free some space and open the store again."
+        raise DiskFull(error.operation, path=error.path, cause=cause, advice=advice) from error
+
+
+@_full_disk_refuses()
 def open_log(
     directory: OwnerDirectory,
     config: MessageStoreConfig,

@@ -208,7 +208,9 @@ class StoreTarget:
 
     def _fill(self, file: MappedFileWriter) -> None:
         # Without ``reserve``: a file that stands for a missing one takes no space.
-        file.write_ahead(encode_filler(file.capacity - file.wrote_position), file.wrote_position)
+        filler = encode_filler(file.capacity - file.wrote_position)
+        file.write_ahead(filler, file.wrote_position)
+        file.leave_rest(file.wrote_position + len(filler))
         file.skip_to_end()
         self._files.appended()
 

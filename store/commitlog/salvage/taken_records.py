@@ -45,7 +45,7 @@ def taken_blocks(files: LogSource, survey: Survey) -> Iterator[TakenBlock]:
             if file is None:
                 raise _changed(files.path, at)
             end = min(at + size, stop)
-            scan = scan_records(file.span(at - file.base, end - file.base, populate=True), at, check_crc=False)
+            scan = scan_records(file.scanned(at - file.base, end - file.base), at, check_crc=False)
             if not len(scan):
                 size = _longer(file, scan, at, stop)
                 continue

@@ -197,12 +197,19 @@ class CommitBatchService:
         return delivered_offsets(self._loaded())
 
     def forget(self, app_id: str) -> CommittedBatch | None:
-        """Remove an application from the ledger, on the device too. Returns its last batch. ``StoreIOError``."""
+        """Remove an application from the ledger, on the device too. Returns its last batch.
+
+        ``DiskFull``: it is in the ledger as before. ``StoreIOError``.
+        """
         ledger = self._loaded()
         forgotten = ledger.forget(app_id)
         if forgotten is not None:
-            self._store_flush.flush_log()
-            self._save(ledger)
+            try:
+                self._store_flush.flush_log()
+                self._save(ledger)
+            except CommitLogError:
+                ledger.recall(forgotten)
+                raise
         return forgotten
 
     def save(self) -> None:
@@ -228,9 +235,10 @@ class CommitBatchService:
         try:
             ledger.save()
         except CommitLogError as error:
-            if or_later and is_out_of_space(error):
+            if not is_out_of_space(error):
+                self._state.fence(error)
+            elif or_later:
                 return
-            self._state.fence(error)
             raise
         self._unsaved = 0
 

@@ -53,9 +53,9 @@ class FlushConsumerOffsetService:
     def run_once(self) -> float:
         try:
             self.flush()
-        except CommitLogError:
+        except CommitLogError as error:
             # The log has not failed, and the positions are written the next time; until then they are older.
-            _LOG.exception("Cannot write the positions of consumers")
+            _LOG.warning("The positions of consumers are not written yet: %s", error)
         return self._interval
 
     def flush(self) -> None:

@@ -69,7 +69,7 @@ from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_t
 from commitlog.log.append_results import Appended
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.message import Message, MessageExtBrokerInner, PutMessageStatus
-from commitlog.paths import MAX_QUEUE_ID, refuse_batch_topic, validate_new_topic, validate_topic
+from commitlog.paths import MAX_QUEUE_ID, RETRY_TOPIC_PREFIX, refuse_batch_topic, validate_new_topic, validate_topic
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.services.flush import GroupCommitService
 from commitlog.services.queue_turns import QueueTurns
@@ -169,7 +169,7 @@ class PutMessageService:
         self._largest_body = config.max_message_size
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._busy = config.os_page_cache_busy_time_out / _MS
-        self._turns = QueueTurns(topics.queue_count)
+        self._turns = QueueTurns(topics.queue_count, topics.keep_queue_counts)
         self._known_topics: dict[str, bytes] = {}
         self._plain = PlainRecords(
             self._store_host,
@@ -304,6 +304,10 @@ class PutMessageService:
             encoded.append(one)
             queue_id = queue_id if queue_id is not None or one.topic == SCHEDULE_TOPIC else one.queue_id
         first = encoded[0]
+        if first.topic.startswith(RETRY_TOPIC_PREFIX):
+            raise PutRefused(
+                PutMessageStatus.MESSAGE_ILLEGAL, f"RocketMQ takes no batch for {first.topic!r}: put one by one."
+            )
         for place, (one, message) in enumerate(zip(encoded, messages, strict=True)):
             if one.topic != message.topic:
                 raise PutRefused(
@@ -337,7 +341,7 @@ class PutMessageService:
         except PropertiesTooLarge as error:
             raise PutRefused(
                 PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
-                f"{error} (Topic {message.topic!r}, queue {message.queue_id}.)",
+                f"{error} ({_place(message)}.)",
             ) from error
         except (InvalidValue, TypeError, AttributeError, ValueError, LookupError) as error:
             fault = type_fault(message)
@@ -352,8 +356,8 @@ class PutMessageService:
             raise InvalidValue("The keys are a list of texts.")  # a text would count as the list of its characters
         if len(message.body) > self._largest_body:
             reason = (
-                f"The body has {len(message.body)} bytes, at most {self._largest_body} are taken "
-                f"(maxMessageSize; topic {message.topic!r}, queue {message.queue_id})."
+                f"The body has {len(message.body)} bytes, the limit (maxMessageSize) is {self._largest_body} "
+                f"({_place(message)})."
             )
         elif message.queue_id is not None and not 0 <= message.queue_id <= MAX_QUEUE_ID:
             reason = f"A queue id is 0 to {MAX_QUEUE_ID}, not {message.queue_id}."
@@ -518,6 +522,11 @@ def _report_slow(elapsed_s: float, topic: str, messages: int, size: int) -> None
         "A put of %d messages, %d bytes, into topic %r took %.0f ms, waiting for the device included.",
         messages, size, topic, elapsed_s * 1000,
     )  # fmt: skip
+
+
+def _place(message: Message) -> str:
+    queue = "no queue given" if message.queue_id is None else f"queue {message.queue_id}"
+    return f"topic {message.topic!r}, {queue}"
 
 
 def _born(message: Message) -> int:

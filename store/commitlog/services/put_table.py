@@ -223,6 +223,8 @@ class PutTableService:
         return no_producers_fault(topic) or self._topics.put_fault(topic)
 
     def _queues_of(self, columns: MessageColumns) -> npt.NDArray[np.int32]:
+        if keyed := _keyed_topics(columns):
+            self._topics.keep_queue_counts(keyed)
         queue_ids = choose_queues(columns, self._topics.queue_count, round_robin_start=self._turn)
         self._turn += columns.count
         return queue_ids
@@ -245,3 +247,13 @@ class PutTableService:
         status, reason = self._single.await_flush(results.end)
         if status is not PutMessageStatus.PUT_OK:
             results.not_flushed(status, reason)
+
+
+def _keyed_topics(columns: MessageColumns) -> list[str]:
+    """The topics in which a sharding key chooses the queue of a row."""
+    if columns.sharding_keys is None:
+        return []
+    chosen = columns.sharding_keys.is_valid().to_numpy(zero_copy_only=False) & (columns.topic_codes >= 0)
+    if columns.queue_ids is not None:
+        chosen &= columns.queue_ids < 0
+    return [columns.topics[code] for code in np.unique(columns.topic_codes[chosen]).tolist()]

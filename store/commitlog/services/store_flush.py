@@ -5,8 +5,6 @@ The checkpoint is written last, so that it never claims more than was flushed (i
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable
 
 from commitlog.errors import CommitLogError, CorruptStoreError, DiskFull, IndexIOError, StoreIOError
@@ -56,14 +54,16 @@ class StoreFlush:
         self._state.refuse_failed()
         try:
             self._reput.dispatch()
-        except DiskFull as error:
-            # Not a refusal here: the messages are in the log.
-            advice = "The messages are in the log; they are dispatched once the disk has space."
-            cause = OSError(error.errno, os.strerror(error.errno or errno.ENOSPC))
-            raise StoreIOError("dispatch to", path=error.path, cause=cause, advice=advice) from error
-        except CommitLogError as error:
+        except (DiskFull, StoreIOError) as error:
             if not is_out_of_space(error):
                 fence_dispatch(self._state, error)
+                raise
+            # Not a refusal here: the messages are in the log.
+            advice = "The messages are in the log; they are dispatched once the disk has space."
+            cause = OSError(error.errno, error.reason)
+            raise StoreIOError("dispatch to", path=error.path, cause=cause, advice=advice) from error
+        except CommitLogError as error:
+            fence_dispatch(self._state, error)
             raise
         except OSError as error:
             failure = StoreIOError("dispatch to", path=str(error.filename or self._log.queues.path), cause=error)

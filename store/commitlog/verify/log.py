@@ -164,9 +164,7 @@ class LogCheck:
                     at = stop = file.base
                     while stop < file.base + file.size:
                         stop = min(at + self._block_size, file.base + file.size)
-                        scan = scan_records(
-                            opened.span(at - file.base, stop - file.base, populate=True), at, check_crc=False
-                        )
+                        scan = scan_records(opened.scanned(at - file.base, stop - file.base), at, check_crc=False)
                         at += scan.end
                         if not (scan.stop is None or (isinstance(scan.stop, Torn) and scan.end)):
                             break
@@ -259,7 +257,7 @@ class LogCheck:
         at, size = start, self._block_size
         while at < file_end:
             stop = min(at + size, file_end)
-            scan = scan_records(opened.span(at - file.base, stop - file.base, populate=True), at, check_crc=True)
+            scan = scan_records(opened.scanned(at - file.base, stop - file.base), at, check_crc=True)
             at += scan.end
             self.end = max(self.end, at)
             if len(scan):

@@ -1,23 +1,27 @@
-"""Space of a log file: allocated before each write, given back where a step fails, and taken from what is cut off."""
+"""Space of a log file: allocated before each write, given back where a step fails or a file ends, taken from a cut."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from commitlog.errors import DiskFull, StoreIOError
 from commitlog.files import disk, space
+from commitlog.files.frame_space import FrameSpace
 from commitlog.files.mapped_file_queue_writer import AllocateNow, MappedFileQueueWriter
 from commitlog.files.mapped_file_writer import MappedFileWriter, make_file
+from commitlog.files.transient_store_pool import TransientStorePool
+from commitlog.log.commit_log_writer import CommitLogWriter
 
 __all__: list[str] = []
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is allocated")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere zeros are written, tested here too")
 
 _MIB = 1 << 20
 _SIZE = 64 * _MIB
@@ -132,13 +136,120 @@ def test_what_is_cut_off_reads_as_zero_and_takes_no_space(
     assert file.allocated_position == space.FIRST_STEP
 
 
-def test_the_end_of_a_file_after_its_filler_takes_no_space(tmp_path: Path) -> None:
+def ended_by_a_frame(files: MappedFileQueueWriter) -> None:
+    """A frame whose second part goes into the next file."""
+    frame = FrameSpace(files)
+    frame.write(b"x" * 100)
+    frame.end_file(b"filler")
+    frame.write(b"y" * 100)
+    frame.publish()
+
+
+def ended_by_a_record(files: MappedFileQueueWriter) -> None:
+    """A record that does not fit any more."""
+    log = CommitLogWriter(files, lambda *_: 0, lambda _: None)
+    log.append(bytearray(100), [100], 0, "orders", 0, has_unit=False)
+    log.append(bytearray(_SIZE - 100), [_SIZE - 100], 0, "orders", 0, has_unit=False)
+
+
+@pytest.mark.parametrize("end_file", [ended_by_a_frame, ended_by_a_record])
+def test_the_end_of_a_file_after_its_filler_takes_no_space(
+    tmp_path: Path, end_file: Callable[[MappedFileQueueWriter], None]
+) -> None:
+    """Neither what was allocated ahead, nor by an order that the service takes up only now."""
     files = MappedFileQueueWriter(str(tmp_path), _SIZE)
-    files.writable().append(b"x")
-    files.files[-1].skip_to_end()
-    files.appended()
-    assert taken(files.files[-1]) < 2 * space.FIRST_STEP
+    first = files.writable()
+    first.reserve(20 * _MIB)
+    late = first.order_step()
+    end_file(files)
+    assert taken(first) <= 4096
+    first.allocate(late)
+    assert (taken(first) <= 4096, len(files.files)) == (True, 2)
     files.close()
+
+
+def test_a_frame_that_fails_leaves_the_file_that_it_ended_as_it_was(tmp_path: Path) -> None:
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE)
+    first = files.writable()
+    first.append(b"before")
+    frame = FrameSpace(files)
+    frame.end_file(b"filler")
+    frame.discard()
+    first.append(b"after" * _MIB)
+    assert first.read(0, 16) == b"beforeafterafter"
+    assert first.allocated_position >= first.wrote_position
+    files.close()
+
+
+def test_a_buffer_writes_nothing_after_a_filler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There lie bytes of the file that the buffer had before, and no space: on a full disk the commit would fail."""
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE, pool=TransientStorePool(1))
+    first = files.writable()
+    first.append(b"\xff" * _SIZE)
+    files.commit()
+    second = files.writable()
+    second.append(b"x" * 100)
+    second.leave_rest(100)
+    second.skip_to_end()
+    monkeypatch.setattr(disk, "allocate", full)
+    files.commit()
+    assert files.committed_where == 2 * _SIZE
+    assert second.read(0, _SIZE) == b"x" * 100 + bytes(_SIZE - 100)
+    assert taken(second) <= 4096
+    files.close()
+
+
+def test_space_is_allocated_by_zeros_where_the_system_has_no_call_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS; and a file system of Linux without fallocate, under musl. Bytes that are there stay."""
+    path = tmp_path / "file"
+    path.touch()
+    with path.open("r+b") as stream:
+        stream.truncate(8 * _MIB)
+        stream.seek(5 * _MIB)
+        stream.write(b"here")
+        stream.flush()
+        monkeypatch.delattr(os, "posix_fallocate")
+        disk.allocate(stream.fileno(), 4 * _MIB + 4096, 3 * _MIB)
+        assert path.stat().st_size == 8 * _MIB
+        assert path.stat().st_blocks * 512 == 3 * _MIB
+        disk.allocate(stream.fileno(), 8 * _MIB, 4096)
+        assert path.stat().st_size == 8 * _MIB + 4096
+    assert path.read_bytes().split(b"here") == [bytes(5 * _MIB), bytes(3 * _MIB + 4096 - 4)]
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.ENOSPC], ids=["no-call", "full"])
+def test_only_a_file_system_without_the_call_is_given_zeros(
+    file: MappedFileWriter, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    if code == errno.ENOSPC:
+        with pytest.raises(DiskFull):
+            file.reserve(8 * _MIB)
+    else:
+        file.reserve(8 * _MIB)
+        assert taken(file) >= 8 * _MIB
+
+
+def test_the_argument_of_the_call_for_a_hole_on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fpunchhole_t of <sys/fcntl.h>: two unsigned ints, and two off_t. What is refused as illegal is zeroed instead."""
+    calls: list[tuple[int, int, bytes]] = []
+
+    def called(descriptor: int, command: int, argument: bytes) -> None:
+        calls.append((descriptor, command, argument))
+        if len(calls) > 1:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(fcntl, "fcntl", called)
+    disk._punch_on_macos(7, 1 << 33, 4096)
+    expected = (0).to_bytes(8, sys.byteorder) + (1 << 33).to_bytes(8, sys.byteorder) + (4096).to_bytes(8, sys.byteorder)
+    assert calls == [(7, 99, expected)]
+    with pytest.raises(OSError, match="supported"):
+        disk._punch_on_macos(7, 1, 4096)
 
 
 def test_steps_double_up_to_the_largest_and_leave_at_most_two_of_these(tmp_path: Path) -> None:

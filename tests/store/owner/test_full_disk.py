@@ -12,9 +12,9 @@ from tests.support.waiting import WAIT_LIMIT_S
 __all__: list[str] = []
 
 
-@pytest.mark.parametrize("program", ["on_a_full_disk", "steps_on_a_full_disk"])
+@pytest.mark.parametrize("program", ["on_a_full_disk", "steps_on_a_full_disk", "calls_on_a_full_disk"])
 def test_a_full_disk_refuses_puts_until_space_is_available(program: str, tmp_path: Path) -> None:
-    """When the next file finds no space, and when the next step within a file larger than the disk finds none."""
+    """When the next file finds no space, or the next step within a file larger than the disk, or any other call."""
     if not may_mount(tmp_path):
         pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
     module = f"tests.store.owner.{program}"

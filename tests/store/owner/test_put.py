@@ -144,11 +144,14 @@ def test_the_number_of_queues_is_asked_for_again_after_a_second() -> None:
         asked += 1
         return 2 + asked
 
-    turns = QueueTurns(count, lambda: now)
+    kept: list[str] = []
+    turns = QueueTurns(count, kept.extend, lambda: now)
     assert [turns.in_turn("t") for _ in range(4)] == [0, 1, 2, 0]
     now = 1.0
     assert turns.in_turn("t") == 0, "the fifth turn, of four queues"
-    assert asked == 2
+    assert (asked, kept) == (2, [])
+    assert turns.of_sharding_key("t", "a") == turns.of_sharding_key("t", "a") == ord("a") % 4
+    assert (asked, kept) == (2, ["t"])
 
 
 def test_a_message_shows_its_fields() -> None:

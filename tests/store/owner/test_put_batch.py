@@ -70,6 +70,15 @@ def test_one_unsuitable_message_refuses_the_batch(tmp_path: Path, other: Message
         assert put_ok(store).queue_offset == 0
 
 
+def test_a_batch_for_a_retry_topic_is_refused_as_by_a_broker(tmp_path: Path) -> None:
+    message = Message(topic="%RETRY%billing", body=b"x")
+    with open_store(tmp_path) as store:
+        result = store.put_message_batch([message])
+        assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert "'%RETRY%billing': put one by one" in result.reason
+        assert store.put_message(message).ok
+
+
 def test_an_empty_batch_is_refused(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         assert store.put_message_batch([]).status is PutMessageStatus.MESSAGE_ILLEGAL

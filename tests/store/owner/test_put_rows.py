@@ -111,6 +111,23 @@ def test_rows_that_were_read_are_put_back(tmp_path: Path) -> None:
         assert [row["body"] for row in rows(store)] == [b"a", b"b"] * 2
 
 
+@pytest.mark.parametrize("large", [False, True], ids=["list", "large list"])
+def test_lists_of_pairs_are_properties_since_polars_has_no_maps(tmp_path: Path, large: bool) -> None:
+    """It reads a map column as these, so what ``scan`` gave comes back as it was."""
+    pair = pa.struct([("key", pa.string_view()), ("value", pa.string_view())])
+    values = [[{"key": "a", "value": "b"}], [], None, [{"key": "c", "value": "d"}, {"key": "e", "value": None}]]
+    pairs = pa.array(values * 2, pa.large_list(pair) if large else pa.list_(pair))
+    table = pa.table({"body": [b"x"] * 8, "queueId": [0] * 8, "properties": pairs})
+    with open_store(tmp_path) as store:
+        store.put_messages(_Frame(table.slice(1)), topic="orders").raise_for_status()
+        store.put_messages(table.slice(0, 3).to_batches()[0], topic="orders").raise_for_status()
+        own = [{name: row["properties"][name] for name in "ace" if name in row["properties"]} for row in rows(store)]
+        assert own == [{}, {}, {"c": "d"}, {"a": "b"}, {}, {}, {"c": "d"}, {"a": "b"}, {}, {}]
+        null = pa.array([[{"key": None, "value": "b"}]], pa.list_(pair))
+        with pytest.raises(InvalidValue, match="a 'key' in it is null"):
+            store.put_messages(pa.table({"body": [b"x"], "properties": null}), topic="orders")
+
+
 def test_an_empty_list_is_an_empty_table(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         assert store.put_messages([]).message_num == 0
@@ -132,6 +149,9 @@ def test_an_empty_list_is_an_empty_table(tmp_path: Path) -> None:
         ([{"body": b"x", "queueId": True}], "The 'queueId' of row 0 is an int, not True"),
         ([{"body": b"x", "properties": {"a": 1}}], "The 'properties' of row 0 is a dict of texts to texts"),
         ([Message(topic="t", body=b"x", keys=[1])], "The 'keys' of row 0"),  # type: ignore[list-item]
+        ([*_MESSAGES, Message(topic="t", body="x")], "Row 2: The field body is bytes"),  # type: ignore[arg-type]
+        ([Message(topic="t", body=b"x", keys="k")], "Row 0: The field keys is a list of texts, not the text 'k'"),
+        (pa.array(["a"]), r"not <pyarrow.lib\S+> \[ \"a\" \] \(StringArray\)"),
         ([MessageExtBrokerInner(topic="t", body=b"x")], "a MessageExtBrokerInner, which put_message takes"),
         ([{"topic": "t"}], "its body is null"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,3 +133,16 @@ def test_an_embedded_store_is_small_and_safe(tmp_path: Path) -> None:
         assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < 150 << 20
     with pytest.raises(InvalidValue, match="Did you mean 'max_message_size'"):
         MessageStoreConfig.embedded(max_mesage_size=5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ([("max_message_size", 5)], "a mapping of names to values"),
+        ({1: 2}, r"Unknown setting 1\. help\(MessageStoreConfig\)"),
+        ({"sync": True}, r"'sync'\. help\(MessageStoreConfig\) has all names"),
+    ],
+)
+def test_settings_that_do_not_exist_are_refused_with_a_hint(settings: Any, words: str) -> None:
+    with pytest.raises(InvalidValue, match=words):
+        MessageStoreConfig.from_mapping(settings)

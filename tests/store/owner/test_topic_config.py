@@ -16,8 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog import BatchId, BatchStager, Message, MessageExtBrokerInner, PutMessageStatus
-from commitlog.errors import CorruptConfig, InvalidValue, NotAStore, PutRefused, StoreAccessDenied, StoreIOError
+from commitlog import BatchId, BatchStager, Message, MessageExtBrokerInner, PutMessageStatus, StoreReader
+from commitlog.errors import (
+    CorruptConfig,
+    DiskFull,
+    InvalidValue,
+    NotAStore,
+    PutRefused,
+    StoreAccessDenied,
+    StoreIOError,
+)
 from commitlog.files import disk
 from commitlog.format.java_hash import string_hash_code
 from commitlog.queue.queue_counts import queue_counts
@@ -48,6 +56,93 @@ def test_a_sharding_key_keeps_its_queue_when_a_higher_queue_appears(tmp_path: Pa
         put_ok(store, queue_id=9)
         store.dispatch()
         assert store.put_messages(TABLE, topic="orders").rows["queueId"].to_pylist() == _queues(4)
+
+
+@pytest.mark.parametrize("by", ["put", "put_message", "table", "transaction", "old queues, then a transaction"])
+def test_a_sharding_key_keeps_its_queue_when_the_default_number_changes(tmp_path: Path, by: str) -> None:
+    """Also in a topic whose messages so far had no keys: with the first key, the number is decided and listed."""
+    with open_store(tmp_path, default_topic_queue_nums=4) as store:
+        store.put("orders", b"no key")
+        if by == "put":
+            queues = [store.put("orders", b"x", sharding_key=key).queue_id for key in KEYS]
+        elif by == "put_message":
+            queues = [store.put_message(Message(topic="orders", body=b"x", sharding_key=key)).queue_id for key in KEYS]
+        elif by == "table":
+            queues = store.put_messages(TABLE, topic="orders").rows["queueId"].to_pylist()
+        else:
+            if by != "transaction":
+                put_ok(store, queue_id=2)
+                store.dispatch()
+            with store.transaction("app", 1) as transaction:
+                transaction.put_messages(TABLE, topic="orders")
+            queues = _queues(4)
+    assert queues == _queues(4)
+    assert parse_topic_config((tmp_path / "config" / "topics.json").read_bytes(), "") == {"orders": 4}
+    with open_store(tmp_path, default_topic_queue_nums=9) as store:
+        assert store.put("orders", b"x", sharding_key=KEYS[1]).queue_id == queues[1]
+        assert store.put_messages(TABLE, topic="orders").rows["queueId"].to_pylist() == queues
+        with store.transaction("app", 2) as transaction:
+            transaction.put_messages(TABLE, topic="orders")
+    with StoreReader.open(tmp_path) as reader:
+        found = reader.scan("orders", columns=["queueId", "properties"]).read_all().to_pylist()
+    queue_of = {dict(row["properties"]).get("__SHARDINGKEY"): row["queueId"] for row in found}
+    assert [queue_of[key] for key in KEYS] == queues
+
+
+def test_a_staged_batch_lists_a_topic_that_existed_before_as_it_was_spread(tmp_path: Path) -> None:
+    with open_store(tmp_path, default_topic_queue_nums=4) as store:
+        put_ok(store, queue_id=5)
+        store.dispatch()
+        counts = queue_counts(str(tmp_path), "orders", 4)
+        with BatchStager(tmp_path, BatchId("app", 1), queue_counts=counts, topic="orders") as stager:
+            stager.put(TABLE)
+            staged = stager.finish()
+        assert staged is not None
+        store.commit_batch(BatchId("app", 1), [staged])
+    assert queue_counts(str(tmp_path), "orders", 9) == {"orders": 6}
+
+
+def test_messages_without_sharding_keys_change_no_list(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.put("orders", b"x")
+        store.put("orders", b"x", sharding_key="key", queue_id=1)
+        store.put_messages([{"body": b"x"}, {"body": b"x", "shardingKey": "key", "queueId": 1}], topic="orders")
+        store.put_messages([{"body": b"x", "shardingKey": "key", "queueId": 1}], topic="orders")
+    assert not (tmp_path / "config" / "topics.json").exists()
+
+
+def test_the_topics_of_a_table_are_listed_in_one_write(tmp_path: Path) -> None:
+    table = pa.table({"topic": [f"topic-{row % 20}" for row in range(50)], "body": [b"x"] * 50, "shardingKey": KEYS})
+    with open_store(tmp_path, default_topic_queue_nums=3) as store:
+        put_ok(store, topic="topic-0", queue_id=7)
+        store.dispatch()
+        store.put_messages(table).raise_for_status()
+    root = json.loads((tmp_path / "config" / "topics.json").read_bytes())
+    assert root["dataVersion"]["counter"] == 1
+    assert {name: entry["writeQueueNums"] for name, entry in root["topicConfigTable"].items()} == {
+        f"topic-{number}": 3 if number else 8 for number in range(20)
+    }
+
+
+def test_a_sharding_key_waits_for_a_list_that_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused, and the store takes other messages, and this one later."""
+    create = disk.create_file
+
+    def fail(path: str, **options: bool) -> int:
+        if "topics.json" in path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return create(path, **options)
+
+    with open_store(tmp_path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "create_file", fail)
+            with pytest.raises(PutRefused, match=r"cannot be listed .*topics\.json"):
+                store.put("orders", b"x", sharding_key="key")
+            result = store.put_messages(TABLE, topic="orders")
+            assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+            assert result.message_num == 0
+            put_ok(store)
+        assert store.put("orders", b"x", sharding_key="key").ok
 
 
 def test_a_listed_topic_has_the_queues_that_the_list_says(tmp_path: Path) -> None:
@@ -416,7 +511,7 @@ def test_a_disk_that_fails_leaves_a_whole_list(
         raised = None
         try:
             config.create_topic("orders", 4)
-        except StoreIOError as error:
+        except (StoreIOError, DiskFull) as error:
             raised = error
     if len(made) > turn:
         assert raised is not None, "a failure was ignored"
@@ -424,6 +519,7 @@ def test_a_disk_that_fails_leaves_a_whole_list(
         last = path.read_bytes() if path.exists() else None
         renamed = call == "sync_directory" and (there or turn == 1)
         assert last == old if not renamed else parse_topic_config(last or b"", "")["orders"] == 4
+        assert isinstance(raised, DiskFull) is (code == errno.ENOSPC and not renamed), "nothing is written"
         assert config.queue_count("orders") == 4
         if there:
             assert config.queue_count("BenchmarkTest") == 1024

@@ -1,0 +1,119 @@
+"""Every call of a store on a disk without any space, and again with space: ``python -m ...calls_on_a_full_disk DIR``.
+
+It runs in a mount namespace of its own, since a full disk may kill it (SIGBUS). It mounts a small file system at DIR,
+and prints one line, ``fine``, or fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog.errors import DiskFull, PutRefused, StagingFailed, StoreIOError
+from tests.support.clean_store import assert_clean
+from tests.support.stored_bodies import bodies
+from tests.support.waiting import wait_for
+
+__all__ = ["main"]
+
+
+def main(mount: Path) -> None:
+    """Opening, all ways to write, closing and recovering: each is refused by name, and the store continues."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(mount)], check=True)
+    # No watermark: it would refuse puts before the disk does.
+    config = MessageStoreConfig(
+        mapped_file_size_commit_log=64 << 20,
+        max_hash_slot_num=1_000,
+        disk_space_warning_level_ratio=1.0,
+        flush_disk_type=FlushDiskType.SYNC_FLUSH,
+    )
+    path = mount / "store"
+    with _full(mount):
+        _refused(DiskFull, lambda: MessageStore.open(path, config))
+    with MessageStore.open(path, config) as store:
+        _put(store, b"first")
+        _commit(store, 1)
+        store.flush()
+        with _full(mount):
+            taken = _refuses_all_calls(store)
+        wait_for(lambda: store.writable)
+        _continues(store)
+    store = MessageStore.open(path, config)
+    with _full(mount):
+        # Into space that was allocated ahead, and then none is left for their queue.
+        while store.put_message(Message(topic="orders", queue_id=0, body=bytes(1_000))).ok:
+            taken += 1
+        _refused(StoreIOError, store.close)
+        _refused(DiskFull, lambda: MessageStore.open(path, config))
+    with MessageStore.open(path, config) as store:
+        assert store.recovered is not None
+        assert len(bodies(store)) == taken + 5
+    assert_clean(path)
+    print("fine")
+
+
+def _refuses_all_calls(store: MessageStore) -> int:
+    """How many messages were taken until there was no space for their queue."""
+    taken = 0
+    with contextlib.suppress(PutRefused):
+        while taken < 10_000:
+            _put(store, bytes(3_000))
+            taken += 1
+    _refused(PutRefused, lambda: store.put("new", b"x"))
+    _refused(PutRefused, lambda: store.put("new", b"x", sharding_key="key"))
+    _refused(PutRefused, lambda: store.put("new", b"x", delay="1s"))
+    assert store.put_messages([{"body": bytes(3_000)}] * 2_000, topic="orders").message_num == 0
+    _refused(StagingFailed, lambda: _commit(store, 2))
+    _refused(DiskFull, lambda: store.create_topic("listed", 3))
+    _refused(DiskFull, lambda: store.forget_batches("app"))
+    assert [batch.batch.version for batch in store.batches()] == [1]
+    for call in (store.flush, store.dispatch):
+        assert "once the disk has space" in _refused(StoreIOError, call)
+    assert store.clean(max_bytes=1 << 40).deleted == []
+    return taken
+
+
+def _continues(store: MessageStore) -> None:
+    _put(store, b"after")
+    _commit(store, 2)
+    store.create_topic("listed", 3)
+    assert store.forget_batches("app") is not None
+    _commit(store, 1)
+    assert store.put("new", b"keyed", sharding_key="key", keys=["key"]).ok
+
+
+def _put(store: MessageStore, body: bytes) -> None:
+    store.put("orders", body, queue_id=0, keys=["key"])
+
+
+def _commit(store: MessageStore, version: int) -> None:
+    with store.transaction("app", version) as batch:
+        batch.put_messages([{"body": b"of a batch", "queueId": 0}], topic="orders")
+
+
+def _refused(kind: type[Exception], call: Callable[[], object]) -> str:
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"{kind.__name__} was expected")
+
+
+@contextlib.contextmanager
+def _full(mount: Path) -> Iterator[None]:
+    """No space on the disk, for a while."""
+    ballast = mount / "ballast"
+    with ballast.open("wb") as stream, contextlib.suppress(OSError):
+        while True:
+            os.write(stream.fileno(), bytes(4096))
+    yield
+    ballast.unlink()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
