@@ -139,6 +139,17 @@ class ConsumeQueueStore:
             unit = writer.unit(max(offset, writer.first_offset))
             return None if unit is None else unit[0]
 
+    def place_left(self, topic: str, queue_id: int, offset: int, log_start: int) -> int | None:
+        """``place_from`` of the messages that the log still has: units of those before ``log_start`` are skipped, and
+        the fillers with which a queue may begin.
+        """
+        with self._lock:
+            if queue_id > self._highest_id(topic):
+                return None
+            writer = self._positioned(topic, queue_id)
+            unit = writer.unit(max(offset, writer.end_before(log_start)))
+            return None if unit is None else unit[0]
+
     def highest_id(self, topic: str) -> int:
         """The highest id among a topic's queues; -1 when it has none."""
         with self._lock:

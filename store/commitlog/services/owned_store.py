@@ -126,7 +126,8 @@ class OwnedStore:
 
     def _cleaner(self, log: OpenedLog, state: RunningState) -> StoreCleaner:
         reput, positions, on_freed = self.reput, self.consumer_offsets, self._watermark.run_once
-        return StoreCleaner(log, reput, self.store_flush, self.batches, positions, state, on_freed)
+        delayed_from = self.schedule.waiting_from
+        return StoreCleaner(log, reput, self.store_flush, self.batches, positions, delayed_from, state, on_freed)
 
     def _timed_workers(self, config: MessageStoreConfig) -> list[Worker]:
         """The threads that work at intervals alone."""

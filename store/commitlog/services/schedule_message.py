@@ -155,8 +155,6 @@ class ScheduleMessageService:
 
     def _ends(self) -> dict[int, int | None]:
         """The end of each level's queue now; None for one that cannot be read."""
-        if self._enabled is False:
-            return {}
         queues = self._log.queues
         ends: dict[int, int | None] = {}
         for level in range(1, queues.highest_id(SCHEDULE_TOPIC) + 2):
@@ -170,7 +168,7 @@ class ScheduleMessageService:
 
     def _end_at_open(self, level: int, high: int) -> int:
         end = self._ends_at_open.get(level, 0)
-        return high if end is None or self._enabled is False else min(end, high)
+        return high if end is None else min(end, high)
 
     def run_once(self) -> float:
         if self._enabled is False:
@@ -372,20 +370,23 @@ class ScheduleMessageService:
             SCHEDULE_TOPIC,
         )
 
-    def waiting_from(self) -> int | None:
-        """The physical offset of the first message that still waits, for retention; None without any.
+    def waiting_from(self) -> dict[int, int]:
+        """By level, the physical offset of the first message that still waits; for retention, on the job thread.
 
-        Any thread may call it. Before the first step it may be too low. ``CorruptConfig``, ``ReadFailed``.
+        Also where this service delivers nothing. What was delivered just now may still be counted. ``CorruptConfig``,
+        ``CorruptConsumeQueue``, ``ReadFailed``.
         """
-        ledger, file = self._begun or ({}, self._file.read())
-        places = []
-        for level in range(1, self._log.queues.highest_id(SCHEDULE_TOPIC) + 2):
-            low, high = self._log.queues.written_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)
+        queues, log_start = self._log.queues, self._log.files.min_offset
+        highest = queues.highest_id(SCHEDULE_TOPIC)
+        if highest < 0:
+            return {}
+        ledger, file = self._begun or (self._batches.delivered_offsets(), self._file.read())
+        places = {}
+        for level in range(1, highest + 2):
+            _, high = queues.written_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)
             begin = start_position(level, ledger, file, 0, self._end_at_open(level, high))
-            position = max(self._positions.get(level, begin), low)
-            if position < high:
-                places.append(self._log.queues.place(SCHEDULE_TOPIC, level - 1, position))
-        return min((place for place in places if place is not None), default=None)
+            places[level] = queues.place_left(SCHEDULE_TOPIC, level - 1, self._positions.get(level, begin), log_start)
+        return {level: place for level, place in places.items() if place is not None}
 
     def _unsaved(self) -> dict[int, int]:
         """The positions that delayOffset.json lacks."""
