@@ -15,12 +15,13 @@ from typing import Any
 import numpy.typing as npt
 
 from commitlog.columnar.dispatch import QueueUnits
-from commitlog.errors import NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
+from commitlog.errors import CorruptConsumeQueue, NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
 from commitlog.files import disk
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog.paths import CONSUME_QUEUE, file_name_for_offset, names_directory, parse_file_name
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
+from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.queue.light_queues import append_light, rewrite_light
 from commitlog.queue.written_units import written_units
 from commitlog.threads.parallel import for_each
@@ -51,6 +52,8 @@ class ConsumeQueueStore:
         self.path = os.path.join(store_path, CONSUME_QUEUE)
         self._file_size = file_size
         self._catalog = catalog
+        # Topics that were deleted, whose messages in the log get no units.
+        self.deleted = DeletedTopics(store_path)
         self._open_files = OpenFiles(read_only=read_only)
         self._writers: dict[tuple[str, int], ConsumeQueueWriter] = {}
         # A sync that failed has lost its pages: the next one would succeed all the same (invariant 7).
@@ -186,9 +189,14 @@ class ConsumeQueueStore:
         return found
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """The offset of the queue's next message; 0 for a new queue."""
+        """The offset of the queue's next message; 0 for a new queue, unless its topic was deleted."""
         with self._lock:
-            return self._positioned(topic, queue_id).next_offset or 0
+            return self._next_offset(self._positioned(topic, queue_id))
+
+    def _next_offset(self, writer: ConsumeQueueWriter) -> int:
+        if writer.is_empty:
+            return self.deleted.ends(writer.topic).get(writer.queue_id, 0)
+        return writer.next_offset or 0
 
     def written_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """The first offset with a place in a file, and the next one to be written; None without such a queue."""
@@ -223,7 +231,10 @@ class ConsumeQueueStore:
     def append(self, groups: Iterable[QueueUnits]) -> None:
         """Dispatch: add the units of each queue. ``CorruptConsumeQueue``, ``StoreIOError``."""
         with self._lock:
-            for group in groups:
+            for given in groups:
+                group = self.deleted.left(given)
+                if group is None:
+                    continue
                 if group.light:
                     append_light(self.writer(group.topic, group.queue_id), group.queue_offsets, group.units)
                     continue
@@ -232,13 +243,24 @@ class ConsumeQueueStore:
 
     def rewrite(self, group: QueueUnits, *, from_start: bool, write_back: bool) -> bool:
         """Recovery: ``ConsumeQueueWriter.rewrite`` of the group's queue. Nothing else writes during that."""
-        writer = self.writer(group.topic, group.queue_id)
+        left = self.deleted.left(group)
+        if left is None:
+            return True
+        group, writer = left, self.writer(group.topic, group.queue_id)
+        # The messages before these are deleted, and no unit of theirs is missing.
+        from_start |= self.begins_after_deletion(group)
         if group.light:
             return rewrite_light(writer, group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
         return writer.rewrite(group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
 
+    def begins_after_deletion(self, group: QueueUnits) -> bool:
+        """Whether the first of these messages is the first one since the deletion of their topic."""
+        return self.deleted.ends(group.topic).get(group.queue_id) == int(group.queue_offsets[0])
+
     def holds(self, group: QueueUnits) -> bool:
-        """Whether the last of a group's units, and so all of them, is in its queue already."""
+        """Whether the last of a group's units, and so all of them, is in its queue already; or they are deleted."""
+        if self.deleted.left(group) is None:
+            return True
         unit = self.writer(group.topic, group.queue_id).unit(int(group.queue_offsets[-1]))
         return unit is not None and unit[0] == int(group.units["physical_offset"][-1])
 
@@ -335,9 +357,19 @@ class ConsumeQueueStore:
             return max((_last_place_in(writer) for writer in self._writers_of(topic)), default=-1)
 
     def ends_of(self, topic: str) -> dict[int, int]:
-        """The next offset of each queue of a topic, by queue id."""
+        """The next offset of each queue of a topic, by queue id; also of those that were deleted."""
         with self._lock:
-            return {writer.queue_id: writer.next_offset or 0 for writer in self._writers_of(topic)}
+            ends = {writer.queue_id: self._next_offset(writer) for writer in self._writers_of(topic)}
+            return self.deleted.ends(topic) | ends
+
+    def half_deleted(self) -> list[str]:
+        """Topics that were deleted, and have queues with no other messages: a crash came before all were removed."""
+        found = []
+        for topic in self.deleted:
+            with contextlib.suppress(CorruptConsumeQueue):  # opening does not judge queues
+                if self.highest_id(topic) >= 0 and self.last_place(topic) < self.deleted.before(topic):
+                    found.append(topic)
+        return found
 
     def discount_topic(self, topic: str) -> None:
         """Count the files of a topic's queues no more, before they are removed (see ``discount_expired``)."""

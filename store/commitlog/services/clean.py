@@ -137,6 +137,7 @@ class StoreCleaner:
             self.remove_queue_files(topic, queue_id, count)
             queue_files += count
         index_files = self.clean_index()
+        self.forget_deleted_topics()
         return done.report(self.path, dry_run=False, queue_files=queue_files, index_files=index_files)
 
     def clean_log(self, request: CleanRequest, now_ms: int, *, most: int | None = None) -> Survey:
@@ -223,6 +224,10 @@ class StoreCleaner:
         """Remove a queue's oldest files. ``StoreIOError``."""
         self._log.queues.remove_expired(topic, queue_id, count)
 
+    def forget_deleted_topics(self) -> None:
+        """Forget topics that were deleted when the log has no message of them any more. ``StoreIOError``."""
+        self._log.queues.deleted.forget_expired(self.log_start)
+
     def clean_index(self) -> int:
         """Remove the index files that hold only deleted messages; returns their number. ``IndexIOError``."""
         index = self._log.index
@@ -305,6 +310,7 @@ class CleanConsumeQueueService:
             return config.clean_resource_interval / _MS
         self._expired = self._cleaner.expired_queue_files()
         self._cleaner.clean_index()
+        self._cleaner.forget_deleted_topics()
         self._cleaned_to = log_start
         return 0 if self._expired else config.clean_resource_interval / _MS
 

@@ -139,8 +139,9 @@ class OwnedStore:
 
     @property
     def deletion(self) -> TopicDeletion:
-        """What deletes topics."""
-        return TopicDeletion(self.path, self.log, self.store_flush, self.topics, self.consumer_offsets)
+        """What deletes topics, once: it counts the delayed messages that wait now."""
+        count_delayed = self.schedule.waiting_topics
+        return TopicDeletion(self.path, self.log, self.store_flush, self.topics, self.consumer_offsets, count_delayed)
 
     def _disk_use(self) -> float:
         """The share that is used of the disk of the log or of the store's, whichever is fuller."""

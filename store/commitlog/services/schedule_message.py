@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog.batch_id import BatchId, schedule_application
-from commitlog.columnar.delivery import Deliveries, Undeliverable, WaitingRecords, deliver
+from commitlog.columnar.delivery import Deliveries, Undeliverable, WaitingRecords, count_by_topic, deliver
 from commitlog.columnar.dispatch import DispatchRequests
 from commitlog.columnar.dispatch_keys import IndexEntries
 from commitlog.config_files.delay_offset import DelayOffsetFile
@@ -31,6 +32,7 @@ from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import HEADER_SIZE, field_offset
 from commitlog.paths import refuse_batch_topic, validate_topic
+from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.open import OpenedLog
 from commitlog.schedule.broker_marks import broker_mark
@@ -93,6 +95,24 @@ def _nothing() -> None:
     pass
 
 
+class _Topics:
+    """Which topics get delayed messages. ``TopicRules``."""
+
+    def __init__(self, topics: TopicConfig, deleted: DeletedTopics) -> None:
+        self._topics = topics
+        self.deleted_before = deleted.before
+
+    def fault(self, topic: str) -> str | None:
+        if topic in (HALF_TOPIC, SCHEDULE_TOPIC):
+            return f"its topic is {topic}, from which nothing would read it"
+        try:
+            validate_topic(topic)
+            refuse_batch_topic(topic)
+        except InvalidValue as error:
+            return f"its topic is none ({error})"
+        return self._topics.kind_fault(topic)
+
+
 class _Waiting(NamedTuple):
     """Units of one level that are due: the offset of the first, and the units."""
 
@@ -131,7 +151,7 @@ class ScheduleMessageService:
         self._delays = delay_levels_ms
         self._log = log
         self._batches = batches
-        self._topics = topics
+        self._rules = _Topics(topics, log.queues.deleted)
         self._state = state
         self._stats = stats
         self._store_flush = store_flush
@@ -313,7 +333,7 @@ class ScheduleMessageService:
         """The copies to append of the messages that are due."""
         found = Deliveries()
         for waiting in self._records(due, found.skipped):
-            piece = deliver(waiting, level - 1, self._topic_fault, self._log.writer.largest_record)
+            piece = deliver(waiting, level - 1, self._rules, self._log.writer.largest_record)
             found.blocks += piece.blocks
             found.skipped += piece.skipped
         found.skipped.sort()
@@ -344,17 +364,6 @@ class ScheduleMessageService:
                 continue
             yield _read(file, physical[piece], sizes[piece], due.first + piece)
 
-    def _topic_fault(self, topic: str) -> str | None:
-        """Why no message goes to a topic, as the end of a sentence; None where it may."""
-        if topic in (HALF_TOPIC, SCHEDULE_TOPIC):
-            return f"its topic is {topic}, from which nothing would read it"
-        try:
-            validate_topic(topic)
-            refuse_batch_topic(topic)
-        except InvalidValue as error:
-            return f"its topic is none ({error})"
-        return self._topics.kind_fault(topic)
-
     def _report(self, level: int, skipped: Sequence[Undeliverable]) -> None:
         first = skipped[0]
         others = f", and {len(skipped) - 1} more after it" if len(skipped) > 1 else ""
@@ -377,16 +386,39 @@ class ScheduleMessageService:
         ``CorruptConsumeQueue``, ``ReadFailed``.
         """
         queues, log_start = self._log.queues, self._log.files.min_offset
+        places = {
+            level: queues.place_left(SCHEDULE_TOPIC, level - 1, position, log_start)
+            for level, (position, _) in self._waiting_offsets().items()
+        }
+        return {level: place for level, place in places.items() if place is not None}
+
+    def waiting_topics(self) -> Counter[str]:
+        """The number of messages that wait for their delivery to each topic. It reads all of them. On the job thread.
+
+        The errors of ``waiting_from``.
+        """
+        found: Counter[str] = Counter()
+        for level, (position, high) in self._waiting_offsets().items():
+            for first in range(position, high, _MOST_FRAME_UNITS):
+                stop = min(first + _MOST_FRAME_UNITS, high)
+                units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, first, stop)
+                for waiting in self._records(_Waiting(first, units), []):
+                    found += count_by_topic(waiting, level - 1, self._rules)
+        return found
+
+    def _waiting_offsets(self) -> dict[int, tuple[int, int]]:
+        """By level, the offset of the first message that waits, and the queue's end."""
+        queues = self._log.queues
         highest = queues.highest_id(SCHEDULE_TOPIC)
         if highest < 0:
             return {}
         ledger, file = self._begun or (self._batches.delivered_offsets(), self._file.read())
-        places = {}
+        found = {}
         for level in range(1, highest + 2):
-            _, high = queues.written_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)
+            low, high = queues.written_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)
             begin = start_position(level, ledger, file, 0, self._end_at_open(level, high))
-            places[level] = queues.place_left(SCHEDULE_TOPIC, level - 1, self._positions.get(level, begin), log_start)
-        return {level: place for level, place in places.items() if place is not None}
+            found[level] = max(self._positions.get(level, begin), low), high
+        return found
 
     def _unsaved(self) -> dict[int, int]:
         """The positions that delayOffset.json lacks."""
