@@ -18,8 +18,9 @@ from commitlog.columnar.dispatch import QueueUnits
 from commitlog.errors import CorruptConsumeQueue, NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
 from commitlog.files import disk
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
-from commitlog.paths import CONSUME_QUEUE, file_name_for_offset, names_directory, parse_file_name
+from commitlog.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name_for_offset, names_directory, parse_file_name
 from commitlog.queue.catalog import QueueCatalog
+from commitlog.queue.consume_queue_ext import remove_ext_files
 from commitlog.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
 from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.queue.light_queues import append_light, rewrite_light
@@ -50,6 +51,7 @@ class ConsumeQueueStore:
     def __init__(self, store_path: str, file_size: int, catalog: QueueCatalog, *, read_only: bool = False) -> None:
         """``read_only``: the queues are only looked at, and no file is opened for writing."""
         self.path = os.path.join(store_path, CONSUME_QUEUE)
+        self._ext_path = os.path.join(store_path, CONSUME_QUEUE_EXT)
         self._file_size = file_size
         self._catalog = catalog
         # Topics that were deleted, whose messages in the log get no units.
@@ -351,6 +353,26 @@ class ConsumeQueueStore:
         with self._lock:
             self.writer(topic, queue_id).remove_oldest(count)
 
+    def remove_expired_ext(self, log_start: int) -> int:
+        """Delete the files of brokers' ``consumequeue_ext`` that only expired units lead to. Their number.
+
+        By the first unit that is left in each queue, as in RocketMQ. ``StoreIOError``.
+        """
+        if not disk.is_directory(self._ext_path):
+            return 0
+        count = 0
+        with self._lock:
+            for topic, queue_id in list(self.known_queues()):
+                writer = self.writer(topic, queue_id)
+                first = writer.end_before(log_start)
+                left = writer.read(first, first + 1)
+                if len(left) and left["size"][0]:
+                    count += remove_ext_files(self._ext_directory(topic, queue_id), int(left["tags_code"][0]))
+        return count
+
+    def _ext_directory(self, topic: str, queue_id: int) -> str:
+        return os.path.join(self._ext_path, topic, str(queue_id))
+
     def last_place(self, topic: str) -> int:
         """The physical offset of the last message that the units of a topic's queues lead to; -1 without any."""
         with self._lock:
@@ -382,6 +404,7 @@ class ConsumeQueueStore:
             for writer in self._writers_of(topic):
                 writer.remove_oldest(writer.file_count)
                 self._remove_directory(writer.path)
+                remove_ext_files(self._ext_directory(topic, writer.queue_id), None)
                 del self._writers[topic, writer.queue_id]
                 self._ends.pop(writer.path, None)
                 self._last_files.pop(writer.path, None)

@@ -47,7 +47,9 @@ class Survey:
     log_start: int
     log_end: int
 
-    def report(self, path: str, *, dry_run: bool, queue_files: int = 0, index_files: int = 0) -> CleanReport:
+    def report(
+        self, path: str, *, dry_run: bool, queue_files: int = 0, index_files: int = 0, ext_files: int = 0
+    ) -> CleanReport:
         """The report of a cleaning that did, or would do, what was decided."""
         doomed = self.decision.doomed
         return CleanReport(
@@ -60,6 +62,7 @@ class Survey:
             holders=self.decision.holders,
             queue_files=queue_files,
             index_files=index_files,
+            ext_files=ext_files,
         )
 
 

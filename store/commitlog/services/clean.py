@@ -137,8 +137,11 @@ class StoreCleaner:
             self.remove_queue_files(topic, queue_id, count)
             queue_files += count
         index_files = self.clean_index()
+        ext_files = self.remove_ext_files()
         self.forget_deleted_topics()
-        return done.report(self.path, dry_run=False, queue_files=queue_files, index_files=index_files)
+        return done.report(
+            self.path, dry_run=False, queue_files=queue_files, index_files=index_files, ext_files=ext_files
+        )
 
     def clean_log(self, request: CleanRequest, now_ms: int, *, most: int | None = None) -> Survey:
         """Delete the CommitLog files that the request takes, oldest first, at most ``most``.
@@ -223,6 +226,10 @@ class StoreCleaner:
     def remove_queue_files(self, topic: str, queue_id: int, count: int) -> None:
         """Remove a queue's oldest files. ``StoreIOError``."""
         self._log.queues.remove_expired(topic, queue_id, count)
+
+    def remove_ext_files(self) -> int:
+        """Remove the files of brokers' ``consumequeue_ext`` that only deleted messages have. ``StoreIOError``."""
+        return self._log.queues.remove_expired_ext(self.log_start)
 
     def forget_deleted_topics(self) -> None:
         """Forget topics that were deleted when the log has no message of them any more. ``StoreIOError``."""
@@ -310,6 +317,7 @@ class CleanConsumeQueueService:
             return config.clean_resource_interval / _MS
         self._expired = self._cleaner.expired_queue_files()
         self._cleaner.clean_index()
+        self._cleaner.remove_ext_files()
         self._cleaner.forget_deleted_topics()
         self._cleaned_to = log_start
         return 0 if self._expired else config.clean_resource_interval / _MS

@@ -22,6 +22,7 @@ from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import MIN_RECORD_SIZE
 from commitlog.log.store_directory import check_topic_kind
 from commitlog.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, parse_file_name, validate_topic
+from commitlog.queue.consume_queue_ext import LAST_EXT_ADDRESS
 from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.queue.light_queues import first_light_offset, places_of, taken_rows
 from commitlog.queue.topic_config import read_topic_config
@@ -35,8 +36,6 @@ Units = npt.NDArray[np.void]
 _CHUNK = 1 << 18
 # The last offset whose unit has a place in a file.
 _HIGHEST_OFFSET = (2**63 - 1) // UNIT_SIZE - 1
-# Tags codes up to this one are addresses in consumequeue_ext, not hash codes.
-_LAST_EXT_ADDRESS = -(2**31) - 1
 
 
 @dataclass
@@ -210,7 +209,7 @@ class QueueCheck:
         if queue.topic == SCHEDULE_TOPIC or self._has_ext:
             same = np.asarray((found["physical_offset"] == places) & (found["size"] == units["size"]))
             if self._has_ext:
-                wrong &= ~(same & (found["tags_code"] <= _LAST_EXT_ADDRESS))
+                wrong &= ~(same & (found["tags_code"] <= LAST_EXT_ADDRESS))
         else:
             same = np.zeros(len(units), np.bool_)
         # Messages that an owner has appended since, or that retention has removed.

@@ -55,6 +55,31 @@ def test_a_limit_of_bytes_deletes_the_oldest_files_with_their_queue_and_index_fi
     assert _kinds(tmp_path) is StartKind.CLEAN
 
 
+def test_files_of_consumequeue_ext_follow_the_first_message_that_is_left(tmp_path: Path) -> None:
+    """A broker's queue: its units lead to entries of 40 bytes, ten in a file."""
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 100)
+    for base in queue_bases(tmp_path, "orders"):
+        path = tmp_path / "consumequeue/orders/0" / f"{base * 20:020d}"
+        units = bytearray(path.read_bytes())
+        for row in range(10):
+            units[row * 20 + 12 : row * 20 + 20] = ((base + row) * 40 - 2**63).to_bytes(8, "big", signed=True)
+        path.write_bytes(units)
+    ext = tmp_path / "consumequeue_ext/orders/0"
+    ext.mkdir(parents=True)
+    for base in range(0, 4_000, 400):
+        (ext / f"{base:020d}").write_bytes(bytes(400))
+    with MessageStore.open(tmp_path, SMALL) as store:
+        report = store.clean(max_bytes=40_000)
+        low, _ = _bounds(tmp_path, "orders")
+        assert low > 20
+        left = sorted(int(one.name) for one in ext.iterdir())
+        assert left == [base for base in range(0, 4_000, 400) if base + 400 >= low * 40]
+        assert report.ext_files == 10 - len(left) > 0
+        store.delete_topic("orders", with_messages=True)
+        assert not list(ext.iterdir())
+
+
 def test_age_counts_from_the_newest_message_of_a_file(tmp_path: Path) -> None:
     clock = Clock()
     with store_clock(clock), MessageStore.open(tmp_path, SMALL) as store:
