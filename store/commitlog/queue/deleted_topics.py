@@ -89,6 +89,16 @@ class DeletedTopics:
         if len(left) < len(self._topics):
             self._write(left)
 
+    def keep_within(self, log_end: int) -> None:
+        """After recovery: let no entry reach beyond the log's end, where new messages come. ``StoreIOError``.
+
+        The log may be an older copy, or was cut by a repair. The topic's next offsets are unknown then.
+        """
+        if any(one.before > log_end for one in self._topics.values()):
+            self._write(
+                {topic: _Topic(log_end) if one.before > log_end else one for topic, one in self._topics.items()}
+            )
+
     def _write(self, topics: dict[str, _Topic]) -> None:
         self._file.write({"topics": {name: msgspec.to_builtins(one, str_keys=True) for name, one in topics.items()}})
         self._topics = topics

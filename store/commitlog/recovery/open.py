@@ -113,6 +113,7 @@ def open_log(
             start=start,
             recovered=recovered,
         )
+        parts.queues.deleted.keep_within(parts.files.max_wrote)
         half_deleted = parts.queues.half_deleted()
         for topic in half_deleted:
             parts.queues.discount_topic(topic)

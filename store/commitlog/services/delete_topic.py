@@ -97,6 +97,8 @@ class TopicDeletion:
         if not self._log.writer.forget_topic(topic, ends):
             raise self._in_use(topic, "messages are being put into it")
         if in_log or delayed:
+            # First the messages: a log that ended before this place would get new ones there.
+            self._store_flush.flush_log()
             queues.deleted.add(topic, files.max_wrote, ends)
         queues.discount_topic(topic)
         self._store_flush.write_checkpoint()

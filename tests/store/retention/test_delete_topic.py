@@ -190,6 +190,23 @@ def test_a_kill_right_after_a_put_into_a_deleted_topic_loses_nothing(tmp_path: P
     assert _bounds(tmp_path, "orders") == (33, 34)
 
 
+def test_a_note_of_a_deletion_hides_no_message_that_comes_into_an_older_copy_of_the_log(tmp_path: Path) -> None:
+    path, copy = tmp_path / "store", tmp_path / "copy"
+    with MessageStore.open(path, SMALL) as store:
+        fill(store, 10)
+    shutil.copytree(path, copy)
+    with MessageStore.open(path, SMALL) as store:
+        fill(store, 30)
+        store.delete_topic("orders", with_messages=True)
+    shutil.copytree(path / "config", copy / "config", dirs_exist_ok=True)
+    with MessageStore.open(copy, SMALL) as store:
+        assert store.reader().topics() == []
+        fill(store, 3)
+    for rebuild in (False, True):
+        _open(copy, rebuild=rebuild)
+        assert _bounds(copy, "orders") == (0, 3)
+
+
 def test_a_note_of_a_deletion_goes_with_the_last_message(tmp_path: Path) -> None:
     path = tmp_path / "config/deletedTopics.json"
     with MessageStore.open(tmp_path, SMALL) as store:
