@@ -46,6 +46,8 @@ class DeletedTopics:
     def __init__(self, store_path: str) -> None:
         path = os.path.join(store_path, CONFIG, DELETED_TOPICS)
         self._file = JsonConfigFile(path, "The list of deleted topics", _parse)
+        # Changes with the list.
+        self.version = 0
 
     @cached_property
     def _topics(self) -> dict[str, _Topic]:
@@ -102,6 +104,7 @@ class DeletedTopics:
     def _write(self, topics: dict[str, _Topic]) -> None:
         self._file.write({"topics": {name: msgspec.to_builtins(one, str_keys=True) for name, one in topics.items()}})
         self._topics = topics
+        self.version += 1
 
 
 def _parse(file: JsonConfigFile, root: dict[str, Any]) -> dict[str, _Topic]:

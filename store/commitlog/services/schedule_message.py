@@ -60,6 +60,8 @@ _REFUSED_SECONDS = 0.2
 _FAILED_SECONDS = 10.0
 # A time of delivery that lies further ahead than its level's delay and this is not believed: the clock was set back.
 _CLOCK_TOLERANCE_MS = 1_000
+# The delay of a level that has none, as in RocketMQ.
+_UNKNOWN_DELAY_MS = 1_000
 # One frame: a put waits while it is written.
 _MOST_FRAME_BYTES = 64 << 20
 _MOST_FRAME_UNITS = 1 << 18
@@ -248,15 +250,22 @@ class ScheduleMessageService:
         if wait_ms:
             return min(wait_ms / _MS, _LONGEST_SECONDS)
         due = self._due(level, position, bounds[1], now)
+        version = self._log.queues.deleted.version
         found = self._copies(level, due)
-        if found.rows:
-            batch = BatchId(schedule_application(level), due.stop)
-            self._run_job(lambda: self._batches.commit_blocks(batch, found.blocks))
+        if found.rows and not self._run_job(lambda: self._commit(level, due.stop, found, version)):
+            return 0.0
         self._positions[level] = due.stop
         self._stats.delivered(found.rows, len(found.skipped))
         if found.skipped:
             self._report(level, found.skipped)
         return 0.0
+
+    def _commit(self, level: int, stop: int, found: Deliveries, version: int) -> bool:
+        """Append the copies. False if a topic was deleted since they were made: then they are made again."""
+        if self._log.queues.deleted.version != version:
+            return False
+        self._batches.commit_blocks(BatchId(schedule_application(level), stop), found.blocks)
+        return True
 
     def _position(self, level: int, low: int, high: int) -> int:
         position = self._positions.get(level)
@@ -311,7 +320,9 @@ class ScheduleMessageService:
         for row in np.flatnonzero(times <= _LAST_HASH_CODE).tolist():
             # The code lies in consumequeue_ext; or RocketMQ 4, which knows no delays while it recovers, wrote the hash
             # code of the tags, and would deliver the message at once. The record says when it is due.
-            times[row] = self._stored_at(int(units["physical_offset"][row])) + self._delay(level)
+            delay = self._delay(level)
+            delay = _UNKNOWN_DELAY_MS if delay is None else delay
+            times[row] = self._stored_at(int(units["physical_offset"][row])) + delay
         return times
 
     def _stored_at(self, physical_offset: int) -> int:
@@ -321,13 +332,17 @@ class ScheduleMessageService:
         flags = int.from_bytes(head[field_offset("sys_flag") :][:4], "big")
         return int.from_bytes(head[field_offset("store_timestamp", flags) :][:8], "big", signed=True)
 
-    def _delay(self, level: int) -> int:
-        return self._delays[min(level, len(self._delays)) - 1]
+    def _delay(self, level: int) -> int | None:
+        """The delay of a level in milliseconds; None when the settings have none for it."""
+        return self._delays[level - 1] if level <= len(self._delays) else None
 
     def _are_due(self, level: int, times: Int64Array, now: int) -> BoolArray:
         """Which messages are due; also those whose time lies too far ahead: clock or delays were changed since."""
-        too_far = times > now + self._delay(level) + _CLOCK_TOLERANCE_MS
-        return np.asarray((times <= now) | too_far, np.bool_)
+        delay = self._delay(level)
+        is_due = times <= now
+        if delay is not None:
+            is_due |= times > now + delay + _CLOCK_TOLERANCE_MS
+        return np.asarray(is_due, np.bool_)
 
     def _copies(self, level: int, due: _Waiting) -> Deliveries:
         """The copies to append of the messages that are due."""

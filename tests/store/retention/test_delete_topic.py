@@ -239,6 +239,26 @@ def test_delayed_messages_for_a_topic_keep_it_or_go_with_it(tmp_path: Path) -> N
         store.delete_topic("orders", with_messages=True)
 
 
+def test_a_topic_that_is_deleted_while_a_delivery_to_it_is_prepared_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(tmp_path, replace(SMALL, schedule_enable=False)) as store:
+        store.put_message(delayed(b"waits")).raise_for_status()
+        store.put_message(delayed(b"other", topic="kept")).raise_for_status()
+        deliverer = Deliverer(store)
+        copies = deliverer.service._copies
+
+        def delete_then(*given: object) -> object:
+            monkeypatch.undo()
+            made = copies(*given)  # type: ignore[arg-type]
+            store.delete_topic("orders", with_messages=True)
+            return made
+
+        monkeypatch.setattr(deliverer.service, "_copies", delete_then)
+        deliverer.everything()
+        assert (bodies_of(store.path), bodies_of(store.path, "kept")) == ([], [b"other"])
+
+
 def test_a_topic_whose_delayed_messages_wait_is_not_expired(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, replace(SMALL, schedule_enable=False)) as store:
         fill(store, 30)
