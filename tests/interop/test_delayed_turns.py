@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,8 +13,9 @@ from commitlog import StoreReader
 from commitlog.config_files.delay_offset import DelayOffsetFile
 from tests.crash.stored_messages import log_records
 from tests.interop.conftest import OpenMessageStore
+from tests.interop.operations import message_of
 from tests.interop.rocketmq import RocketMq
-from tests.interop.store_process import Json, StoreProcess
+from tests.interop.store_process import StoreProcess
 from tests.support.clean_store import assert_clean
 from tests.support.waiting import wait_for
 
@@ -65,7 +65,7 @@ class _Turns:
             level = self.chance.choice(LEVELS)
             body = b"%d:%d" % (level, len(self.put[level]))
             self.put[level].append(body)
-            operations.append({"kind": "message", "messages": [_message(body, level)]})
+            operations.append({"kind": "message", "messages": [message_of(f"orders-{level}", body, level)]})
         for _, reply in process.put_all(operations):
             assert reply["status"] == "PUT_OK", reply
 
@@ -100,26 +100,6 @@ class _Turns:
                 assert rows == self.put[level]
         assert DelayOffsetFile(str(self.path)).read() == ends
         assert_clean(self.path)
-
-
-def _message(body: bytes, level: int) -> Json:
-    return {
-        "topic": f"orders-{level}",
-        "queueId": 0,
-        "body": base64.b64encode(body).decode(),
-        "tags": "late",
-        "keys": [],
-        "flag": 0,
-        "properties": {},
-        "sysFlag": 0,
-        "compression": None,
-        "delayLevel": level,
-        "bornTimestamp": 1_700_000_000_123,
-        "bornHost": "192.168.1.9:0",
-        "storeHost": "10.1.2.3:10911",
-        "reconsumeTimes": 0,
-        "preparedTransactionOffset": 0,
-    }
 
 
 @pytest.mark.parametrize("seed", [1, 2])
