@@ -476,7 +476,7 @@ class ReadFailed(_SystemFailure, Refused):
 
 
 class TopicInUse(Refused):
-    """A topic that still has messages in the log was to be deleted. Nothing was deleted."""
+    """A topic with messages in the log, or with delayed messages that wait for it, was to be deleted. It was not."""
 
 
 class CutRefused(Refused):

@@ -38,6 +38,7 @@ __all__ = [
     "CONSUME_QUEUE_EXT",
     "CREATED_BY",
     "DELAY_OFFSET_CONFIG",
+    "DELETED_TOPICS",
     "DLQ_TOPIC_PREFIX",
     "GATE",
     "INDEX",
@@ -101,6 +102,7 @@ DELAY_OFFSET_CONFIG = "delayOffset.json"
 CONSUMER_FILTER_CONFIG = "consumerFilter.json"
 BATCH_LEDGER = "batchLedger.json"
 CREATED_BY = "createdBy.json"
+DELETED_TOPICS = "deletedTopics.json"
 BACKUP_SUFFIX = ".bak"
 
 # Queue ids, which name directories, are 32-bit integers.

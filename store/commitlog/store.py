@@ -11,7 +11,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal, SupportsFloat
@@ -412,18 +412,45 @@ class MessageStore:
 
     def expired_topics(self) -> list[str]:
         """The topics whose messages are all gone from the log: ``delete_topic`` takes them. RocketMQ's own are not
-        among them."""
+        among them, nor those that delayed messages will go to."""
         return self._owned.run(self._owned.deletion.expired_topics)
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic whose messages are all gone: its queues, its entry in the list of topics, and positions of
-        groups in it. Should it get messages again, their queue offsets begin at 0.
+    def delete_topic(self, topic: str, *, with_messages: bool = False) -> None:
+        """Delete a topic: its queues, its entry in the list of topics, and positions of groups in it.
 
-        ``TopicInUse`` while the log has messages of it, which ``clean`` deletes: its queues would come back from them.
+        ``TopicInUse`` while the log has messages of it, or delayed messages wait for their delivery to it. With
+        ``with_messages`` it is deleted with these, as by RocketMQ: no queue leads to them any more, and none of the
+        delayed ones is delivered. They stay in the log until ``clean`` takes its files; a key or an id still finds
+        them. Should the topic get messages again, their queue offsets continue while the log has any of the old ones,
+        and otherwise begin at 0.
+
         ``InvalidValue`` for a topic of RocketMQ's own, ``TopicNotFound``, ``CorruptConfig``; ``StoreIOError``, and then
         it can be repeated.
         """
-        self._owned.run(lambda: self._owned.deletion.delete(topic))
+        self._owned.run(lambda: self._owned.deletion.delete(topic, with_messages=with_messages))
+
+    def clean_unused_topics(self, retain: Iterable[str], *, dry_run: bool = False) -> list[str]:
+        """Delete all topics, with their messages, that are neither in ``retain`` nor in ``config/topics.json``.
+
+        RocketMQ's CLEAN_UNUSED_TOPIC. Single puts do not list their topics, so here ``retain`` names those in use::
+
+            store.clean_unused_topics(["orders", "payments"], dry_run=True)
+
+        Returns the deleted topics; with ``dry_run`` those that would be. RocketMQ's own and light queues stay. Errors:
+        ``delete_topic``.
+        """
+        if isinstance(retain, str):
+            raise InvalidValue(f"retain is a list of topics, not the text {retain!r}.")
+        kept = list(retain)
+
+        def clean() -> list[str]:
+            deletion = self._owned.deletion
+            unused = deletion.unused_topics(kept)
+            for topic in [] if dry_run else unused:
+                deletion.delete(topic, with_messages=True)
+            return unused
+
+        return self._owned.run(clean)
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch that each application committed, by application id."""

@@ -1,6 +1,6 @@
-"""A machine may stop at any deletion of a cleaning: the log has no hole, and queues keep their ends.
+"""A machine may stop at any deletion of a cleaning: the log has no hole, queues keep their ends, delayed messages wait.
 
-Each image is one such moment.
+So it may when a topic is deleted with its messages: it is there wholly, or gone. Each image is one such moment.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from commitlog import FlushDiskType, MessageStore, MessageStoreConfig, StoreReader
+from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.recovery.start import StartKind
 from tests.crash.simulated_disk import CrashImages, RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
@@ -24,6 +25,8 @@ __all__: list[str] = []
 # Crashes in the short test; images of the crash at each deletion in the long one.
 MOST = 12
 STRESS_IMAGES = 40
+DROPPED = "dropped"
+WAITS = "delayed messages of level 18 that are not delivered yet"
 
 
 @dataclass
@@ -35,6 +38,8 @@ class _CleanedRun:
     history: list[Stored]
     starts: list[tuple[int, int]]
     floors: list[tuple[int, int]]
+    dropped: tuple[int, int]
+    """The operations during which a topic was deleted with its messages."""
 
     def latest_start(self, point: int) -> int:
         """The first byte of the log if every deletion up to a point has happened."""
@@ -49,6 +54,10 @@ class _CleanedRun:
             if one.kind == "unlink" and any(room in one.path for room in rooms)
         ]
 
+    def points(self) -> list[int]:
+        """Crashes after each deletion, after the sync of its directory, and after each step of a topic's deletion."""
+        return sorted({*(point for one in self.deletions() for point in (one + 1, one + 2)), *range(*self.dropped)})
+
 
 def _record(root: Path, flush: FlushDiskType) -> _CleanedRun:
     recorder = RecordingDisk(root)
@@ -59,12 +68,13 @@ def _record(root: Path, flush: FlushDiskType) -> _CleanedRun:
     def remember() -> None:
         history.update((one.physical_offset, one) for one in log_records(run.path))
 
-    def clean(max_bytes: int) -> None:
+    def clean(max_bytes: int, holders: tuple[str, ...] = ()) -> None:
         remember()
         starts.append((recorder.now, run.store.clean(max_bytes=max_bytes, dry_run=True).log_start))
         report = run.store.clean(max_bytes=max_bytes)
         assert report.deleted
         assert report.log_start == starts[-1][1]
+        assert report.holders == holders
 
     with slow_clock(), recorder.recording():
         run = Run(recorder, root / "store", config)
@@ -73,17 +83,23 @@ def _record(root: Path, flush: FlushDiskType) -> _CleanedRun:
         run.put_table(200)
         clean(40_000)
         run.put(20)
+        run.put(40, topic=DROPPED)
         run.reopen()
         clean(20_000)
+        run.put(20)
+        begun = recorder.now
+        run.store.delete_topic(DROPPED, with_messages=True)
+        dropped = begun, recorder.now
+        run.put(3, properties={"DELAY": "18"})
         run.put(40)
         run.kill_and_reopen()
         run.put(20)
-        clean(0)
+        clean(0, (WAITS,))
         run.put(5)
         remember()
         kill(run.store)
     in_order = [history[place] for place in sorted(history)]
-    return _CleanedRun(config, recorder, in_order, starts, run.floors)
+    return _CleanedRun(config, recorder, in_order, starts, run.floors, dropped)
 
 
 def _check(store: Path, run: _CleanedRun, point: int) -> None:
@@ -92,7 +108,10 @@ def _check(store: Path, run: _CleanedRun, point: int) -> None:
         there = log_records(store)
         _check_records(there, run, point)
         _check_queues(store, there, run)
+        _check_dropped(store, there, run, point)
         opened.clean(max_bytes=0)
+        waiting = [one.physical_offset for one in there if one.topic == SCHEDULE_TOPIC]
+        assert not waiting or opened.physical_bounds()[0] <= waiting[0], "a delayed message is gone"
     assert_clean(store)
     with MessageStore.open(store, run.config) as opened:
         assert opened.recovered is None, "a clean close leaves nothing to recover"
@@ -115,6 +134,8 @@ def _check_queues(store: Path, there: list[Stored], run: _CleanedRun) -> None:
     lost = Counter((one.topic, one.queue_id) for one in run.history if one.physical_offset < there[0].physical_offset)
     with StoreReader.open(store) as reader:
         for (topic, queue_id), end in ends.items():
+            if topic == DROPPED:
+                continue
             (info,) = [one for one in reader.queues(topic) if one.queue_id == queue_id]
             assert (info.min_offset, info.max_offset) == (lost[topic, queue_id], end), f"{topic}/{queue_id}"
             rows = sum(len(batch) for batch in reader.read(topic, queue_id, info.min_offset, verify_crc=True))
@@ -123,10 +144,20 @@ def _check_queues(store: Path, there: list[Stored], run: _CleanedRun) -> None:
             assert reader.query(record.topic, record.keys[0])
 
 
+def _check_dropped(store: Path, there: list[Stored], run: _CleanedRun, point: int) -> None:
+    """The topic that was deleted with its messages is gone, or has all of them."""
+    left = Counter(one.queue_id for one in there if one.topic == DROPPED)
+    with StoreReader.open(store) as reader:
+        has_queues = DROPPED in reader.topics()
+        assert not has_queues or point < run.dropped[1]
+        assert has_queues or not left or point > run.dropped[0]
+        for info in reader.queues(DROPPED) if has_queues else []:
+            assert info.max_offset - info.min_offset == left[info.queue_id]
+
+
 def _check_deletions(run: _CleanedRun, images: int, memory: Path, *, most: int | None = None) -> None:
     """Check crashes at the deletions of a run: all of them, or ``most``, evenly spread."""
-    # After each deletion, and after the sync of its directory.
-    points = [point for number in run.deletions() for point in (number + 1, number + 2)]
+    points = run.points()
     assert len(points) > 20
     crashes = CrashImages(run.recorder)
     for point in points if most is None else points[:: len(points) // most]:

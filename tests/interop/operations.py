@@ -10,7 +10,7 @@ from itertools import islice
 
 from tests.interop.store_process import Json
 
-__all__ = ["NAME", "Operations"]
+__all__ = ["NAME", "Operations", "message_of"]
 
 # The property by which a message is known again, whatever else it holds.
 NAME = "NAME"
@@ -154,3 +154,24 @@ class Operations:
         if chance.randrange(60) == 0:
             properties["large"] = "p" * 20_000
         return properties
+
+
+def message_of(topic: str, body: bytes, delay_level: int = 0) -> Json:
+    """A plain message for queue 0 of a topic."""
+    return {
+        "topic": topic,
+        "queueId": 0,
+        "body": base64.b64encode(body).decode(),
+        "tags": None,
+        "keys": [],
+        "flag": 0,
+        "properties": {},
+        "sysFlag": 0,
+        "compression": None,
+        "delayLevel": delay_level,
+        "bornTimestamp": 1_700_000_000_123,
+        "bornHost": "192.168.1.9:0",
+        "storeHost": _STORE_HOST,
+        "reconsumeTimes": 0,
+        "preparedTransactionOffset": 0,
+    }

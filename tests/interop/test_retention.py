@@ -6,9 +6,9 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from commitlog import MessageStore, MessageStoreConfig, StoreReader
+from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
 from tests.interop.conftest import OpenMessageStore
-from tests.interop.operations import Operations
+from tests.interop.operations import Operations, message_of
 from tests.interop.rocketmq import RocketMq, message_store_settings
 from tests.interop.store_process import Json
 from tests.support.clean_store import assert_clean
@@ -99,3 +99,28 @@ def test_both_read_and_continue_a_store_that_was_cleaned(
 
     start = _clean(path, 150_000)
     assert _look(path, rocketmq) == [place for place in more if place >= start]
+
+
+def test_a_broker_goes_on_with_a_topic_that_was_deleted_with_its_messages(rocketmq: RocketMq, tmp_path: Path) -> None:
+    """It begins the topic at 0, and a rebuild here finds its messages and none of the deleted ones."""
+    path = tmp_path / "store"
+    config = MessageStoreConfig.from_mapping(message_store_settings(SETTINGS) | {"schedule_enable": False})
+    with MessageStore.open(path, config) as store:
+        for topic, count in (("kept", 5), ("orders", 30), ("kept", 30)):
+            for number in range(count):
+                store.put_message(Message(topic=topic, queue_id=0, body=b"%04d" % number * 500)).raise_for_status()
+        store.delete_topic("orders", with_messages=True)
+    with rocketmq.open(path, SETTINGS) as process:
+        assert "orders" not in {one["topic"] for one in process.ask("describe")["queues"] if one["maxOffset"]}
+        puts = [{"kind": "message", "messages": [message_of("orders", b"again %d" % number)]} for number in range(3)]
+        for _, reply in process.put_all(puts):
+            assert reply["status"] == "PUT_OK"
+        process.close()
+    for rebuild in (False, True):
+        with MessageStore.open(path, config, rebuild=rebuild) as store, store.reader() as reader:
+            info = reader.queue_info("orders", 0)
+            assert (info.min_offset, info.max_offset) == (0, 3)
+            (batch,) = reader.read("orders", 0, 0, columns=["body"])
+            assert batch["body"].to_pylist() == [b"again 0", b"again 1", b"again 2"]
+            assert reader.queue_info("kept", 0).max_offset == 35
+        assert_clean(path)

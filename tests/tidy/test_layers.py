@@ -39,7 +39,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "half": _LOG | {"config_files", "queue", "index"},
     "schedule": _PARTS,
     "recovery": _PARTS | {"threads"},
-    "retention": _PARTS,
+    "retention": _PARTS | {"schedule"},
     "verify": _PARTS | {"recovery"},
     "key_lookup": _LOG | {"queue", "index"},
     "reader": _PARTS | {"filter", "recovery", "half", "schedule", "groups", "key_lookup"},

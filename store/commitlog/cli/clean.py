@@ -77,6 +77,7 @@ def _to_json(report: CleanReport, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "logStart": report.log_start,
         "queueFiles": report.queue_files,
         "indexFiles": report.index_files,
+        "extFiles": report.ext_files,
         "held": None if report.held is None else os.path.basename(report.held.path),
         "holders": list(report.holders),
     }

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from rich.table import Table
 from rich.text import Text
 
 from commitlog.cli.console import print_table
 from commitlog.cli.options import OutputFormat
+from commitlog.cli.owner_config import owner_config
 from commitlog.cli.render import printable_text
 from commitlog.cli.row_output import print_rows
 from commitlog.config import MessageStoreConfig
 from commitlog.groups.commit import owned_config
 from commitlog.metadata import store_metadata
 from commitlog.paths import is_system_topic
-from commitlog.queue.topic_config import TopicConfig, TopicSettings, read_topic_settings
+from commitlog.queue.topic_config import TopicConfig, TopicSettings, read_topic_settings, unused_topics
+from commitlog.reader import StoreReader
+from commitlog.store import MessageStore
 
-__all__ = ["create_topic", "print_topics"]
+__all__ = ["create_topic", "delete_topics", "print_topics", "topics_to_delete"]
 
 _COLUMNS = ("topic", "isSystem", "perm", "writeQueueNums", "readQueueNums", "queues", "messages", "error")
 
@@ -60,3 +65,34 @@ def create_topic(path: str, topic: str, queues: int, perm: int | None, lock_time
     state = "was listed already" if known else "is listed now"
     changed = f", perm {known.perm} is {now.perm} now" if known and known.perm != now.perm else f", perm {now.perm}"
     return f"Topic {topic!r} {state}: {now.write_queue_nums} queues{changed}."
+
+
+def topics_to_delete(path: str, named: Sequence[str], retain: Sequence[str], *, unused: bool) -> Iterator[str]:
+    """A line for each topic that would be deleted, and its messages. Takes no lock. ``TopicNotFound``, and so on."""
+    yield "Nothing is deleted without --yes. It would delete:"
+    with StoreReader.open(path) as reader:
+        for topic in unused_topics(path, reader.topics(), retain) if unused else named:
+            count = sum(one.max_offset - one.min_offset for one in reader.queues(topic))
+            yield printable_text(f"{topic}: {count} messages")
+
+
+def delete_topics(
+    path: str,
+    named: Sequence[str],
+    retain: Sequence[str],
+    lock_timeout_s: float,
+    *,
+    expired: bool,
+    unused: bool,
+    with_messages: bool,
+) -> Iterator[str]:
+    """Delete topics; gives each when it is deleted. The errors of opening, and of ``delete_topic``."""
+    with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
+        chosen = named
+        if expired:
+            chosen = store.expired_topics()
+        elif unused:
+            chosen = store.clean_unused_topics(retain, dry_run=True)
+        for topic in chosen:
+            store.delete_topic(topic, with_messages=with_messages or unused)
+            yield topic

@@ -13,10 +13,11 @@ Source: RocketMQ ``schedule/ScheduleMessageService.java`` (``messageTimeup``).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,7 @@ from commitlog.format.record import HEADER_DTYPES, HOST_FLAGS
 from commitlog.format.sys_flag import has_queue_unit
 from commitlog.paths import MAX_QUEUE_ID
 
-__all__ = ["Deliveries", "Undeliverable", "WaitingRecords", "deliver"]
+__all__ = ["Deliveries", "TopicRules", "Undeliverable", "WaitingRecords", "count_by_topic", "deliver"]
 
 # Fields of the header that the copy has from the waiting record. All others are zero, or computed.
 _COPIED = ("flag", "sys_flag", "born_timestamp", "born_ip", "born_port", "store_ip", "store_port", "reconsume_times")
@@ -73,17 +74,36 @@ class Deliveries:
         return sum(map(len, self.blocks))
 
 
-def deliver(
-    waiting: WaitingRecords, queue_id: int, topic_fault: Callable[[str], str | None], largest_record: int
-) -> Deliveries:
-    """The copies of records that wait in queue ``queue_id`` of ``SCHEDULE_TOPIC_XXXX``.
+class TopicRules(Protocol):
+    """Which topics get messages."""
 
-    ``topic_fault`` says why no message may go to a topic, None where it may. ``largest_record`` is in bytes.
-    """
+    def fault(self, topic: str, /) -> str | None:
+        """Why no message may go to a topic, as the end of a sentence; None where it may."""
+        ...
+
+    def deleted_before(self, topic: str, /) -> int:
+        """The physical offset before which the topic's messages are deleted, the waiting ones too."""
+        ...
+
+
+def deliver(waiting: WaitingRecords, queue_id: int, rules: TopicRules, largest_record: int) -> Deliveries:
+    """The copies of records that wait in queue ``queue_id`` of ``SCHEDULE_TOPIC_XXXX``. ``largest_record`` in bytes."""
     found = Deliveries()
     for block, physical in _whole_blocks(waiting, np.arange(len(waiting.sizes)), queue_id, found.skipped):
-        _deliver_block(block, physical, topic_fault, largest_record, found)
+        _deliver_block(block, physical, rules, largest_record, found)
     found.skipped.sort()
+    return found
+
+
+def count_by_topic(waiting: WaitingRecords, queue_id: int, rules: TopicRules) -> Counter[str]:
+    """The number of waiting records by the topic that they go to; without those that name none, and deleted ones."""
+    found: Counter[str] = Counter()
+    for block, physical in _whole_blocks(waiting, np.arange(len(waiting.sizes)), queue_id, []):
+        topics = block.properties.text(REAL_TOPIC).dictionary_encode()
+        codes = _codes(topics)
+        for code, topic in enumerate(topics.dictionary.to_pylist()):
+            if count := int(np.count_nonzero((codes == code) & (physical >= rules.deleted_before(topic)))):
+                found[topic] += count
     return found
 
 
@@ -116,14 +136,10 @@ class _Targets(NamedTuple):
 
 
 def _deliver_block(
-    block: RecordBlock,
-    physical: Int64Array,
-    topic_fault: Callable[[str], str | None],
-    largest_record: int,
-    found: Deliveries,
+    block: RecordBlock, physical: Int64Array, rules: TopicRules, largest_record: int, found: Deliveries
 ) -> None:
     reasons: dict[int, str] = {}
-    targets = _targets(block, topic_fault, reasons)
+    targets = _targets(block, physical, rules, reasons)
     flags = block.sys_flags & HOST_FLAGS
     rows = np.flatnonzero(~np.isin(np.arange(len(physical)), list(reasons)))
     # Records of one kind of hosts follow each other in a block of the log; nearly always they are all of one kind.
@@ -136,18 +152,19 @@ def _deliver_block(
     found.skipped += [Undeliverable(int(offsets[row]), int(physical[row]), why) for row, why in reasons.items()]
 
 
-def _targets(block: RecordBlock, topic_fault: Callable[[str], str | None], reasons: dict[int, str]) -> _Targets:
+def _targets(block: RecordBlock, physical: Int64Array, rules: TopicRules, reasons: dict[int, str]) -> _Targets:
     """Topics and queues by the properties of the records; ``reasons`` gets the rows that name none."""
     topics = block.properties.text(REAL_TOPIC).dictionary_encode()
     ids = block.properties.text(REAL_QID).dictionary_encode()
     names = topics.dictionary.to_pylist()
-    faults = [topic_fault(name) for name in names]
+    faults = [rules.fault(name) for name in names]
     numbers = [_queue_id(text) for text in ids.dictionary.to_pylist()]
     topic_codes, id_codes = (_codes(column) for column in (topics, ids))
     bad_topics = np.array([fault is not None for fault in faults] + [True])
     bad_ids = np.array([number < 0 for number in numbers] + [True])
     unsent = ~has_queue_unit(block.sys_flags)
-    for row in np.flatnonzero(bad_topics[topic_codes] | bad_ids[id_codes] | unsent).tolist():
+    deleted = physical < np.array([rules.deleted_before(name) for name in names] + [0])[topic_codes]
+    for row in np.flatnonzero(bad_topics[topic_codes] | bad_ids[id_codes] | unsent | deleted).tolist():
         if topic_codes[row] < 0:
             reasons[row] = f"it has no {REAL_TOPIC}"
         elif faults[topic_codes[row]] is not None:
@@ -156,8 +173,10 @@ def _targets(block: RecordBlock, topic_fault: Callable[[str], str | None], reaso
             reasons[row] = f"it has no {REAL_QID}"
         elif bad_ids[id_codes[row]]:
             reasons[row] = f"its {REAL_QID} is {ids.dictionary[int(id_codes[row])].as_py()[:40]!r}"
-        else:
+        elif unsent[row]:
             reasons[row] = "it is a half message, or one that was rolled back"
+        else:
+            reasons[row] = f"its topic {names[topic_codes[row]]!r} was deleted after it was put"
     queue_ids = np.array([*numbers, -1], np.int64)[id_codes]
     # A name that no record has room for must not reach the encoder.
     usable = [name if fault is None else "-" for name, fault in zip(names, faults, strict=True)]

@@ -15,12 +15,14 @@ from typing import Any
 import numpy.typing as npt
 
 from commitlog.columnar.dispatch import QueueUnits
-from commitlog.errors import NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
+from commitlog.errors import CorruptConsumeQueue, NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
 from commitlog.files import disk
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
-from commitlog.paths import CONSUME_QUEUE, file_name_for_offset, names_directory, parse_file_name
+from commitlog.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name_for_offset, names_directory, parse_file_name
 from commitlog.queue.catalog import QueueCatalog
+from commitlog.queue.consume_queue_ext import remove_ext_files
 from commitlog.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
+from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.queue.light_queues import append_light, rewrite_light
 from commitlog.queue.written_units import written_units
 from commitlog.threads.parallel import for_each
@@ -49,8 +51,11 @@ class ConsumeQueueStore:
     def __init__(self, store_path: str, file_size: int, catalog: QueueCatalog, *, read_only: bool = False) -> None:
         """``read_only``: the queues are only looked at, and no file is opened for writing."""
         self.path = os.path.join(store_path, CONSUME_QUEUE)
+        self._ext_path = os.path.join(store_path, CONSUME_QUEUE_EXT)
         self._file_size = file_size
         self._catalog = catalog
+        # Topics that were deleted, whose messages in the log get no units.
+        self.deleted = DeletedTopics(store_path)
         self._open_files = OpenFiles(read_only=read_only)
         self._writers: dict[tuple[str, int], ConsumeQueueWriter] = {}
         # A sync that failed has lost its pages: the next one would succeed all the same (invariant 7).
@@ -139,6 +144,17 @@ class ConsumeQueueStore:
             unit = writer.unit(max(offset, writer.first_offset))
             return None if unit is None else unit[0]
 
+    def place_left(self, topic: str, queue_id: int, offset: int, log_start: int) -> int | None:
+        """``place_from`` of the messages that the log still has: units of those before ``log_start`` are skipped, and
+        the fillers with which a queue may begin.
+        """
+        with self._lock:
+            if queue_id > self._highest_id(topic):
+                return None
+            writer = self._positioned(topic, queue_id)
+            unit = writer.unit(max(offset, writer.end_before(log_start)))
+            return None if unit is None else unit[0]
+
     def highest_id(self, topic: str) -> int:
         """The highest id among a topic's queues; -1 when it has none."""
         with self._lock:
@@ -175,9 +191,14 @@ class ConsumeQueueStore:
         return found
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """The offset of the queue's next message; 0 for a new queue."""
+        """The offset of the queue's next message; 0 for a new queue, unless its topic was deleted."""
         with self._lock:
-            return self._positioned(topic, queue_id).next_offset or 0
+            return self._next_offset(self._positioned(topic, queue_id))
+
+    def _next_offset(self, writer: ConsumeQueueWriter) -> int:
+        if writer.is_empty:
+            return self.deleted.ends(writer.topic).get(writer.queue_id, 0)
+        return writer.next_offset or 0
 
     def written_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """The first offset with a place in a file, and the next one to be written; None without such a queue."""
@@ -212,7 +233,10 @@ class ConsumeQueueStore:
     def append(self, groups: Iterable[QueueUnits]) -> None:
         """Dispatch: add the units of each queue. ``CorruptConsumeQueue``, ``StoreIOError``."""
         with self._lock:
-            for group in groups:
+            for given in groups:
+                group = self.deleted.left(given)
+                if group is None:
+                    continue
                 if group.light:
                     append_light(self.writer(group.topic, group.queue_id), group.queue_offsets, group.units)
                     continue
@@ -221,13 +245,24 @@ class ConsumeQueueStore:
 
     def rewrite(self, group: QueueUnits, *, from_start: bool, write_back: bool) -> bool:
         """Recovery: ``ConsumeQueueWriter.rewrite`` of the group's queue. Nothing else writes during that."""
-        writer = self.writer(group.topic, group.queue_id)
+        left = self.deleted.left(group)
+        if left is None:
+            return True
+        group, writer = left, self.writer(group.topic, group.queue_id)
+        # The messages before these are deleted, and no unit of theirs is missing.
+        from_start |= self.begins_after_deletion(group)
         if group.light:
             return rewrite_light(writer, group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
         return writer.rewrite(group.queue_offsets, group.units, from_start=from_start, write_back=write_back)
 
+    def begins_after_deletion(self, group: QueueUnits) -> bool:
+        """Whether the first of these messages is the first one since the deletion of their topic."""
+        return self.deleted.ends(group.topic).get(group.queue_id) == int(group.queue_offsets[0])
+
     def holds(self, group: QueueUnits) -> bool:
-        """Whether the last of a group's units, and so all of them, is in its queue already."""
+        """Whether the last of a group's units, and so all of them, is in its queue already; or they are deleted."""
+        if self.deleted.left(group) is None:
+            return True
         unit = self.writer(group.topic, group.queue_id).unit(int(group.queue_offsets[-1]))
         return unit is not None and unit[0] == int(group.units["physical_offset"][-1])
 
@@ -318,15 +353,45 @@ class ConsumeQueueStore:
         with self._lock:
             self.writer(topic, queue_id).remove_oldest(count)
 
+    def remove_expired_ext(self, log_start: int) -> int:
+        """Delete the files of brokers' ``consumequeue_ext`` that only expired units lead to. Their number.
+
+        By the first unit that is left in each queue, as in RocketMQ. ``StoreIOError``.
+        """
+        if not disk.is_directory(self._ext_path):
+            return 0
+        count = 0
+        with self._lock:
+            for topic, queue_id in list(self.known_queues()):
+                writer = self.writer(topic, queue_id)
+                first = writer.end_before(log_start)
+                left = writer.read(first, first + 1)
+                if len(left) and left["size"][0]:
+                    count += remove_ext_files(self._ext_directory(topic, queue_id), int(left["tags_code"][0]))
+        return count
+
+    def _ext_directory(self, topic: str, queue_id: int) -> str:
+        return os.path.join(self._ext_path, topic, str(queue_id))
+
     def last_place(self, topic: str) -> int:
         """The physical offset of the last message that the units of a topic's queues lead to; -1 without any."""
         with self._lock:
             return max((_last_place_in(writer) for writer in self._writers_of(topic)), default=-1)
 
     def ends_of(self, topic: str) -> dict[int, int]:
-        """The next offset of each queue of a topic, by queue id."""
+        """The next offset of each queue of a topic, by queue id; also of those that were deleted."""
         with self._lock:
-            return {writer.queue_id: writer.next_offset or 0 for writer in self._writers_of(topic)}
+            ends = {writer.queue_id: self._next_offset(writer) for writer in self._writers_of(topic)}
+            return self.deleted.ends(topic) | ends
+
+    def half_deleted(self) -> list[str]:
+        """Topics that were deleted, and have queues with no other messages: a crash came before all were removed."""
+        found = []
+        for topic in self.deleted:
+            with contextlib.suppress(CorruptConsumeQueue):  # opening does not judge queues
+                if self.highest_id(topic) >= 0 and self.last_place(topic) < self.deleted.before(topic):
+                    found.append(topic)
+        return found
 
     def discount_topic(self, topic: str) -> None:
         """Count the files of a topic's queues no more, before they are removed (see ``discount_expired``)."""
@@ -339,6 +404,7 @@ class ConsumeQueueStore:
             for writer in self._writers_of(topic):
                 writer.remove_oldest(writer.file_count)
                 self._remove_directory(writer.path)
+                remove_ext_files(self._ext_directory(topic, writer.queue_id), None)
                 del self._writers[topic, writer.queue_id]
                 self._ends.pop(writer.path, None)
                 self._last_files.pop(writer.path, None)

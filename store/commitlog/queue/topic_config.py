@@ -28,12 +28,13 @@ from typing import Annotated, Any
 import msgspec
 
 from commitlog.batch_id import TopicUse
+from commitlog.columnar.dispatch import LIGHT_QUEUE_PREFIX
 from commitlog.config_files.json_file import JsonConfigFile, decode_config, next_version
 from commitlog.errors import CorruptConfig, InvalidValue, OutcomeUnknown, PutRefused, ReadFailed, Refused
 from commitlog.files import disk
 from commitlog.log.store_directory import other_topic_kind
 from commitlog.message import PutMessageStatus
-from commitlog.paths import BACKUP_SUFFIX, CONFIG, MOST_QUEUES, TOPICS_CONFIG, validate_new_topic
+from commitlog.paths import BACKUP_SUFFIX, CONFIG, MOST_QUEUES, TOPICS_CONFIG, is_system_topic, validate_new_topic
 
 __all__ = [
     "TopicConfig",
@@ -43,6 +44,7 @@ __all__ = [
     "read_topic_settings",
     "spread_over",
     "topic_list_signature",
+    "unused_topics",
 ]
 
 _MAX_INT = 2**31 - 1
@@ -283,6 +285,19 @@ def read_topic_config(store_path: str) -> dict[str, int]:
     """
     file = _file_of(store_path)
     return _queue_nums(file, file.read())
+
+
+def unused_topics(store_path: str, known: Iterable[str], retain: Iterable[str]) -> list[str]:
+    """The ``known`` topics that are neither in ``retain`` nor in the list of topics. ``CorruptConfig``, ``ReadFailed``.
+
+    Without RocketMQ's own and light queues, as RocketMQ's ``cleanUnusedTopic``, which a broker calls with its list.
+    """
+    used = {*retain, *read_topic_config(store_path)}
+    return [
+        topic
+        for topic in known
+        if topic not in used and not is_system_topic(topic) and not topic.startswith(LIGHT_QUEUE_PREFIX)
+    ]
 
 
 @dataclass(frozen=True)

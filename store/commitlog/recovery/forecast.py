@@ -134,6 +134,7 @@ def _forecast(
     levels = config.delay_levels_ms
     try:
         refuse_batch_queues(parts.path)
+        iter(parts.queues.deleted)  # reads the list
         evidence, start = how_to_start(parts, levels, rebuild=False, accept_lost_log=accept_lost_log)
     except (Damaged, UnsupportedStore) as error:
         return Forecast(path=parts.path, start=Start(StartKind.REFUSE, str(error)), refusal=error)
@@ -202,8 +203,11 @@ class _LookedAtParts:
     def take(self, block: SoundBlock, *, from_start: bool) -> bool:
         return from_start or not any(map(self._lacks_units_before, block.groups))
 
-    def _lacks_units_before(self, group: QueueUnits) -> bool:
+    def _lacks_units_before(self, given: QueueUnits) -> bool:
         """Whether units of messages before the scan are missing in the queue of the first of its groups."""
+        group = self._queues.deleted.left(given)
+        if group is None or self._queues.begins_after_deletion(group):
+            return False
         queue = group.topic, group.queue_id
         has_own = self._seen.get(queue)
         if has_own or (group.light and has_own is not None):

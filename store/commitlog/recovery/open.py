@@ -129,9 +129,15 @@ def open_log(
             start=start,
             recovered=recovered,
         )
+        parts.queues.deleted.keep_within(parts.files.max_wrote)
+        half_deleted = parts.queues.half_deleted()
+        for topic in half_deleted:
+            parts.queues.discount_topic(topic)
         # From here on the mark of the last close is wrong; it must be removed before the first record is appended.
         parts.checkpoint.flush(opened.mark(closed=False))
         directory.mark_in_use()
+        for topic in half_deleted:
+            parts.queues.remove_topic(topic)
         return opened
     except BaseException as error:
         parts.gate.put_back(shown)  # readers see what they saw before

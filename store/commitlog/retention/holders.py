@@ -6,7 +6,9 @@ position was not read yet, and holds from its first message on.
 ==================  ===============================================  ===============================================
 holder              where its positions are                          the form
 ==================  ===============================================  ===============================================
-delayed messages    ``config/delayOffset.json``                      ``{"offsetTable":{level:offset}}``
+delayed messages    ``config/delayOffset.json``, the ledger of       ``{"offsetTable":{level:offset}}``
+                    batches; for the owner, the service that
+                    delivers them
 a consumer group    ``config/consumerOffset.json``                   ``{"offsetTable":{"topic@group":{queue:offset}}}``
 a Spark checkpoint  ``offsets/<n>`` of the last file in ``commits``  a line for each source; ours is
                                                                      ``{"version":1,"offsets":{topic:{queue:offset}}}``
@@ -22,15 +24,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from commitlog.batch.frames import StoredFrames
+from commitlog.batch.ledger import delivered_offsets, load_ledger
+from commitlog.config_files.delay_offset import DelayOffsetFile
 from commitlog.config_files.json_file import LARGEST_CONFIG, JsonConfigFile
 from commitlog.errors import InvalidValue, QueueNotFound, ReadFailed, TopicNotFound
 from commitlog.files import disk
 from commitlog.format.message_rules import SCHEDULE_TOPIC
-from commitlog.paths import CONFIG, CONSUMER_OFFSET_CONFIG, DELAY_OFFSET_CONFIG, POSITIONS_GROUP, POSITIONS_TOPIC
+from commitlog.log.commit_log import CommitLog
+from commitlog.paths import CONFIG, CONSUMER_OFFSET_CONFIG, POSITIONS_GROUP, POSITIONS_TOPIC
 from commitlog.queue.views import CatalogView
 from commitlog.retention.decision import Hold
+from commitlog.schedule.positions import start_position
 
-__all__ = ["ReadPositions", "delayed_messages", "hold_of", "positions_of", "unapplied_positions"]
+__all__ = ["ReadPositions", "delay_hold", "delayed_messages", "hold_of", "positions_of", "unapplied_positions"]
 
 _COMMITS, _OFFSETS = "commits", "offsets"
 _NUMBER = re.compile(r"[0-9]{1,19}")
@@ -74,18 +81,30 @@ def _first_unread(catalog: CatalogView, topic: str, queue_id: int, offset: int) 
     return None if unit is None else unit[0]
 
 
-def delayed_messages(store_path: str, catalog: CatalogView) -> Iterator[Hold]:
-    """Holds of the delayed messages of each level that are not delivered yet. ``CorruptConfig``, ``ReadFailed``."""
+def delay_hold(level: int, place: int) -> Hold:
+    """The hold of a delay level whose first message that waits is at a physical offset."""
+    return Hold(from_offset=place, holder=f"delayed messages of level {level} that are not delivered yet")
+
+
+def delayed_messages(store_path: str, catalog: CatalogView, log: CommitLog) -> Iterator[Hold]:
+    """Holds of the delayed messages of each level that are not delivered yet, as they show from outside.
+
+    By the larger one of ledger and file, as ``StoreReader.delay_levels``. The owner knows better: a position after the
+    queue's end covers no message that came later. ``CorruptConfig``, ``ReadFailed``.
+    """
     queue_ids = _queue_ids(catalog, SCHEDULE_TOPIC)
     if not queue_ids:
         return
-    file = JsonConfigFile(os.path.join(store_path, CONFIG, DELAY_OFFSET_CONFIG), "The positions of delayed messages")
-    table = _object(file.read().get("offsetTable", {}), file)
+    ledger = delivered_offsets(load_ledger(store_path, StoredFrames(log, catalog)))
+    file = DelayOffsetFile(store_path).read()
     for queue_id in queue_ids:
-        level = queue_id + 1
-        place = _first_unread(catalog, SCHEDULE_TOPIC, queue_id, _offset(table.get(str(level), 0), file))
+        try:
+            position = start_position(queue_id + 1, ledger, file, *catalog.bounds(SCHEDULE_TOPIC, queue_id))
+        except (QueueNotFound, TopicNotFound):
+            continue
+        place = _first_unread(catalog, SCHEDULE_TOPIC, queue_id, position)
         if place is not None:
-            yield Hold(from_offset=place, holder=f"delayed messages of level {level} that are not delivered yet")
+            yield delay_hold(queue_id + 1, place)
 
 
 def unapplied_positions(store_path: str, catalog: CatalogView) -> Hold | None:

@@ -21,8 +21,8 @@ class CleanReport:
 
     ``deleted`` are the CommitLog files, oldest first, each with its reason and with the readers that it was taken from.
     ``log_start`` is the physical offset at which the log begins afterwards. ``held`` is the file that the limits take
-    next but that ``holders`` still need; None without one. Queue and index files follow the log; a forecast does not
-    count them.
+    next but that ``holders`` still need; None without one. Queue and index files follow the log, and ``ext_files`` of a
+    broker's ``consumequeue_ext``; a forecast counts none of them.
     """
 
     path: str
@@ -34,6 +34,7 @@ class CleanReport:
     holders: tuple[str, ...]
     queue_files: int = 0
     index_files: int = 0
+    ext_files: int = 0
 
     @property
     def freed_bytes(self) -> int:

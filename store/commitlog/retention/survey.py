@@ -47,7 +47,9 @@ class Survey:
     log_start: int
     log_end: int
 
-    def report(self, path: str, *, dry_run: bool, queue_files: int = 0, index_files: int = 0) -> CleanReport:
+    def report(
+        self, path: str, *, dry_run: bool, queue_files: int = 0, index_files: int = 0, ext_files: int = 0
+    ) -> CleanReport:
         """The report of a cleaning that did, or would do, what was decided."""
         doomed = self.decision.doomed
         return CleanReport(
@@ -60,6 +62,7 @@ class Survey:
             holders=self.decision.holders,
             queue_files=queue_files,
             index_files=index_files,
+            ext_files=ext_files,
         )
 
 
@@ -111,11 +114,12 @@ def survey(
     request: CleanRequest,
     now_ms: int,
     *,
-    holds: Sequence[Hold] = (),
+    holds: Sequence[Hold] | None = None,
     log_end: int | None = None,
     most: int | None = None,
 ) -> Survey:
-    """Look at a store, and decide. ``holds`` and ``log_end`` are what only the owner of the store knows.
+    """Look at a store, and decide. ``holds`` and ``log_end`` are what only the owner of the store knows: what is not
+    finished yet, and which delayed messages wait. None for a look from outside.
 
     ``most``: at most so many files. ``InvalidValue`` for an unknown reader, ``CorruptConfig``, ``CorruptConsumeQueue``,
     ``ReadFailed``.
@@ -131,7 +135,8 @@ def survey(
                 for one in request.keep_for
             ]
             named.append(unapplied_positions(store_path, catalog))
-            needed = [*holds, *delayed_messages(store_path, catalog), *(one for one in named if one is not None)]
+            unfinished = delayed_messages(store_path, catalog, log) if holds is None else holds
+            needed = [*unfinished, *(one for one in named if one is not None)]
         except OSError as error:
             raise ReadFailed("look at", path=str(error.filename or store_path), cause=error) from error
         decision = decide(files, end, request.limits, needed, now_ms, most=most)

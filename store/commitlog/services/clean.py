@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from commitlog.config import MessageStoreConfig, parse_hours
@@ -19,6 +19,7 @@ from commitlog.errors import CommitLogError, IndexIOError, StoreIOError
 from commitlog.files.mapped_file_writer import is_out_of_space
 from commitlog.recovery.open import OpenedLog
 from commitlog.retention.decision import DoomedFile, Hold, RetentionLimits
+from commitlog.retention.holders import delay_hold
 from commitlog.retention.report import CleanReport
 from commitlog.retention.survey import CleanRequest, Survey, survey
 from commitlog.services.commit_batch import CommitBatchService
@@ -83,16 +84,21 @@ class StoreCleaner:
         store_flush: StoreFlush,
         batches: CommitBatchService,
         consumer_offsets: FlushConsumerOffsetService,
+        delayed_from: Callable[[], Mapping[int, int]],
         state: RunningState,
         on_freed: Callable[[], object],
     ) -> None:
-        """``on_freed`` is called when files were deleted, which may have made space for puts."""
+        """``delayed_from`` returns the physical offset of the first message that waits, by delay level.
+
+        ``on_freed`` is called when files were deleted, which may have made space for puts.
+        """
         self.path = os.path.dirname(log.files.path)
         self._log = log
         self._reput = reput
         self._store_flush = store_flush
         self._batches = batches
         self._consumer_offsets = consumer_offsets
+        self._delayed_from = delayed_from
         self._state = state
         # Up to there, everything that dispatch made of the log is on the device; so it is when a store was opened.
         self._covered = reput.reput_from
@@ -109,7 +115,7 @@ class StoreCleaner:
         Errors: ``survey`` and ``clean_log``.
         """
         if dry_run:
-            return self._survey(request, now_ms, None, []).report(self.path, dry_run=True)
+            return self._survey(request, now_ms, None, self._delayed()).report(self.path, dry_run=True)
         done = self.clean_log(request, now_ms)
         return self._with_queues(done)
 
@@ -131,7 +137,11 @@ class StoreCleaner:
             self.remove_queue_files(topic, queue_id, count)
             queue_files += count
         index_files = self.clean_index()
-        return done.report(self.path, dry_run=False, queue_files=queue_files, index_files=index_files)
+        ext_files = self.remove_ext_files()
+        self.forget_deleted_topics()
+        return done.report(
+            self.path, dry_run=False, queue_files=queue_files, index_files=index_files, ext_files=ext_files
+        )
 
     def clean_log(self, request: CleanRequest, now_ms: int, *, most: int | None = None) -> Survey:
         """Delete the CommitLog files that the request takes, oldest first, at most ``most``.
@@ -141,13 +151,13 @@ class StoreCleaner:
         self._state.refuse_failed()
         # What is not in their file holds the log; without space for it, that stays so.
         self._consumer_offsets.run_once()
-        first_look = self._survey(request, now_ms, most, [])
+        first_look = self._survey(request, now_ms, most, self._delayed())
         doomed = first_look.decision.doomed
         if not doomed:
             return first_look
         self._cover(doomed[-1].file.end)
         needed_from = self._batches.save_for_cleaning()
-        holds = self._unfinished()
+        holds = [*self._delayed(), *self._unfinished()]
         if needed_from is not None:
             holds.append(
                 Hold(from_offset=needed_from, holder="the ledger of batches, which finds no space on the disk")
@@ -161,6 +171,10 @@ class StoreCleaner:
 
     def _survey(self, request: CleanRequest, now_ms: int, most: int | None, holds: list[Hold]) -> Survey:
         return survey(self.path, request, now_ms, holds=holds, log_end=self._log.files.max_wrote, most=most)
+
+    def _delayed(self) -> list[Hold]:
+        """The delayed messages that are not delivered yet, by the service that delivers them."""
+        return [delay_hold(level, place) for level, place in self._delayed_from().items()]
 
     def _unfinished(self) -> list[Hold]:
         """What is not flushed or dispatched yet, and the batch that is being dispatched."""
@@ -212,6 +226,14 @@ class StoreCleaner:
     def remove_queue_files(self, topic: str, queue_id: int, count: int) -> None:
         """Remove a queue's oldest files. ``StoreIOError``."""
         self._log.queues.remove_expired(topic, queue_id, count)
+
+    def remove_ext_files(self) -> int:
+        """Remove the files of brokers' ``consumequeue_ext`` that only deleted messages have. ``StoreIOError``."""
+        return self._log.queues.remove_expired_ext(self.log_start)
+
+    def forget_deleted_topics(self) -> None:
+        """Forget topics that were deleted when the log has no message of them any more. ``StoreIOError``."""
+        self._log.queues.deleted.forget_expired(self.log_start)
 
     def clean_index(self) -> int:
         """Remove the index files that hold only deleted messages; returns their number. ``IndexIOError``."""
@@ -295,6 +317,8 @@ class CleanConsumeQueueService:
             return config.clean_resource_interval / _MS
         self._expired = self._cleaner.expired_queue_files()
         self._cleaner.clean_index()
+        self._cleaner.remove_ext_files()
+        self._cleaner.forget_deleted_topics()
         self._cleaned_to = log_start
         return 0 if self._expired else config.clean_resource_interval / _MS
 

@@ -127,7 +127,8 @@ class OwnedStore:
 
     def _cleaner(self, log: OpenedLog, state: RunningState) -> StoreCleaner:
         reput, positions, on_freed = self.reput, self.consumer_offsets, self._watermark.run_once
-        return StoreCleaner(log, reput, self.store_flush, self.batches, positions, state, on_freed)
+        delayed_from = self.schedule.waiting_from
+        return StoreCleaner(log, reput, self.store_flush, self.batches, positions, delayed_from, state, on_freed)
 
     def _timed_workers(self, config: MessageStoreConfig) -> list[Worker]:
         """The threads that work at intervals alone."""
@@ -139,8 +140,9 @@ class OwnedStore:
 
     @property
     def deletion(self) -> TopicDeletion:
-        """What deletes topics."""
-        return TopicDeletion(self.path, self.log, self.store_flush, self.topics, self.consumer_offsets)
+        """What deletes topics, once: it counts the delayed messages that wait now."""
+        count_delayed = self.schedule.waiting_topics
+        return TopicDeletion(self.path, self.log, self.store_flush, self.topics, self.consumer_offsets, count_delayed)
 
     def _disk_use(self) -> float:
         """The share that is used of the disk of the log or of the store's, whichever is fuller."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog.batch_id import BatchId, schedule_application
-from commitlog.columnar.delivery import Deliveries, Undeliverable, WaitingRecords, deliver
+from commitlog.columnar.delivery import Deliveries, Undeliverable, WaitingRecords, count_by_topic, deliver
 from commitlog.columnar.dispatch import DispatchRequests
 from commitlog.columnar.dispatch_keys import IndexEntries
 from commitlog.config_files.delay_offset import DelayOffsetFile
@@ -31,6 +32,7 @@ from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import HEADER_SIZE, field_offset
 from commitlog.paths import refuse_batch_topic, validate_topic
+from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.open import OpenedLog
 from commitlog.schedule.broker_marks import broker_mark
@@ -58,6 +60,8 @@ _REFUSED_SECONDS = 0.2
 _FAILED_SECONDS = 10.0
 # A time of delivery that lies further ahead than its level's delay and this is not believed: the clock was set back.
 _CLOCK_TOLERANCE_MS = 1_000
+# The delay of a level that has none, as in RocketMQ.
+_UNKNOWN_DELAY_MS = 1_000
 # One frame: a put waits while it is written.
 _MOST_FRAME_BYTES = 64 << 20
 _MOST_FRAME_UNITS = 1 << 18
@@ -91,6 +95,24 @@ class WakeScheduleService:
 
 def _nothing() -> None:
     pass
+
+
+class _Topics:
+    """Which topics get delayed messages. ``TopicRules``."""
+
+    def __init__(self, topics: TopicConfig, deleted: DeletedTopics) -> None:
+        self._topics = topics
+        self.deleted_before = deleted.before
+
+    def fault(self, topic: str) -> str | None:
+        if topic in (HALF_TOPIC, SCHEDULE_TOPIC):
+            return f"its topic is {topic}, from which nothing would read it"
+        try:
+            validate_topic(topic)
+            refuse_batch_topic(topic)
+        except InvalidValue as error:
+            return f"its topic is none ({error})"
+        return self._topics.kind_fault(topic)
 
 
 class _Waiting(NamedTuple):
@@ -131,7 +153,7 @@ class ScheduleMessageService:
         self._delays = delay_levels_ms
         self._log = log
         self._batches = batches
-        self._topics = topics
+        self._rules = _Topics(topics, log.queues.deleted)
         self._state = state
         self._stats = stats
         self._store_flush = store_flush
@@ -155,8 +177,6 @@ class ScheduleMessageService:
 
     def _ends(self) -> dict[int, int | None]:
         """The end of each level's queue now; None for one that cannot be read."""
-        if self._enabled is False:
-            return {}
         queues = self._log.queues
         ends: dict[int, int | None] = {}
         for level in range(1, queues.highest_id(SCHEDULE_TOPIC) + 2):
@@ -170,7 +190,7 @@ class ScheduleMessageService:
 
     def _end_at_open(self, level: int, high: int) -> int:
         end = self._ends_at_open.get(level, 0)
-        return high if end is None or self._enabled is False else min(end, high)
+        return high if end is None else min(end, high)
 
     def run_once(self) -> float:
         if self._enabled is False:
@@ -230,15 +250,22 @@ class ScheduleMessageService:
         if wait_ms:
             return min(wait_ms / _MS, _LONGEST_SECONDS)
         due = self._due(level, position, bounds[1], now)
+        version = self._log.queues.deleted.version
         found = self._copies(level, due)
-        if found.rows:
-            batch = BatchId(schedule_application(level), due.stop)
-            self._run_job(lambda: self._batches.commit_blocks(batch, found.blocks))
+        if found.rows and not self._run_job(lambda: self._commit(level, due.stop, found, version)):
+            return 0.0
         self._positions[level] = due.stop
         self._stats.delivered(found.rows, len(found.skipped))
         if found.skipped:
             self._report(level, found.skipped)
         return 0.0
+
+    def _commit(self, level: int, stop: int, found: Deliveries, version: int) -> bool:
+        """Append the copies. False if a topic was deleted since they were made: then they are made again."""
+        if self._log.queues.deleted.version != version:
+            return False
+        self._batches.commit_blocks(BatchId(schedule_application(level), stop), found.blocks)
+        return True
 
     def _position(self, level: int, low: int, high: int) -> int:
         position = self._positions.get(level)
@@ -293,7 +320,9 @@ class ScheduleMessageService:
         for row in np.flatnonzero(times <= _LAST_HASH_CODE).tolist():
             # The code lies in consumequeue_ext; or RocketMQ 4, which knows no delays while it recovers, wrote the hash
             # code of the tags, and would deliver the message at once. The record says when it is due.
-            times[row] = self._stored_at(int(units["physical_offset"][row])) + self._delay(level)
+            delay = self._delay(level)
+            delay = _UNKNOWN_DELAY_MS if delay is None else delay
+            times[row] = self._stored_at(int(units["physical_offset"][row])) + delay
         return times
 
     def _stored_at(self, physical_offset: int) -> int:
@@ -303,19 +332,23 @@ class ScheduleMessageService:
         flags = int.from_bytes(head[field_offset("sys_flag") :][:4], "big")
         return int.from_bytes(head[field_offset("store_timestamp", flags) :][:8], "big", signed=True)
 
-    def _delay(self, level: int) -> int:
-        return self._delays[min(level, len(self._delays)) - 1]
+    def _delay(self, level: int) -> int | None:
+        """The delay of a level in milliseconds; None when the settings have none for it."""
+        return self._delays[level - 1] if level <= len(self._delays) else None
 
     def _are_due(self, level: int, times: Int64Array, now: int) -> BoolArray:
         """Which messages are due; also those whose time lies too far ahead: clock or delays were changed since."""
-        too_far = times > now + self._delay(level) + _CLOCK_TOLERANCE_MS
-        return np.asarray((times <= now) | too_far, np.bool_)
+        delay = self._delay(level)
+        is_due = times <= now
+        if delay is not None:
+            is_due |= times > now + delay + _CLOCK_TOLERANCE_MS
+        return np.asarray(is_due, np.bool_)
 
     def _copies(self, level: int, due: _Waiting) -> Deliveries:
         """The copies to append of the messages that are due."""
         found = Deliveries()
         for waiting in self._records(due, found.skipped):
-            piece = deliver(waiting, level - 1, self._topic_fault, self._log.writer.largest_record)
+            piece = deliver(waiting, level - 1, self._rules, self._log.writer.largest_record)
             found.blocks += piece.blocks
             found.skipped += piece.skipped
         found.skipped.sort()
@@ -346,17 +379,6 @@ class ScheduleMessageService:
                 continue
             yield _read(file, physical[piece], sizes[piece], due.first + piece)
 
-    def _topic_fault(self, topic: str) -> str | None:
-        """Why no message goes to a topic, as the end of a sentence; None where it may."""
-        if topic in (HALF_TOPIC, SCHEDULE_TOPIC):
-            return f"its topic is {topic}, from which nothing would read it"
-        try:
-            validate_topic(topic)
-            refuse_batch_topic(topic)
-        except InvalidValue as error:
-            return f"its topic is none ({error})"
-        return self._topics.kind_fault(topic)
-
     def _report(self, level: int, skipped: Sequence[Undeliverable]) -> None:
         first = skipped[0]
         others = f", and {len(skipped) - 1} more after it" if len(skipped) > 1 else ""
@@ -372,20 +394,46 @@ class ScheduleMessageService:
             SCHEDULE_TOPIC,
         )
 
-    def waiting_from(self) -> int | None:
-        """The physical offset of the first message that still waits, for retention; None without any.
+    def waiting_from(self) -> dict[int, int]:
+        """By level, the physical offset of the first message that still waits; for retention, on the job thread.
 
-        Any thread may call it. Before the first step it may be too low. ``CorruptConfig``, ``ReadFailed``.
+        Also where this service delivers nothing. What was delivered just now may still be counted. ``CorruptConfig``,
+        ``CorruptConsumeQueue``, ``ReadFailed``.
         """
-        ledger, file = self._begun or ({}, self._file.read())
-        places = []
-        for level in range(1, self._log.queues.highest_id(SCHEDULE_TOPIC) + 2):
-            low, high = self._log.queues.written_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)
+        queues, log_start = self._log.queues, self._log.files.min_offset
+        places = {
+            level: queues.place_left(SCHEDULE_TOPIC, level - 1, position, log_start)
+            for level, (position, _) in self._waiting_offsets().items()
+        }
+        return {level: place for level, place in places.items() if place is not None}
+
+    def waiting_topics(self) -> Counter[str]:
+        """The number of messages that wait for their delivery to each topic. It reads all of them. On the job thread.
+
+        The errors of ``waiting_from``.
+        """
+        found: Counter[str] = Counter()
+        for level, (position, high) in self._waiting_offsets().items():
+            for first in range(position, high, _MOST_FRAME_UNITS):
+                stop = min(first + _MOST_FRAME_UNITS, high)
+                units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, first, stop)
+                for waiting in self._records(_Waiting(first, units), []):
+                    found += count_by_topic(waiting, level - 1, self._rules)
+        return found
+
+    def _waiting_offsets(self) -> dict[int, tuple[int, int]]:
+        """By level, the offset of the first message that waits, and the queue's end."""
+        queues = self._log.queues
+        highest = queues.highest_id(SCHEDULE_TOPIC)
+        if highest < 0:
+            return {}
+        ledger, file = self._begun or (self._batches.delivered_offsets(), self._file.read())
+        found = {}
+        for level in range(1, highest + 2):
+            low, high = queues.written_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)
             begin = start_position(level, ledger, file, 0, self._end_at_open(level, high))
-            position = max(self._positions.get(level, begin), low)
-            if position < high:
-                places.append(self._log.queues.place(SCHEDULE_TOPIC, level - 1, position))
-        return min((place for place in places if place is not None), default=None)
+            found[level] = max(self._positions.get(level, begin), low), high
+        return found
 
     def _unsaved(self) -> dict[int, int]:
         """The positions that delayOffset.json lacks."""

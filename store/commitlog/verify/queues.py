@@ -22,6 +22,8 @@ from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import MIN_RECORD_SIZE
 from commitlog.log.store_directory import check_topic_kind
 from commitlog.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, parse_file_name, validate_topic
+from commitlog.queue.consume_queue_ext import LAST_EXT_ADDRESS
+from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.queue.light_queues import first_light_offset, places_of, taken_rows
 from commitlog.queue.topic_config import read_topic_config
 from commitlog.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Lost, Severity
@@ -34,8 +36,6 @@ Units = npt.NDArray[np.void]
 _CHUNK = 1 << 18
 # The last offset whose unit has a place in a file.
 _HIGHEST_OFFSET = (2**63 - 1) // UNIT_SIZE - 1
-# Tags codes up to this one are addresses in consumequeue_ext, not hash codes.
-_LAST_EXT_ADDRESS = -(2**31) - 1
 
 
 @dataclass
@@ -55,8 +55,21 @@ class _Queue:
 class QueueCheck:
     """Verifies every queue of a store. Feed it all dispatch requests with ``compare``, then call ``finish``."""
 
-    def __init__(self, path: str, log: LogCheck, findings: Findings, *, aborted: bool, safe_timestamp: int) -> None:
-        """``safe_timestamp``: units of messages stored up to then (ms) are on the device, also after a crash."""
+    def __init__(
+        self,
+        path: str,
+        log: LogCheck,
+        findings: Findings,
+        deleted: DeletedTopics | None,
+        *,
+        aborted: bool,
+        safe_timestamp: int,
+    ) -> None:
+        """``safe_timestamp``: units of messages stored up to then (ms) are on the device, also after a crash.
+
+        ``deleted``: topics whose messages get no units; None when the list of them cannot be read.
+        """
+        self._deleted = deleted
         self._store = path
         self._path = os.path.join(path, CONSUME_QUEUE)
         self._log = log
@@ -85,8 +98,9 @@ class QueueCheck:
 
     def compare(self, requests: DispatchRequests) -> None:
         """Compare the units of the next part of the log with those on disk."""
-        for group in units_by_queue(requests):
-            if self._skips(group.topic):
+        for given in units_by_queue(requests):
+            group = self._deleted.left(given) if self._deleted else given
+            if group is None or self._skips(group.topic):
                 continue
             queue = self._queue(group.topic, group.queue_id)
             if group.light:
@@ -195,7 +209,7 @@ class QueueCheck:
         if queue.topic == SCHEDULE_TOPIC or self._has_ext:
             same = np.asarray((found["physical_offset"] == places) & (found["size"] == units["size"]))
             if self._has_ext:
-                wrong &= ~(same & (found["tags_code"] <= _LAST_EXT_ADDRESS))
+                wrong &= ~(same & (found["tags_code"] <= LAST_EXT_ADDRESS))
         else:
             same = np.zeros(len(units), np.bool_)
         # Messages that an owner has appended since, or that retention has removed.
@@ -335,7 +349,7 @@ class QueueCheck:
             sizes = found["size"].astype(np.int64)
             self._note_lost(queue, at, places, sizes)
             written = (sizes != 0) | (places != 0) | (found["tags_code"] != 0)
-            bad = written & ~((places >= 0) & (places < self._log.min_offset) & (sizes > 0))
+            bad = written & ~((places >= 0) & (places < self._gone_before(queue)) & (sizes > 0))
             if head:
                 bad &= sizes != FILLER_SIZE
             for row in np.flatnonzero(bad).tolist():
@@ -354,9 +368,13 @@ class QueueCheck:
             if head and queue.first is not None:
                 self._holes(queue, at, written)
 
+    def _gone_before(self, queue: _Queue) -> int:
+        """Where the log's messages of a queue begin: those before have expired, or were deleted with their topic."""
+        return max(self._log.min_offset, self._deleted.before(queue.topic) if self._deleted else 0)
+
     def _note_lost(self, queue: _Queue, at: int, places: Int64Array, sizes: Int64Array) -> None:
         """Units of messages that the log should hold: their offsets were given out."""
-        should = (places >= self._log.min_offset) & (sizes >= MIN_RECORD_SIZE) & (sizes != FILLER_SIZE)
+        should = (places >= self._gone_before(queue)) & (sizes >= MIN_RECORD_SIZE) & (sizes != FILLER_SIZE)
         rows = np.flatnonzero(should & (np.diff(places, prepend=np.int64(-1)) > 0))
         inside = [place for place in places[rows].tolist() if place < self._log.end]
         self.misplaced += [place for place in inside if self._log.holds_record(place)]

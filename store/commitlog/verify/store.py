@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from commitlog.columnar.dispatch import dispatch_requests, inner_batch_topics
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import CorruptStoreError, InvalidValue, StoreLocked, UnsupportedStore
+from commitlog.errors import CorruptConfig, CorruptStoreError, InvalidValue, ReadFailed, StoreLocked, UnsupportedStore
 from commitlog.files import disk
 from commitlog.format.checkpoint import (
     CHECKPOINT_SIZE,
@@ -27,6 +27,7 @@ from commitlog.format.checkpoint import (
 )
 from commitlog.log.store_directory import check_store_directory
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX
+from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.recovery.forecast import Forecast, forecast_open
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.verify.batches import BatchCheck
@@ -108,7 +109,9 @@ def verification_report(
     index = IndexCheck(
         os.path.join(directory, INDEX), log, findings, aborted=aborted, safe_timestamp=index_safe, must_be_whole=owned
     )
-    queues = QueueCheck(directory, log, findings, aborted=aborted, safe_timestamp=queue_safe)
+    queues = QueueCheck(
+        directory, log, findings, _deleted_topics(directory), aborted=aborted, safe_timestamp=queue_safe
+    )
     topics = TopicSummary()
     try:
         _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), topics, progress)
@@ -137,6 +140,16 @@ def verification_report(
         topics=topics.by_topic(),
         forecast=forecast,
     )
+
+
+def _deleted_topics(directory: str) -> DeletedTopics | None:
+    """The list of deleted topics; None if it cannot be read, which the forecast of the opening reports."""
+    found = DeletedTopics(directory)
+    try:
+        iter(found)
+    except (CorruptConfig, ReadFailed):
+        return None
+    return found
 
 
 def _report_on_kept(directory: str, started: float, progress: Progress | None) -> VerificationReport:

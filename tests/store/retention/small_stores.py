@@ -14,7 +14,7 @@ from commitlog import Message, MessageStore, MessageStoreConfig
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.recovery import open as opened_log
 
-__all__ = ["SMALL", "Clock", "fill", "log_bases", "queue_bases", "store_clock"]
+__all__ = ["HOUR", "SMALL", "Clock", "fill", "log_bases", "queue_bases", "store_clock"]
 
 SMALL = MessageStoreConfig(
     mapped_file_size_commit_log=16 << 10,

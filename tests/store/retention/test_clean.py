@@ -18,6 +18,7 @@ from commitlog.recovery.start import StartKind
 from commitlog.retention.survey import clean_request, forecast_clean
 from commitlog.verify.store import verify_store
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
+from tests.support.delayed import Deliverer, bodies_of
 
 __all__: list[str] = []
 
@@ -52,6 +53,31 @@ def test_a_limit_of_bytes_deletes_the_oldest_files_with_their_queue_and_index_fi
         assert len(messages) == high - low
     assert not list(verify_store(tmp_path))
     assert _kinds(tmp_path) is StartKind.CLEAN
+
+
+def test_files_of_consumequeue_ext_follow_the_first_message_that_is_left(tmp_path: Path) -> None:
+    """A broker's queue: its units lead to entries of 40 bytes, ten in a file."""
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 100)
+    for base in queue_bases(tmp_path, "orders"):
+        path = tmp_path / "consumequeue/orders/0" / f"{base * 20:020d}"
+        units = bytearray(path.read_bytes())
+        for row in range(10):
+            units[row * 20 + 12 : row * 20 + 20] = ((base + row) * 40 - 2**63).to_bytes(8, "big", signed=True)
+        path.write_bytes(units)
+    ext = tmp_path / "consumequeue_ext/orders/0"
+    ext.mkdir(parents=True)
+    for base in range(0, 4_000, 400):
+        (ext / f"{base:020d}").write_bytes(bytes(400))
+    with MessageStore.open(tmp_path, SMALL) as store:
+        report = store.clean(max_bytes=40_000)
+        low, _ = _bounds(tmp_path, "orders")
+        assert low > 20
+        left = sorted(int(one.name) for one in ext.iterdir())
+        assert left == [base for base in range(0, 4_000, 400) if base + 400 >= low * 40]
+        assert report.ext_files == 10 - len(left) > 0
+        store.delete_topic("orders", with_messages=True)
+        assert not list(ext.iterdir())
 
 
 def test_age_counts_from_the_newest_message_of_a_file(tmp_path: Path) -> None:
@@ -163,20 +189,83 @@ def test_without_space_for_the_ledger_its_frames_stay(tmp_path: Path, monkeypatc
         assert not store.clean(max_bytes=0).holders
 
 
+WAITS = ("delayed messages of level 18 that are not delivered yet",)
+
+
+def _positions(path: Path, position: int) -> None:
+    """Write the position of level 18 as a broker does."""
+    (path / "config").mkdir(exist_ok=True)
+    (path / "config" / "delayOffset.json").write_text(f'{{"offsetTable":{{18:{position}}}}}')
+
+
+def _fill_around_delayed(store: MessageStore, count: int = 5) -> None:
+    fill(store, 40)
+    fill(store, count, properties={"DELAY": "18"})
+    fill(store, 60)
+
+
 def test_delayed_messages_stay_until_they_are_delivered(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, SMALL) as store:
-        fill(store, 40)
-        fill(store, 5, properties={"DELAY": "18"})
-        fill(store, 60)
+        _fill_around_delayed(store)
+        forecast = store.clean(max_bytes=0, dry_run=True)
         report = store.clean(max_bytes=0)
-        assert report.holders == ("delayed messages of level 18 that are not delivered yet",)
+        assert report.holders == forecast.holders == WAITS
         assert report.held is not None
         assert report.held.base == report.log_start
-        config = tmp_path / "config"
-        config.mkdir(exist_ok=True)
-        (config / "delayOffset.json").write_text('{"offsetTable":{18:5}}')
+        deliverer = Deliverer(store)
+        deliverer.everything()
+        assert len(bodies_of(store.path)) > 5
+        assert store.clean(max_bytes=0).holders == WAITS, "the store's own service knows of no delivery"
+    with MessageStore.open(tmp_path, SMALL) as store:
+        assert forecast_clean(tmp_path, clean_request(older_than_hours=None, max_bytes=0)).holders == ()
         assert not store.clean(max_bytes=0).holders
         assert len(log_bases(tmp_path)) <= 2
+
+
+@pytest.mark.parametrize("enabled", [None, False])
+def test_a_position_after_the_end_of_a_queue_holds_all_that_came_since(tmp_path: Path, enabled: bool | None) -> None:
+    """As after the loss of the log's end: the file says 50, the queue ends at 5, and nobody delivers what follows."""
+    config = replace(SMALL, schedule_enable=enabled)
+    with MessageStore.open(tmp_path, config) as store:
+        _fill_around_delayed(store)
+    _positions(tmp_path, 50)
+    with MessageStore.open(tmp_path, config) as store:
+        start = store.clean(max_bytes=0).log_start
+        _fill_around_delayed(store, 80)
+        report = store.clean(max_bytes=0)
+        assert report.holders == WAITS
+        assert report.log_start > start
+        with store.reader() as reader:
+            assert reader.queue_info("SCHEDULE_TOPIC_XXXX", 17).min_offset <= 5
+
+
+def test_delayed_messages_of_a_brokers_store_stay_by_what_its_file_says(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        _fill_around_delayed(store, 40)
+    (tmp_path / "config" / "createdBy.json").unlink()
+    _positions(tmp_path, 20)
+    with MessageStore.open(tmp_path, SMALL) as store:
+        report = store.clean(max_bytes=0)
+        assert report.holders == WAITS
+        with store.reader() as reader:
+            assert 0 < reader.queue_info("SCHEDULE_TOPIC_XXXX", 17).min_offset <= 20
+    _positions(tmp_path, 40)
+    with MessageStore.open(tmp_path, SMALL) as store:
+        assert not store.clean(max_bytes=0).holders
+
+
+def test_delayed_messages_that_a_broker_deleted_before_their_time_hold_nothing(tmp_path: Path) -> None:
+    """A broker deletes them like all others: the position then lies before the queue's first message."""
+    config = replace(SMALL, schedule_enable=False)
+    with MessageStore.open(tmp_path, config) as store:
+        _fill_around_delayed(store)
+        fill(store, 20, properties={"DELAY": "18"})
+    for base in log_bases(tmp_path)[:4]:
+        (tmp_path / "commitlog" / f"{base:020d}").unlink()
+    with MessageStore.open(tmp_path, config) as store:
+        report = store.clean(max_bytes=0)
+        assert report.holders == WAITS
+        assert report.log_start > 4 * SMALL.mapped_file_size_commit_log
 
 
 def test_a_consumer_group_holds_what_it_has_not_read_up_to_a_limit(

@@ -1,19 +1,24 @@
-"""Topics whose messages are all gone are deleted; others are refused."""
+"""Topics whose messages are all gone are deleted; others are refused, unless their messages are to go too."""
 
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, StoreReader
+from commitlog import Message, MessageStore, StoreReader
 from commitlog.config_files.consumer_offset import ConsumerOffsets
-from commitlog.errors import InvalidValue, TopicInUse, TopicNotFound
+from commitlog.errors import CorruptConfig, InvalidValue, StoreIOError, TopicInUse, TopicNotFound
+from commitlog.files import disk
 from commitlog.recovery.start import StartKind
 from commitlog.verify.store import verify_store
 from tests.store.cli.commands import ended, run
-from tests.store.retention.small_stores import SMALL, fill
+from tests.store.retention.small_stores import SMALL, Clock, fill, store_clock
+from tests.support.clean_store import assert_clean
+from tests.support.delayed import Deliverer, bodies_of, delayed
 
 __all__: list[str] = []
 
@@ -74,7 +79,7 @@ def test_a_deleted_topic_stays_deleted(path: Path) -> None:
 
 def test_a_topic_with_messages_is_refused(path: Path) -> None:
     with MessageStore.open(path, SMALL) as store:
-        with pytest.raises(TopicInUse, match="has messages in the log"):
+        with pytest.raises(TopicInUse, match="it has messages in the log"):
             store.delete_topic("orders")
         fill(store, 1, topic="idle")
         with pytest.raises(TopicInUse):
@@ -96,7 +101,227 @@ def test_system_topics_and_unknown_ones_are_refused(path: Path) -> None:
 def test_the_command_deletes_what_is_named_or_all_that_is_expired(path: Path) -> None:
     done = ended("topics", "rm", path, "orders")
     assert done.returncode == 1
-    assert "has messages in the log" in done.stderr
+    assert "it has messages in the log" in done.stderr
     assert ended("topics", "rm", path).returncode == 2
     assert run("topics", "rm", path, "--expired") == "Deleted idle.\n"
     assert run("topics", "rm", path, "--expired") == ""
+
+
+def _bounds(path: Path, topic: str) -> tuple[int, int] | None:
+    with StoreReader.open(path) as reader:
+        if topic not in reader.topics():
+            return None
+        (queue,) = reader.queues(topic)
+        return queue.min_offset, queue.max_offset
+
+
+def _open(path: Path, *, rebuild: bool = False) -> StartKind:
+    with MessageStore.open(path, SMALL, rebuild=rebuild) as store:
+        return store._owned.log.start.kind
+
+
+def test_a_topic_is_deleted_with_its_messages_and_neither_a_crash_nor_a_rebuild_brings_it_back(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 20, topic="kept")
+        first = fill_one(store, "orders")
+        fill(store, 49)
+        store.delete_topic("orders", with_messages=True)
+        assert store.reader().topics() == ["kept"]
+        assert not (tmp_path / "consumequeue" / "orders").exists()
+        fill(store, 1, topic="kept")
+        assert store.reader().message_at(first).topic == "orders", "the log still has it"
+        store.flush()
+        store._owned.abandon()
+    for wishes, expected in (({}, StartKind.SCAN), ({}, StartKind.CLEAN), ({"rebuild": True}, StartKind.REBUILD)):
+        assert _open(tmp_path, **wishes) is expected
+        assert (_bounds(tmp_path, "orders"), _bounds(tmp_path, "kept")) == (None, (0, 21))
+        assert_clean(tmp_path)
+
+
+def fill_one(store: MessageStore, topic: str) -> int:
+    result = store.put_message(Message(topic=topic, body=b"first", queue_id=0))
+    result.raise_for_status()
+    return result.physical_offset
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_topic_that_was_deleted_with_its_messages_continues_its_offsets(tmp_path: Path, *, killed: bool) -> None:
+    """Offsets that began again would be those of messages in the log: of two, a rebuild keeps one."""
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 33)
+        store.delete_topic("orders", with_messages=True)
+        fill(store, 4)
+        assert _bounds(tmp_path, "orders") == (33, 37)
+        if killed:
+            store.flush()
+            store._owned.abandon()
+    for rebuild in (False, True):
+        _open(tmp_path, rebuild=rebuild)
+        assert _bounds(tmp_path, "orders") == (33, 37)
+        assert_clean(tmp_path)
+    with MessageStore.open(tmp_path, SMALL) as store:
+        store.delete_topic("orders", with_messages=True)
+        fill(store, 1)
+    _open(tmp_path, rebuild=True)
+    assert _bounds(tmp_path, "orders") == (37, 38)
+    for name in ("deletedTopics.json", "deletedTopics.json.bak"):
+        (tmp_path / "config" / name).unlink()
+    _open(tmp_path, rebuild=True)
+    assert _bounds(tmp_path, "orders") == (0, 38), "without the note the messages come back, and none is lost"
+    assert_clean(tmp_path)
+
+
+def test_a_kill_right_after_a_put_into_a_deleted_topic_loses_nothing(tmp_path: Path) -> None:
+    """Its first unit did not reach a file, and the log is not read again from its start for that."""
+    clock = Clock()
+    with store_clock(clock), MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 5, topic="kept")
+        fill(store, 33)
+        store.delete_topic("orders", with_messages=True)
+        clock.now += 3600
+        fill(store, 5, topic="kept")
+        store.flush()
+        fill_one(store, "orders")
+        store._owned.abandon()
+    shutil.rmtree(tmp_path / "consumequeue" / "orders", ignore_errors=True)
+    with MessageStore.open(tmp_path, SMALL) as store:
+        assert store.recovered is not None
+        assert store.recovered.started_at > 0
+    assert _bounds(tmp_path, "orders") == (33, 34)
+
+
+def test_a_note_of_a_deletion_hides_no_message_that_comes_into_an_older_copy_of_the_log(tmp_path: Path) -> None:
+    path, copy = tmp_path / "store", tmp_path / "copy"
+    with MessageStore.open(path, SMALL) as store:
+        fill(store, 10)
+    shutil.copytree(path, copy)
+    with MessageStore.open(path, SMALL) as store:
+        fill(store, 30)
+        store.delete_topic("orders", with_messages=True)
+    shutil.copytree(path / "config", copy / "config", dirs_exist_ok=True)
+    with MessageStore.open(copy, SMALL) as store:
+        assert store.reader().topics() == []
+        fill(store, 3)
+    for rebuild in (False, True):
+        _open(copy, rebuild=rebuild)
+        assert _bounds(copy, "orders") == (0, 3)
+
+
+def test_a_note_of_a_deletion_goes_with_the_last_message(tmp_path: Path) -> None:
+    path = tmp_path / "config/deletedTopics.json"
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 33)
+        store.delete_topic("orders", with_messages=True)
+        assert json.loads(path.read_text())["topics"]["orders"]["ends"] == {"0": 33}
+        fill(store, 60, topic="kept")
+        store.clean(max_bytes=20_000)
+        assert json.loads(path.read_text()) == {"topics": {}}
+        fill(store, 2)
+    assert _bounds(tmp_path, "orders") == (0, 2)
+    assert _open(tmp_path, rebuild=True) is StartKind.REBUILD
+    assert _bounds(tmp_path, "orders") == (0, 2)
+
+
+def test_delayed_messages_for_a_topic_keep_it_or_go_with_it(tmp_path: Path) -> None:
+    config = replace(SMALL, schedule_enable=False)
+    with MessageStore.open(tmp_path, config) as store:
+        store.put_message(delayed(b"waits")).raise_for_status()
+        store.put_message(delayed(b"other", topic="kept")).raise_for_status()
+        with pytest.raises(TopicInUse, match="1 delayed messages wait"):
+            store.delete_topic("orders")
+        fill(store, 1, topic="idle")
+        assert store.expired_topics() == []
+        store.delete_topic("orders", with_messages=True)
+        store.put_message(delayed(b"new")).raise_for_status()
+        Deliverer(store).everything()
+        assert (bodies_of(store.path), bodies_of(store.path, "kept")) == ([b"new"], [b"other"])
+        assert store.stats().delayed_skipped == 1
+        store.delete_topic("orders", with_messages=True)
+
+
+def test_a_topic_that_is_deleted_while_a_delivery_to_it_is_prepared_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(tmp_path, replace(SMALL, schedule_enable=False)) as store:
+        store.put_message(delayed(b"waits")).raise_for_status()
+        store.put_message(delayed(b"other", topic="kept")).raise_for_status()
+        deliverer = Deliverer(store)
+        copies = deliverer.service._copies
+
+        def delete_then(*given: object) -> object:
+            monkeypatch.undo()
+            made = copies(*given)  # type: ignore[arg-type]
+            store.delete_topic("orders", with_messages=True)
+            return made
+
+        monkeypatch.setattr(deliverer.service, "_copies", delete_then)
+        deliverer.everything()
+        assert (bodies_of(store.path), bodies_of(store.path, "kept")) == ([], [b"other"])
+
+
+def test_a_topic_whose_delayed_messages_wait_is_not_expired(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, replace(SMALL, schedule_enable=False)) as store:
+        fill(store, 30)
+        store.put_message(delayed(b"waits")).raise_for_status()
+        fill(store, 60, topic="kept")
+        store.clean(max_bytes=0)
+        assert _bounds(tmp_path, "orders") is not None
+        assert store.expired_topics() == []
+
+
+def test_an_error_in_the_middle_of_a_deletion_leaves_a_topic_that_the_next_call_deletes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 33)
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "unlink", _denied)
+            with pytest.raises(StoreIOError, match="delete"):
+                store.delete_topic("orders", with_messages=True)
+        assert _bounds(tmp_path, "orders") == (0, 33)
+        fill(store, 1)
+        store.delete_topic("orders", with_messages=True)
+        assert _bounds(tmp_path, "orders") is None
+    assert_clean(tmp_path)
+
+
+def _denied(path: str) -> None:
+    raise PermissionError(13, "Permission denied", path)
+
+
+def test_unused_topics_are_those_that_neither_the_list_nor_the_caller_names(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        store.create_topic("listed", 1)
+        for topic in ("listed", "retained", "unused", "%LMQ%light"):
+            fill(store, 2, topic=topic)
+        fill(store, 1, properties={"DELAY": "18"}, topic="retained")
+        with pytest.raises(InvalidValue, match="retain is a list"):
+            store.clean_unused_topics("retained")
+        assert store.clean_unused_topics(["retained"], dry_run=True) == ["unused"]
+        assert "unused" in store.reader().topics()
+        assert store.clean_unused_topics(["retained"]) == ["unused"]
+        assert store.clean_unused_topics(["retained"]) == []
+        assert store.reader().topics() == ["%LMQ%light", "SCHEDULE_TOPIC_XXXX", "listed", "retained"]
+
+
+def test_the_command_shows_first_what_goes_with_messages(path: Path) -> None:
+    shown = run("topics", "rm", path, "orders", "--with-messages")
+    assert shown.startswith("Nothing is deleted without --yes. It would delete:\norders: ")
+    shown = run("topics", "rm", path, "--unused", "--retain", "orders")
+    assert shown == "Nothing is deleted without --yes. It would delete:\n"
+    assert "orders: " in run("topics", "rm", path, "--unused")
+    assert _bounds(path, "orders") is not None
+    assert ended("topics", "rm", path, "--unused", "--expired").returncode == 2
+    assert ended("topics", "rm", path, "orders", "--retain", "x").returncode == 2
+    assert run("topics", "rm", path, "--unused", "--yes") == "Deleted orders.\n"
+    assert _bounds(path, "orders") is None
+
+
+@pytest.mark.parametrize("content", ['{"topics":7}', '{"topics":{"a":{}}}', "[]", '{"topics":{"a":{"before":-1}}}'])
+def test_a_damaged_note_of_deletions_refuses_the_opening_by_name(tmp_path: Path, content: str) -> None:
+    with MessageStore.open(tmp_path, SMALL) as store:
+        fill(store, 1)
+    (tmp_path / "config/deletedTopics.json").write_text(content)
+    with pytest.raises(CorruptConfig, match="deletedTopics"):
+        MessageStore.open(tmp_path, SMALL)
+    assert [one.check for one in verify_store(tmp_path)] == ["opening.refused"]

@@ -95,6 +95,49 @@ def test_old_files_go_in_the_hours_of_delete_when_and_a_few_in_a_round(tmp_path:
         assert cleaning.store.writable
 
 
+@pytest.mark.parametrize("cause", ["hour", "space", "at once", "by hand"])
+def test_ten_files_go_in_a_round_and_queue_and_index_files_follow(tmp_path: Path, clock: Clock, cause: str) -> None:
+    """RocketMQ's DefaultMessageStoreCleanFilesTest: 55 messages, one in a log file, six in one of the queue, seven
+    in one of the index. 15 are old; over 85 percent of the disk that does not matter.
+    """
+    config = _config(
+        mapped_file_size_commit_log=4_096,
+        mapped_file_size_consume_queue=6 * 20,
+        max_index_num=8,
+        delete_file_batch_max=10,
+        delete_when="14" if cause == "hour" else "04",
+        file_reserved_time=1,
+    )
+    with store_clock(clock), MessageStore.open(tmp_path, config) as store:
+        for number in range(55):
+            # A file's age is that of the next one's message.
+            clock.now += 2 * HOUR if number == 16 else 0
+            fill(store, 1, size=3_000)
+        cleaning = _Cleaning(store, config, clock)
+        assert _counts(tmp_path) == (55, 10, 8)
+        if cause == "by hand":
+            now_ms = int(clock.now * 1000)
+            request = clean_request(older_than_hours=1, max_bytes=None)
+            report = store._owned.run(lambda: store._owned.cleaner.clean(request, now_ms, dry_run=False))
+            assert (len(report.deleted), report.queue_files, report.index_files) == (15, 2, 2)
+            assert _counts(tmp_path) == (40, 8, 6)
+            return
+        cleaning.used = {"hour": 0.5, "space": 0.76, "at once": 0.86}[cause]
+        deleted = [10, 20, 30, 40, 50] if cause == "at once" else [10, 15]
+        for gone in deleted:
+            while (pause := cleaning.log()) != 10.0:
+                assert pause == 0.1
+            while cleaning.queues() != 10.0:
+                pass
+            assert _counts(tmp_path) == (55 - gone, 10 - gone // 6, 8 - gone // 7)
+
+
+def _counts(path: Path) -> tuple[int, int, int]:
+    """The numbers of files of messages, of the queue and of the index."""
+    log = [base for base in log_bases(path) if (path / "commitlog" / f"{base:020d}").read_bytes().strip(b"\0")]
+    return len(log), len(queue_bases(path, "orders")), len(list((path / "index").iterdir()))
+
+
 def test_young_files_stay_in_these_hours(tmp_path: Path, clock: Clock) -> None:
     cleaning = _cleaning(tmp_path, clock, delete_when="04;12")
     with cleaning.store:

@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -436,15 +437,44 @@ def test_a_delivery_before_a_close_leaves_nothing_to_recover(tmp_path: Path) -> 
 def test_retention_learns_where_the_first_waiting_message_lies(tmp_path: Path) -> None:
     with without_service(tmp_path) as store:
         deliverer = Deliverer(store)
-        assert deliverer.service.waiting_from() is None
+        waiting_from = partial(store._owned.run, deliverer.service.waiting_from)
+        assert waiting_from() == {}
         store.put_message(delayed(b"soon", 1))
         later = store.put_message(delayed(b"later", 5))
         store.dispatch()
-        assert deliverer.service.waiting_from() == 0
+        assert waiting_from() == {1: 0, 5: later.physical_offset}
         deliverer.everything(ahead_s=2)
-        assert deliverer.service.waiting_from() == later.physical_offset
+        assert waiting_from() == {5: later.physical_offset}
         deliverer.everything()
-        assert deliverer.service.waiting_from() is None
+        assert waiting_from() == {}
+
+
+def test_a_message_of_a_level_that_the_settings_lack_waits_for_its_time(tmp_path: Path) -> None:
+    """RocketMQ delivers none of such a level; a delay that is not known makes no time too far ahead."""
+    with without_service(tmp_path) as store:
+        result = store.put_message(delayed(b"in two hours", 18))
+    with without_service(tmp_path, message_delay_level="1s 2s") as store:
+        deliverer = Deliverer(store)
+        deliverer.now = result.store_timestamp / 1000 + 7199
+        assert deliverer.step() > 0
+        assert bodies_of(store.path) == []
+        deliverer.now += 1
+        assert deliverer.step() == 0
+        assert bodies_of(store.path) == [b"in two hours"]
+
+
+def test_a_level_above_the_highest_counts_as_the_highest(tmp_path: Path) -> None:
+    with without_service(tmp_path, message_delay_level="5s 8s") as store:
+        deliverer = Deliverer(store)
+        result = store.put_message(delayed(b"a", 3))
+        with StoreReader.open(store.path) as reader:
+            store.dispatch()
+            assert reader.queue_info(SCHEDULE, 1).max_offset == 1
+        deliverer.now = result.store_timestamp / 1000 + 7.9
+        assert deliverer.step() > 0
+        deliverer.now += 0.1
+        assert deliverer.step() == 0
+        assert bodies_of(store.path) == [b"a"]
 
 
 def test_a_unit_with_a_hash_code_for_a_time_is_due_by_its_record(tmp_path: Path) -> None:

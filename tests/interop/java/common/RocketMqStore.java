@@ -20,7 +20,8 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * RocketMQ's message store as a program: each line of stdin is a command, each line of stdout its reply, both JSON.
  *
  * <pre>
- * {"command": "open", "path": ..., "settings": {...}}      settings by the names that broker.conf has
+ * {"command": "open", "path": ..., "settings": {...}}      settings by the names that broker.conf has; and
+ *                                                          scheduleEnable: deliver delayed messages, as a broker
  * {"command": "put", "kind": "message" | "batch", "messages": [...]}
  * {"command": "describe"}                                  the log, every message and every queue
  * {"command": "query", "keys": [[topic, key], ...]}        physical offsets for each
@@ -36,6 +37,7 @@ public class RocketMqStore {
     private static final long DISPATCH_TIMEOUT_MS = 30_000;
 
     private final DefaultMessageStore store;
+    private final Runnable stopSchedule;
 
     private RocketMqStore(String path, Map<String, Object> settings) throws Exception {
         Properties properties = new Properties();
@@ -49,12 +51,15 @@ public class RocketMqStore {
         // A disk of which more is used would make the store delete its files.
         config.setDiskMaxUsedSpaceRatio(95);
         config.setCleanFileForciblyEnable(false);
-        store = Version.newStore(config, new BrokerStatsManager("interop", true), new BrokerConfig());
+        BrokerConfig broker = new BrokerConfig();
+        store = Version.newStore(config, new BrokerStatsManager("interop", true), broker);
         if (!store.load()) {
             throw new IllegalStateException("RocketMQ could not load " + path);
         }
         store.start();
         waitForDispatch();
+        boolean delivers = Boolean.parseBoolean(properties.getProperty("scheduleEnable"));
+        stopSchedule = delivers ? Version.startSchedule(store, config, broker) : () -> { };
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -103,6 +108,7 @@ public class RocketMqStore {
             case "getMessage":
                 return new StoreAnswers(store).getMessage(command.getJSONArray("positions"));
             case "close":
+                stopSchedule.run();
                 store.shutdown();
                 return Collections.singletonMap("closed", true);
             default:

@@ -32,6 +32,11 @@ class Version {
         MessageAccessor.putProperty(message, MessageConst.PROPERTY_DELAY_TIME_LEVEL, String.valueOf(level));
     }
 
+    /** The store itself has begun to deliver what is due, and notes how far when it shuts down. */
+    static Runnable startSchedule(DefaultMessageStore store, MessageStoreConfig config, BrokerConfig broker) {
+        return () -> { };
+    }
+
     static void completeBatch(MessageExtBatch batch) {
     }
 

@@ -3,6 +3,8 @@ import java.io.IOException;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.broker.BrokerController;
+import org.apache.rocketmq.broker.schedule.ScheduleMessageService;
 import org.apache.rocketmq.common.BoundaryType;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.message.MessageAccessor;
@@ -10,6 +12,8 @@ import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExtBatch;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.common.topic.TopicValidator;
+import org.apache.rocketmq.remoting.netty.NettyClientConfig;
+import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
@@ -40,6 +44,16 @@ class Version {
         MessageAccessor.putProperty(message, MessageConst.PROPERTY_REAL_QUEUE_ID, queueId);
         message.setTopic(TopicValidator.RMQ_SYS_SCHEDULE_TOPIC);
         message.setQueueId(level - 1);
+    }
+
+    /** The service is the broker's. A broker that is not started has what the service asks it for. */
+    static Runnable startSchedule(DefaultMessageStore store, MessageStoreConfig config, BrokerConfig broker) {
+        BrokerController controller =
+            new BrokerController(broker, new NettyServerConfig(), new NettyClientConfig(), config);
+        controller.setMessageStore(store);
+        ScheduleMessageService service = new ScheduleMessageService(controller);
+        service.start();
+        return service::shutdown;
     }
 
     /** Without a text, empty or not, the store fails. */
