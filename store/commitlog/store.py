@@ -14,7 +14,7 @@ import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Literal, SupportsFloat
+from typing import Literal
 
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, refuse_schedule_application
 from commitlog.columnar.message_rows import MessageRows
@@ -44,14 +44,12 @@ from commitlog.services.running_state import RunningFlags
 from commitlog.services.stats import StoreStats
 from commitlog.services.transaction import Transaction
 from commitlog.services.transactional_message import TransactionalMessageService
-from commitlog.timestamps import checked_timestamp_ms
+from commitlog.threads.wakeup import Wakeup
+from commitlog.timestamps import LONGEST_WAIT_S, checked_seconds, checked_timestamp_ms
 
-__all__ = ["MessageStore", "checked_seconds"]
+__all__ = ["MessageStore"]
 
 _LOG = logging.getLogger(__name__)
-
-# The longest wait for a lock on every platform: 46 days.
-_LONGEST_WAIT_S = 4_000_000.0
 
 
 class MessageStore:
@@ -542,10 +540,10 @@ class MessageStore:
         messages come.
         """
         check_queue_place(topic, queue_id, offset)
-        wait_s = _LONGEST_WAIT_S if timeout_s is None else checked_seconds("timeout_s", timeout_s)
+        wait_s = LONGEST_WAIT_S if timeout_s is None else checked_seconds("timeout_s", timeout_s)
         deadline = time.monotonic() + wait_s
         while True:
-            with self._owned.waiters.waiting() as wakeup:
+            with self._owned.waiters.waiting(Wakeup()) as wakeup:
                 if self._readable_at(topic, queue_id, offset):
                     return True
                 self._owned.state.refuse_failed()
@@ -684,10 +682,3 @@ def _checked_config(config: object) -> MessageStoreConfig:
     if config is not None and not isinstance(config, MessageStoreConfig):
         raise InvalidValue(f"config is a MessageStoreConfig (or MessageStoreConfig.from_mapping(...)), not {config!r}.")
     return config or MessageStoreConfig()
-
-
-def checked_seconds(name: str, value: object) -> float:
-    """Seconds to wait, at most the longest wait of every platform. ``InvalidValue`` if it is not a number."""
-    if isinstance(value, bool | str) or not isinstance(value, SupportsFloat) or value != value:
-        raise InvalidValue(f"{name} is a number of seconds, not {value!r}.")
-    return _LONGEST_WAIT_S if value > _LONGEST_WAIT_S else max(float(value), 0.0)  # type: ignore[operator]

@@ -316,20 +316,18 @@ def test_a_closed_store_refuses_polls_and_commits(store: MessageStore) -> None:
     consumer.close()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_wrong_arguments_are_refused(store: MessageStore) -> None:
+    wrong: list[tuple[dict[str, object], str]] = [
         ({"group": "no spaces", "topics": "orders"}, "consumer group"),
         ({"group": "billing", "topics": []}, "at least one topic"),
         ({"group": "billing", "topics": "a/b"}, "A topic is made of"),
         ({"group": "billing", "topics": "%LMQ%a"}, "light queue"),
         ({"group": "billing", "topics": "orders", "consume_from": "middle"}, "consume_from is"),
         ({"group": "billing", "topics": "orders", "consume_from": 1_700_000_000}, "milliseconds"),
-    ],
-)
-def test_wrong_arguments_are_refused(store: MessageStore, arguments: dict[str, object], said: str) -> None:
-    with pytest.raises(InvalidValue, match=said):
-        store.consumer(**arguments)  # type: ignore[arg-type]
+    ]
+    for arguments, said in wrong:
+        with pytest.raises(InvalidValue, match=said):
+            store.consumer(**arguments)  # type: ignore[arg-type]
 
 
 def test_batches_of_a_transaction_are_consumed_together(store: MessageStore) -> None:
