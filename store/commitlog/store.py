@@ -25,6 +25,7 @@ from commitlog.consumers.group import ConsumerGroup
 from commitlog.errors import CommitLogError, InvalidValue, StoreClosed
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
+from commitlog.groups.corrected_positions import correct_positions
 from commitlog.groups.restored_positions import restore_positions
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
@@ -123,7 +124,7 @@ class MessageStore:
         )
         try:
             store = cls(opening.run(), config)
-            if store._owned.log.queues.highest_id(POSITIONS_TOPIC) >= 0:
+            if store.recovered is not None or store._owned.log.queues.highest_id(POSITIONS_TOPIC) >= 0:
                 try:
                     store._restore_positions()
                 except CommitLogError:
@@ -497,20 +498,27 @@ class MessageStore:
         )
         if not settings.consume_enable:
             raise InvalidValue(f"Group {group!r} may not consume: consumeEnable is false in subscriptionGroup.json.")
-        self._restore_positions()
+        self._restore_positions(group)
         members = self._groups.setdefault(group, ConsumerGroup(group))
         return Consumer(self, owned, members, settings, names, wanted, consume_from)
 
-    def _restore_positions(self) -> None:
-        """Apply the positions in the log that consumerOffset.json lacks. ``CorruptConfig``, damage of the log."""
-        self._owned.run(self._restore_once)
+    def _restore_positions(self, group: str | None = None) -> None:
+        """Apply the positions in the log that consumerOffset.json lacks, and correct those after their queue's end:
+        this group's, and once after a recovery those of all groups. ``CorruptConfig``, damage of the log.
+        """
+        self._owned.run(lambda: self._restore(group))
 
-    def _restore_once(self) -> None:
-        if not self._positions_restored:
-            with StoreReader.open(self.path) as reader:
-                restore_positions(self._owned.consumer_offsets.offsets, reader)
-            self._owned.consumer_offsets.flush()
-            self._positions_restored = True
+    def _restore(self, group: str | None) -> None:
+        positions = self._owned.consumer_offsets
+        with StoreReader.open(self.path) as reader:
+            if not self._positions_restored:
+                restore_positions(positions.offsets, reader)
+                if self.recovered is not None:
+                    correct_positions(positions.offsets, reader)
+                positions.flush()
+                self._positions_restored = True
+            if group is not None:
+                correct_positions(positions.offsets, reader, group)
 
     @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:

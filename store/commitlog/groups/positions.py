@@ -58,7 +58,7 @@ class GroupPosition:
     dead_letters: int
     """How many messages are in the group's dead-letter topic, ``%DLQ%`` and its name; the same in all its rows."""
     error: str = ""
-    """Why a value is missing, if that is not told above."""
+    """Why a value is missing, if that is not told above; or what is wrong with the position."""
 
 
 _Queue = tuple[str, int]
@@ -171,6 +171,11 @@ def _row(
     low, high = bounds.min_offset, bounds.max_offset
     _, topic, queue_id = place
     lag, lost = _lag(position, bounds), 0 if position is None else max(low - position, 0)
+    if position is not None and position > high:
+        error = (
+            f"The position is {position - high} after the queue's end: the store has lost messages, or it was set too "
+            "high. Consumers continue at the end."
+        )
     waiting = last = None
     try:
         if lag:

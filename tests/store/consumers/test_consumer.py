@@ -234,6 +234,7 @@ def test_positions_outside_the_queue_are_corrected(store: MessageStore, caplog: 
         consumer.seek("orders", 0, 1000)
         assert consumer.poll() == []
         assert consumer.positions() == {("orders", 0): 10}
+        assert consumer_offsets(store) == {("orders", 0): 10}, "RocketMQ's clients write the corrected position too"
     assert "OFFSET_OVERFLOW_BADLY" in caplog.text
 
 
