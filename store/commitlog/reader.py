@@ -64,7 +64,7 @@ from commitlog.log.commit_log import CommitLog
 from commitlog.log.past_damage import Gap, walk_past_damage
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import MessageExt
-from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, is_system_topic, validate_topic
+from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, validate_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.queue.catalog import QueueCatalog, matching_topics
 from commitlog.queue.consume_queue import Units
@@ -512,8 +512,7 @@ class StoreReader:
         schema = arrow_schema(columns)
         wanted = _chosen(tags, filter, keys)
         given = _names_of(topics)
-        known = [topic for topic in self.topics() if topic in given or not is_system_topic(topic)]
-        names = matching_topics(known, given, self.path)
+        names = matching_topics(self.topics(), given, self.path)
         first = None if since is None else milliseconds_of(since, "since")
         last = None if until is None else milliseconds_of(until, "until")
         queues: list[tuple[str, int]] = []
@@ -580,12 +579,11 @@ class StoreReader:
             by_topic.setdefault(topic, []).append((self._catalog.queue(topic, queue_id), start, stop))
         batches: list[pa.RecordBatch] = []
         for topic, parts in by_topic.items():
-            read = read_together(
-                self._commit_log, parts, schema.names, BlockLimits(), verify_crc=verify_crc, wanted=filter
-            )
+            names = schema.names or ["queueOffset"]  # of batches without columns no rows can be told apart
+            read = read_together(self._commit_log, parts, names, BlockLimits(), verify_crc=verify_crc, wanted=filter)
             if read is None:
                 return None
-            batches += read
+            batches += [batch.select(schema.names) for batch in read]
             for batch in read:
                 self._count(topic, batch)
         return batches
@@ -969,11 +967,11 @@ class StoreReader:
             topic,
             distinct.dictionary.take(distinct.indices),
             places[which.astype(np.int64)],
-            schema.names,
+            schema.names or ["queueOffset"],
             limits,
             lambda key: self._newest_place(topic, key, below),
         )
-        return self._while_open(batches)
+        return self._while_open(batch.select(schema.names) for batch in batches)
 
     def _newest_places(self, topic: str, keys: pa.StringArray) -> tuple[NewestPlaces, int]:
         """The newest message of each distinct key, and the physical offset from which on messages were hidden."""
