@@ -91,12 +91,17 @@ def test_slow_puts_and_slow_appends_are_logged(
         put_ok(store)
         store.put_message_batch([Message(topic="orders", body=b"x")] * 3)
         store.put_messages([{"body": b"x"}] * 5, topic="orders")
+        with store.transaction("loader", 1) as batch:
+            batch.put_messages([{"body": b"x"}] * 6, topic="orders")
     texts = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [text.partition(",")[0] for text in texts] == [
-        "A put of 1 messages", "A put of 3 messages", "An append of 5 records",
+        "An append of 1 records", "A put of 1 messages",
+        "An append of 3 records", "A put of 3 messages",
+        "An append of 5 records",
+        "An append of 6 records",
     ]  # fmt: skip
-    assert "into topic 'orders' took" in texts[0]
-    assert "held the put lock for" in texts[2]
+    assert "into topic 'orders' took" in texts[1]
+    assert all("held the put lock for" in text for text in texts if text.startswith("An append"))
 
 
 def test_rates_are_over_windows_of_time() -> None:
