@@ -52,7 +52,7 @@ from commitlog.format.checksum import crc32
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
 from commitlog.format.java_hash import index_key_hash
-from commitlog.format.message_rules import SCHEDULE_TOPIC
+from commitlog.format.message_rules import SCHEDULE_TOPIC, check_queue_place
 from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
 from commitlog.groups.positions import GroupPosition, group_offsets, group_positions
@@ -76,6 +76,7 @@ from commitlog.queue.get_message import (
     Pulled,
     PullLimits,
     answer_without_reading,
+    checked_int,
     pull,
 )
 from commitlog.queue.several_queues import read_together
@@ -83,7 +84,7 @@ from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import CatalogView, QueueView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.schedule.levels import DelayLevel, delay_level
-from commitlog.timestamps import checked_timestamp_ms, milliseconds_of
+from commitlog.timestamps import checked_seconds, checked_timestamp_ms, milliseconds_of
 
 __all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
 
@@ -622,7 +623,8 @@ class StoreReader:
         """
         wanted = _chosen(tags, filter, None)
         limits = PullLimits(messages=max_messages, size=max_bytes)
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + checked_seconds("wait_s", wait_s)
+        offset = checked_int("offset", offset)
         while True:
             result = self._get_message(topic, queue_id, offset, limits, wanted)
             left = deadline - time.monotonic()
@@ -659,9 +661,9 @@ class StoreReader:
                 position = result.next_begin_offset
         """
         self._refuse_closed()
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        for topic, _ in positions:
-            validate_topic(topic)
+        deadline = None if timeout_s is None else time.monotonic() + checked_seconds("timeout_s", timeout_s)
+        for (topic, queue_id), offset in positions.items():
+            check_queue_place(topic, queue_id, offset)
         queues = os.path.join(self.path, CONSUME_QUEUE)
         # The gate, which opens after a batch, lies in the store's directory.
         directories = [self.path, *(os.path.join(queues, topic, str(queue_id)) for topic, queue_id in positions)]

@@ -36,6 +36,7 @@ __all__ = [
     "Pulled",
     "answer_without_reading",
     "checked_count",
+    "checked_int",
     "pull",
 ]
 
@@ -104,15 +105,21 @@ _AT_THE_END = frozenset(
 )
 
 
+def checked_int(name: str, value: int) -> int:
+    """The number, also one of numpy. ``InvalidValue`` for what is not an integer."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise InvalidValue(f"{name} is an int, not {value!r}.")
+    return index(value)
+
+
 def checked_count(name: str, value: int) -> int:
     """The number. ``InvalidValue`` unless it is an integer of at least 1."""
-    if type(value) is not int:  # of numpy, say
-        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-            raise InvalidValue(f"{name} is an int, not {value!r}.")
-        value = index(value)
-    if value < 1:
-        raise InvalidValue(f"{name} is at least 1, not {value}.")
-    return value
+    count = checked_int(name, value)
+    if count < 1:
+        raise InvalidValue(f"{name} is at least 1, not {count}.")
+    return count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

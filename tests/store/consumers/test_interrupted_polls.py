@@ -205,7 +205,7 @@ def test_numbers_of_numpy_and_times_in_the_past_are_taken(store: MessageStore, c
     assert consumer.poll(1, -math.inf) == []
     for place in (("orders", 0, -1), ("orders", 0, "1"), ("orders", "0", 1), ("no topic", 0, 1)):
         with pytest.raises(InvalidValue):
-            consumer.seek(*place)  # type: ignore[arg-type]
+            consumer.seek(*place)
 
 
 def test_a_batch_has_no_more_rows_and_the_columns_that_its_own_poll_names(
