@@ -183,7 +183,7 @@ class StoreReader:
         on_damage: OnDamage = "raise",
         on_read: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        """Use ``open``. ``on_read`` is called with the topic, the messages and the bytes of each batch."""
+        """Use ``open``. ``on_read`` is called with the topic, the messages and the bytes of each batch or pull."""
         self.path = path
         self._on_read = on_read
         self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
@@ -640,6 +640,8 @@ class StoreReader:
         places = [place for batch in pulled.batches for place in batch.column("physicalOffset").to_pylist()]
         records = (self._commit_log.read_record(place, check_crc=False) for place in places)
         messages = [message_of(record, self._commit_log.body(record)) for record in records]
+        if self._on_read is not None and messages:
+            self._on_read(topic, len(messages), sum(message.store_size for message in messages))
         return GetMessageResult(
             status=pulled.status,
             next_begin_offset=pulled.next_begin_offset,

@@ -527,7 +527,7 @@ class MessageStore:
         try:
             reader = self._idle_readers.pop()
         except IndexError:
-            reader = StoreReader.open(self.path)
+            reader = self.reader()
         try:
             yield reader
         finally:

@@ -24,6 +24,7 @@ from commitlog.consumers.retry import copy_for_retry, retry_topic
 from commitlog.errors import ConsumerClosed, InvalidValue, TopicNotFound
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
+from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message, MessageExt
 from commitlog.paths import validate_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, LIGHT_QUEUE_PREFIX
@@ -133,7 +134,8 @@ class Consumer:
         self._messages: deque[tuple[QueueProgress, MessageExt]] = deque()
         self._rows: deque[_Rows] = deque()
         self._members = group
-        self._reader = StoreReader.open(owned.path)
+        check_store_directory(owned.path)
+        self._reader = StoreReader(owned.path, on_read=owned.stats.get)
         self._member = group.join([*self.topics, self._retry_topic])
         try:
             self._note_queues()
@@ -483,6 +485,7 @@ class Consumer:
             return False
         self._rows.extend(_Rows(progress, batch) for batch in pulled.batches)
         rows = sum(batch.num_rows for batch in pulled.batches)
+        self._owned.stats.get(topic, rows, sum(batch.nbytes for batch in pulled.batches))
         self._note_pulled(progress, pulled.status, rows, pulled.next_begin_offset)
         return True
 

@@ -80,6 +80,21 @@ def test_what_the_stores_own_readers_give_is_counted_by_topic(tmp_path: Path) ->
     assert found.get_tps[10] > 0
 
 
+def test_what_is_pulled_and_consumed_is_counted(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        for _ in range(4):
+            put_ok(store)
+        store.dispatch()
+        size = store.get_message("orders", 0, 0, 1).messages[0].store_size
+        found = store.stats()
+        assert (found.topic_get_times, found.topic_get_sizes) == ({"orders": 1}, {"orders": size})
+        with store.consumer("billing", "orders") as consumer:
+            assert len(consumer.poll(3)) == 3
+            assert consumer.poll_batch() is not None
+        found = store.stats()
+    assert found.topic_get_times == {"orders": 1 + 4 + 1}, "a poll reads ahead"
+
+
 def test_slow_puts_and_slow_appends_are_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
