@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from commitlog import MessageStore, MessageStoreConfig
 from commitlog.config_files.consumer_offset import ConsumerOffsets
+from commitlog.errors import CorruptConfig
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -60,6 +62,18 @@ def test_opening_after_a_crash_moves_positions_to_the_ends_of_their_queues(
         "Group 'billing' continues at 20, the end of queue 0 of topic 'orders': its position 30 is 10 after" in one
         for one in said
     )
+
+
+def test_queues_that_are_built_again_count_with_all_their_messages(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue")
+    with MessageStore.open(store, CONFIG):
+        assert positions(store) == CORRECTED
+
+
+def test_a_damaged_list_of_positions_does_not_keep_a_crashed_store_from_being_opened(store: Path) -> None:
+    (store / "config" / "consumerOffset.json").write_text("{")
+    with MessageStore.open(store, CONFIG) as opened, pytest.raises(CorruptConfig):
+        opened.consumer("billing", "orders")
 
 
 def test_a_group_gets_all_messages_that_are_put_after_the_crash(store: Path) -> None:
