@@ -52,7 +52,7 @@ from commitlog.format.checksum import crc32
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
 from commitlog.format.java_hash import index_key_hash
-from commitlog.format.message_rules import SCHEDULE_TOPIC
+from commitlog.format.message_rules import SCHEDULE_TOPIC, check_queue_place
 from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
 from commitlog.groups.positions import GroupPosition, group_offsets, group_positions
@@ -64,7 +64,7 @@ from commitlog.log.commit_log import CommitLog
 from commitlog.log.past_damage import Gap, walk_past_damage
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import MessageExt
-from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, is_system_topic, validate_topic
+from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, validate_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.queue.catalog import QueueCatalog, matching_topics
 from commitlog.queue.consume_queue import Units
@@ -76,6 +76,7 @@ from commitlog.queue.get_message import (
     Pulled,
     PullLimits,
     answer_without_reading,
+    checked_int,
     pull,
 )
 from commitlog.queue.several_queues import read_together
@@ -83,7 +84,7 @@ from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import CatalogView, QueueView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.schedule.levels import DelayLevel, delay_level
-from commitlog.timestamps import checked_timestamp_ms, milliseconds_of
+from commitlog.timestamps import checked_seconds, checked_timestamp_ms, milliseconds_of
 
 __all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
 
@@ -182,7 +183,7 @@ class StoreReader:
         on_damage: OnDamage = "raise",
         on_read: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        """Use ``open``. ``on_read`` is called with the topic, the messages and the bytes of each batch."""
+        """Use ``open``. ``on_read`` is called with the topic, the messages and the bytes of each batch or pull."""
         self.path = path
         self._on_read = on_read
         self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
@@ -512,8 +513,7 @@ class StoreReader:
         schema = arrow_schema(columns)
         wanted = _chosen(tags, filter, keys)
         given = _names_of(topics)
-        known = [topic for topic in self.topics() if topic in given or not is_system_topic(topic)]
-        names = matching_topics(known, given, self.path)
+        names = matching_topics(self.topics(), given, self.path)
         first = None if since is None else milliseconds_of(since, "since")
         last = None if until is None else milliseconds_of(until, "until")
         queues: list[tuple[str, int]] = []
@@ -580,12 +580,11 @@ class StoreReader:
             by_topic.setdefault(topic, []).append((self._catalog.queue(topic, queue_id), start, stop))
         batches: list[pa.RecordBatch] = []
         for topic, parts in by_topic.items():
-            read = read_together(
-                self._commit_log, parts, schema.names, BlockLimits(), verify_crc=verify_crc, wanted=filter
-            )
+            names = schema.names or ["queueOffset"]  # of batches without columns no rows can be told apart
+            read = read_together(self._commit_log, parts, names, BlockLimits(), verify_crc=verify_crc, wanted=filter)
             if read is None:
                 return None
-            batches += read
+            batches += [batch.select(schema.names) for batch in read]
             for batch in read:
                 self._count(topic, batch)
         return batches
@@ -624,7 +623,8 @@ class StoreReader:
         """
         wanted = _chosen(tags, filter, None)
         limits = PullLimits(messages=max_messages, size=max_bytes)
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + checked_seconds("wait_s", wait_s)
+        offset = checked_int("offset", offset)
         while True:
             result = self._get_message(topic, queue_id, offset, limits, wanted)
             left = deadline - time.monotonic()
@@ -640,6 +640,8 @@ class StoreReader:
         places = [place for batch in pulled.batches for place in batch.column("physicalOffset").to_pylist()]
         records = (self._commit_log.read_record(place, check_crc=False) for place in places)
         messages = [message_of(record, self._commit_log.body(record)) for record in records]
+        if self._on_read is not None and messages:
+            self._on_read(topic, len(messages), sum(message.store_size for message in messages))
         return GetMessageResult(
             status=pulled.status,
             next_begin_offset=pulled.next_begin_offset,
@@ -661,9 +663,9 @@ class StoreReader:
                 position = result.next_begin_offset
         """
         self._refuse_closed()
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        for topic, _ in positions:
-            validate_topic(topic)
+        deadline = None if timeout_s is None else time.monotonic() + checked_seconds("timeout_s", timeout_s)
+        for (topic, queue_id), offset in positions.items():
+            check_queue_place(topic, queue_id, offset)
         queues = os.path.join(self.path, CONSUME_QUEUE)
         # The gate, which opens after a batch, lies in the store's directory.
         directories = [self.path, *(os.path.join(queues, topic, str(queue_id)) for topic, queue_id in positions)]
@@ -969,11 +971,11 @@ class StoreReader:
             topic,
             distinct.dictionary.take(distinct.indices),
             places[which.astype(np.int64)],
-            schema.names,
+            schema.names or ["queueOffset"],
             limits,
             lambda key: self._newest_place(topic, key, below),
         )
-        return self._while_open(batches)
+        return self._while_open(batch.select(schema.names) for batch in batches)
 
     def _newest_places(self, topic: str, keys: pa.StringArray) -> tuple[NewestPlaces, int]:
         """The newest message of each distinct key, and the physical offset from which on messages were hidden."""

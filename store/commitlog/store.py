@@ -14,7 +14,7 @@ import warnings
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Literal, SupportsFloat
+from typing import Literal
 
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, refuse_schedule_application
 from commitlog.columnar.message_rows import MessageRows
@@ -25,6 +25,7 @@ from commitlog.consumers.group import ConsumerGroup
 from commitlog.errors import CommitLogError, InvalidValue, StoreClosed
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
+from commitlog.groups.corrected_positions import correct_positions
 from commitlog.groups.restored_positions import restore_positions
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
@@ -44,14 +45,12 @@ from commitlog.services.running_state import RunningFlags
 from commitlog.services.stats import StoreStats
 from commitlog.services.transaction import Transaction
 from commitlog.services.transactional_message import TransactionalMessageService
-from commitlog.timestamps import checked_timestamp_ms
+from commitlog.threads.wakeup import Wakeup
+from commitlog.timestamps import LONGEST_WAIT_S, checked_seconds, checked_timestamp_ms
 
-__all__ = ["MessageStore", "checked_seconds"]
+__all__ = ["MessageStore"]
 
 _LOG = logging.getLogger(__name__)
-
-# The longest wait for a lock on every platform: 46 days.
-_LONGEST_WAIT_S = 4_000_000.0
 
 
 class MessageStore:
@@ -125,7 +124,7 @@ class MessageStore:
         )
         try:
             store = cls(opening.run(), config)
-            if store._owned.log.queues.highest_id(POSITIONS_TOPIC) >= 0:
+            if store.recovered is not None or store._owned.log.queues.highest_id(POSITIONS_TOPIC) >= 0:
                 try:
                     store._restore_positions()
                 except CommitLogError:
@@ -526,20 +525,27 @@ class MessageStore:
         )
         if not settings.consume_enable:
             raise InvalidValue(f"Group {group!r} may not consume: consumeEnable is false in subscriptionGroup.json.")
-        self._restore_positions()
+        self._restore_positions(group)
         members = self._groups.setdefault(group, ConsumerGroup(group))
         return Consumer(self, owned, members, settings, names, wanted, consume_from)
 
-    def _restore_positions(self) -> None:
-        """Apply the positions in the log that consumerOffset.json lacks. ``CorruptConfig``, damage of the log."""
-        self._owned.run(self._restore_once)
+    def _restore_positions(self, group: str | None = None) -> None:
+        """Apply the positions in the log that consumerOffset.json lacks, and correct those after their queue's end:
+        this group's, and once after a recovery those of all groups. ``CorruptConfig``, damage of the log.
+        """
+        self._owned.run(lambda: self._restore(group))
 
-    def _restore_once(self) -> None:
-        if not self._positions_restored:
-            with StoreReader.open(self.path) as reader:
-                restore_positions(self._owned.consumer_offsets.offsets, reader)
-            self._owned.consumer_offsets.flush()
-            self._positions_restored = True
+    def _restore(self, group: str | None) -> None:
+        positions = self._owned.consumer_offsets
+        with StoreReader.open(self.path) as reader:
+            if not self._positions_restored:
+                restore_positions(positions.offsets, reader)
+                if self.recovered is not None:
+                    correct_positions(positions.offsets, reader)
+                positions.flush()
+                self._positions_restored = True
+            if group is not None:
+                correct_positions(positions.offsets, reader, group)
 
     @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:
@@ -548,7 +554,7 @@ class MessageStore:
         try:
             reader = self._idle_readers.pop()
         except IndexError:
-            reader = StoreReader.open(self.path)
+            reader = self.reader()
         try:
             yield reader
         finally:
@@ -569,10 +575,10 @@ class MessageStore:
         messages come.
         """
         check_queue_place(topic, queue_id, offset)
-        wait_s = _LONGEST_WAIT_S if timeout_s is None else checked_seconds("timeout_s", timeout_s)
+        wait_s = LONGEST_WAIT_S if timeout_s is None else checked_seconds("timeout_s", timeout_s)
         deadline = time.monotonic() + wait_s
         while True:
-            with self._owned.waiters.waiting() as wakeup:
+            with self._owned.waiters.waiting(Wakeup()) as wakeup:
                 if self._readable_at(topic, queue_id, offset):
                     return True
                 self._owned.state.refuse_failed()
@@ -712,10 +718,3 @@ def _checked_config(config: object) -> MessageStoreConfig:
     if config is not None and not isinstance(config, MessageStoreConfig):
         raise InvalidValue(f"config is a MessageStoreConfig (or MessageStoreConfig.from_mapping(...)), not {config!r}.")
     return config or MessageStoreConfig()
-
-
-def checked_seconds(name: str, value: object) -> float:
-    """Seconds to wait, at most the longest wait of every platform. ``InvalidValue`` if it is not a number."""
-    if isinstance(value, bool | str) or not isinstance(value, SupportsFloat) or value != value:
-        raise InvalidValue(f"{name} is a number of seconds, not {value!r}.")
-    return _LONGEST_WAIT_S if value > _LONGEST_WAIT_S else max(float(value), 0.0)  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Check of times given by callers: milliseconds since the epoch, and not seconds; or datetimes.
+"""Check of times given by callers: milliseconds since the epoch, and not seconds; or datetimes. Seconds to wait.
 
 Seconds of our time, read as milliseconds, lie in January to March 1970, before any store existed. They are refused,
 since a query with them silently starts at the first message.
@@ -7,10 +7,14 @@ since a query with them silently starts at the first message.
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import SupportsFloat
 
 from commitlog.errors import InvalidValue
 
-__all__ = ["checked_timestamp_ms", "milliseconds_of"]
+__all__ = ["LONGEST_WAIT_S", "checked_seconds", "checked_timestamp_ms", "milliseconds_of"]
+
+# The longest wait for a lock on every platform: 46 days.
+LONGEST_WAIT_S = 4_000_000.0
 
 # The years 2000 to 2200 in seconds: as milliseconds, the 11th of January to the 26th of March 1970.
 _SECONDS = range(946_684_800, 7_258_118_400)
@@ -40,3 +44,12 @@ def milliseconds_of(value: int | datetime, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidValue(f"{name} is a datetime or an int of milliseconds, not {value!r}.")
     return checked_timestamp_ms(value, name)
+
+
+def checked_seconds(name: str, value: object) -> float:
+    """Seconds to wait, at most the longest wait of every platform. ``InvalidValue`` if it is not a number."""
+    if type(value) is float and 0.0 <= value <= LONGEST_WAIT_S:
+        return value  # the quick way
+    if isinstance(value, bool | str) or not isinstance(value, SupportsFloat) or value != value:
+        raise InvalidValue(f"{name} is a number of seconds, not {value!r}.")
+    return LONGEST_WAIT_S if value > LONGEST_WAIT_S else max(float(value), 0.0)  # type: ignore[operator]

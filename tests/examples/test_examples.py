@@ -17,6 +17,7 @@ __all__: list[str] = []
 # What a program must have said, beside exiting with 0. A new example gets a line here.
 SAYS = {
     "aggregate_with_watermark.py": ["9 minutes are final, 1 still open", "the same as counted by hand."],
+    "consume_beside_an_owner.py": ["Killed a consumer after", "All 300 orders were consumed"],
     "demo.py": ["Stopped midway.", "Reached the end of the store.", "none twice.", "same"],
     "exactly_once.py": ["Kill 1", "saw a part of a batch 0 times.", "Each row is in the output once, in order."],
     "foreach_batch.py": ["Failed in batch 1: 200 orders in archive", "archive: 300 of 300", "review: 57 of 57"],
@@ -33,7 +34,7 @@ SAYS = {
 }
 # What an example is given here to be done sooner.
 ARGUMENTS = {"exactly_once.py": ["--kills", "1", "--rows", "4000"]}
-WITHOUT_SPARK = {"producer_consumer.py"}
+WITHOUT_SPARK = {"consume_beside_an_owner.py", "producer_consumer.py"}
 # One starts its Sparks in processes of its own; of the others, one shows that a process of its own is enough.
 OWN_PROCESS = {"demo.py", "exactly_once.py"} | WITHOUT_SPARK
 SHARED_PROCESS = SAYS.keys() - OWN_PROCESS

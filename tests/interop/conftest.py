@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.rocketmq import RocketMq, RocketMqUnavailable, install, message_store_settings
+from tests.interop.rocketmq import (
+    RocketMq,
+    RocketMqBroker,
+    RocketMqUnavailable,
+    install,
+    install_broker,
+    message_store_settings,
+)
 from tests.interop.store_process import StoreProcess
 
 __all__ = ["OpenMessageStore"]
@@ -19,6 +26,8 @@ pytest.register_assert_rewrite(
 )
 
 VERSIONS = ("5.3.3", "4.9.8")
+# Central has no broker of 4.9.8.
+BROKER_VERSIONS = ("5.3.3", "4.9.7")
 OpenMessageStore = Callable[[Path, Mapping[str, object]], StoreProcess]
 
 
@@ -37,6 +46,17 @@ def rocketmq(request: pytest.FixtureRequest) -> RocketMq:
     assert cache is not None, "the jars are kept in pytest's cache: run without -p no:cacheprovider"
     try:
         return install(request.param, cache.mkdir("rocketmq"))
+    except RocketMqUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session", params=BROKER_VERSIONS)
+def rocketmq_broker(request: pytest.FixtureRequest) -> RocketMqBroker:
+    """As ``rocketmq``, the broker's part that keeps positions of consumer groups."""
+    cache = request.config.cache
+    assert cache is not None, "the jars are kept in pytest's cache: run without -p no:cacheprovider"
+    try:
+        return install_broker(request.param, cache.mkdir("rocketmq"))
     except RocketMqUnavailable as reason:
         pytest.skip(str(reason))
 

@@ -15,7 +15,15 @@ from pathlib import Path
 from tests.interop.store_process import StoreProcess
 from tests.support.quick_spark import JAVA_OPTIONS
 
-__all__ = ["RocketMq", "RocketMqUnavailable", "complaints", "install", "message_store_settings"]
+__all__ = [
+    "RocketMq",
+    "RocketMqBroker",
+    "RocketMqUnavailable",
+    "complaints",
+    "install",
+    "install_broker",
+    "message_store_settings",
+]
 
 SOURCES = Path(__file__).resolve().parent / "java"
 DOWNLOAD_TIMEOUT_SECONDS = 900
@@ -100,7 +108,25 @@ class RocketMq:
 
     @property
     def _java(self) -> list[str]:
-        return ["java", *_JVM, *_OPENED, *_PROPERTIES, f"-Duser.home={self.home}", "-cp", self.classpath]
+        return _java_command(self.home, self.classpath)
+
+
+@dataclass(frozen=True)
+class RocketMqBroker:
+    """The broker's part of an installed version that keeps the positions of consumer groups."""
+
+    version: str
+    classpath: str
+    home: Path
+
+    def open(self, path: Path) -> StoreProcess:
+        """A process that has loaded the positions of the store at ``path``: ``java/broker/BrokerPositions.java``."""
+        log = path.with_name(f"{path.name}.broker-{self.version}.log")
+        return StoreProcess([*_java_command(self.home, self.classpath), "BrokerPositions"], path, {}, log)
+
+
+def _java_command(home: Path, classpath: str) -> list[str]:
+    return ["java", *_JVM, *_OPENED, *_PROPERTIES, f"-Duser.home={home}", "-cp", classpath]
 
 
 def complaints(log: str) -> list[str]:
@@ -115,30 +141,43 @@ def message_store_settings(settings: Mapping[str, object]) -> dict[str, object]:
 
 def install(version: str, cache: Path) -> RocketMq:
     """Get the jars, unless ``cache`` has them, and compile the program. ``RocketMqUnavailable``."""
+    sources = sorted([*(SOURCES / "common").glob("*.java"), *_version_directory(version).glob("*.java")])
+    classpath = _installed(version, cache, _version_directory(version), sources, "")
+    return RocketMq(version, classpath, cache / "home")
+
+
+def install_broker(version: str, cache: Path) -> RocketMqBroker:
+    """``install`` for the broker's part."""
+    directory = SOURCES / "broker"
+    classpath = _installed(version, cache, directory, sorted(directory.glob("*.java")), "broker-")
+    return RocketMqBroker(version, classpath, cache / "home")
+
+
+def _installed(version: str, cache: Path, pom_directory: Path, sources: Sequence[Path], kind: str) -> str:
+    """The class path of the jars that the directory's pom.xml names, and the compiled sources."""
     for tool in ("mvn", "javac", "java"):
         if shutil.which(tool) is None:
             raise RocketMqUnavailable(
                 f"RocketMQ is installed with Maven and driven by a Java program; {tool} is missing."
             )
-    named = hashlib.sha256((_version_directory(version) / "pom.xml").read_bytes()).hexdigest()[:16]
-    jars = cache / f"rocketmq-{version}-{named}"
+    named = hashlib.sha256((pom_directory / "pom.xml").read_bytes()).hexdigest()[:16]
+    jars = cache / f"rocketmq-{kind}{version}-{named}"
     if not jars.exists():
-        _download(version, jars)
-    sources = sorted([*(SOURCES / "common").glob("*.java"), *_version_directory(version).glob("*.java")])
+        _download(version, pom_directory, jars)
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-    classes = cache / f"classes-{version}-{digest}"
+    classes = cache / f"classes-{kind}{version}-{digest}"
     if not classes.exists():
         _compile(sources, jars, classes)
-    return RocketMq(version, f"{classes}{os.pathsep}{jars}/*", cache / "home")
+    return f"{classes}{os.pathsep}{jars}/*"
 
 
 def _version_directory(version: str) -> Path:
     return SOURCES / f"v{version[0]}"
 
 
-def _download(version: str, jars: Path) -> None:
+def _download(version: str, pom_directory: Path, jars: Path) -> None:
     incomplete = _incomplete(jars)
-    command = ["mvn", "-q", "-B", "-f", str(_version_directory(version) / "pom.xml"), "dependency:copy-dependencies"]
+    command = ["mvn", "-q", "-B", "-f", str(pom_directory / "pom.xml"), "dependency:copy-dependencies"]
     arguments = [f"-Drocketmq.version={version}", f"-DoutputDirectory={incomplete}"]
     try:
         _run([*command, *arguments])

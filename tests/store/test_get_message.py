@@ -180,6 +180,22 @@ def test_limits_below_one_are_refused(reader: StoreReader) -> None:
         reader.get_message("orders", 0, 0, max_bytes=0)
 
 
+def test_what_is_not_a_number_is_refused(reader: StoreReader) -> None:
+    wrong: list[dict[str, object]] = [
+        {"wait_s": float("nan")}, {"wait_s": "1"}, {"wait_s": None}, {"max_messages": "3"}, {"max_bytes": 1.5},
+        {"offset": "5"}, {"offset": 1.0}, {"offset": True},
+    ]  # fmt: skip
+    for arguments in wrong:
+        with pytest.raises(InvalidValue, match=f"{next(iter(arguments))} is "):
+            reader.get_message(**{"topic": "orders", "queue_id": 0, "offset": 0, **arguments})  # type: ignore[arg-type]
+    for place in (("orders", 0, -1), ("orders", "0", 1), ("no topic", 0, 1), (None, 0, 1)):
+        with pytest.raises(InvalidValue):
+            reader.wait_for_any({place[:2]: place[2]}, 1)  # type: ignore[dict-item]
+    for timeout_s in (float("nan"), "1"):
+        with pytest.raises(InvalidValue, match="timeout_s is a number of seconds"):
+            reader.wait_for_any({("orders", 0): 0}, timeout_s)  # type: ignore[arg-type]
+
+
 def test_rocketmqs_messages_are_all_found_from_position_to_position(golden_533: Path) -> None:
     answers = expected(ROCKETMQ_533)
     with StoreReader.open(golden_533) as reader:

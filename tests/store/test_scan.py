@@ -79,6 +79,18 @@ def test_a_pattern_skips_a_topic_that_cannot_be_read(tmp_path: Path, caplog: pyt
             reader.scan(["bills", "orders*"])
 
 
+def test_without_columns_every_message_is_a_row(reader: StoreReader) -> None:
+    assert reader.scan("*", columns=[]).read_all().num_rows == 120
+    assert (
+        sum(batch.num_rows for batch in reader.read("bills", 0, 0, columns=[])) == reader.queues("bills")[0].max_offset
+    )
+    ranges = [("bills", one.queue_id, 0, one.max_offset) for one in reader.queues("bills")]
+    together = reader.read_together(ranges, columns=[])
+    assert together is not None
+    assert sum(batch.num_rows for batch in together) == 40
+    assert [batch.num_rows for batch in reader.query_keys("bills", ["none", None], columns=[])] == [2]
+
+
 def test_columns_and_filters_are_those_of_read(reader: StoreReader) -> None:
     table = reader.scan("orders*", columns=["topic", "tags"], tags="a", filter="n >= 20").read_all()
     assert table.schema.names == ["topic", "tags"]

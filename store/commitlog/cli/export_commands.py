@@ -39,7 +39,7 @@ def export(
             "--topic",
             "-t",
             metavar="PATTERN",
-            help="Name or shell pattern, repeatable; default: all but system topics.",
+            help="Name or shell pattern, repeatable; default: all but system topics, which only a name takes.",
         ),
     ] = None,
     since: Since = None,

@@ -126,7 +126,12 @@ assert set(_BUILDERS) == set(column_table.ALL_COLUMNS)
 
 
 def record_batch(block: RecordBlock, columns: Sequence[str]) -> pa.RecordBatch:
-    """The named columns of the block's records, in the order given. It refers to none of the block's bytes."""
+    """The named columns of the block's records, in the order given. It refers to none of the block's bytes.
+
+    Without columns, the batch has as many rows as with some.
+    """
+    if not columns:
+        return pa.record_batch({"row": pa.nulls(len(block.sizes))}).select([])
     return pa.RecordBatch.from_arrays(
         [_BUILDERS[name](block) for name in columns], schema=column_table.arrow_schema(columns)
     )

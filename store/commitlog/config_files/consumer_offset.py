@@ -68,6 +68,8 @@ class ConsumerOffsets:
         self._table = _offset_table(self._file, self._root)
         # Queues whose positions count more than those in the log.
         self._set_queues = {key: set(ids) for key, ids in self._root.get(_SET_POSITIONS, {}).items()}
+        # The names in the table of topics and groups that are known to be possible.
+        self._keys: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
         # One thread writes at a time; commits go on meanwhile.
         self._flushing = threading.Lock()
@@ -81,13 +83,23 @@ class ConsumerOffsets:
             offsets = self._table.get(_key(topic, group), {})
             return {queue_id: offset for queue_id, offset in offsets.items() if offset >= 0}
 
+    def all(self) -> dict[tuple[str, str], dict[int, int]]:
+        """All positions: ``{(group, topic): {queue id: next queue offset}}``, sorted by group and topic."""
+        with self._lock:
+            found = {
+                (group, topic): {queue_id: offset for queue_id, offset in offsets.items() if offset >= 0}
+                for key, offsets in self._table.items()
+                for topic, group in filter(None, [_topic_and_group(key)])
+            }
+        return {key: found[key] for key in sorted(found) if found[key]}
+
     def groups(self) -> list[str]:
         """The names of all groups with a position, sorted."""
-        return sorted({group for _, group in self._topic_groups()})
+        return sorted({group for group, _ in self.all()})
 
     def topics(self, group: str) -> list[str]:
         """The topics that the group has a position in, sorted; its retry topic is one of them."""
-        return sorted(topic for topic, name in self._topic_groups() if name == group)
+        return [topic for name, topic in self.all() if name == group]
 
     def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Set positions of a group, ``{(topic, queue id): next queue offset}``: all of them, or none.
@@ -98,14 +110,17 @@ class ConsumerOffsets:
         with self._lock:
             checked = []
             for (topic, queue_id), offset in offsets.items():
-                key = _key(topic, group)
-                if key not in self._table:
-                    validate_group(group)
-                    validate_topic(topic)
+                key = self._keys.get((topic, group)) or self._checked_key(topic, group)
                 checked.append((key, *_position(queue_id, offset)))
             for key, queue_id, offset in checked:
                 self._table.setdefault(key, {})[queue_id] = offset
             self._changes += bool(checked)
+
+    def _checked_key(self, topic: str, group: str) -> str:
+        """The name in the table. ``InvalidValue``, also for a name that the table has, from another program."""
+        validate_group(group)
+        validate_topic(topic)
+        return self._keys.setdefault((topic, group), _key(topic, group))
 
     def set_over_log(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """``commit``, and positions that the log has already do not count for these queues. ``InvalidValue``."""
@@ -181,11 +196,6 @@ class ConsumerOffsets:
                 topics.setdefault(group, []).append(topic)
             root["groupTopicMap"] = topics
         return root
-
-    def _topic_groups(self) -> list[tuple[str, str]]:
-        with self._lock:
-            with_position = [key for key, offsets in self._table.items() if any(one >= 0 for one in offsets.values())]
-        return [found for key in with_position if (found := _topic_and_group(key))]
 
 
 def _key(topic: str, group: str) -> str:

@@ -37,9 +37,8 @@ class DelayOffsetFile:
     """The file of one store."""
 
     def __init__(self, store_path: str) -> None:
-        self._file = JsonConfigFile(
-            os.path.join(store_path, CONFIG, DELAY_OFFSET_CONFIG), "The offsets of delay levels"
-        )
+        path = os.path.join(store_path, CONFIG, DELAY_OFFSET_CONFIG)
+        self._file = JsonConfigFile(path, "The offsets of delay levels", _offset_table)
 
     @property
     def path(self) -> str:
@@ -47,20 +46,22 @@ class DelayOffsetFile:
 
     def read(self) -> dict[int, int]:
         """The next offset of each level; empty without a file. ``CorruptConfig``, ``ReadFailed``."""
-        return self._checked(self._file.read())
+        return _offset_table(self._file, self._file.read())
 
     def write(self, offsets: Mapping[int, int]) -> None:
         """Set the offsets of these levels; other levels and members stay. What ``JsonConfigFile.write`` raises."""
         root = self._file.read()
-        table = {**self._checked(root), **offsets}
+        table = {**_offset_table(self._file, root), **offsets}
         root[_TABLE] = {str(level): offset for level, offset in sorted(table.items())}
         if _VERSION in root:
             root[_VERSION] = next_version(root[_VERSION], self._file)
         self._file.write(root, integer_names=True)
 
-    def _checked(self, root: dict[str, Any]) -> dict[int, int]:
-        try:
-            # Names of JSON members are texts.
-            return msgspec.convert(root, _Content, strict=True, str_keys=True).offsetTable
-        except msgspec.ValidationError as error:
-            raise self._file.corrupt(0, _EXPECTED, str(error)) from error
+
+def _offset_table(file: JsonConfigFile, root: dict[str, Any]) -> dict[int, int]:
+    """The next offset of each level. ``CorruptConfig``."""
+    try:
+        # Names of JSON members are texts.
+        return msgspec.convert(root, _Content, strict=True, str_keys=True).offsetTable
+    except msgspec.ValidationError as error:
+        raise file.corrupt(0, _EXPECTED, str(error)) from error

@@ -5,11 +5,12 @@ Source: RocketMQ ``client/consumer/DefaultLitePullConsumer.java``, ``client/impl
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from operator import index
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol
 
@@ -22,14 +23,25 @@ from commitlog.consumers.queue_progress import QueueProgress
 from commitlog.consumers.retry import copy_for_retry, retry_topic
 from commitlog.errors import ConsumerClosed, InvalidValue, TopicNotFound
 from commitlog.filter.message_filter import MessageFilter
+from commitlog.format.message_rules import check_queue_place
+from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message, MessageExt
 from commitlog.paths import validate_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, LIGHT_QUEUE_PREFIX
-from commitlog.queue.get_message import DEFAULT_PULL_MESSAGES, GetMessageStatus, Pulled, PullLimits
+from commitlog.queue.get_message import (
+    DEFAULT_PULL_MESSAGES,
+    GetMessageStatus,
+    Pulled,
+    PullLimits,
+    checked_count,
+)
 from commitlog.reader import StoreReader
 from commitlog.services.owned_store import OwnedStore
 from commitlog.services.put_message import PutMessageResult
 from commitlog.services.transaction import Transaction
+from commitlog.threads.calls import Calls
+from commitlog.threads.wakeup import LoopWakeup, Wakeup
+from commitlog.timestamps import checked_seconds
 
 __all__ = ["ConsumeFrom", "Consumer", "checked_topics"]
 
@@ -39,7 +51,7 @@ ConsumeFrom = Literal["earliest", "latest"] | int
 
 # Messages and bytes that are read ahead of ``poll``; units that are looked at for a filter in one step.
 _READ_AHEAD = PullLimits(messages=256, size=1 << 20, window=16_384)
-# The longest wait of a thread in one piece: a consumer that is closed concurrently is noticed then.
+# The longest wait in one piece: queues that another consumer of the group has left are noticed then.
 _LONGEST_WAIT_S = 0.5
 
 
@@ -56,8 +68,19 @@ class _Rows(NamedTuple):
     batch: pa.RecordBatch
 
 
+class _Ended(NamedTuple):
+    """A transaction that has ended: the positions that it was to commit, and whether it did."""
+
+    parts: list[QueueProgress]
+    positions: dict[Queue, int]
+    is_committed: bool
+
+
 class Consumer:
-    """Reads the messages of topics for a consumer group. Made by ``MessageStore.consumer``; one thread at a time.
+    """Reads the messages of topics for a consumer group. Made by ``MessageStore.consumer``.
+
+    Meant for one thread or task; calls of others take turns, and ``close`` ends a poll that waits. A task that is
+    cancelled while it polls takes no message with it.
 
     The consumers of one group in this process share the queues. What was polled is not done until it is acknowledged
     (``ack``, one message) or committed (``commit``, everything that was polled): after a crash it comes again. The
@@ -97,6 +120,13 @@ class Consumer:
         self._wanted = wanted
         self._retry_topic = retry_topic(group.name)
         self._closed = False
+        # Each call takes this for as long as it works, and not while it waits for messages.
+        self._lock = threading.Lock()
+        self._calls = Calls()
+        # The transaction that has positions of this consumer, until it ends.
+        self._transaction: Transaction | None = None
+        # Added by the store's job thread, on which transactions end; the next call acts upon it.
+        self._ended: deque[_Ended] = deque()
         self._generation = -1
         self._progress: dict[Queue, QueueProgress] = {}
         # The queues in the order in which they are asked next.
@@ -104,7 +134,8 @@ class Consumer:
         self._messages: deque[tuple[QueueProgress, MessageExt]] = deque()
         self._rows: deque[_Rows] = deque()
         self._members = group
-        self._reader = StoreReader.open(owned.path)
+        check_store_directory(owned.path)
+        self._reader = StoreReader(owned.path, on_read=owned.stats.get)
         self._member = group.join([*self.topics, self._retry_topic])
         try:
             self._note_queues()
@@ -130,21 +161,39 @@ class Consumer:
             self._members.leave(self._member)
 
     def close(self) -> None:
-        """Leave the group: its other consumers take the queues over. What is not committed comes again."""
+        """Leave the group: its other consumers take the queues over. What is not committed comes again.
+
+        From any thread; a poll that waits then raises ``ConsumerClosed``, and iterations end.
+        """
         self._closed = True
         self._members.leave(self._member)
-        self._reader.close()
+        self._owned.waiters.wake_all()
+        if not self._calls.is_within():  # else a signal handler has interrupted a call, which still reads
+            with self._lock:
+                self._reader.close()
 
     def poll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
         """Up to ``max_messages`` messages of all queues, those of one queue in order; waits for the first one.
 
         Empty after ``timeout_s`` seconds. A message of the retry topic names the original one as ``original_topic``.
-        ``ConsumerClosed``, ``StoreClosed``; damage as ``StoreReader.read`` raises it.
+        ``ConsumerClosed``, ``StoreClosed``, ``InvalidValue``; damage as ``StoreReader.read`` raises it.
         """
-        if max_messages < 1:
-            raise InvalidValue(f"max_messages is at least 1, not {max_messages}.")
-        self._wait_for_messages(timeout_s)
-        return self._hand_out(max_messages)
+        count = checked_count("max_messages", max_messages)
+        deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
+        if len(self._messages) >= count and (found := self._hand_out(count)):
+            return found  # the way of most
+        while True:
+            # Before looking, so that a message that comes between look and wait is not missed.
+            with self._owned.waiters.waiting(Wakeup()) as wakeup:
+                while self._read_ahead(count):
+                    pass
+                if found := self._hand_out(count):
+                    return found
+                self._owned.state.refuse_failed()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return []
+                wakeup.wait(min(left, _LONGEST_WAIT_S))
 
     def poll_batch(
         self, max_rows: int = DEFAULT_ROWS, timeout_s: float = 0.0, *, columns: Sequence[str] = DEFAULT_COLUMNS
@@ -154,48 +203,70 @@ class Consumer:
         None after ``timeout_s`` seconds without a message. Errors as ``poll``; ``InvalidValue`` for other columns.
         """
         names = arrow_schema(columns).names
-        limits = PullLimits(messages=max_rows, size=DEFAULT_SIZE, window=max(max_rows, DEFAULT_ROWS))
-        deadline = time.monotonic() + timeout_s
-        while not self._rows:
-            self._refuse_closed()
-            self._forget_read_ahead()
-            with self._owned.waiters.waiting() as wakeup:
-                if self._pull_next(lambda progress: self._pull_rows(progress, limits, names)):
+        rows = checked_count("max_rows", max_rows)
+        limits = PullLimits(messages=rows, size=DEFAULT_SIZE, window=max(rows, DEFAULT_ROWS))
+        deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
+        while True:
+            with self._owned.waiters.waiting(Wakeup()) as wakeup:
+                moved, batch = self._next_rows(limits, names)
+                if moved and batch is None:
                     continue
+                if batch is not None:
+                    return batch
+                self._owned.state.refuse_failed()
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
                 wakeup.wait(min(left, _LONGEST_WAIT_S))
-        progress, batch = self._rows.popleft()
-        offsets = batch.column("queueOffset")
-        progress.hand_out(offsets[0].as_py(), batch.num_rows, offsets[-1].as_py())
-        return batch.select(names)
 
     def __iter__(self) -> Iterator[MessageExt]:
         """The messages, one by one, and new ones as they come; ends when the consumer is closed."""
-        while not self._closed:
-            yield from self.poll(1, _LONGEST_WAIT_S)
+        while True:
+            try:
+                messages = self.poll(1, _LONGEST_WAIT_S)
+            except ConsumerClosed:
+                return
+            yield from messages
 
     async def apoll(self, max_messages: int = DEFAULT_PULL_MESSAGES, timeout_s: float = 0.0) -> list[MessageExt]:
-        """``poll`` for asyncio: another thread waits. A task that is cancelled takes no message with it."""
-        if not self._messages:
-            await asyncio.to_thread(self._wait_for_messages, timeout_s)
-        return self._hand_out(max_messages)
+        """``poll`` for asyncio: another thread reads, and no thread waits. A task that is cancelled takes no message
+        with it: what was read ahead for it is there for the next poll."""
+        import asyncio  # programs without it do not import it
+
+        count = checked_count("max_messages", max_messages)
+        deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
+        while True:
+            with self._owned.waiters.waiting(LoopWakeup()) as wakeup:
+                while len(self._messages) < count and await asyncio.to_thread(self._read_ahead, count):
+                    pass
+                # The result is taken here, after the last place where the task may be cancelled.
+                if found := self._hand_out(count):
+                    return found
+                self._owned.state.refuse_failed()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return []
+                await wakeup.wait(min(left, _LONGEST_WAIT_S))
 
     async def __aiter__(self) -> AsyncIterator[MessageExt]:
         """``async for message in consumer``: as iteration, without blocking the event loop."""
-        while not self._closed:
-            for message in await self.apoll(1, _LONGEST_WAIT_S):
+        while True:
+            try:
+                messages = await self.apoll(1, _LONGEST_WAIT_S)
+            except ConsumerClosed:
+                return
+            for message in messages:
                 yield message
 
     def ack(self, message: MessageExt) -> None:
         """Note that a message of ``poll`` is done. ``StoreClosed``, ``ConsumerClosed``."""
-        self._refuse_closed()
-        self._take_share()
-        progress = self._progress.get((message.topic, message.queue_id))
-        if progress is not None:
-            progress.acknowledge(message.queue_offset)
-            self._commit([progress])
+        with self._calls.enter(), self._lock:
+            self._begin()
+            self._take_share()
+            progress = self._progress.get((message.topic, message.queue_id))
+            if progress is not None:
+                progress.acknowledge(message.queue_offset)
+                self._commit([progress])
 
     def commit(self, *, sync: bool = False, in_transaction: Transaction | None = None) -> None:
         """Note that everything that was polled so far is done; with ``sync`` the positions are on the device then.
@@ -209,30 +280,34 @@ class Consumer:
                 consumer.commit(in_transaction=batch)  # first: if what follows fails, the consumer goes back
                 batch.put_messages(invoices_of(orders))
 
+        Until the transaction ends, positions of its queues change with nothing else, neither ``ack`` nor ``commit``.
+
         ``StoreClosed``, ``ConsumerClosed``; with ``sync`` also ``StoreIOError``; with a transaction also
-        ``TransactionEnded``, and ``InvalidValue`` for a version that was committed before.
+        ``TransactionEnded``, and ``InvalidValue`` for a version that was committed before, and while another
+        transaction has positions of this consumer.
         """
-        self._refuse_closed()
-        self._take_share()
-        if in_transaction is not None:
-            self._commit_in(in_transaction)
-            return
-        for progress in self._progress.values():
-            progress.acknowledge_all()
-        self._commit(self._progress.values())
+        with self._calls.enter(), self._lock:
+            self._begin()
+            self._take_share()
+            if in_transaction is not None:
+                self._commit_in(in_transaction)
+                return
+            for progress in self._progress.values():
+                progress.acknowledge_all()
+            self._commit(self._progress.values())
         if sync:
             self._owned.run(self._owned.consumer_offsets.flush)
 
     def _commit_in(self, transaction: Transaction) -> None:
+        if self._transaction not in (None, transaction):
+            raise InvalidValue(
+                f"Positions of this consumer are part of {self._transaction!r}; end that transaction before the next."
+            )
         parts = [one for one in self._progress.values() if one.position != one.committed]
         positions = {one.key: one.position for one in parts}
 
         def ended(is_committed: bool) -> None:
-            if not is_committed:
-                self._go_back(parts)
-                return
-            for part in parts:
-                part.note_committed(positions[part.key])
+            self._ended.append(_Ended(parts, positions, is_committed))
 
         turns = {one.key: one.turn for one in parts}
         if not parts:
@@ -242,13 +317,36 @@ class Consumer:
         except BaseException:
             ended(False)
             raise
+        self._transaction = transaction
         for part in parts:
             part.acknowledge_all()
+            part.in_transaction = True
+
+    def _settle(self) -> None:
+        """Act upon transactions that have ended."""
+        while self._ended:
+            parts, positions, is_committed = self._ended.popleft()
+            self._transaction = None
+            for part in parts:
+                part.in_transaction = False
+                if is_committed:
+                    part.note_committed(positions[part.key])
+            if not is_committed:
+                self._go_back(parts)
 
     def rewind(self) -> None:
         """Go back to the positions of the group: what was polled and is not committed comes again."""
-        self._refuse_closed()
-        self._go_back(list(self._progress.values()))
+        with self._calls.enter(), self._lock:
+            self._begin()
+            parts = list(self._progress.values())
+            self._refuse_in_transaction(parts)
+            self._go_back(parts)
+
+    def _refuse_in_transaction(self, parts: Sequence[QueueProgress]) -> None:
+        if any(part.in_transaction for part in parts):
+            raise InvalidValue(
+                f"Positions of this consumer are part of {self._transaction!r}; go elsewhere when that has ended."
+            )
 
     def _go_back(self, parts: Sequence[QueueProgress]) -> None:
         self._forget_read_ahead(parts)
@@ -262,7 +360,8 @@ class Consumer:
         further time, or ``delay_level`` if that is above 0. After ``retryMaxTimes`` (16) times, and at once with a
         negative level, it goes to ``%DLQ%<group>``. ``PutRefused``: nothing was done; ``PutNotConfirmed``.
         """
-        self._refuse_closed()
+        with self._calls.enter(), self._lock:
+            self._begin()
         copy = copy_for_retry(message, self._settings, delay_level)
         queues = max(self._settings.retry_queue_nums, 1) if copy.topic == self._retry_topic else 1
         self._owned.run(lambda: self._owned.topics.create_topic(copy.topic, queues))
@@ -273,61 +372,83 @@ class Consumer:
     def seek(self, topic: str, queue_id: int, offset: int) -> None:
         """Continue at this offset. The group's position moves with the next ``ack`` or ``commit``.
 
-        ``InvalidValue`` for a queue that this consumer does not read (at the moment).
+        ``InvalidValue`` for a queue that this consumer does not read (at the moment), and while its position is part of
+        an open transaction.
         """
-        self._refuse_closed()
-        self._note_queues()
-        self._take_share()
-        progress = self._progress.get((topic, queue_id))
-        if progress is None:
-            raise InvalidValue(
-                f"This consumer does not read queue {queue_id} of topic {topic!r}; it reads {sorted(self._progress)}."
-            )
-        if offset < 0:
-            raise InvalidValue(f"A queue offset is at least 0, not {offset}.")
-        self._forget_read_ahead([progress])
-        progress.seek(offset)
+        check_queue_place(topic, queue_id, offset)
+        with self._calls.enter(), self._lock:
+            self._begin()
+            self._note_queues()
+            self._take_share()
+            progress = self._progress.get((topic, queue_id))
+            if progress is None:
+                reads = sorted(self._progress)
+                raise InvalidValue(
+                    f"This consumer does not read queue {queue_id} of topic {topic!r}; it reads {reads}."
+                )
+            self._refuse_in_transaction([progress])
+            self._forget_read_ahead([progress])
+            progress.seek(index(offset))
 
     def positions(self) -> dict[tuple[str, int], int]:
         """The next offset to be polled of each queue that this consumer reads, by topic and queue id."""
-        self._refuse_closed()
-        self._note_queues()
-        self._take_share()
-        return {key: progress.position for key, progress in sorted(self._progress.items())}
+        with self._calls.enter(), self._lock:
+            self._begin()
+            self._note_queues()
+            self._take_share()
+            return {key: progress.position for key, progress in sorted(self._progress.items())}
 
-    def _refuse_closed(self) -> None:
-        self._owned.state.refuse_closed()
+    def _begin(self) -> None:
+        """Begin a call, under the lock. ``ConsumerClosed``, ``StoreClosed``."""
         if self._closed:
+            self._reader.close()
             raise ConsumerClosed(f"The consumer of group {self.group!r} is closed; make another one.")
+        self._owned.state.refuse_closed()
+        if self._ended:
+            self._settle()
 
-    def _wait_for_messages(self, timeout_s: float) -> None:
-        """Return when a message can be handed out, or after so many seconds."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            self._refuse_closed()
+    def _read_ahead(self, count: int) -> bool:
+        """Pull once more, unless so many messages are there. Whether to call it again: a pull may find none."""
+        with self._calls.enter(), self._lock:
+            self._begin()
             if self._rows:
                 self._forget_read_ahead()
-            # Before looking, so that a message that comes between look and wait is not missed.
-            with self._owned.waiters.waiting() as wakeup:
-                self._take_share()
-                if self._messages:
-                    return
-                if self._pull_next(self._pull_messages):
-                    continue
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return
-                self._owned.state.refuse_failed()
-                wakeup.wait(min(left, _LONGEST_WAIT_S))
+            self._take_share()
+            return len(self._messages) < count and self._pull_next(self._pull_messages)
 
-    def _hand_out(self, max_messages: int) -> list[MessageExt]:
+    def _hand_out(self, count: int) -> list[MessageExt]:
+        """Up to so many of the messages that were read ahead."""
         found: list[MessageExt] = []
-        while len(found) < max_messages and (self._messages or self._pull_next(self._pull_messages)):
-            while self._messages and len(found) < max_messages:
-                progress, message = self._messages.popleft()
+        with self._calls.enter(), self._lock:
+            self._begin()
+            self._take_share()
+            while self._messages and len(found) < count:
+                progress, message = self._messages[0]
                 progress.hand_out(message.queue_offset)
                 found.append(message)
+                self._messages.popleft()
         return found
+
+    def _next_rows(self, limits: PullLimits, names: Sequence[str]) -> tuple[bool, pa.RecordBatch | None]:
+        """Whether a queue has moved, and the next batch that was read ahead, if any."""
+        with self._calls.enter(), self._lock:
+            self._begin()
+            self._take_share()
+            moved = False
+            if not self._rows or not set(names).issubset(self._rows[0].batch.schema.names):
+                self._forget_read_ahead()
+                moved = self._pull_next(lambda progress: self._pull_rows(progress, limits, names))
+            if not self._rows:
+                return moved, None
+            progress, rest = self._rows[0]
+            batch = rest.slice(0, limits.messages)
+            offsets = batch.column("queueOffset")
+            progress.hand_out(offsets[0].as_py(), batch.num_rows, offsets[-1].as_py())
+            if batch.num_rows < rest.num_rows:
+                self._rows[0] = _Rows(progress, rest.slice(batch.num_rows))
+            else:
+                self._rows.popleft()
+            return True, batch.select(names)
 
     def _pull_next(self, pull: Callable[[QueueProgress], bool]) -> bool:
         """Ask the queues in turn until one has moved."""
@@ -335,17 +456,23 @@ class Consumer:
         self._take_share()
         for _ in range(len(self._turns)):
             self._turns.rotate(-1)
-            if pull(self._progress[self._turns[-1]]):
-                return True
+            progress = self._progress[self._turns[-1]]
+            try:
+                if pull(progress):
+                    return True
+            except BaseException:
+                # An interrupt may have come between what was pulled and the note of it.
+                self._forget_read_ahead([progress])
+                raise
         return False
 
     def _pull_messages(self, progress: QueueProgress) -> bool:
         topic, queue_id = progress.key
         result = self._reader._get_message(topic, queue_id, progress.fetched, _READ_AHEAD, self._wanted)
-        if not self._moves(progress, result.status, result.next_begin_offset):
+        if result.next_begin_offset == progress.fetched:
             return False
         self._messages.extend((progress, message) for message in result.messages)
-        progress.note_pulled(len(result.messages), result.next_begin_offset)
+        self._note_pulled(progress, result.status, len(result.messages), result.next_begin_offset)
         return True
 
     def _pull_rows(self, progress: QueueProgress, limits: PullLimits, names: Sequence[str]) -> bool:
@@ -354,28 +481,28 @@ class Consumer:
         pulled: Pulled = self._reader._pull(
             topic, queue_id, progress.fetched, limits, self._wanted, columns, verify_crc=False
         )[0]
-        if not self._moves(progress, pulled.status, pulled.next_begin_offset):
+        if pulled.next_begin_offset == progress.fetched:
             return False
         self._rows.extend(_Rows(progress, batch) for batch in pulled.batches)
-        progress.note_pulled(sum(batch.num_rows for batch in pulled.batches), pulled.next_begin_offset)
+        rows = sum(batch.num_rows for batch in pulled.batches)
+        self._owned.stats.get(topic, rows, sum(batch.nbytes for batch in pulled.batches))
+        self._note_pulled(progress, pulled.status, rows, pulled.next_begin_offset)
         return True
 
-    def _moves(self, progress: QueueProgress, status: GetMessageStatus, next_begin_offset: int) -> bool:
-        """Whether the position moves on, or has to be corrected, which is logged."""
-        if next_begin_offset == progress.fetched:
-            return False
-        if status not in (GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE):
-            topic, queue_id = progress.key
-            _LOG.warning(
-                "Group %r continues at %d in queue %d of topic %r: its position %d is %s",
-                self.group,
-                next_begin_offset,
-                queue_id,
-                topic,
-                progress.fetched,
-                status.name,
-            )
-        return True
+    def _note_pulled(
+        self, progress: QueueProgress, status: GetMessageStatus, messages: int, next_begin_offset: int
+    ) -> None:
+        """Note a pull. A position that does not exist is corrected, in the store too, as RocketMQ's clients do."""
+        wrong = progress.fetched
+        progress.note_pulled(messages, next_begin_offset)
+        if status in (GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE):
+            return
+        topic, queue_id = progress.key
+        _LOG.warning(
+            "Group %r continues at %d in queue %d of topic %r: its position %d is %s",
+            *(self.group, next_begin_offset, queue_id, topic, wrong, status.name),
+        )
+        self._commit([progress])
 
     def _forget_read_ahead(self, of: Sequence[QueueProgress] | None = None) -> None:
         """Give back what was pulled and not handed out: other columns, or other positions, are wanted now."""
@@ -448,7 +575,7 @@ class Consumer:
         return {(topic, info.queue_id): self._reader.offset_by_time(topic, info.queue_id, time_ms) for info in infos}
 
     def _commit(self, changed: Iterable[QueueProgress]) -> None:
-        moved = {one.key: one.done_up_to for one in changed if one.done_up_to != one.committed}
+        moved = {one.key: one.done_up_to for one in changed if one.may_commit}
         if moved:
             self._store_positions(moved)
             for key, position in moved.items():

@@ -16,7 +16,18 @@ class QueueProgress:
     ``done_up_to`` is the smallest offset that was handed out and is not done, the one to commit.
     """
 
-    __slots__ = ("_open", "_outstanding", "buffered", "committed", "fetched", "key", "position", "restart", "turn")
+    __slots__ = (
+        "_open",
+        "_outstanding",
+        "buffered",
+        "committed",
+        "fetched",
+        "in_transaction",
+        "key",
+        "position",
+        "restart",
+        "turn",
+    )
 
     def __init__(self, key: tuple[str, int], turn: int, position: int, committed: int) -> None:
         self.key = key
@@ -27,6 +38,8 @@ class QueueProgress:
         self.committed = committed
         # Where the group continues after a crash.
         self.restart = position
+        # Whether an open transaction is to commit a position.
+        self.in_transaction = False
         # Messages that were pulled and not handed out.
         self.buffered = 0
         # Handed out and not done; in order, with those that are done though an earlier one is not.
@@ -77,3 +90,8 @@ class QueueProgress:
     def done_up_to(self) -> int:
         """The position to commit."""
         return self._outstanding[0] if self._outstanding else self.position
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether the position to commit is another one than the store's, and no transaction's affair."""
+        return self.done_up_to != self.committed and not self.in_transaction

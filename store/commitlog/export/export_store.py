@@ -7,6 +7,7 @@ any moment is resumed from there.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ from commitlog.queue.catalog import matching_topics
 from commitlog.reader import MessageBatches, StoreReader
 
 __all__ = ["EXPORT_COLUMNS", "ExportReport", "export_store"]
+
+_LOG = logging.getLogger(__name__)
 
 # Called with the queue offsets that were read, and the number of all to read.
 Progress = Callable[[int, int], None]
@@ -85,7 +88,8 @@ def export_store(
 ) -> ExportReport:
     """Copy messages of the store at ``path`` into ``target``, such as ``"parquet:/data/orders"``.
 
-    ``topics`` are names or shell patterns (``"orders-*"``); by default all topics of applications. ``since_ms`` and
+    ``topics`` are names or shell patterns (``"orders-*"``); by default all topics of applications. Patterns match no
+    system topics, and skip, with a warning, topics that cannot be read; a name takes any topic. ``since_ms`` and
     ``until_ms`` are store times in milliseconds, the second one excluded. ``tags`` keeps the messages with one of
     these, ``filter`` those for which this SQL92 expression holds (``MessageFilter.parse``). ``columns`` are those of
     ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about ``file_size`` bytes of messages, as
@@ -119,7 +123,7 @@ def export_store(
     check_outside(target.path, source)
     chosen = _chosen(tags, filter)
     with StoreReader.open(source, from_log=from_log) as reader:
-        names = matching_topics(reader.topics(), topics, reader.path)
+        names = _readable(reader, matching_topics(reader.topics(), topics, reader.path), topics)
         asked = ExportState(
             store=source,
             format=target.format.value,
@@ -151,6 +155,20 @@ def export_store(
     return ExportReport(
         target=target, topics=names, rows=export.new_rows, total_rows=state.rows, committed=state.committed
     )
+
+
+def _readable(reader: StoreReader, names: list[str], given: Sequence[str]) -> list[str]:
+    """The topics without those that cannot be read (compacted ones, say) and that no name asks for."""
+    found = []
+    for topic in names:
+        try:
+            reader.queue_ids(topic)
+        except UnsupportedStore as error:
+            if topic not in given:
+                _LOG.warning("%s It matches a pattern of the export and is skipped.", error)
+                continue
+        found.append(topic)
+    return found
 
 
 def _chosen(tags: Sequence[str] | None, expression: str | None) -> MessageFilter:

@@ -58,7 +58,7 @@ class GroupPosition:
     dead_letters: int
     """How many messages are in the group's dead-letter topic, ``%DLQ%`` and its name; the same in all its rows."""
     error: str = ""
-    """Why a value is missing, if that is not told above."""
+    """Why a value is missing, if that is not told above; or what is wrong with the position."""
 
 
 _Queue = tuple[str, int]
@@ -103,8 +103,9 @@ def group_offsets(reader: _Reader, group: str) -> dict[_Queue, int]:
     offsets = committed_offsets(reader)
     return {
         (topic, queue_id): offset
-        for topic in offsets.topics(group)
-        for queue_id, offset in sorted(offsets.get(group, topic).items())
+        for (name, topic), positions in offsets.all().items()
+        if name == group
+        for queue_id, offset in sorted(positions.items())
     }
 
 
@@ -114,10 +115,9 @@ def group_positions(reader: _Reader, now_ms: int, group: str | None = None) -> l
     Positions are read before the queues' bounds, so that a group that goes on concurrently is not ahead of a queue.
     """
     offsets = committed_offsets(reader)
-    groups = [name for name in offsets.groups() if group in (None, name)]
-    committed = {(name, topic): offsets.get(name, topic) for name in groups for topic in offsets.topics(name)}
+    committed = {key: positions for key, positions in offsets.all().items() if group in (None, key[0])}
     topics = {topic for _, topic in committed}
-    for name in groups:
+    for name in {name for name, _ in committed}:
         topics |= {RETRY_TOPIC_PREFIX + name, DLQ_TOPIC_PREFIX + name}
     queues, errors = _queues(reader, topics)
     wanted = [(topic, queue_id) for topic in sorted(queues) for queue_id in queues[topic]]
@@ -171,6 +171,11 @@ def _row(
     low, high = bounds.min_offset, bounds.max_offset
     _, topic, queue_id = place
     lag, lost = _lag(position, bounds), 0 if position is None else max(low - position, 0)
+    if position is not None and position > high:
+        error = (
+            f"The position is {position - high} after the queue's end: the store has lost messages, or it was set too "
+            "high. Consumers continue at the end."
+        )
     waiting = last = None
     try:
         if lag:

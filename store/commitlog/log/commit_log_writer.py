@@ -35,8 +35,7 @@ from commitlog.put_status import PutMessageStatus
 __all__ = ["CommitLogWriter"]
 
 _LOG = logging.getLogger(__name__)
-# An append of many rows that holds the put lock for longer is reported, as RocketMQ does: other puts wait meanwhile.
-# (For a single message the put reports how long it took: another look at the clock is half a percent of it.)
+# An append that holds the put lock for longer is reported, as RocketMQ does: other puts wait meanwhile.
 _SLOW_S = 0.5
 
 
@@ -95,14 +94,18 @@ class CommitLogWriter:
         with self.lock:
             if self._closed or self._unsettled or self.failure is not None:
                 self._refuse_fenced()
-            self.locked_at = time.monotonic()
+            began = self.locked_at = time.monotonic()
             try:
-                return self._append(records, sizes, sys_flags, (topic, queue_id), has_unit)
+                appended = self._append(records, sizes, sys_flags, (topic, queue_id), has_unit)
             except BaseException as error:
                 self._fence_unless(error, settled=not self._unsettled)
                 raise
             finally:
                 self.locked_at = 0.0
+            held = time.monotonic() - began
+        if held > _SLOW_S:
+            _report_slow(held, len(sizes), len(records))
+        return appended
 
     def _refuse_fenced(self) -> None:
         if self._closed:
@@ -320,14 +323,14 @@ class CommitLogWriter:
         """
         with self.lock:
             self._refuse_fenced()
-            self.locked_at = time.monotonic()
+            began = self.locked_at = time.monotonic()
             space: FrameSpace | None = None
             try:
                 self._file_with_room(head.size)
                 space = FrameSpace(self.files)
                 # Until it is published, or zeroed: bytes after the log's end may come back.
                 self._unsettled = True
-                return self._append_frame(space, head, queue, blocks)
+                appended = self._append_frame(space, head, queue, blocks)
             except BaseException as error:
                 can_go = space is not None and not space.published
                 self._fence_unless(error, settled=can_go or not self._unsettled)
@@ -336,6 +339,10 @@ class CommitLogWriter:
                 raise
             finally:
                 self.locked_at = 0.0
+            held = time.monotonic() - began
+        if held > _SLOW_S:
+            _report_slow(held, appended.rows, appended.end - appended.physical_offset)
+        return appended
 
     def _append_frame(
         self, space: FrameSpace, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]
@@ -401,7 +408,7 @@ class CommitLogWriter:
 
 def _report_slow(held_s: float, records: int, size: int) -> None:
     _LOG.warning(
-        "An append of %d records, %d bytes, held the put lock for %.0f ms: the disk does not keep up.",
+        "An append of %d records, %d bytes, held the put lock for %.0f ms; other puts waited for it.",
         records, size, held_s * 1000,
     )  # fmt: skip
 

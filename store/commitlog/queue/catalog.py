@@ -93,16 +93,16 @@ class QueueCatalog:
 
 def matching_topics(known: Sequence[str], patterns: Sequence[str], store_path: str) -> list[str]:
     """The topics that one of the names or shell patterns names, in the order of ``known``; without patterns, those of
-    applications. ``TopicNotFound`` for a name or pattern without a topic.
+    applications. A pattern matches no system topic; a name takes any topic. ``TopicNotFound`` for a name or pattern
+    without a topic.
     """
-    if not patterns:
-        return [topic for topic in known if not is_system_topic(topic)]
+    found = [topic for topic in known if topic in patterns or not is_system_topic(topic)]
     for pattern in patterns:
-        if not any(fnmatchcase(topic, pattern) for topic in known):
+        if not any(fnmatchcase(topic, pattern) for topic in found):
             near = nearest_name(pattern, known)
             hint = f" Did you mean {near!r}?" if near else ""
             raise TopicNotFound(f"No topic of {store_path} matches {pattern!r}; `commitlog info` lists them.{hint}")
-    return [topic for topic in known if any(fnmatchcase(topic, pattern) for pattern in patterns)]
+    return [topic for topic in found if not patterns or any(fnmatchcase(topic, pattern) for pattern in patterns)]
 
 
 class _QueueIds:

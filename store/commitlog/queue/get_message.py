@@ -11,7 +11,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from operator import index
+from typing import NamedTuple, SupportsIndex
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,8 @@ __all__ = [
     "PullLimits",
     "Pulled",
     "answer_without_reading",
+    "checked_count",
+    "checked_int",
     "pull",
 ]
 
@@ -102,6 +105,23 @@ _AT_THE_END = frozenset(
 )
 
 
+def checked_int(name: str, value: int) -> int:
+    """The number, also one of numpy. ``InvalidValue`` for what is not an integer."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise InvalidValue(f"{name} is an int, not {value!r}.")
+    return index(value)
+
+
+def checked_count(name: str, value: int) -> int:
+    """The number. ``InvalidValue`` unless it is an integer of at least 1."""
+    count = checked_int(name, value)
+    if count < 1:
+        raise InvalidValue(f"{name} is at least 1, not {count}.")
+    return count
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PullLimits:
     """The most messages and bytes of records that one call gives; one message is given whatever its size.
@@ -114,9 +134,8 @@ class PullLimits:
     window: int = 0
 
     def __post_init__(self) -> None:
-        for name, value in (("max_messages", self.messages), ("max_bytes", self.size)):
-            if value < 1:
-                raise InvalidValue(f"{name} is at least 1, not {value!r}.")
+        checked_count("max_messages", self.messages)
+        checked_count("max_bytes", self.size)
 
     @property
     def units(self) -> int:

@@ -7,6 +7,7 @@ Cancelled in time, a message is skipped; once the thread has begun its round, it
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # programs without asyncio do not import it
 
 __all__ = ["AsyncPutService"]
 
+_LOG = logging.getLogger(__name__)
 # A put wakes the service; there is nothing to look for in between.
 _IDLE_S = 3600.0
 # As many messages of one round are appended before their tasks get results.
@@ -53,13 +55,16 @@ class AsyncPutService:
             results = self._putter.put_together([message for message, _ in taken])
             _deliver([(future, result) for (_, future), result in zip(taken, results, strict=True)])
         except Exception as error:  # noqa: BLE001 - the tasks must not wait for ever, and the next ones be served
-            _deliver([(future, error) for _, future in taken])
+            _LOG.exception("A round of %d puts of asyncio tasks failed", len(taken))
+            # Each task raises an error of its own from it: one for all would gather the tracebacks of all.
+            status, reason = self._putter.status_of(error)
+            _deliver([(future, PutMessageResult(status, reason=reason)) for _, future in taken])
         return 0 if self._waiting else _IDLE_S
 
     def refuse_rest(self, store_path: str) -> None:
         """After the last round: what still waits was not put, since the store is closed."""
-        error = StoreClosed(f"The store of {store_path} is closed. The message was not put.")
-        _deliver([(future, error) for _, future in self._take(len(self._waiting))])
+        reason = f"The store of {store_path} is closed. The message was not put."
+        _deliver([(future, StoreClosed(reason)) for _, future in self._take(len(self._waiting))])
 
     def _take(self, count: int) -> list[_Waiting]:
         taken: list[_Waiting] = []

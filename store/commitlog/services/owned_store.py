@@ -231,8 +231,8 @@ class OwnedStore:
                 clean = self.state.failure is None
             finally:
                 try:
-                    if clean or self._sync:  # otherwise they may stand for messages that are not on the device
-                        self.consumer_offsets.flush()
+                    if not clean and self._sync:  # otherwise they may stand for messages that are not on the device
+                        self.consumer_offsets.run_once()
                 finally:
                     self._close_files(clean=clean)
         except BaseException as error:  # noqa: BLE001 - the next ``close`` that waits raises it
@@ -240,10 +240,11 @@ class OwnedStore:
             self._close_failure = error
 
     def _save(self) -> None:
-        """Write the files that follow the log, when all of it is on the device."""
+        """Write the files that follow the log, when all of it is on the device. What raises leaves no clean end."""
         self.batches.save()
         self.half_messages.save()
         self.schedule.save()
+        self.consumer_offsets.flush()
 
     def abandon(self) -> None:
         """End the threads, close the files, flush nothing: the store is as a killed process leaves it."""

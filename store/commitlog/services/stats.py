@@ -32,7 +32,8 @@ class StoreStats:
 
     ``put_times`` has one count for each of ``PUT_TIME_BUCKETS_MS`` and one for longer puts. ``get_...`` counts what
     readers of ``MessageStore.reader`` gave in batches (``read``, ``scan``, ``read_together``), with the bytes of the
-    columns asked for; other readers, of this process or another, are not seen.
+    columns asked for, and what ``get_message`` and ``Consumer.poll`` read, with the bytes of the records. Other
+    readers, of this process or another, are not seen.
     """
 
     put_message_times_total: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 import _thread
 import contextlib
 from collections.abc import Iterator
+from typing import Protocol, TypeVar
 
-__all__ = ["Waiters", "Wakeup"]
+__all__ = ["LoopWakeup", "Waiters", "Wakeup"]
 
 
 class Wakeup:
@@ -29,16 +30,43 @@ class Wakeup:
         return self._lock.acquire(timeout=min(max(seconds, 0.0), _thread.TIMEOUT_MAX))
 
 
-class Waiters:
-    """Any number of threads that wait for a change, and then look again."""
+class LoopWakeup:
+    """Ends a wait of one task of the running event loop. Any thread may set it."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Wakeup, bool] = {}
+        import asyncio  # programs without it do not import it
+
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self, seconds: float) -> None:
+        """Return when it is set, or after ``seconds``, without blocking the loop."""
+        import asyncio
+
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._event.wait(), seconds)
+
+
+class _Settable(Protocol):
+    def set(self) -> None: ...
+
+
+_Wakeup = TypeVar("_Wakeup", bound=_Settable)
+
+
+class Waiters:
+    """Any number of threads and tasks that wait for a change, and then look again."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[_Settable, bool] = {}
 
     @contextlib.contextmanager
-    def waiting(self) -> Iterator[Wakeup]:
-        """The wakeup that ``wake_all`` sets. Enter before looking: then no change is missed between look and wait."""
-        wakeup = Wakeup()
+    def waiting(self, wakeup: _Wakeup) -> Iterator[_Wakeup]:
+        """Have ``wake_all`` set this wakeup. Enter before looking: no change is missed between look and wait."""
         self._waiting[wakeup] = True
         try:
             yield wakeup
@@ -50,5 +78,5 @@ class Waiters:
             wakeup.set()
 
     def __len__(self) -> int:
-        """The number of threads that wait."""
+        """The number of threads and tasks that wait."""
         return len(self._waiting)

@@ -153,6 +153,24 @@ def test_a_removed_group_is_gone_and_others_stay(tmp_path: Path) -> None:
     assert (offsets.groups(), offsets.topics("audit")) == (["audit"], ["returns"])
 
 
+@pytest.mark.parametrize(("topic", "group"), [("a", "b@c"), ("a@b", "c"), ("no group", "x"), ("orders", "bill ing")])
+def test_a_name_that_the_table_has_is_not_for_that_a_possible_one(tmp_path: Path, topic: str, group: str) -> None:
+    _config(tmp_path, json.dumps({"offsetTable": {f"{topic}@{group}": {"0": 1}}}))
+    offsets = ConsumerOffsets(str(tmp_path))
+    for _ in range(2):
+        with pytest.raises(InvalidValue):
+            offsets.commit(group, {(topic, 0): 7})
+    assert not offsets.flush()
+
+
+def test_all_positions_are_given_at_once(tmp_path: Path) -> None:
+    _config(tmp_path, OLD)
+    assert ConsumerOffsets(str(tmp_path)).all() == {
+        ("billing", "%RETRY%billing"): {0: 3},
+        ("billing", "orders"): {0: 12, 1: 9},
+    }
+
+
 def test_numbers_of_numpy_become_plain_ones(tmp_path: Path) -> None:
     offsets = ConsumerOffsets(str(tmp_path))
     offsets.commit("billing", {("orders", np.int32(3)): np.int64(4)})  # type: ignore[dict-item]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shutil
@@ -145,6 +146,9 @@ def test_whatever_the_bytes_are_the_settings_are_read_or_the_error_is_named(
             kind(str(store))
         except CorruptConfig:
             assert backup is not None, "a good .bak was not read"
+    with contextlib.suppress(CorruptConfig):
+        ConsumerFilters(str(store)).remove("x")
+        assert ConsumerFilters(str(store)).remove("x") == []
     try:
         groups = SubscriptionGroups(str(store))
         groups.put(SubscriptionGroupConfig(group_name="new"))

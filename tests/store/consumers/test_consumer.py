@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import threading
@@ -16,7 +17,9 @@ from commitlog import Message, MessageExt, MessageExtBrokerInner, MessageStore, 
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog.consumers.group import average_share
-from commitlog.errors import ConsumerClosed, InvalidValue, NotAStore, StoreClosed
+from commitlog.errors import ConsumerClosed, InvalidValue, NotAStore, StoreClosed, StoreIOError
+from commitlog.files import disk
+from commitlog.files.whole_file import replace_file
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
@@ -231,6 +234,7 @@ def test_positions_outside_the_queue_are_corrected(store: MessageStore, caplog: 
         consumer.seek("orders", 0, 1000)
         assert consumer.poll() == []
         assert consumer.positions() == {("orders", 0): 10}
+        assert consumer_offsets(store) == {("orders", 0): 10}, "RocketMQ's clients write the corrected position too"
     assert "OFFSET_OVERFLOW_BADLY" in caplog.text
 
 
@@ -316,20 +320,18 @@ def test_a_closed_store_refuses_polls_and_commits(store: MessageStore) -> None:
     consumer.close()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_wrong_arguments_are_refused(store: MessageStore) -> None:
+    wrong: list[tuple[dict[str, object], str]] = [
         ({"group": "no spaces", "topics": "orders"}, "consumer group"),
         ({"group": "billing", "topics": []}, "at least one topic"),
         ({"group": "billing", "topics": "a/b"}, "A topic is made of"),
         ({"group": "billing", "topics": "%LMQ%a"}, "light queue"),
         ({"group": "billing", "topics": "orders", "consume_from": "middle"}, "consume_from is"),
         ({"group": "billing", "topics": "orders", "consume_from": 1_700_000_000}, "milliseconds"),
-    ],
-)
-def test_wrong_arguments_are_refused(store: MessageStore, arguments: dict[str, object], said: str) -> None:
-    with pytest.raises(InvalidValue, match=said):
-        store.consumer(**arguments)  # type: ignore[arg-type]
+    ]
+    for arguments, said in wrong:
+        with pytest.raises(InvalidValue, match=said):
+            store.consumer(**arguments)  # type: ignore[arg-type]
 
 
 def test_batches_of_a_transaction_are_consumed_together(store: MessageStore) -> None:
@@ -413,7 +415,7 @@ def test_a_group_that_may_not_consume_gets_no_consumer(tmp_path: Path) -> None:
             store.consumer("billing", "orders")
 
 
-def test_a_failed_write_of_positions_at_closing_is_raised_and_leaves_the_log_clean(tmp_path: Path) -> None:
+def test_a_failed_write_of_positions_at_closing_is_raised_and_is_no_clean_end(tmp_path: Path) -> None:
     store = MessageStore.open(tmp_path / "store", CONFIG)
     put(store, 4, queues=1)
     consumer = store.consumer("billing", "orders")
@@ -423,9 +425,41 @@ def test_a_failed_write_of_positions_at_closing_is_raised_and_leaves_the_log_cle
     (tmp_path / "store" / "config" / "consumerOffset.json").symlink_to("/dev/null")
     with pytest.raises(NotAStore, match="symbolic link"):
         store.close()
+    assert (tmp_path / "store" / "abort").exists()
     (tmp_path / "store" / "config" / "consumerOffset.json").unlink()
     with MessageStore.open(tmp_path / "store", CONFIG) as again:
-        assert again.recovered is None
+        assert again.recovered is not None
+        with again.consumer("billing", "orders") as consumer:
+            assert numbers(consumer.poll()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("step", ["create_file", "sync"])
+def test_a_disk_that_fails_for_the_positions_at_closing_leaves_the_mark_of_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    store = MessageStore.open(tmp_path / "store", CONFIG)
+    put(store, 4, queues=1)
+    consumer = store.consumer("billing", "orders")
+    consumer.poll()
+    consumer.commit()
+    write = replace_file
+
+    def failing(path: str, data: bytes) -> None:
+        if path.endswith("consumerOffset.json"):
+            monkeypatch.setattr(disk, step, _no_space)
+        write(path, data)
+
+    monkeypatch.setattr("commitlog.config_files.json_file.replace_file", failing)
+    with pytest.raises(StoreIOError, match=r"consumerOffset\.json"):
+        store.close()
+    monkeypatch.undo()
+    assert (tmp_path / "store" / "abort").exists()
+    with MessageStore.open(tmp_path / "store", CONFIG) as again, again.consumer("billing", "orders") as consumer:
+        assert numbers(consumer.poll()) == [0, 1, 2, 3]
+
+
+def _no_space(*_: object) -> object:
+    raise OSError(errno.ENOSPC, "injected")
 
 
 def test_a_consumer_that_is_dropped_leaves_its_queues_to_the_others(store: MessageStore) -> None:

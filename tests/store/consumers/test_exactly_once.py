@@ -234,3 +234,43 @@ def test_positions_are_not_on_the_device_before_what_they_stand_for(tmp_path: Pa
         consumer.commit(sync=True)
         files = store._owned.log.files
         assert files.flushed_where == files.max_wrote
+
+
+def test_acknowledging_in_an_open_transaction_moves_no_position_before_it_ends(store: MessageStore) -> None:
+    def fail(consumer: Consumer) -> None:
+        with store.transaction("invoices", 1) as batch:
+            consumer.poll(4)
+            consumer.commit(in_transaction=batch)
+            (message,) = consumer.poll(1)
+            consumer.ack(message)
+            consumer.commit(sync=True)
+            assert positions(store) == {}
+            for elsewhere in (consumer.rewind, lambda: consumer.seek("orders", 0, 9)):
+                with pytest.raises(InvalidValue, match="go elsewhere when that has ended"):
+                    elsewhere()
+            raise ZeroDivisionError
+
+    with store.consumer("billing", "orders") as consumer:
+        with pytest.raises(ZeroDivisionError):
+            fail(consumer)
+        assert consumer.positions() == {("orders", 0): 0}, "the messages of the failed transaction come again"
+        step(store, consumer, 1, 4)
+        (message,) = consumer.poll(1)
+        consumer.ack(message)
+        assert positions(store) == {0: 5}
+
+
+def test_positions_are_part_of_one_transaction_at_a_time(store: MessageStore) -> None:
+    with store.consumer("billing", "orders") as consumer:
+        with store.transaction("invoices", 1) as batch, store.transaction("audit", 1) as other:
+            consumer.poll(4)
+            consumer.commit(in_transaction=batch)
+            consumer.poll(2)
+            with pytest.raises(InvalidValue, match="end that transaction before the next"):
+                consumer.commit(in_transaction=other)
+            consumer.commit(in_transaction=batch)
+        assert positions(store) == {0: 6}
+        with store.transaction("audit", 2) as other:
+            consumer.poll(1)
+            consumer.commit(in_transaction=other)
+        assert positions(store) == {0: 7}

@@ -18,8 +18,9 @@ import pyarrow.parquet as pa_parquet
 import pytest
 
 from commitlog import ALL_COLUMNS, StoreReader, export_store
-from commitlog.errors import FilterError, InvalidValue, TargetFailed, TopicNotFound
+from commitlog.errors import FilterError, InvalidValue, TargetFailed, TopicNotFound, UnsupportedStore
 from commitlog.export.export_store import EXPORT_COLUMNS
+from commitlog.paths import COMPACTION_CONSUME_QUEUE
 from tests.store.cli.commands import lines
 from tests.support.programs import child_environment
 from tests.support.store_builder import StoreBuilder
@@ -138,6 +139,24 @@ def test_topics_times_tags_and_columns_choose_the_rows(store: Path, tmp_path: Pa
     )
 
 
+def test_patterns_leave_out_system_topics_and_such_that_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    for topic in ("orders", "bills", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_commitlog_batch"):
+        builder.append(topic, 0, [b"x"])
+    (builder.path / COMPACTION_CONSUME_QUEUE / "bills").mkdir(parents=True)
+    assert export_store(builder.path, f"ndjson:{tmp_path / 'all'}", topics=["*"]).topics == ["orders"]
+    assert "'bills'" in caplog.text
+    assert export_store(builder.path, f"ndjson:{tmp_path / 'none'}").topics == ["orders"]
+    named = export_store(builder.path, f"ndjson:{tmp_path / 'named'}", topics=["ord*", "SCHEDULE_TOPIC_XXXX"])
+    assert named.topics == ["SCHEDULE_TOPIC_XXXX", "orders"]
+    with pytest.raises(UnsupportedStore):
+        export_store(builder.path, f"ndjson:{tmp_path / 'refused'}", topics=["bills"])
+    with pytest.raises(TopicNotFound, match="Did you mean 'SCHEDULE_TOPIC_XXXX'"):
+        export_store(builder.path, f"ndjson:{tmp_path / 'refused'}", topics=["SCHEDULE_TOPIC_XX*"])
+
+
 def test_parquet_files_have_a_bounded_size_and_say_their_topic(store: Path, tmp_path: Path) -> None:
     report = export_store(store, f"parquet:{tmp_path / 'out'}", file_size=20_000)
     files = sorted((tmp_path / "out").glob("topic=*/part-*.parquet"))
@@ -178,7 +197,8 @@ def test_a_resumed_export_adds_what_the_store_has_got_since(tmp_path: Path, kind
 
 def test_a_log_without_queues_is_exported(golden_533: Path, tmp_path: Path) -> None:
     shutil.copytree(golden_533 / "commitlog", tmp_path / "store" / "commitlog")
-    report = export_store(tmp_path / "store", f"ndjson:{tmp_path / 'out'}", topics=["*"], from_log=True)
+    topics = ["*", "SCHEDULE_TOPIC_XXXX"]
+    report = export_store(tmp_path / "store", f"ndjson:{tmp_path / 'out'}", topics=topics, from_log=True)
     assert report.rows == len(rows_of(golden_533))
     assert places(json_rows(tmp_path / "out")) == places(rows_of(golden_533))
 

@@ -65,11 +65,12 @@ def test_messages_that_retention_took_are_lost_and_not_waiting(tmp_path: Path) -
     assert (row.lag, row.lost, row.last_consumed_timestamp) == (40 - low, low - 7, None)
 
 
-def test_a_position_after_the_queues_end_has_no_lag(store: Path) -> None:
+def test_a_position_after_the_queues_end_has_no_lag_and_says_so(store: Path) -> None:
     commit_group_offsets(store, "billing", {("orders", 0): 99})
     with StoreReader.open(store) as reader:
         row = reader.groups()[0]
     assert (row.committed_offset, row.lag, row.lag_ms, row.last_consumed_timestamp) == (99, 0, 0, None)
+    assert row.error.startswith("The position is 79 after the queue's end: the store has lost messages")
 
 
 def test_a_topic_or_queue_that_does_not_exist_is_a_row_that_says_so(store: Path) -> None:

@@ -115,6 +115,26 @@ def test_tables_are_put_in_another_thread(tmp_path: Path) -> None:
     _run(work())
 
 
+def test_tasks_of_a_round_that_fails_raise_errors_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise MemoryError("injected")
+
+    async def work() -> None:
+        async with open_store(tmp_path) as store:
+            with monkeypatch.context() as patch:
+                patch.setattr(store._owned.putter, "put_together", fail)
+                puts = (store.aput("orders", b"x") for _ in range(5))
+                found = await asyncio.gather(*puts, return_exceptions=True)
+            assert all(isinstance(one, PutNotConfirmed) and "injected" in str(one) for one in found)
+            assert len({id(one) for one in found}) == 5
+            assert (await store.aput("orders", b"x")).ok
+
+    _run(work())
+    assert "A round of" in caplog.text
+
+
 def test_a_closed_store_refuses_tasks(tmp_path: Path) -> None:
     async def work() -> None:
         async with open_store(tmp_path) as store:

@@ -80,6 +80,21 @@ def test_what_the_stores_own_readers_give_is_counted_by_topic(tmp_path: Path) ->
     assert found.get_tps[10] > 0
 
 
+def test_what_is_pulled_and_consumed_is_counted(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        for _ in range(4):
+            put_ok(store)
+        store.dispatch()
+        size = store.get_message("orders", 0, 0, 1).messages[0].store_size
+        found = store.stats()
+        assert (found.topic_get_times, found.topic_get_sizes) == ({"orders": 1}, {"orders": size})
+        with store.consumer("billing", "orders") as consumer:
+            assert len(consumer.poll(3)) == 3
+            assert consumer.poll_batch() is not None
+        found = store.stats()
+    assert found.topic_get_times == {"orders": 1 + 4 + 1}, "a poll reads ahead"
+
+
 def test_slow_puts_and_slow_appends_are_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -91,12 +106,17 @@ def test_slow_puts_and_slow_appends_are_logged(
         put_ok(store)
         store.put_message_batch([Message(topic="orders", body=b"x")] * 3)
         store.put_messages([{"body": b"x"}] * 5, topic="orders")
+        with store.transaction("loader", 1) as batch:
+            batch.put_messages([{"body": b"x"}] * 6, topic="orders")
     texts = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [text.partition(",")[0] for text in texts] == [
-        "A put of 1 messages", "A put of 3 messages", "An append of 5 records",
+        "An append of 1 records", "A put of 1 messages",
+        "An append of 3 records", "A put of 3 messages",
+        "An append of 5 records",
+        "An append of 6 records",
     ]  # fmt: skip
-    assert "into topic 'orders' took" in texts[0]
-    assert "held the put lock for" in texts[2]
+    assert "into topic 'orders' took" in texts[1]
+    assert all("held the put lock for" in text for text in texts if text.startswith("An append"))
 
 
 def test_rates_are_over_windows_of_time() -> None:
