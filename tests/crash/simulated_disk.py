@@ -12,6 +12,8 @@ device from what is not: docs/durability.md, "What is assumed", is the model.
 from __future__ import annotations
 
 import contextlib
+import errno
+import mmap
 import os
 import random
 import shutil
@@ -26,7 +28,7 @@ import pytest
 
 from commitlog.files import disk
 
-__all__ = ["CrashImages", "Operation", "RecordingDisk"]
+__all__ = ["CrashImages", "Operation", "RecordingDisk", "log_is_not_mapped"]
 
 SECTOR_SIZE = 512
 
@@ -35,6 +37,25 @@ _CHANGES = (
     "punch_hole",
     *("rename", "unlink", "make_directory", "remove_directory", "sync_directory", "create_unnamed_file", "give_name"),
 )
+
+
+@contextlib.contextmanager
+def log_is_not_mapped() -> Iterator[None]:
+    """Let no file of the log be mapped for writing, as without memory for it: each record goes there by a write.
+
+    What is stored through a mapping cannot fail, only its sync can.
+    """
+    real = disk.map_for_writing
+
+    def call(descriptor: int, size: int) -> mmap.mmap:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if os.path.basename(os.path.dirname(path)) == "commitlog":
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), path)
+        return real(descriptor, size)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk, "map_for_writing", call)
+        yield
 
 
 class Operation(NamedTuple):

@@ -18,9 +18,8 @@ import pytest
 
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
 from commitlog.errors import CommitLogError, DiskFull, Refused, StoreIOError
-from commitlog.files import mapped_file_writer as writable_mapped_file
 from tests.crash.batch_workloads import commit, gate_is_open, stored_batches
-from tests.crash.simulated_disk import CrashImages, RecordingDisk
+from tests.crash.simulated_disk import CrashImages, RecordingDisk, log_is_not_mapped
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.test_failing_calls import CHANGING, FAILING, Fault
 from tests.crash.workloads import kill, small_config
@@ -134,9 +133,7 @@ def check_failing(flush: FlushDiskType, operation: str, code: int, step: int, me
         shutil.copytree(memory / "begin", path)
         recorder = RecordingDisk(root)
         fault = Fault(operation, turn, code, recorder)
-        with recorder.recording(), pytest.MonkeyPatch.context() as patch:
-            # Every record by pwrite: what is stored through a mapping cannot fail, only its sync can.
-            patch.setattr(writable_mapped_file, "_SMALL", -1)
+        with recorder.recording(), log_is_not_mapped():
             outcome = run(path, config, fault)
         where = f"call {turn} of {operation}, at {fault.path}: {outcome.errors}"
         crashes = CrashImages(recorder)

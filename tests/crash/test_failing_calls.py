@@ -21,9 +21,9 @@ import pytest
 
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
 from commitlog.errors import CommitLogError, DiskFull, StoreIOError
-from commitlog.files import disk, mapped_file_writer
+from commitlog.files import disk
 from commitlog.message import PutMessageStatus
-from tests.crash.simulated_disk import CrashImages, RecordingDisk
+from tests.crash.simulated_disk import CrashImages, RecordingDisk, log_is_not_mapped
 from tests.crash.stored_messages import check_store, log_records
 from tests.crash.workloads import small_config
 from tests.support.waiting import wait_for
@@ -212,9 +212,7 @@ def check_failing(
             shutil.copytree(memory / "begin", path)
         recorder = RecordingDisk(root)
         fault = Fault(operation, turn, code, recorder)
-        with recorder.recording(), fault.armed(), pytest.MonkeyPatch.context() as patch:
-            # Every record by pwrite: what is stored through a mapping cannot fail, only its sync can.
-            patch.setattr(mapped_file_writer, "_SMALL", -1)
+        with recorder.recording(), fault.armed(), log_is_not_mapped():
             outcome = run(path, config, fault, puts=2 if begin == "crashed" else 14)
         where = f"call {turn} of {operation}, at {fault.path}"
         check_outcome(outcome, fault, code, where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ __all__: list[str] = []
 
 Answers = dict[str, list[dict[str, Any]]]
 Store = tuple[StoreReader, Answers]
+Rows = dict[tuple[str, int], list[dict[str, Any]]]
+Wholes = tuple[StoreReader, dict[tuple[str, int], list[pa.RecordBatch]]]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -70,19 +72,30 @@ def _expected_row(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_queue(answers: Answers) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    of_queues: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for answer in answers["message"]:
+        of_queues.setdefault((answer["topic"], answer["queueId"]), []).append(answer)
     for queue in answers["queue"]:
-        of_queue = [a for a in answers["message"] if (a["topic"], a["queueId"]) == (queue["topic"], queue["queueId"])]
-        yield queue, of_queue
+        yield queue, of_queues.get((queue["topic"], queue["queueId"]), [])
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
-    rows = []
-    for batch in batches:
+@pytest.fixture(scope="module")
+def expected_rows(store: Store) -> Rows:
+    """What a read of ``ALL_COLUMNS`` gives of each queue. Shared: do not alter it."""
+    return {
+        (q["topic"], q["queueId"]): [_expected_row(message) for message in found] for q, found in _by_queue(store[1])
+    }
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Of all batches at once, since one by one takes several times as long; each is valid for itself."""
+    whole = list(batches)
+    for batch in whole:
         batch.validate(full=True)
-        for row in batch.to_pylist():
-            if "properties" in row:
-                row["properties"] = dict(row["properties"])
-            rows.append(row)
+    rows: list[dict[str, Any]] = pa.Table.from_batches(whole).to_pylist() if whole else []
+    for row in rows:
+        if "properties" in row:
+            row["properties"] = dict(row["properties"])
     return rows
 
 
@@ -103,12 +116,12 @@ def test_log_begins_and_ends_where_rocketmq_says(store: Store) -> None:
     assert reader.physical_bounds() == (bounds["minPhysicOffset"], bounds["maxPhysicOffset"])
 
 
-def test_every_field_of_every_message_through_every_column(store: Store) -> None:
+def test_every_field_of_every_message_through_every_column(store: Store, expected_rows: Rows) -> None:
     reader, answers = store
-    for queue, messages in _by_queue(answers):
+    for queue in answers["queue"]:
         batches = reader.read(queue["topic"], queue["queueId"], queue["min"], columns=ALL_COLUMNS, verify_crc=True)
         rows = _rows(batches)
-        assert rows == [_expected_row(message) for message in messages]
+        assert rows == expected_rows[queue["topic"], queue["queueId"]]
         assert all(set(row) == set(ALL_COLUMNS) for row in rows)
 
 
@@ -211,9 +224,11 @@ def test_offsets_by_time_are_rocketmqs(store: Store) -> None:
     ("rows", "size", "verify_crc"),
     [(1, 1 << 20, False), (7, 1 << 20, True), (1000, 1, True), (1000, 900, False), (16_384, 8 << 20, False)],
 )
-def test_rows_are_the_same_whatever_the_batches(store: Store, rows: int, size: int, verify_crc: bool) -> None:
+def test_rows_are_the_same_whatever_the_batches(
+    store: Store, expected_rows: Rows, rows: int, size: int, verify_crc: bool
+) -> None:
     reader, answers = store
-    for queue, messages in _by_queue(answers):
+    for queue in answers["queue"]:
         batches = list(
             reader.read(
                 queue["topic"],
@@ -226,7 +241,7 @@ def test_rows_are_the_same_whatever_the_batches(store: Store, rows: int, size: i
                 max_batch_bytes=size,
             )
         )
-        assert _rows(iter(batches)) == [_expected_row(message) for message in messages]
+        assert _rows(batches) == expected_rows[queue["topic"], queue["queueId"]]
         assert max(batch.num_rows for batch in batches) <= rows
         for batch in batches:
             assert batch.num_rows == 1 or sum(batch["storeSize"].to_pylist()) <= size
@@ -247,14 +262,21 @@ def _some_column_choices() -> list[tuple[str, ...]]:
     return [*singles, *pairs, DEFAULT_COLUMNS, tuple(reversed(ALL_COLUMNS))]
 
 
-@pytest.mark.parametrize("columns", _some_column_choices(), ids=lambda columns: "-".join(columns)[:40])
-def test_a_column_is_the_same_whichever_others_are_read(golden_533: Path, columns: tuple[str, ...]) -> None:
+@pytest.fixture(scope="module")
+def wholes(golden_533: Path) -> Iterator[Wholes]:
+    """Some queues with all columns."""
     with StoreReader.open(golden_533) as reader:
-        for topic, queue_id in [("orders", 1), ("packed", 0), (max(reader.topics(), key=len), 0)]:
-            wholes = reader.read(topic, queue_id, 0, columns=ALL_COLUMNS)
-            for whole, chosen in zip(wholes, reader.read(topic, queue_id, 0, columns=columns), strict=True):
-                assert chosen.schema.names == list(columns)
-                assert chosen.equals(whole.select(columns))
+        queues = [("orders", 1), ("packed", 0), (max(reader.topics(), key=len), 0)]
+        yield reader, {queue: list(reader.read(*queue, 0, columns=ALL_COLUMNS)) for queue in queues}
+
+
+@pytest.mark.parametrize("columns", _some_column_choices(), ids=lambda columns: "-".join(columns)[:40])
+def test_a_column_is_the_same_whichever_others_are_read(wholes: Wholes, columns: tuple[str, ...]) -> None:
+    reader, queues = wholes
+    for (topic, queue_id), batches in queues.items():
+        for whole, chosen in zip(batches, reader.read(topic, queue_id, 0, columns=columns), strict=True):
+            assert chosen.schema.names == list(columns)
+            assert chosen.equals(whole.select(columns))
 
 
 def test_default_columns_are_those_before_the_properties(golden_533: Path) -> None:
