@@ -32,6 +32,7 @@
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
     │   ├── ReadFailed              the operating system failed to read, list or open a file
+    │   ├── ListenFailed            the operating system failed to listen on an address, which may be in use
     │   ├── StagingFailed           the operating system failed to write a staged file of a batch
     │   ├── TargetFailed            the operating system failed to write a file of an export or a salvage
     │   ├── StagingLost             a staged file of a batch does not exist (any more)
@@ -89,6 +90,7 @@ __all__ = [
     "HalfMessageNotFound",
     "IndexIOError",
     "InvalidValue",
+    "ListenFailed",
     "LogLost",
     "LogShort",
     "MessageNotFound",
@@ -473,6 +475,10 @@ class DiskFull(FileCreationFailed):
 
 class ReadFailed(_SystemFailure, Refused):
     """The operating system failed to read, list or open a file of the store. Nothing was written."""
+
+
+class ListenFailed(_SystemFailure, Refused):
+    """The operating system failed to listen on an address, which may be in use; ``path`` is the address."""
 
 
 class TopicInUse(Refused):

@@ -26,6 +26,7 @@ from commitlog.errors import CommitLogError, InvalidValue, StoreClosed
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
 from commitlog.groups.restored_positions import restore_positions
+from commitlog.ha.connection import SlaveState
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
 from commitlog.paths import POSITIONS_TOPIC, validate_group
@@ -396,9 +397,11 @@ class MessageStore:
         the device, under SYNC_FLUSH), and all staged files of this version of the application or an earlier one are
         removed. ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``: nothing was
         written. ``StoreIOError``: opening the store again decides, and the same batch may be committed again.
+        ``PutNotConfirmed`` under SYNC_MASTER: it is committed here, and slaves have not acknowledged it in time; the
+        same batch may be committed again, which waits for them again.
         """
         refuse_schedule_application(batch.app_id)
-        return self._owned.run(lambda: self._owned.batches.commit(batch, staged))
+        return self._owned.commit(lambda: self._owned.batches.commit(batch, staged))
 
     def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
         """Note in ``config/topics.json`` over how many queues a topic is spread; one that is listed keeps its number.
@@ -637,7 +640,19 @@ class MessageStore:
     def stats(self) -> StoreStats:
         """Statistics of puts and of reads through ``reader``, and the bytes that are not dispatched yet."""
         with self._enter():
-            return self._owned.stats.snapshot(self._owned.reput.undispatched_bytes)
+            owned = self._owned
+            return owned.stats.snapshot(owned.reput.undispatched_bytes, owned.replication.slaves())
+
+    @property
+    def ha_address(self) -> str | None:
+        """HOST:PORT on which slaves are served (``ha_listen_address``); None without."""
+        return self._owned.replication.address
+
+    def slaves(self) -> tuple[SlaveState, ...]:
+        """The connected slaves: what each has acknowledged, and how far it is behind."""
+        with self._enter():
+            self._owned.state.refuse_closed()
+            return self._owned.replication.slaves()
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and its end."""

@@ -15,9 +15,11 @@ from functools import partial
 from typing import TypeVar
 
 from commitlog.batch.staging import remove_leftovers
+from commitlog.batch_id import CommittedBatch
 from commitlog.config import FlushDiskType, MessageStoreConfig
 from commitlog.errors import StoreClosed
 from commitlog.files.limits import used_ratio
+from commitlog.ha.service import HAService
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.log_end import Progress
@@ -28,6 +30,7 @@ from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueSer
 from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.delete_topic import TopicDeletion
 from commitlog.services.disk_watermark import DiskWatermarkService
+from commitlog.services.durability import Durability
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
 from commitlog.services.flush_consume_queue import FlushConsumeQueueService
 from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
@@ -69,6 +72,7 @@ class OwnedStore:
         allocate: Wakeup,
         calls: Calls,
         jobs: JobThread,
+        replication: HAService,
     ) -> None:
         """``waiters`` are woken for new messages and when no more can come, ``allocate`` for a new file.
 
@@ -79,6 +83,7 @@ class OwnedStore:
         self.state = state
         self.waiters = waiters
         self.calls = calls
+        self.replication = replication
         self.stats = StoreStatsService()
         self.topics = TopicConfig(self.path, config.default_topic_queue_nums, log.queues.highest_id)
         self._directory = directory
@@ -91,17 +96,22 @@ class OwnedStore:
         self.reput = _reput(log, config, waiters, self._watermark, schedule_wakeup, sync=sync)
 
         def message_arrived() -> None:
-            """Wake dispatch if it is idle."""
+            """Wake dispatch and slaves' threads that are idle."""
             if self.reput.idle:
                 reput_wakeup.set()
+            if replication.connections:
+                replication.notify()
 
         flusher = LogFlusher(log.files, on_flushed=message_arrived)
         group_commit = GroupCommitService(flusher, flush_wakeup)
+        self.durability = Durability(config, group_commit, replication.transfer, state, replication.notify)
         self.putter = PutMessageService(
-            config, log.writer, group_commit, state, self.stats, self.topics, message_arrived
+            config, log.writer, self.durability, state, self.stats, self.topics, message_arrived
         )
         self.async_puts = AsyncPutService(self.putter, async_wakeup)
-        self.bulk = PutTableService(config, log.writer, self.putter, state, self.stats, self.topics, message_arrived)
+        self.bulk = PutTableService(
+            config, log.writer, self.putter, self.durability, self.stats, self.topics, message_arrived
+        )
         pool = config.transient_store_pool_enable
         committer = CommitRealTimeService(log.files, config, message_arrived) if pool else None
         self.store_flush = StoreFlush(log, state, flusher, committer, self.reput)
@@ -164,6 +174,7 @@ class OwnedStore:
             self.topics,
             lambda: self.consumer_offsets.offsets,
             self.run,
+            self.commit,
             self._put,
         )
 
@@ -171,12 +182,24 @@ class OwnedStore:
         """Start the services, on the job thread."""
         _OPEN.add(self)
         self._services.start()
+        self.replication.start()
 
     def run(self, work: Callable[[], _T]) -> _T:
         """Do ``work`` on the job thread, as a call of this thread. ``StoreClosed``, ``StoreForked``, ``NestedCall``."""
         with self.calls.enter():
             self.state.refuse_closed()
             return self._jobs.run(partial(self._do, work))
+
+    def commit(self, work: Callable[[], CommittedBatch]) -> CommittedBatch:
+        """``run`` for the commit of a batch; returns when the slaves that it has to wait for have it.
+
+        ``PutNotConfirmed`` when they do not in time. The job thread does not wait: other commits go on.
+        """
+        with self.calls.enter():
+            self.state.refuse_closed()
+            committed = self._jobs.run(partial(self._do, work))
+            self.durability.confirm(committed.end)
+            return committed
 
     def _do(self, work: Callable[[], _T]) -> _T:
         """A job is a call of the job thread: a finalizer that runs there is refused, as a signal handler elsewhere."""
@@ -215,6 +238,7 @@ class OwnedStore:
         try:
             self.log.writer.close()
             self._services.stop()
+            self.replication.stop()
             self.async_puts.refuse_rest(self.path)
             clean = False
             try:
@@ -246,6 +270,7 @@ class OwnedStore:
         """``abandon`` on the job thread."""
         self.state.close()
         self._services.stop()
+        self.replication.stop()
         self.async_puts.refuse_rest(self.path)
         self._close_files(clean=False)
 
@@ -261,6 +286,7 @@ class OwnedStore:
         """In a forked child: the store is the parent's."""
         self.state.fork()
         self.calls.forget()
+        self.replication.forget()
 
 
 class StoreOpening:
@@ -321,7 +347,11 @@ class StoreOpening:
             if not log.files.max_wrote:
                 note_creation(directory.path)
             remove_leftovers(directory.path, now=time.time())
-            store = OwnedStore(directory, log, self._config, state, waiters, allocate, self._calls, self._jobs)
+            replication = HAService(self._config, log.files, state.fence)
+            undo.callback(replication.close)
+            store = OwnedStore(
+                directory, log, self._config, state, waiters, allocate, self._calls, self._jobs, replication
+            )
             undo.pop_all()
         self._opened = store
         store.start()
