@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from commitlog.batch.staging import remove_leftovers
 from commitlog.batch_id import CommittedBatch
@@ -59,6 +59,16 @@ _UNTIL_STOPPED_SECONDS = 3_600.0
 _OPEN: set[OwnedStore] = set()
 
 
+class _Wakeups(NamedTuple):
+    """What ends the waits of the services that others wake."""
+
+    allocate: Wakeup
+    flush: Wakeup
+    puts: Wakeup
+    reput: Wakeup
+    schedule: Wakeup
+
+
 class OwnedStore:
     """The parts of one open store. ``close`` ends it, ``abandon`` leaves it as a killed process would."""
 
@@ -91,24 +101,24 @@ class OwnedStore:
         self._close_failure: BaseException | None = None
         self._watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
         self._watermark.run_once()  # a put or commit right after opening may come before the thread's first look
-        reput_wakeup, flush_wakeup, schedule_wakeup, async_wakeup = Wakeup(), Wakeup(), Wakeup(), Wakeup()
+        wakeups = _Wakeups(allocate, Wakeup(), Wakeup(), Wakeup(), Wakeup())
         self._sync = sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self.reput = _reput(log, config, waiters, self._watermark, schedule_wakeup, sync=sync)
+        self.reput = _reput(log, config, waiters, self._watermark, wakeups.schedule, sync=sync)
 
         def message_arrived() -> None:
             """Wake dispatch and slaves' threads that are idle."""
             if self.reput.idle:
-                reput_wakeup.set()
+                wakeups.reput.set()
             if replication.connections:
                 replication.notify()
 
         flusher = LogFlusher(log.files, on_flushed=message_arrived)
-        group_commit = GroupCommitService(flusher, flush_wakeup)
+        group_commit = GroupCommitService(flusher, wakeups.flush)
         self.durability = Durability(config, group_commit, replication.transfer, state, replication.notify)
         self.putter = PutMessageService(
             config, log.writer, self.durability, state, self.stats, self.topics, message_arrived
         )
-        self.async_puts = AsyncPutService(self.putter, async_wakeup)
+        self.async_puts = AsyncPutService(self.putter, wakeups.puts)
         self.bulk = PutTableService(
             config, log.writer, self.putter, self.durability, self.stats, self.topics, message_arrived
         )
@@ -122,28 +132,34 @@ class OwnedStore:
         self.cleaner = self._cleaner(log, state)
         self.retention = RetentionSettings(config, self._disk_use)
         flush_log = group_commit if sync else FlushRealTimeService(flusher, config)
+        workers = [*self._woken_workers(config, flush_log, wakeups), *self._timed_workers(config, committer)]
+        self._services = ServiceGroup([*workers, *self._cleaning(config)])
+
+    def _woken_workers(self, config: MessageStoreConfig, flush_log: Service, wakeups: _Wakeups) -> list[Worker]:
+        """The threads that others wake."""
+        fence = self.state.fence
         workers = [
-            Worker("AsyncPutService", self.async_puts, state.fence, async_wakeup),
-            Worker("AllocateMappedFileService", log.allocator, state.fence, allocate),
-            Worker("ReputMessageService", self.reput, partial(fence_dispatch, state), reput_wakeup),
-            Worker(type(flush_log).__name__, flush_log, state.fence, flush_wakeup),
+            Worker("AsyncPutService", self.async_puts, fence, wakeups.puts),
+            Worker("AllocateMappedFileService", self.log.allocator, fence, wakeups.allocate),
+            Worker("ReputMessageService", self.reput, partial(fence_dispatch, self.state), wakeups.reput),
+            Worker(type(flush_log).__name__, flush_log, fence, wakeups.flush),
         ]
         if config.schedule_enable is not False:
-            workers.append(Worker("ScheduleMessageService", self.schedule, state.fence, schedule_wakeup))
-        if committer is not None:
-            workers.append(Worker("CommitRealTimeService", committer, state.fence))
-        self._services = ServiceGroup([*workers, *self._timed_workers(config), *self._cleaning(config)])
+            workers.append(Worker("ScheduleMessageService", self.schedule, fence, wakeups.schedule))
+        return workers
 
     def _cleaner(self, log: OpenedLog, state: RunningState) -> StoreCleaner:
         reput, positions, on_freed = self.reput, self.consumer_offsets, self._watermark.run_once
         return StoreCleaner(log, reput, self.store_flush, self.batches, positions, state, on_freed)
 
-    def _timed_workers(self, config: MessageStoreConfig) -> list[Worker]:
+    def _timed_workers(self, config: MessageStoreConfig, committer: CommitRealTimeService | None) -> list[Worker]:
         """The threads that work at intervals alone."""
         flush_queues = FlushConsumeQueueService(
             self.log.queues, config, self.store_flush.flush_thoroughly, self.store_flush.write_checkpoint
         )
-        services = flush_queues, self.consumer_offsets, self.stats, self._watermark
+        services: list[Service] = [flush_queues, self.consumer_offsets, self.stats, self._watermark]
+        if committer is not None:
+            services.insert(0, committer)
         return [Worker(type(one).__name__, one, self.state.fence) for one in services]
 
     @property
