@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -100,10 +101,8 @@ class ScriptedSlave:
         return bytes(data)
 
     def close(self) -> None:
-        try:
+        with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # ends a receive of the thread
-        except OSError:
-            pass
         if self._following is not None:
             self._following.join()
         self._socket.close()

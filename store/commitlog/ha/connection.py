@@ -79,7 +79,7 @@ class _Dropped(Exception):
 
 
 class _Left(Exception):
-    """How the connection ended, as connections do."""
+    """The slave has closed the connection."""
 
 
 class HAConnection:
@@ -149,20 +149,18 @@ class HAConnection:
             self._wake_writer.send(b"\0")
 
     def stop(self) -> None:
-        """End the connection after its current step."""
+        """Do nothing after the current step, which ends soon; then the caller ends the thread, and closes."""
         self._stopping = True
         self.wake()
 
     def run_once(self) -> float:
         """Send what the slave takes, then wait for the next event. When the connection has ended, a long pause."""
-        if self._ended:
+        if self._ended or self._stopping:
             return _ENDED_S
         try:
-            if self._stopping:
-                raise _Left("is disconnected: the store is closed")
             self._step()
-        except _Left as how:
-            self._end(logging.INFO, str(how))
+        except _Left:
+            self._end(logging.INFO, "has left")
         except _Dropped as reason:
             self._end(logging.WARNING, f"is dropped: {reason}")
         except (CommitLogError, OSError) as error:
@@ -249,9 +247,9 @@ class HAConnection:
         except BlockingIOError:
             return
         except ConnectionError as error:
-            raise _Left("has left") from error
+            raise _Left from error
         if not data:
-            raise _Left("has left")
+            raise _Left
         self._received += data
         if self._position < 0 and len(self._received) >= OFFSET_SIZE:
             self._take_request(decode_offset(self._received))
@@ -266,7 +264,8 @@ class HAConnection:
         if offset < 0:
             # Between two stores of this package this will be the place of a hello (decision 0025).
             raise _Dropped(f"it asks for physical offset {offset}, which is negative")
-        if offset > end:
+        # A mirror that wants everything asks for 1, since 0 is the last file; of a new log, that is past the end.
+        if offset > max(end, 1):
             raise _Dropped(f"it asks for physical offset {offset}, and the log ends at {end}: is it of another log?")
         self._read_at = self._clock()
         self._request_offset = self._ack_offset = offset
@@ -297,8 +296,8 @@ class HAConnection:
 
     def _end(self, level: int, how: str) -> None:
         _LOG.log(level, "Slave %s %s", self.address, how)
-        self.close()
         self._on_ended(self)
+        self.close()
 
     def close(self) -> None:
         """Close the sockets and the file; for the connection's own thread, or when that has ended."""

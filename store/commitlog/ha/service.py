@@ -76,8 +76,6 @@ class HAService:
         self._stopping = True
         self._wake()
         self._accepting.stop()
-        for connection in self.connections:
-            connection.stop()
         self._end_workers()
         self.close()
 
@@ -146,8 +144,8 @@ class HAService:
 
     def _end_failed(self, connection: HAConnection) -> None:
         """After an error that no connection expects, on its thread; the log has it."""
-        connection.close()
         self._forget_connection(connection)
+        connection.close()
 
     def _forget_connection(self, connection: HAConnection) -> None:
         """A connection has ended, on its own thread, which the accepting thread ends."""
@@ -159,9 +157,11 @@ class HAService:
         """End the threads of connections that have ended; when the service stops, of all."""
         with self._changing:
             ended = [one for one in self._workers if self._stopping or one not in self.connections]
-            workers = [self._workers.pop(one) for one in ended]
-        for worker in workers:
+            workers = [(one, self._workers.pop(one)) for one in ended]
+        for connection, worker in workers:
+            connection.stop()
             worker.stop()
+            connection.close()
 
     def _wake(self) -> None:
         try:

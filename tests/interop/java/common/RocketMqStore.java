@@ -52,6 +52,9 @@ public class RocketMqStore {
         if (!store.load()) {
             throw new IllegalStateException("RocketMQ could not load " + path);
         }
+        if (config.getHaMasterAddress() != null) {
+            store.updateHaMasterAddress(config.getHaMasterAddress()); // as its broker does
+        }
         store.start();
         waitForDispatch();
     }
