@@ -31,7 +31,10 @@ def open_master(path: Path, **settings: Any) -> MessageStore:
 
 
 def open_slave(rocketmq: RocketMq, path: Path, store: MessageStore) -> StoreProcess:
-    slave = rocketmq.open(path, {**FILES, "broker_role": "SLAVE", "ha_master_address": store.ha_address})
+    slave = rocketmq.open(
+        path,
+        {**FILES, "broker_role": "SLAVE", "ha_master_address": store.ha_address, "ha_send_heartbeat_interval": 100},
+    )
     wait_for(lambda: any(one.request_offset >= 0 for one in store.slaves()))
     return slave
 

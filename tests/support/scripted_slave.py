@@ -85,6 +85,11 @@ class ScriptedSlave:
             if header.size:
                 self.say(self.end)
 
+    def wait_until_closed(self) -> None:
+        """Return when the thread of ``follow`` has ended."""
+        assert self._following is not None
+        self._following.join()
+
     def was_closed(self) -> bool:
         """Receive until the master closes the connection; then True."""
         while self.receive() is not None:

@@ -101,6 +101,7 @@ def _commit_staged(store: MessageStore) -> None:
     with BatchStager(store.path, batch, queue_counts={"orders": 4}, topic="orders") as stager:
         stager.put(pa.table({"body": [b"x"]}))
         staged = stager.finish()
+    assert staged is not None
     store.commit_batch(batch, [staged])
 
 
@@ -287,15 +288,16 @@ def test_a_commit_that_waits_for_slaves_keeps_no_other_from_the_log(tmp_path: Pa
         ThreadPoolExecutor() as threads,
     ):
         wait_for_slaves(store)
-        committing = [threads.submit(store.put_messages, [{"topic": "orders", "body": b"x"}])]
+        putting = threads.submit(store.put_message, MESSAGE)
+        committing = []
         for version in (1, 2):
-            with_version = threads.submit(_transact, store, version)
-            committing.append(with_version)  # type: ignore[arg-type]
-            wait_for(lambda version=version: [one.batch.version for one in store.batches()] == [version])
-        assert not any(one.done() for one in committing[1:])
+            committing.append(threads.submit(_transact, store, version))
+            wait_for(lambda: store.batches() and store.batches()[0].batch.version == len(committing))
+        assert not any(one.done() for one in committing)
         slave.follow()
         for one in committing:
             one.result()
+        assert putting.result().ok
 
 
 def test_a_half_message_that_slaves_lack_has_ended_all_the_same(tmp_path: Path) -> None:

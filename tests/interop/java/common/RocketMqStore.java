@@ -52,10 +52,10 @@ public class RocketMqStore {
         if (!store.load()) {
             throw new IllegalStateException("RocketMQ could not load " + path);
         }
+        store.start();
         if (config.getHaMasterAddress() != null) {
             store.updateHaMasterAddress(config.getHaMasterAddress()); // as its broker does
         }
-        store.start();
         waitForDispatch();
     }
 
