@@ -28,6 +28,7 @@
     │   ├── FileChanged             a file was truncated, replaced or removed while it was being read
     │   ├── PutRefused              a put that the store does not accept; ``status`` says why
     │   ├── TopicInUse              a topic with messages in the log was to be deleted
+    │   ├── PeerRefused             the other end of a replication is not the one that it should be
     │   ├── CutRefused              opening would cut whole records off the log, and was not to
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
@@ -99,6 +100,7 @@ __all__ = [
     "NotFoundError",
     "OffsetOutOfRange",
     "OutcomeUnknown",
+    "PeerRefused",
     "PutNotConfirmed",
     "PutRefused",
     "QueueNotFound",
@@ -483,6 +485,13 @@ class ListenFailed(_SystemFailure, Refused):
 
 class TopicInUse(Refused):
     """A topic that still has messages in the log was to be deleted. Nothing was deleted."""
+
+
+class PeerRefused(Refused):
+    """The other end of a replication has another token, another protocol, or an older epoch.
+
+    Nothing that it sent was used.
+    """
 
 
 class CutRefused(Refused):

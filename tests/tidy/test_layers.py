@@ -38,6 +38,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "groups": _LOG | {"config_files"},
     "half": _LOG | {"config_files", "queue"},
     "schedule": _PARTS,
+    "ha": _LOG | {"threads"},
     "recovery": _PARTS | {"threads"},
     "retention": _PARTS,
     "verify": _PARTS | {"recovery"},
