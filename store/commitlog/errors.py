@@ -11,6 +11,7 @@
     │   │   ├── NotAStore           the path exists and is not a store directory
     │   │   ├── StoreAccessDenied   the operating system does not let this process read the store
     │   │   ├── StoreLocked         another process, or this one, owns the store already
+    │   │   ├── ReplicaStore        a mirror of another store, opened for other messages than its master's
     │   │   └── UnsupportedStore    a store type that this package does not cover (RocksDB, batch queues, ...)
     │   ├── StoreClosed             the store was closed before the call
     │   │   └── StoreForked         a forked child used its parent's store
@@ -29,6 +30,7 @@
     │   ├── PutRefused              a put that the store does not accept; ``status`` says why
     │   ├── TopicInUse              a topic with messages in the log was to be deleted
     │   ├── PeerRefused             the other end of a replication is not the one that it should be
+    │   │   └── LogDiverged         the master's log and the mirror's differ
     │   ├── CutRefused              opening would cut whole records off the log, and was not to
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
@@ -92,6 +94,7 @@ __all__ = [
     "IndexIOError",
     "InvalidValue",
     "ListenFailed",
+    "LogDiverged",
     "LogLost",
     "LogShort",
     "MessageNotFound",
@@ -107,6 +110,7 @@ __all__ = [
     "ReadFailed",
     "ReaderClosed",
     "Refused",
+    "ReplicaStore",
     "StagingFailed",
     "StagingLost",
     "StoreAccessDenied",
@@ -247,6 +251,10 @@ class LogShort(Damaged):
         self.found_end = found_end
         self.flushed_offset = flushed_offset
         self.missing_messages = missing_messages
+
+
+class ReplicaStore(StoreOpenError):
+    """A mirror of another store was opened as a store of its own. Nothing was changed."""
 
 
 class UnsupportedStore(StoreOpenError):
@@ -492,6 +500,18 @@ class PeerRefused(Refused):
 
     Nothing that it sent was used.
     """
+
+
+class LogDiverged(PeerRefused):
+    """A master's log is not the continuation of the mirror's. Nothing of it was taken.
+
+    ``offset`` is the physical offset at which they were found to differ.
+    """
+
+    def __init__(self, message: str, *, path: str, offset: int) -> None:
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
 
 
 class CutRefused(Refused):

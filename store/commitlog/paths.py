@@ -48,6 +48,7 @@ __all__ = [
     "POSITIONS_GROUP",
     "POSITIONS_TOPIC",
     "REPAIR",
+    "REPLICA_MARK",
     "RETRY_TOPIC_PREFIX",
     "STAGING",
     "SUBSCRIPTION_GROUP_CONFIG",
@@ -101,6 +102,7 @@ DELAY_OFFSET_CONFIG = "delayOffset.json"
 CONSUMER_FILTER_CONFIG = "consumerFilter.json"
 BATCH_LEDGER = "batchLedger.json"
 CREATED_BY = "createdBy.json"
+REPLICA_MARK = "replica.json"
 BACKUP_SUFFIX = ".bak"
 
 # Queue ids, which name directories, are 32-bit integers.

@@ -486,9 +486,11 @@ class MessageStore:
         or a store time in milliseconds. ``filter`` and ``tags`` select as in ``StoreReader.read``. Messages that the
         group gave back (``Consumer.retry``) are read too.
 
-        ``InvalidValue``, ``FilterError``, ``StoreClosed``; ``CorruptConfig`` for damaged positions.
+        ``InvalidValue``, ``FilterError``, ``StoreClosed``; ``CorruptConfig`` for damaged positions; ``PutRefused`` for
+        a store in the role SLAVE, whose positions are its master's.
         """
         self._refuse_unreadable()
+        self._owned.state.refuse_on_replica()
         validate_group(group)
         names = checked_topics(topics)
         wanted = filter if isinstance(filter, MessageFilter) else MessageFilter.parse(tags=tags, filter=filter)

@@ -311,6 +311,32 @@ class CommitLogWriter:
                 )
             )
 
+    def append_replica(self, data: bytes, *, last_record: int, last_store_timestamp: int) -> None:
+        """Append bytes of another store's log as they are: whole records, or a file's end, within one file.
+
+        ``last_record`` is where the last record of them starts (-1: none of them is one). No queue offset is given
+        here: the records have theirs. ``DiskFull``, ``TimeoutError``, ``PutRefused``: nothing is written.
+        """
+        with self.lock:
+            self._refuse_fenced()
+            self.locked_at = time.monotonic()
+            try:
+                file = self.files.writable()
+                file.reserve(file.wrote_position + len(data))
+                self._unsettled = True
+                file.append(data)
+                if file.is_full:
+                    file.skip_to_end()
+                self.files.appended()
+                if last_record >= 0:
+                    self.last_record, self.last_store_timestamp = last_record, last_store_timestamp
+                self._unsettled = False
+            except BaseException as error:
+                self._fence_unless(error, settled=not self._unsettled)
+                raise
+            finally:
+                self.locked_at = 0.0
+
     def append_frame(self, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]) -> AppendedFrame:
         """Append a record to ``queue`` and all blocks after it, so that all of it is in the log or nothing.
 

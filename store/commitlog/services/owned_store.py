@@ -16,9 +16,10 @@ from typing import NamedTuple, TypeVar
 
 from commitlog.batch.staging import remove_leftovers
 from commitlog.batch_id import CommittedBatch
-from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from commitlog.errors import StoreClosed
 from commitlog.files.limits import used_ratio
+from commitlog.ha.replica_mark import refuse_replica
 from commitlog.ha.service import HAService
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
@@ -36,6 +37,7 @@ from commitlog.services.flush_consume_queue import FlushConsumeQueueService
 from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
 from commitlog.services.put_message import PutMessageService
 from commitlog.services.put_table import PutTableService
+from commitlog.services.replica_log import ReplicaLog
 from commitlog.services.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
 from commitlog.services.running_state import RunningState
 from commitlog.services.schedule_message import ScheduleMessageService, WakeScheduleService
@@ -112,6 +114,7 @@ class OwnedStore:
             if replication.connections:
                 replication.notify()
 
+        self._message_arrived = message_arrived
         flusher = LogFlusher(log.files, on_flushed=message_arrived)
         group_commit = GroupCommitService(flusher, wakeups.flush)
         self.durability = Durability(config, group_commit, replication.transfer, state, replication.notify)
@@ -144,7 +147,7 @@ class OwnedStore:
             Worker("ReputMessageService", self.reput, partial(fence_dispatch, self.state), wakeups.reput),
             Worker(type(flush_log).__name__, flush_log, fence, wakeups.flush),
         ]
-        if config.schedule_enable is not False:
+        if config.schedule_enable is not False and config.broker_role is not BrokerRole.SLAVE:
             workers.append(Worker("ScheduleMessageService", self.schedule, fence, wakeups.schedule))
         return workers
 
@@ -161,6 +164,11 @@ class OwnedStore:
         if committer is not None:
             services.insert(0, committer)
         return [Worker(type(one).__name__, one, self.state.fence) for one in services]
+
+    @property
+    def replica_log(self) -> ReplicaLog:
+        """The log of a store in the role SLAVE."""
+        return ReplicaLog(self.log, self.store_flush, self._message_arrived)
 
     @property
     def deletion(self) -> TopicDeletion:
@@ -347,10 +355,12 @@ class StoreOpening:
 
     def _open(self) -> OwnedStore:
         waiters, allocate = Waiters(), Wakeup()
-        state = RunningState(self._path, on_fence=waiters.wake_all)
+        is_replica = self._config.broker_role is BrokerRole.SLAVE
+        state = RunningState(self._path, on_fence=waiters.wake_all, is_replica=is_replica)
         directory = OwnerDirectory.open(self._path, lock_timeout_s=self._lock_timeout_s, given_up=lambda: self._undone)
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close, clean=False)
+            refuse_replica(directory.path, self._config.broker_role)
             log = open_log(
                 directory,
                 self._config,
@@ -360,7 +370,7 @@ class StoreOpening:
                 allocate=allocate,
             )
             undo.callback(log.close)
-            if not log.files.max_wrote:
+            if not log.files.max_wrote and not is_replica:
                 note_creation(directory.path)
             remove_leftovers(directory.path, now=time.time())
             replication = HAService(self._config, log.files, state.fence)
