@@ -17,10 +17,10 @@ _LARGEST_FRAME = 64 << 20
 class FrameReader:
     """Takes what a socket gives, in any pieces. ``log`` are the bytes of the log from ``start`` on, not yet taken."""
 
-    def __init__(self, request_offset: int) -> None:
-        """0 lets the master choose where to begin."""
-        self.start: int | None = request_offset or None
-        self.log = bytearray()
+    def __init__(self, start: int | None, log: bytes = b"") -> None:
+        """``start`` None lets the master choose where to begin. ``log`` is known without being sent."""
+        self.start = start
+        self.log = bytearray(log)
         # The next byte that the master sends, by a frame without a body; None before the first one.
         self.heartbeat_at: int | None = None
         self._rest = bytearray()

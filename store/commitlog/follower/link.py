@@ -59,23 +59,29 @@ class Security:
 class MasterLink:
     """A connection. ``frames`` has what was received; the first number is sent by ``request``."""
 
-    def __init__(self, connection: socket.socket, request_offset: int, master_epoch: int | None) -> None:
+    def __init__(
+        self, connection: socket.socket, request_offset: int, frames: FrameReader, master_epoch: int | None
+    ) -> None:
         """Use ``connect``."""
         self._socket = connection
+        self.request_offset = request_offset
         # The epoch that the master's hello gave; None without a hello.
         self.master_epoch = master_epoch
-        self.frames = FrameReader(request_offset)
+        self.frames = frames
         self._buffer = memoryview(bytearray(_RECEIVED_SIZE))
         self.received_at = self.sent_at = time.monotonic()
 
     @classmethod
     def connect(
-        cls, address: MasterAddress, request_offset: int, *, timeout_s: float, security: Security | None, epoch: int
+        cls, address: MasterAddress, start: int | None, *, timeout_s: float, security: Security | None, epoch: int
     ) -> MasterLink:
-        """Connect and ask for the log from ``request_offset`` on. ``OSError``, ``PeerRefused``.
+        """Connect and ask for the log from ``start`` on; None: from the master's last file. ``OSError``,
+        ``PeerRefused``.
 
         ``security`` begins with a hello, which RocketMQ's masters do not know.
         """
+        # A request of 0 is for the last file. The first byte of the first record, of its size, is always 0.
+        request_offset, frames = (1, FrameReader(0, b"\0")) if start == 0 else (start or 0, FrameReader(start))
         connection = socket.create_connection(address, timeout=timeout_s)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -86,7 +92,7 @@ class MasterLink:
                 master_epoch = say_hello(connection, token=security.token, epoch=epoch, timeout_s=timeout_s)
             connection.settimeout(timeout_s)
             connection.sendall(encode_offset(request_offset))
-            return cls(connection, request_offset, master_epoch)
+            return cls(connection, request_offset, frames, master_epoch)
         except ssl.SSLError as error:
             connection.close()
             raise PeerRefused(f"TLS with the master at {address} failed: {error}.") from error

@@ -337,6 +337,29 @@ class CommitLogWriter:
             finally:
                 self.locked_at = 0.0
 
+    def begin_replica_frame(self) -> FrameSpace:
+        """Space after the log's end for a batch of another store's log, until ``end_replica_frame``. Errors as above.
+
+        No other append comes before that.
+        """
+        with self.lock:
+            self._refuse_fenced()
+            space = FrameSpace(self.files)
+            self._unsettled = True
+            return space
+
+    def end_replica_frame(self, space: FrameSpace, *, last_record: int, last_store_timestamp: int) -> None:
+        """The batch is whole: it becomes a part of the log."""
+        with self.lock:
+            space.publish()
+            self.last_record, self.last_store_timestamp = last_record, last_store_timestamp
+            self._unsettled = False
+
+    def discard_replica_frame(self, space: FrameSpace) -> None:
+        """The batch will not become whole: zero what there is of it. ``StoreIOError``."""
+        with self.lock:
+            self._discard(space)
+
     def append_frame(self, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]) -> AppendedFrame:
         """Append a record to ``queue`` and all blocks after it, so that all of it is in the log or nothing.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from commitlog.errors import CorruptRecord
+from commitlog.files.frame_space import FrameSpace
 from commitlog.recovery.open import OpenedLog
 from commitlog.services.store_flush import StoreFlush
 
@@ -12,12 +13,19 @@ __all__ = ["ReplicaLog"]
 
 
 class ReplicaLog:
-    """The log of an open store in the role SLAVE. One thread appends."""
+    """The log of an open store in the role SLAVE. One thread appends.
+
+    A batch becomes a part of the log when all of it has come (invariant 11): until then its bytes lie after the end,
+    as those of a commit do.
+    """
 
     def __init__(self, log: OpenedLog, store_flush: StoreFlush, on_appended: Callable[[], None]) -> None:
         self._log = log
         self._store_flush = store_flush
         self._on_appended = on_appended
+        # The batch that is being received, and the physical offset of its end; 0 between batches.
+        self._space: FrameSpace | None = None
+        self.frame_end = 0
 
     @property
     def file_size(self) -> int:
@@ -32,6 +40,11 @@ class ReplicaLog:
     def end(self) -> int:
         """The physical offset after the last record, on the device or not."""
         return self._log.files.max_wrote
+
+    @property
+    def received_end(self) -> int:
+        """The physical offset after the last byte that was appended: within a batch, after the log's end."""
+        return self.end if self._space is None else self._space.position
 
     @property
     def last_record(self) -> int:
@@ -56,10 +69,32 @@ class ReplicaLog:
             start = end
         return b"".join(parts)
 
-    def append(self, data: bytes, *, last_record: int, last_store_timestamp: int) -> None:
-        """Append whole records of one file, or the end of one. ``DiskFull``: nothing is written. ``StoreIOError``."""
-        self._log.writer.append_replica(data, last_record=last_record, last_store_timestamp=last_store_timestamp)
+    def append(self, data: bytes, *, last_record: int, last_store_timestamp: int, frame_end: int = 0) -> None:
+        """Append whole records of one file, or the end of one. ``DiskFull``, ``StoreIOError``.
+
+        With ``frame_end`` they are the frame record of a batch that ends there. What follows belongs to the batch up to
+        that place, at which an append has to end.
+        """
+        writer = self._log.writer
+        if frame_end:
+            self._space, self.frame_end = writer.begin_replica_frame(), frame_end
+        if self._space is None:
+            writer.append_replica(data, last_record=last_record, last_store_timestamp=last_store_timestamp)
+        else:
+            if not self._space.room:
+                self._space.next_file()
+            self._space.write(data)
+            if self._space.position < self.frame_end:
+                return
+            space, self._space, self.frame_end = self._space, None, 0
+            writer.end_replica_frame(space, last_record=last_record, last_store_timestamp=last_store_timestamp)
         self._on_appended()
+
+    def drop_unfinished(self) -> None:
+        """Remove the bytes of a batch that is not whole: they will be received again. ``StoreIOError``."""
+        space, self._space, self.frame_end = self._space, None, 0
+        if space is not None:
+            self._log.writer.discard_replica_frame(space)
 
     def flush(self) -> None:
         """Bring everything that was appended to the device. ``StoreIOError``."""
