@@ -207,6 +207,15 @@ class MessageStoreConfig:
     """A connection on which nothing was received for this time is closed; at least 1."""
     ha_transfer_batch_size: int = 32 * _KIB
     """The most bytes of a frame; 1 KiB to 16 MiB."""
+    ha_token_file: str = ""
+    """A file with the token that master and slave share; RocketMQ's slaves have none. (These four are this package's
+    own: docs/replication.md.)"""
+    ha_tls_certificate: str = ""
+    """The master's certificate (PEM, with the chain): slaves connect with TLS."""
+    ha_tls_key: str = ""
+    """Its private key (PEM)."""
+    ha_tls_ca: str = ""
+    """The certificates (PEM) that a slave trusts: it connects with TLS."""
 
     def __post_init__(self) -> None:
         self._take_texts()

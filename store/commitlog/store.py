@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal, SupportsFloat
 
-from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, refuse_schedule_application
+from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, refuse_store_application
 from commitlog.columnar.message_rows import MessageRows
 from commitlog.config import MessageStoreConfig, delay_level
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
@@ -377,7 +377,7 @@ class MessageStore:
         batch = BatchId(app_id, version, fingerprint)
         if not app_id:
             raise InvalidValue("A transaction belongs to an application: give it an id, which is not empty.")
-        refuse_schedule_application(app_id)
+        refuse_store_application(app_id)
         owned = self._owned
         committed = owned.run(lambda: owned.batches.check(batch))
         return Transaction(self, batch, owned, committed)
@@ -400,7 +400,7 @@ class MessageStore:
         ``PutNotConfirmed`` under SYNC_MASTER: it is committed here, and slaves have not acknowledged it in time; the
         same batch may be committed again, which waits for them again.
         """
-        refuse_schedule_application(batch.app_id)
+        refuse_store_application(batch.app_id)
         return self._owned.commit(lambda: self._owned.batches.commit(batch, staged))
 
     def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:

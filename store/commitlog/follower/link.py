@@ -12,48 +12,17 @@ import ssl
 import time
 from types import TracebackType
 
-from commitlog.errors import InvalidValue, PeerRefused
+from commitlog.errors import PeerRefused
 from commitlog.follower.frames import FrameReader
 from commitlog.format.ha_transfer import encode_offset
+from commitlog.ha.address import MasterAddress
 from commitlog.ha.handshake import say_hello
+from commitlog.ha.security import Security
 
-__all__ = ["MasterAddress", "MasterLink", "Security", "parse_address"]
+__all__ = ["MasterLink"]
 
-_DEFAULT_PORT = 10_912
 # What is received at once: many frames of 32 KiB.
 _RECEIVED_SIZE = 1 << 20
-
-
-class MasterAddress(tuple[str, int]):
-    """Host and port of a master."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        host, port = self
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def parse_address(text: object, default_port: int = _DEFAULT_PORT) -> MasterAddress:
-    """``HOST:PORT``, ``HOST``, ``[IPv6]:PORT``. ``InvalidValue``."""
-    expected = f"HOST:PORT, such as 10.0.0.5:{default_port}"
-    if not isinstance(text, str) or not text:
-        raise InvalidValue(f"An address is {expected}, not {text!r}.")
-    host, separator, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
-    if not separator:
-        host, port = text, str(default_port)
-    host = host.strip("[]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise InvalidValue(f"An address is {expected}, not {text!r}.")
-    return MasterAddress((host, int(port)))
-
-
-class Security:
-    """How a connection between two stores of this package begins: TLS, then the hello with the token."""
-
-    def __init__(self, token: str = "", tls: ssl.SSLContext | None = None) -> None:
-        self.token = token
-        self.tls = tls
 
 
 class MasterLink:
@@ -87,8 +56,8 @@ class MasterLink:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             master_epoch = None
             if security is not None:
-                if security.tls is not None:
-                    connection = security.tls.wrap_socket(connection, server_hostname=address[0])
+                if security.as_slave is not None:
+                    connection = security.as_slave.wrap_socket(connection, server_hostname=address.host)
                 master_epoch = say_hello(connection, token=security.token, epoch=epoch, timeout_s=timeout_s)
             connection.settimeout(timeout_s)
             connection.sendall(encode_offset(request_offset))

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import logging
 import os
-import ssl
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -20,10 +19,12 @@ from typing import Literal, NamedTuple
 
 from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, DiskFull, InvalidValue, LogDiverged, PeerRefused
-from commitlog.follower.link import MasterAddress, MasterLink, Security, parse_address
+from commitlog.follower.link import MasterLink
 from commitlog.follower.mirror_start import Start, prepare_mirror
 from commitlog.follower.whole_records import WholeRecords, whole_records
+from commitlog.ha.address import MasterAddress, parse_address
 from commitlog.ha.replica_mark import ReplicaMark, write_mark
+from commitlog.ha.security import Security, security_of
 from commitlog.recovery.open import OpenWishes
 from commitlog.services.owned_store import OwnedStore, StoreOpening
 from commitlog.services.replica_log import ReplicaLog
@@ -81,8 +82,8 @@ class LogFollower:
     kernel ("received"), or nothing ("none", which a SYNC_MASTER waits for in vain). A new mirror begins at ``start``:
     "earliest", "latest" (the master's last file), or the physical offset at which one of its files begins.
 
-    ``mapped_file_size_commit_log`` of ``config`` must be the master's. ``token`` and ``tls`` are for masters of this
-    package that ask for them. Use it as a context manager::
+    ``mapped_file_size_commit_log`` of ``config`` must be the master's. With its ``ha_token_file`` or
+    ``ha_tls_ca`` the master is one of this package, which proves itself. Use it as a context manager::
 
         with LogFollower("10.0.0.5:10912", "/data/mirror", ack="synced") as follower:
             follower.wait_for(follower.status.master_end, timeout_s=60)
@@ -98,8 +99,6 @@ class LogFollower:
         *,
         start: Start = "earliest",
         config: MessageStoreConfig | None = None,
-        token: str | None = None,
-        tls: ssl.SSLContext | None = None,
     ) -> None:
         if ack not in ("none", "received", "synced"):
             raise InvalidValue(
@@ -112,12 +111,13 @@ class LogFollower:
             broker_role=BrokerRole.SLAVE,
             flush_disk_type=FlushDiskType.SYNC_FLUSH if ack == "synced" else FlushDiskType.ASYNC_FLUSH,
         )
-        security = None if token is None and tls is None else Security(token or "", tls)
+        asks_for_hello = settings.ha_token_file or settings.ha_tls_ca
+        security = security_of(settings) if asks_for_hello else None
         prepare_mirror(self.path, self.master, start, settings, security)
         opening = StoreOpening(self.path, settings, lock_timeout_s=0.0, wishes=OpenWishes(), progress=None)
         try:
             self._owned = opening.run()
-            write_mark(self.path, ReplicaMark(str(self.master)))
+            write_mark(self.path, ReplicaMark("mirror", str(self.master)))
             self._following = _Following(self.master, self._owned, settings, ack, security)
         except BaseException:
             opening.undo()
@@ -275,8 +275,16 @@ class _Following:
 
     def _connect(self) -> MasterLink:
         """Ask from the start of the last record on: what comes first is compared with what is here."""
+        # Only a hello says it, and RocketMQ's masters have none.
+        epoch = 0 if self._security is None else self._owned.run(self._owned.batches.epoch)
         place = self._log.last_record if self._log.last_record >= 0 else self._log.start
-        link = MasterLink.connect(self._master, place, timeout_s=_CONNECT_S, security=self._security, epoch=0)
+        link = MasterLink.connect(self._master, place, timeout_s=_CONNECT_S, security=self._security, epoch=epoch)
+        if link.master_epoch is not None and link.master_epoch < epoch:
+            link.close()
+            raise PeerRefused(
+                f"The master at {self._master} has epoch {link.master_epoch}, and this mirror {epoch}: that master was "
+                "superseded. Follow the new one."
+            )
         _LOG.info("%s follows %s from physical offset %d on", self._owned.path, self._master, self._log.end)
         self._acknowledged = 0
         return link

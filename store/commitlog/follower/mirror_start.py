@@ -10,7 +10,9 @@ from commitlog.config import MessageStoreConfig
 from commitlog.errors import InvalidValue, PeerRefused
 from commitlog.files import disk
 from commitlog.files.mapped_file_writer import make_file
-from commitlog.follower.link import MasterAddress, MasterLink, Security
+from commitlog.follower.link import MasterLink
+from commitlog.ha.address import MasterAddress
+from commitlog.ha.security import Security
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.paths import COMMIT_LOG, file_name_for_offset, parse_file_name
 

@@ -327,8 +327,11 @@ class StoreOpening:
         lock_timeout_s: float,
         wishes: OpenWishes,
         progress: Progress | None,
+        takes_replica: bool = False,
     ) -> None:
+        """``takes_replica``: also a mirror, which is to be promoted."""
         self._path = path
+        self._takes_replica = takes_replica
         self._config = config
         self._lock_timeout_s = lock_timeout_s
         self._wishes = wishes
@@ -360,7 +363,8 @@ class StoreOpening:
         directory = OwnerDirectory.open(self._path, lock_timeout_s=self._lock_timeout_s, given_up=lambda: self._undone)
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close, clean=False)
-            refuse_replica(directory.path, self._config.broker_role)
+            if not self._takes_replica:
+                refuse_replica(directory.path, self._config.broker_role)
             log = open_log(
                 directory,
                 self._config,
