@@ -26,6 +26,8 @@ class FrameReader:
         self._rest = bytearray()
         # What is left to come of the body of the frame that was begun.
         self._body_left = 0
+        # Why what came after ``log`` is not a frame; nothing more is taken then.
+        self.fault: PeerRefused | None = None
 
     @property
     def end(self) -> int:
@@ -33,9 +35,9 @@ class FrameReader:
         return (self.start or 0) + len(self.log)
 
     def feed(self, data: memoryview) -> None:
-        """Take the next bytes. ``PeerRefused`` for frames that no master sends."""
+        """Take the next bytes, up to what no master sends."""
         at = 0
-        while at < len(data):
+        while at < len(data) and self.fault is None:
             if self._body_left:
                 taken = min(self._body_left, len(data) - at)
                 self.log += data[at : at + taken]
@@ -46,7 +48,7 @@ class FrameReader:
             self._rest += data[at : at + missing]
             at += missing
             if len(self._rest) == TRANSFER_HEADER_SIZE:
-                self._begin(*decode_transfer_header(self._rest))
+                self.fault = self._begin(*decode_transfer_header(self._rest))
                 self._rest.clear()
 
     def take(self, size: int) -> None:
@@ -55,18 +57,20 @@ class FrameReader:
         del self.log[:size]
         self.start += size
 
-    def _begin(self, offset: int, size: int) -> None:
+    def _begin(self, offset: int, size: int) -> PeerRefused | None:
+        """Begin a frame; the error for one that cannot be."""
         if not 0 <= size <= _LARGEST_FRAME:
-            raise PeerRefused(f"The master sent a frame of {size} bytes; expected 0 to {_LARGEST_FRAME}.")
+            return PeerRefused(f"The master sent a frame of {size} bytes; expected 0 to {_LARGEST_FRAME}.")
         if self.start is None:
             if offset < 0:
-                raise PeerRefused(f"The master sent a frame for physical offset {offset}; expected 0 or more.")
+                return PeerRefused(f"The master sent a frame for physical offset {offset}; expected 0 or more.")
             self.start = offset
         elif offset != self.end:
-            raise PeerRefused(
+            return PeerRefused(
                 f"The master sent a frame for physical offset {offset}; expected {self.end}, the end of the frame "
                 "before it."
             )
         if not size:
             self.heartbeat_at = offset
         self._body_left = size
+        return None

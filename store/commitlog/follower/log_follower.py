@@ -172,7 +172,7 @@ class _Following:
         self._ack = ack
         self._security = security
         self._clock = clock
-        self._largest_record = min(config.max_message_size + _RECORD_HEAD, self._log.file_size)
+        self._largest_record = config.max_message_size + _RECORD_HEAD
         self._heartbeat_s = config.ha_send_heartbeat_interval / _MS
         self._housekeeping_s = config.ha_housekeeping_interval / _MS
         self._link: MasterLink | None = None
@@ -230,9 +230,10 @@ class _Following:
             return 0.0
         except PeerRefused as error:
             self._refused += 1
-            if self._refused >= _ATTEMPTS:
-                raise  # the worker hands it to stop_because
-            return self._pause(error)
+            if self._refused < _ATTEMPTS:
+                return self._pause(error)
+            self.stop_because(error)
+            return _STOPPED_S
         except (DiskFull, OSError) as error:
             return self._pause(error)
 
@@ -319,6 +320,8 @@ class _Following:
                 self._log.flush()
             link.acknowledge(self._log.end)
             self._acknowledged = self._log.end
+        if link.frames.fault is not None:
+            raise link.frames.fault
 
     def _next(self, link: MasterLink) -> WholeRecords:
         frames = link.frames

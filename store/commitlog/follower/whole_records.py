@@ -44,16 +44,8 @@ def whole_records(
     room = file_size - physical_offset % file_size
     stretch = np.frombuffer(data, np.uint8)[: min(room, stop - physical_offset) if stop else room]
     scan = scan_records(stretch, physical_offset, check_crc=True)
-    end = physical_offset + scan.end
-    if isinstance(scan.stop, Torn):
-        _check_torn(scan.stop, end, room - scan.end, largest_record, file_size)
-    elif isinstance(scan.stop, Corrupt | Unwritten):
-        found = f"{scan.stop.field} {scan.stop.found}" if isinstance(scan.stop, Corrupt) else "zeros"
-        raise PeerRefused(
-            f"What the master sent at physical offset {end} is not a record: {found}. Is its log damaged there?"
-        )
-    elif isinstance(scan.stop, Filler) and scan.stop.size != room - scan.end:
-        raise _other_file_size(end + scan.stop.size, "ends", file_size)
+    if not len(scan):
+        _check_stop(scan, room, file_size, largest_record)
     frame = _first_frame(scan)
     if frame == 0:
         found_frame = frame_of(_record(scan, 0))
@@ -92,16 +84,23 @@ def _record(scan: RecordScan, row: int) -> Record:
     return found
 
 
-def _check_torn(torn: Torn, start: int, room: int, largest_record: int, file_size: int) -> None:
-    if torn.needed == FILLER_SIZE:
-        return
-    if torn.needed > largest_record:
+def _check_stop(scan: RecordScan, room: int, file_size: int, largest_record: int) -> None:
+    """``PeerRefused`` if what stands at the head can never become a record, or the end of one of our files."""
+    at, stop = scan.physical_offset, scan.stop
+    if isinstance(stop, Corrupt | Unwritten):
+        found = f"{stop.field} {stop.found}" if isinstance(stop, Corrupt) else "zeros"
         raise PeerRefused(
-            f"The record at physical offset {start} has {torn.needed} bytes; at most {largest_record} are taken. Set "
+            f"What the master sent at physical offset {at} is not a record: {found}. Is its log damaged there?"
+        )
+    if isinstance(stop, Filler) and stop.size != room:
+        raise _other_file_size(at + stop.size, "ends", file_size)
+    if isinstance(stop, Torn) and stop.needed > largest_record:
+        raise PeerRefused(
+            f"The record at physical offset {at} has {stop.needed} bytes; at most {largest_record} are taken. Set "
             "max_message_size to the master's maxMessageSize."
         )
-    if torn.needed > room:
-        raise _other_file_size(start + torn.needed, "goes on", file_size)
+    if isinstance(stop, Torn) and FILLER_SIZE < stop.needed > room:
+        raise _other_file_size(at + stop.needed, "goes on", file_size)
 
 
 def _other_file_size(offset: int, what: str, file_size: int) -> PeerRefused:
