@@ -15,17 +15,21 @@ import contextlib
 import logging
 import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import CommitLogError
+from commitlog.errors import CommitLogError, PeerRefused
 from commitlog.files.mapped_file import MappedFile
+from commitlog.format.ha_hello import HELLO_SIZE, MAGIC, Purpose
 from commitlog.format.ha_transfer import OFFSET_SIZE, decode_offset, encode_transfer_header
+from commitlog.ha.handshake import answer_hello
+from commitlog.ha.security import Security
 
-__all__ = ["HAConnection", "LogFiles", "SlaveState"]
+__all__ = ["HAConnection", "LogFiles", "MasterIdentity", "SlaveState"]
 
 _LOG = logging.getLogger(__name__)
 # At most so many bytes and frames are given to the socket at once, but at least one frame.
@@ -37,6 +41,8 @@ _RECEIVED_SIZE = 4096
 _BUSY = 1 << 63
 # A connection that has ended waits for its thread to be ended.
 _ENDED_S = 3_600.0
+# How long TLS and the hello may take.
+_HELLO_S = 5.0
 _MS = 1000.0
 
 
@@ -74,6 +80,19 @@ class SlaveState(NamedTuple):
     behind: int
 
 
+class MasterIdentity(NamedTuple):
+    """What a master says of itself in a hello, and does when it meets a higher epoch (with the slave's address)."""
+
+    security: Security
+    epoch: int
+    on_superseded: Callable[[int, str], None]
+
+    @property
+    def asks_for_hello(self) -> bool:
+        """Whether slaves without one are not served."""
+        return bool(self.security.token) or self.security.as_master is not None
+
+
 class _Dropped(Exception):
     """The reason for which this end closes the connection."""
 
@@ -91,6 +110,7 @@ class HAConnection:
         address: str,
         log: LogFiles,
         config: MessageStoreConfig,
+        identity: MasterIdentity,
         on_acknowledged: Callable[[], None],
         on_ended: Callable[[HAConnection], None],
         clock: Callable[[], float] = time.monotonic,
@@ -104,10 +124,15 @@ class HAConnection:
         self._batch_size = config.ha_transfer_batch_size
         self._heartbeat_s = config.ha_send_heartbeat_interval / _MS
         self._housekeeping_s = config.ha_housekeeping_interval / _MS
+        self._identity = identity
+        self._is_secured = identity.security.as_master is None
+        # Whether its first number may be a request: RocketMQ's slaves have no hello.
+        self._may_ask = not identity.asks_for_hello
         self._on_acknowledged = on_acknowledged
         self._on_ended = on_ended
         self._clock = clock
         self._received = bytearray()
+        self._has_said_hello = False
         self._request_offset = self._ack_offset = -1
         # The next byte to be sent. A slave that asked for bytes that retention has removed is sent none.
         self._position = -1
@@ -158,6 +183,8 @@ class HAConnection:
         if self._ended or self._stopping:
             return _ENDED_S
         try:
+            if not self._is_secured:
+                self._secure()
             self._step()
         except _Left:
             self._end(logging.INFO, "has left")
@@ -201,8 +228,10 @@ class HAConnection:
         if not self._frames:
             return False
         try:
-            count = self._peer.sendmsg(self._frames)
-        except BlockingIOError:
+            # TLS takes one piece at a time.
+            is_plain = self._identity.security.as_master is None
+            count = self._peer.sendmsg(self._frames) if is_plain else self._peer.send(self._frames[0])
+        except (BlockingIOError, ssl.SSLWantWriteError):
             return False
         self._wrote_at = self._clock()
         self._frames = _after(self._frames, count)
@@ -244,7 +273,7 @@ class HAConnection:
     def _receive(self) -> None:
         try:
             data = self._peer.recv(_RECEIVED_SIZE)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             return
         except ConnectionError as error:
             raise _Left from error
@@ -252,6 +281,9 @@ class HAConnection:
             raise _Left
         self._received += data
         if self._position < 0 and len(self._received) >= OFFSET_SIZE:
+            if decode_offset(self._received) == MAGIC and not self._has_said_hello:
+                self._greet()
+                return
             self._take_request(decode_offset(self._received))
             del self._received[:OFFSET_SIZE]
         whole = len(self._received) // OFFSET_SIZE * OFFSET_SIZE
@@ -259,10 +291,47 @@ class HAConnection:
             self._take_acknowledgement(decode_offset(self._received, whole - OFFSET_SIZE))
             del self._received[:whole]
 
+    def _secure(self) -> None:
+        """Begin TLS, which blocks this thread alone."""
+        context = self._identity.security.as_master
+        assert context is not None
+        self._poll.unregister(self._peer)
+        self._peer.settimeout(_HELLO_S)
+        try:
+            self._peer = context.wrap_socket(self._peer, server_side=True)
+        except OSError as error:  # ssl.SSLError is one
+            raise _Dropped(f"it does not begin TLS: {error}") from error
+        self._peer.setblocking(False)
+        self._poll.register(self._peer, select.POLLIN)
+        self._is_secured = True
+
+    def _greet(self) -> None:
+        """Answer a hello. Its epoch counts when the slave has proved that it has the token."""
+        first = bytes(self._received)
+        self._received.clear()
+        if len(first) > HELLO_SIZE:
+            raise _Dropped("it goes on before its hello is answered")
+        identity = self._identity
+        try:
+            hello = answer_hello(
+                self._peer, first, token=identity.security.token, epoch=identity.epoch, timeout_s=_HELLO_S
+            )
+        except PeerRefused as error:
+            raise _Dropped(str(error)) from error
+        self._peer.setblocking(False)
+        self._read_at = self._clock()
+        self._has_said_hello = self._may_ask = True
+        if hello.epoch > identity.epoch:
+            identity.on_superseded(hello.epoch, self.address)
+            raise _Dropped(f"it has epoch {hello.epoch}, and this store {identity.epoch}, which is superseded")
+        if hello.purpose is Purpose.REPORT_EPOCH:
+            raise _Dropped(f"it reports epoch {hello.epoch}, and this store has {identity.epoch} already")
+
     def _take_request(self, offset: int) -> None:
         end = self._log.committed_where
+        if not self._may_ask:
+            raise _Dropped("it asks for the log without a hello: ha_token_file or ha_tls_certificate demand one")
         if offset < 0:
-            # Between two stores of this package this will be the place of a hello (decision 0025).
             raise _Dropped(f"it asks for physical offset {offset}, which is negative")
         # A mirror that wants everything asks for 1, since 0 is the last file; of a new log, that is past the end.
         if offset > max(end, 1):

@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import ListenFailed
-from commitlog.ha.connection import HAConnection, LogFiles, SlaveState
+from commitlog.ha.connection import HAConnection, LogFiles, MasterIdentity, SlaveState
 from commitlog.ha.group_transfer import GroupTransferService
-from commitlog.threads.worker import Worker
+from commitlog.threads.worker import Service, Worker
 
 __all__ = ["HAService"]
 
@@ -35,10 +35,22 @@ _FAILED_S = 1.0
 class HAService:
     """The slaves of a master. Without an address to listen on (``ha_listen_address``) it has none, and does nothing."""
 
-    def __init__(self, config: MessageStoreConfig, log: LogFiles, on_error: Callable[[BaseException], None]) -> None:
-        """Listens from here on; ``start`` begins to accept. ``ListenFailed``."""
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        log: LogFiles,
+        identity: MasterIdentity,
+        on_error: Callable[[BaseException], None],
+        reporter: Service | None = None,
+    ) -> None:
+        """Listens from here on; ``start`` begins to accept. ``ListenFailed``.
+
+        ``reporter`` tells an old master of this one's epoch.
+        """
         self._config = config
         self._log = log
+        self._identity = identity
+        self._reporting = None if reporter is None else Worker(type(reporter).__name__, reporter, on_error)
         self._allowed = config.ha_allowed
         # Replaced, not changed: putting threads look through it.
         self.connections: tuple[HAConnection, ...] = ()
@@ -70,12 +82,16 @@ class HAService:
     def start(self) -> None:
         if self._listener is not None:
             self._accepting.start()
+        if self._reporting is not None:
+            self._reporting.start()
 
     def stop(self) -> None:
         """End all connections and threads, and listen no more. It may be called again, and without ``start``."""
         self._stopping = True
         self._wake()
         self._accepting.stop()
+        if self._reporting is not None:
+            self._reporting.stop()
         self._end_workers()
         self.close()
 
@@ -126,7 +142,7 @@ class HAService:
             return
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = HAConnection(
-            peer, address, self._log, self._config, self.transfer.acknowledged, self._forget_connection
+            peer, address, self._log, self._config, self._identity, self.transfer.acknowledged, self._forget_connection
         )
         worker = Worker(f"HAConnection {address}", connection, lambda _: self._end_failed(connection))
         with self._changing:

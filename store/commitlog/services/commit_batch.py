@@ -31,7 +31,7 @@ from commitlog.services.running_state import RunningState
 from commitlog.services.store_flush import StoreFlush
 from commitlog.threads.prefetch import prefetch
 
-__all__ = ["CommitBatchService"]
+__all__ = ["CommitBatchService", "epoch_of"]
 
 _V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 _FRAME_QUEUE = (BATCH_TOPIC, 0)
@@ -265,6 +265,12 @@ def _topic_uses(staged: Sequence[StagedFile]) -> list[TopicUse]:
     for use in (use for one in staged for use in one.topics):
         uses[use.topic] = use.joined(uses.get(use.topic, use))
     return [uses[topic] for topic in sorted(uses)]
+
+
+def epoch_of(store_path: str, log: OpenedLog) -> int:
+    """How often a mirror was promoted in the history of the log of a store that is being opened."""
+    last = load_ledger(store_path, _OwnersLog(log)).last(EPOCH_APPLICATION)
+    return 0 if last is None else last.batch.version
 
 
 class _OwnersLog:

@@ -38,6 +38,7 @@ from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
 from commitlog.services.put_message import PutMessageService
 from commitlog.services.put_table import PutTableService
 from commitlog.services.replica_log import ReplicaLog
+from commitlog.services.replication import open_replication
 from commitlog.services.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
 from commitlog.services.running_state import RunningState
 from commitlog.services.schedule_message import ScheduleMessageService, WakeScheduleService
@@ -377,7 +378,7 @@ class StoreOpening:
             if not log.files.max_wrote and not is_replica:
                 note_creation(directory.path)
             remove_leftovers(directory.path, now=time.time())
-            replication = HAService(self._config, log.files, state.fence)
+            replication = open_replication(directory.path, self._config, log, state)
             undo.callback(replication.close)
             store = OwnedStore(
                 directory, log, self._config, state, waiters, allocate, self._calls, self._jobs, replication

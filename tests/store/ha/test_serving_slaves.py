@@ -15,7 +15,8 @@ import pytest
 from commitlog import BrokerRole, Message, MessageStore, MessageStoreConfig
 from commitlog.errors import InvalidValue, ListenFailed
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
-from commitlog.ha.connection import HAConnection
+from commitlog.ha.connection import HAConnection, MasterIdentity
+from commitlog.ha.security import Security
 from tests.store.ha.masters import ANY_PORT, fill, log_bytes, open_master, wait_for_slaves
 from tests.store.owner.owned_store import SYNC, put_ok
 from tests.support.scripted_slave import ScriptedSlave
@@ -115,8 +116,9 @@ def test_bytes_of_a_number_that_never_ends_do_not_keep_a_connection_open() -> No
     here, peer = socket.socketpair()
     files = MappedFileQueueWriter("/nowhere", FILE_SIZE)
     config = MessageStoreConfig(ha_housekeeping_interval=20_000)
+    identity = MasterIdentity(Security(), 0, lambda *_: None)
     with peer:
-        connection = HAConnection(here, "peer", files, config, lambda: None, ended.append, lambda: now[0])
+        connection = HAConnection(here, "peer", files, config, identity, lambda: None, ended.append, lambda: now[0])
         for _ in range(7):
             peer.send(b"\0")
             connection.run_once()
