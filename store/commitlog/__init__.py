@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from commitlog.format.sys_flag import CompressionType
     from commitlog.groups.commit import commit_group_offsets
     from commitlog.groups.positions import GroupPosition
+    from commitlog.ha.connection import SlaveState
     from commitlog.half_message import HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
     from commitlog.index.service import IndexFileInfo
     from commitlog.log.past_damage import Gap
@@ -92,6 +93,7 @@ __all__ = [
     "RepairReport",
     "SalvageReport",
     "SkippedRange",
+    "SlaveState",
     "StagedFile",
     "StoreReader",
     "Stray",
@@ -153,6 +155,7 @@ _MODULES = {
     "RepairReport": "commitlog.repair",
     "SalvageReport": "commitlog.salvage.report",
     "SkippedRange": "commitlog.queue.skipped",
+    "SlaveState": "commitlog.ha.connection",
     "StagedFile": "commitlog.batch_id",
     "StoreReader": "commitlog.reader",
     "Stray": "commitlog.queue.derived_queues",

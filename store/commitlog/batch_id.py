@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from commitlog.errors import InvalidValue
 
 __all__ = [
+    "EPOCH_APPLICATION",
     "BatchId",
     "CommittedBatch",
     "StagedFile",
     "TopicUse",
     "delay_level_of",
-    "refuse_schedule_application",
+    "is_store_application",
+    "refuse_store_application",
     "schedule_application",
 ]
 
@@ -20,6 +22,8 @@ _LONGEST_TEXT_BYTES = 1024
 _MAX_VERSION = 2**63 - 1
 # The store's own application ids: one for each delay level, whose batches are the messages that it delivers.
 _SCHEDULE_PREFIX = "rmq-schedule/"
+# And one whose batches have no messages: its version is the store's epoch, which grows when a mirror is promoted.
+EPOCH_APPLICATION = "rmq-epoch"
 
 
 @dataclass(frozen=True)
@@ -131,9 +135,15 @@ def delay_level_of(app_id: str) -> int | None:
     return int(text) if named and schedule_application(int(text)) == app_id else None
 
 
-def refuse_schedule_application(app_id: str) -> None:
+def is_store_application(app_id: str) -> bool:
+    """Whether the batches of an application id are the store's own."""
+    return app_id == EPOCH_APPLICATION or delay_level_of(app_id) is not None
+
+
+def refuse_store_application(app_id: str) -> None:
     """``InvalidValue`` for an application id that is the store's own."""
-    if app_id.startswith(_SCHEDULE_PREFIX):
+    if app_id == EPOCH_APPLICATION or app_id.startswith(_SCHEDULE_PREFIX):
         raise InvalidValue(
-            f"The application id {app_id!r} belongs to the store, which delivers delayed messages with it."
+            f"The application id {app_id!r} belongs to the store, which delivers delayed messages and counts its "
+            "epochs with such ones."
         )

@@ -15,6 +15,8 @@ in the file                      here                                  value
 ===============================  ====================================  =================================================
 ``osPageCacheBusyTimeOutMills``  ``os_page_cache_busy_time_out``       the same
 ``slaveTimeout``                 ``slave_timeout_ms``                  the same
+``haListenPort``                 ``ha_listen_address``                 the port of 127.0.0.1; other addresses by
+                                                                       ``haListenAddress`` and ``haAllow``
 ``haMaxGapNotInSync``            ``ha_slave_fallbehind_max``           the same; so is ``haSlaveFallbehindMax``
 ``warmMapedFileEnable``          ``warm_mapped_file_enable``           the same; so for all names with ``Maped``
 ``brokerIP1``                    ``broker_ip``                         the same
@@ -55,6 +57,7 @@ _STORE_PATH = "storePathRootDir"
 _OTHER_NAMES = {
     "osPageCacheBusyTimeOutMills": "os_page_cache_busy_time_out",
     "brokerIP1": "broker_ip",
+    "haListenPort": "ha_listen_address",
     "slaveTimeout": "slave_timeout_ms",
     "haMaxGapNotInSync": "ha_slave_fallbehind_max",
 }
@@ -214,6 +217,10 @@ def _value(setting: Field[Any], found: _Property, place: str) -> object:
         if text not in names:
             raise _bad_value([found], place, (setting.name,), " or ".join(names))
         return kind[text]
+    if found.key == "haListenPort":
+        if not _INTEGER.fullmatch(text):
+            raise _bad_value([found], place, (setting.name,), "a whole number")
+        return f"127.0.0.1:{text}"
     if kind is float:
         try:
             return float(text)

@@ -33,6 +33,9 @@ _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
 _UNIT_SIZE = 20
+_LARGEST_PORT = 65_535
+# Where slaves are served under SYNC_MASTER: RocketMQ's port, on this machine only.
+_HA_ADDRESS = "127.0.0.1:10912"
 # RocketMQ's settings are Java ints.
 _MAX_INT = 2**31 - 1
 _LARGEST_FILE = _MAX_INT
@@ -185,7 +188,9 @@ class MessageStoreConfig:
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
     """Whether a put waits for slaves (SYNC_MASTER), or is rejected (SLAVE)."""
     ha_listen_address: str = ""
-    """HOST:PORT on which slaves are served; empty: none with ASYNC_MASTER, 127.0.0.1:10912 with SYNC_MASTER."""
+    """HOST:PORT on which slaves are served; empty: none with ASYNC_MASTER, 127.0.0.1:10912 with SYNC_MASTER.
+
+    HOST is an IP address or localhost; port 0 takes a free one. (RocketMQ has haListenPort.)"""
     ha_allow: str = ""
     """The addresses that may connect as slaves: IP addresses and networks such as 10.0.0.0/8, with commas between.
 
@@ -204,6 +209,15 @@ class MessageStoreConfig:
     """A connection on which nothing was received for this time is closed; at least 1."""
     ha_transfer_batch_size: int = 32 * _KIB
     """The most bytes of a frame; 1 KiB to 16 MiB."""
+    ha_token_file: str = ""
+    """A file with the token that master and slave share; RocketMQ's slaves have none. (These four are this package's
+    own: docs/replication.md.)"""
+    ha_tls_certificate: str = ""
+    """The master's certificate (PEM, with the chain): slaves connect with TLS."""
+    ha_tls_key: str = ""
+    """Its private key (PEM)."""
+    ha_tls_ca: str = ""
+    """The certificates (PEM) that a slave trusts: it connects with TLS."""
 
     def __post_init__(self) -> None:
         self._take_texts()
@@ -234,8 +248,35 @@ class MessageStoreConfig:
             raise _bad_setting(
                 "disk_space_clean_forcibly_ratio", "above 0 and at most 1", self.disk_space_clean_forcibly_ratio
             )
+        self._require_allowed_slaves()
         parse_hours(self.delete_when)
         parse_delay_levels(self.message_delay_level)
+
+    def _require_allowed_slaves(self) -> None:
+        """Replication has neither passwords nor encryption: beyond this machine, only named addresses may connect."""
+        address = self.ha_address
+        if address is not None and not self.ha_allowed and not ipaddress.ip_address(address[0]).is_loopback:
+            raise InvalidValue(
+                f"ha_listen_address {self.ha_listen_address!r} is not a loopback address: name the addresses that may "
+                "connect as slaves in ha_allow, such as 10.0.0.7 or 10.0.0.0/24.",
+                settings=("ha_listen_address", "ha_allow"),
+                expected="a loopback address, or addresses in ha_allow",
+            )
+
+    @property
+    def ha_address(self) -> tuple[str, int] | None:
+        """Host and port on which slaves are served; None without."""
+        text = self.ha_listen_address or (_HA_ADDRESS if self.broker_role is BrokerRole.SYNC_MASTER else "")
+        return _parse_address("ha_listen_address", text) if text else None
+
+    @property
+    def ha_allowed(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        """The networks of ha_allow."""
+        try:
+            return tuple(ipaddress.ip_network(one.strip()) for one in self.ha_allow.split(",") if one.strip())
+        except ValueError as error:
+            expected = "IP addresses and networks such as 10.0.0.0/8, with commas between"
+            raise _bad_setting("ha_allow", expected, repr(self.ha_allow[:100])) from error
 
     @property
     def retention(self) -> bool:
@@ -332,6 +373,18 @@ class MessageStoreConfig:
         return BrokerProperties.read(source).config
 
 
+def _parse_address(setting: str, text: str) -> tuple[str, int]:
+    host, _, port = text.strip().rpartition(":")
+    host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
+    try:
+        if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > _LARGEST_PORT:
+            raise ValueError(port)
+        return str(ipaddress.ip_address(host)), int(port)
+    except ValueError as error:
+        expected = f"HOST:PORT with an IP address or localhost, and a port of 0 to {_LARGEST_PORT}"
+        raise _bad_setting(setting, expected, repr(text[:100])) from error
+
+
 def _bad_setting(setting: str, expected: str, found: object) -> InvalidValue:
     return InvalidValue(f"{setting} is {expected}, not {found}.", settings=(setting,), expected=expected)
 
@@ -382,7 +435,7 @@ _RANGES = {
     "max_message_size": (1, LARGEST_BODY),
     "put_message_timeout": (1, _MAX_INT),
     "default_topic_queue_nums": (1, MOST_QUEUES),
-    "listen_port": (0, 65_535),
+    "listen_port": (0, _LARGEST_PORT),
     "retention_bytes": (0, 2**63 - 1),
     "disk_max_used_space_ratio": (1, 100),
     "clean_resource_interval": (1, _MAX_INT),

@@ -11,6 +11,7 @@
     │   │   ├── NotAStore           the path exists and is not a store directory
     │   │   ├── StoreAccessDenied   the operating system does not let this process read the store
     │   │   ├── StoreLocked         another process, or this one, owns the store already
+    │   │   ├── ReplicaStore        a mirror of another store, opened for other messages than its master's
     │   │   └── UnsupportedStore    a store type that this package does not cover (RocksDB, batch queues, ...)
     │   ├── StoreClosed             the store was closed before the call
     │   │   └── StoreForked         a forked child used its parent's store
@@ -28,10 +29,13 @@
     │   ├── FileChanged             a file was truncated, replaced or removed while it was being read
     │   ├── PutRefused              a put that the store does not accept; ``status`` says why
     │   ├── TopicInUse              a topic with messages in the log was to be deleted
+    │   ├── PeerRefused             the other end of a replication is not the one that it should be
+    │   │   └── LogDiverged         the master's log and the mirror's differ
     │   ├── CutRefused              opening would cut whole records off the log, and was not to
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
     │   ├── ReadFailed              the operating system failed to read, list or open a file
+    │   ├── ListenFailed            the operating system failed to listen on an address, which may be in use
     │   ├── StagingFailed           the operating system failed to write a staged file of a batch
     │   ├── TargetFailed            the operating system failed to write a file of an export or a salvage
     │   ├── StagingLost             a staged file of a batch does not exist (any more)
@@ -89,6 +93,8 @@ __all__ = [
     "HalfMessageNotFound",
     "IndexIOError",
     "InvalidValue",
+    "ListenFailed",
+    "LogDiverged",
     "LogLost",
     "LogShort",
     "MessageNotFound",
@@ -97,12 +103,14 @@ __all__ = [
     "NotFoundError",
     "OffsetOutOfRange",
     "OutcomeUnknown",
+    "PeerRefused",
     "PutNotConfirmed",
     "PutRefused",
     "QueueNotFound",
     "ReadFailed",
     "ReaderClosed",
     "Refused",
+    "ReplicaStore",
     "StagingFailed",
     "StagingLost",
     "StoreAccessDenied",
@@ -243,6 +251,10 @@ class LogShort(Damaged):
         self.found_end = found_end
         self.flushed_offset = flushed_offset
         self.missing_messages = missing_messages
+
+
+class ReplicaStore(StoreOpenError):
+    """A mirror of another store was opened as a store of its own. Nothing was changed."""
 
 
 class UnsupportedStore(StoreOpenError):
@@ -475,8 +487,31 @@ class ReadFailed(_SystemFailure, Refused):
     """The operating system failed to read, list or open a file of the store. Nothing was written."""
 
 
+class ListenFailed(_SystemFailure, Refused):
+    """The operating system failed to listen on an address, which may be in use; ``path`` is the address."""
+
+
 class TopicInUse(Refused):
     """A topic with messages in the log, or with delayed messages that wait for it, was to be deleted. It was not."""
+
+
+class PeerRefused(Refused):
+    """The other end of a replication has another token, another protocol, or an older epoch.
+
+    Nothing that it sent was used.
+    """
+
+
+class LogDiverged(PeerRefused):
+    """A master's log is not the continuation of the mirror's. Nothing of it was taken.
+
+    ``offset`` is the physical offset at which they were found to differ.
+    """
+
+    def __init__(self, message: str, *, path: str, offset: int) -> None:
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
 
 
 class CutRefused(Refused):

@@ -49,6 +49,7 @@ __all__ = [
     "POSITIONS_GROUP",
     "POSITIONS_TOPIC",
     "REPAIR",
+    "REPLICA_MARK",
     "RETRY_TOPIC_PREFIX",
     "STAGING",
     "SUBSCRIPTION_GROUP_CONFIG",
@@ -103,6 +104,7 @@ CONSUMER_FILTER_CONFIG = "consumerFilter.json"
 BATCH_LEDGER = "batchLedger.json"
 CREATED_BY = "createdBy.json"
 DELETED_TOPICS = "deletedTopics.json"
+REPLICA_MARK = "replica.json"
 BACKUP_SUFFIX = ".bak"
 
 # Queue ids, which name directories, are 32-bit integers.

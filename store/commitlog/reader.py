@@ -23,7 +23,7 @@ from commitlog.batch.frames import StoredFrames
 from commitlog.batch.ledger import BatchLedger, delivered_offsets, load_ledger
 from commitlog.batch.log_snapshot import LogSnapshot, take_snapshot
 from commitlog.batch.visibility import NOTHING_HIDDEN, BatchMoments
-from commitlog.batch_id import CommittedBatch, delay_level_of
+from commitlog.batch_id import CommittedBatch, is_store_application
 from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.columnar.dispatch import dispatch_requests, index_entries
 from commitlog.columnar.hash_codes import index_key_hashes
@@ -1060,7 +1060,7 @@ class StoreReader:
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
-        return [batch for batch in self._ledger().batches() if delay_level_of(batch.batch.app_id) is None]
+        return [batch for batch in self._ledger().batches() if not is_store_application(batch.batch.app_id)]
 
     def delay_levels(self) -> list[DelayLevel]:
         """The delay levels that messages waited at so far: how many wait, the next delivery, and the position.

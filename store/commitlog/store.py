@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal
 
-from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, refuse_schedule_application
+from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, refuse_store_application
 from commitlog.columnar.message_rows import MessageRows
 from commitlog.config import MessageStoreConfig, delay_level
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
@@ -27,6 +27,7 @@ from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
 from commitlog.groups.corrected_positions import correct_positions
 from commitlog.groups.restored_positions import restore_positions
+from commitlog.ha.connection import SlaveState
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
 from commitlog.paths import POSITIONS_TOPIC, validate_group
@@ -375,7 +376,7 @@ class MessageStore:
         batch = BatchId(app_id, version, fingerprint)
         if not app_id:
             raise InvalidValue("A transaction belongs to an application: give it an id, which is not empty.")
-        refuse_schedule_application(app_id)
+        refuse_store_application(app_id)
         owned = self._owned
         committed = owned.run(lambda: owned.batches.check(batch))
         return Transaction(self, batch, owned, committed)
@@ -395,9 +396,11 @@ class MessageStore:
         the device, under SYNC_FLUSH), and all staged files of this version of the application or an earlier one are
         removed. ``BatchConflict``, ``StagingLost``, ``CorruptStaging``, ``DiskFull``, ``PutRefused``: nothing was
         written. ``StoreIOError``: opening the store again decides, and the same batch may be committed again.
+        ``PutNotConfirmed`` under SYNC_MASTER: it is committed here, and slaves have not acknowledged it in time; the
+        same batch may be committed again, which waits for them again.
         """
-        refuse_schedule_application(batch.app_id)
-        return self._owned.run(lambda: self._owned.batches.commit(batch, staged))
+        refuse_store_application(batch.app_id)
+        return self._owned.commit(lambda: self._owned.batches.commit(batch, staged))
 
     def create_topic(self, topic: str, queues: int, *, read_queues: int = 0) -> None:
         """Note in ``config/topics.json`` over how many queues a topic is spread; one that is listed keeps its number.
@@ -509,9 +512,11 @@ class MessageStore:
         or a store time in milliseconds. ``filter`` and ``tags`` select as in ``StoreReader.read``. Messages that the
         group gave back (``Consumer.retry``) are read too.
 
-        ``InvalidValue``, ``FilterError``, ``StoreClosed``; ``CorruptConfig`` for damaged positions.
+        ``InvalidValue``, ``FilterError``, ``StoreClosed``; ``CorruptConfig`` for damaged positions; ``PutRefused`` for
+        a store in the role SLAVE, whose positions are its master's.
         """
         self._refuse_unreadable()
+        self._owned.state.refuse_on_replica()
         validate_group(group)
         names = checked_topics(topics)
         wanted = filter if isinstance(filter, MessageFilter) else MessageFilter.parse(tags=tags, filter=filter)
@@ -670,7 +675,19 @@ class MessageStore:
     def stats(self) -> StoreStats:
         """Statistics of puts and of reads through ``reader``, and the bytes that are not dispatched yet."""
         with self._enter():
-            return self._owned.stats.snapshot(self._owned.reput.undispatched_bytes)
+            owned = self._owned
+            return owned.stats.snapshot(owned.reput.undispatched_bytes, owned.replication.slaves())
+
+    @property
+    def ha_address(self) -> str | None:
+        """HOST:PORT on which slaves are served (``ha_listen_address``); None without."""
+        return self._owned.replication.address
+
+    def slaves(self) -> tuple[SlaveState, ...]:
+        """The connected slaves: what each has acknowledged, and how far it is behind."""
+        with self._enter():
+            self._owned.state.refuse_closed()
+            return self._owned.replication.slaves()
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and its end."""

@@ -47,17 +47,19 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
     "salvage": _PARTS | {"recovery", "export"},
-    "services": _PARTS | {"threads", "recovery", "half", "schedule", "retention"},
+    "services": _PARTS | {"threads", "recovery", "half", "schedule", "retention", "ha"},
+    "ha": _LOG | {"threads", "config_files"},
+    "follower": _PARTS | {"threads", "ha", "recovery", "services"},
     "consumers": _PARTS | {"filter", "threads", "services", "reader"},
-    "store": _PARTS | {"consumers", "groups", "filter", "threads", "recovery", "retention", "services", "reader"},
+    "store": _PARTS | {"consumers", "groups", "filter", "threads", "recovery", "retention", "services", "reader", "ha"},
     "repair": _LOG | {"recovery", "store"},
     # The package's own __init__ gathers the public names.
     "public": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"}
-    | {"consumers", "metadata", "schedule", "groups", "retention"},
+    | {"consumers", "metadata", "schedule", "groups", "retention", "ha", "follower"},
     "cli": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "store", "repair", "export", "salvage", "public"}
-    | {"groups", "metadata", "retention", "schedule"},
+    | {"groups", "metadata", "retention", "schedule", "follower"},
     "__main__": frozenset({"cli", "public"}),
 }
 

@@ -50,6 +50,10 @@ class FrameSpace:
         """Write a blank filler, and continue in the next file. ``StoreIOError``, and ``FileAllocator``'s errors."""
         self.write(filler)
         self._file.leave_rest(self._at)
+        self.next_file()
+
+    def next_file(self) -> None:
+        """Continue in the next file, when this one is full. ``FileAllocator``'s errors."""
         following = self._files.made(self._file.base + self._file.capacity)
         self._new.append(following)
         self._file, self._at = following, 0

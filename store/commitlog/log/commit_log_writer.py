@@ -315,6 +315,55 @@ class CommitLogWriter:
                 )
             )
 
+    def append_replica(self, data: bytes, *, last_record: int, last_store_timestamp: int) -> None:
+        """Append bytes of another store's log as they are: whole records, or a file's end, within one file.
+
+        ``last_record`` is where the last record of them starts (-1: none of them is one). No queue offset is given
+        here: the records have theirs. ``DiskFull``, ``TimeoutError``, ``PutRefused``: nothing is written.
+        """
+        with self.lock:
+            self._refuse_fenced()
+            self.locked_at = time.monotonic()
+            try:
+                file = self.files.writable()
+                file.reserve(file.wrote_position + len(data))
+                self._unsettled = True
+                file.append(data)
+                if file.is_full:
+                    file.skip_to_end()
+                self.files.appended()
+                if last_record >= 0:
+                    self.last_record, self.last_store_timestamp = last_record, last_store_timestamp
+                self._unsettled = False
+            except BaseException as error:
+                self._fence_unless(error, settled=not self._unsettled)
+                raise
+            finally:
+                self.locked_at = 0.0
+
+    def begin_replica_frame(self) -> FrameSpace:
+        """Space after the log's end for a batch of another store's log, until ``end_replica_frame``. Errors as above.
+
+        No other append comes before that.
+        """
+        with self.lock:
+            self._refuse_fenced()
+            space = FrameSpace(self.files)
+            self._unsettled = True
+            return space
+
+    def end_replica_frame(self, space: FrameSpace, *, last_record: int, last_store_timestamp: int) -> None:
+        """The batch is whole: it becomes a part of the log."""
+        with self.lock:
+            space.publish()
+            self.last_record, self.last_store_timestamp = last_record, last_store_timestamp
+            self._unsettled = False
+
+    def discard_replica_frame(self, space: FrameSpace) -> None:
+        """The batch will not become whole: zero what there is of it. ``StoreIOError``."""
+        with self.lock:
+            self._discard(space)
+
     def append_frame(self, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]) -> AppendedFrame:
         """Append a record to ``queue`` and all blocks after it, so that all of it is in the log or nothing.
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Generator, Sequence
 from commitlog.batch.frames import FoundFrame, frame_of
 from commitlog.batch.ledger import BatchLedger, delivered_offsets, load_ledger
 from commitlog.batch.staging import BlockBuffers, read_blocks, remove_up_to, staged_size
-from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, TopicUse, delay_level_of
+from commitlog.batch_id import EPOCH_APPLICATION, BatchId, CommittedBatch, StagedFile, TopicUse, is_store_application
 from commitlog.columnar.batch_frame import BatchFrame, encode_frame
 from commitlog.columnar.staged_block import StagedBlock
-from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, CorruptStaging, PutRefused
 from commitlog.files.mapped_file_writer import is_out_of_space
 from commitlog.format.message_id import parse_host
@@ -31,7 +31,7 @@ from commitlog.services.running_state import RunningState
 from commitlog.services.store_flush import StoreFlush
 from commitlog.threads.prefetch import prefetch
 
-__all__ = ["CommitBatchService"]
+__all__ = ["CommitBatchService", "epoch_of"]
 
 _V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 _FRAME_QUEUE = (BATCH_TOPIC, 0)
@@ -92,6 +92,7 @@ class CommitBatchService:
         self._state = state
         self._on_appended = on_appended
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._is_replica = config.broker_role is BrokerRole.SLAVE
         self._host = parse_host(f"{config.broker_ip}:{config.listen_port}")
         self._ledger: BatchLedger | None = None
         self._unsaved = 0
@@ -190,7 +191,20 @@ class CommitBatchService:
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of each application; the store's own ones are left out."""
-        return [batch for batch in self._loaded().batches() if delay_level_of(batch.batch.app_id) is None]
+        return [batch for batch in self._loaded().batches() if not is_store_application(batch.batch.app_id)]
+
+    def epoch(self) -> int:
+        """How often a mirror was promoted in the history of this log."""
+        last = self._loaded().last(EPOCH_APPLICATION)
+        return 0 if last is None else last.batch.version
+
+    def begin_epoch(self) -> int:
+        """Begin the next epoch, on the device too: a batch without messages says so. Errors as ``commit``."""
+        epoch = self.epoch() + 1
+        self._state.refuse_commits()
+        self._write_frame(BatchId(EPOCH_APPLICATION, epoch), _no_blocks(), self._loaded())
+        self._store_flush.flush_log()
+        return epoch
 
     def delivered_offsets(self) -> dict[int, int]:
         """By delay level, the offset of the next message to deliver, as the last delivery of each left it."""
@@ -244,9 +258,13 @@ class CommitBatchService:
 
     def _loaded(self) -> BatchLedger:
         """The ledger, read at first use: all earlier frames are in the frame topic's queue then."""
-        if self._ledger is None:
+        if self._ledger is None or self._is_replica:  # batches of a master come by themselves
             self._ledger = load_ledger(self._store_path, _OwnersLog(self._log))
         return self._ledger
+
+
+def _no_blocks() -> Generator[StagedBlock, None, None]:
+    yield from ()
 
 
 def _topic_uses(staged: Sequence[StagedFile]) -> list[TopicUse]:
@@ -255,6 +273,12 @@ def _topic_uses(staged: Sequence[StagedFile]) -> list[TopicUse]:
     for use in (use for one in staged for use in one.topics):
         uses[use.topic] = use.joined(uses.get(use.topic, use))
     return [uses[topic] for topic in sorted(uses)]
+
+
+def epoch_of(store_path: str, log: OpenedLog) -> int:
+    """How often a mirror was promoted in the history of the log of a store that is being opened."""
+    last = load_ledger(store_path, _OwnersLog(log)).last(EPOCH_APPLICATION)
+    return 0 if last is None else last.batch.version
 
 
 class _OwnersLog:

@@ -12,13 +12,16 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from commitlog.batch.staging import remove_leftovers
-from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.batch_id import CommittedBatch
+from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, StoreClosed
 from commitlog.files.limits import used_ratio
 from commitlog.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
+from commitlog.ha.replica_mark import refuse_replica
+from commitlog.ha.service import HAService
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.log_end import Progress
@@ -29,11 +32,14 @@ from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueSer
 from commitlog.services.commit_batch import CommitBatchService
 from commitlog.services.delete_topic import TopicDeletion
 from commitlog.services.disk_watermark import DiskWatermarkService
+from commitlog.services.durability import Durability
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
 from commitlog.services.flush_consume_queue import FlushConsumeQueueService
 from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
 from commitlog.services.put_message import PutMessageService
 from commitlog.services.put_table import PutTableService
+from commitlog.services.replica_log import ReplicaLog
+from commitlog.services.replication import open_replication
 from commitlog.services.reput import BuildConsumeQueue, BuildIndex, CommitLogDispatcher, ReputMessageService
 from commitlog.services.running_state import RunningState
 from commitlog.services.schedule_message import ScheduleMessageService, WakeScheduleService
@@ -57,6 +63,16 @@ _UNTIL_STOPPED_SECONDS = 3_600.0
 _OPEN: set[OwnedStore] = set()
 
 
+class _Wakeups(NamedTuple):
+    """What ends the waits of the services that others wake."""
+
+    allocate: Wakeup
+    flush: Wakeup
+    puts: Wakeup
+    reput: Wakeup
+    schedule: Wakeup
+
+
 class OwnedStore:
     """The parts of one open store. ``close`` ends it, ``abandon`` leaves it as a killed process would."""
 
@@ -70,6 +86,7 @@ class OwnedStore:
         allocate: Wakeup,
         calls: Calls,
         jobs: JobThread,
+        replication: HAService,
     ) -> None:
         """``waiters`` are woken for new messages and when no more can come, ``allocate`` for a new file.
 
@@ -80,6 +97,7 @@ class OwnedStore:
         self.state = state
         self.waiters = waiters
         self.calls = calls
+        self.replication = replication
         self.stats = StoreStatsService()
         self.topics = TopicConfig(self.path, config.default_topic_queue_nums, log.queues.highest_id)
         self._directory = directory
@@ -87,22 +105,28 @@ class OwnedStore:
         self._close_failure: BaseException | None = None
         self._watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
         self._watermark.run_once()  # a put or commit right after opening may come before the thread's first look
-        reput_wakeup, flush_wakeup, schedule_wakeup, async_wakeup = Wakeup(), Wakeup(), Wakeup(), Wakeup()
+        wakeups = _Wakeups(allocate, Wakeup(), Wakeup(), Wakeup(), Wakeup())
         self._sync = sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self.reput = _reput(log, config, waiters, self._watermark, schedule_wakeup, sync=sync)
+        self.reput = _reput(log, config, waiters, self._watermark, wakeups.schedule, sync=sync)
 
         def message_arrived() -> None:
-            """Wake dispatch if it is idle."""
+            """Wake dispatch and slaves' threads that are idle."""
             if self.reput.idle:
-                reput_wakeup.set()
+                wakeups.reput.set()
+            if replication.connections:
+                replication.notify()
 
+        self._message_arrived = message_arrived
         flusher = LogFlusher(log.files, on_flushed=message_arrived)
-        group_commit = GroupCommitService(flusher, flush_wakeup)
+        group_commit = GroupCommitService(flusher, wakeups.flush)
+        self.durability = Durability(config, group_commit, replication.transfer, state, replication.notify)
         self.putter = PutMessageService(
-            config, log.writer, group_commit, state, self.stats, self.topics, message_arrived
+            config, log.writer, self.durability, state, self.stats, self.topics, message_arrived
         )
-        self.async_puts = AsyncPutService(self.putter, async_wakeup)
-        self.bulk = PutTableService(config, log.writer, self.putter, state, self.stats, self.topics, message_arrived)
+        self.async_puts = AsyncPutService(self.putter, wakeups.puts)
+        self.bulk = PutTableService(
+            config, log.writer, self.putter, self.durability, self.stats, self.topics, message_arrived
+        )
         pool = config.transient_store_pool_enable
         committer = CommitRealTimeService(log.files, config, message_arrived) if pool else None
         self.store_flush = StoreFlush(log, state, flusher, committer, self.reput)
@@ -113,30 +137,41 @@ class OwnedStore:
         self.cleaner = self._cleaner(log, state)
         self.retention = RetentionSettings(config, self._disk_use)
         flush_log = group_commit if sync else FlushRealTimeService(flusher, config)
+        workers = [*self._woken_workers(config, flush_log, wakeups), *self._timed_workers(config, committer)]
+        self._services = ServiceGroup([*workers, *self._cleaning(config)])
+
+    def _woken_workers(self, config: MessageStoreConfig, flush_log: Service, wakeups: _Wakeups) -> list[Worker]:
+        """The threads that others wake."""
+        fence = self.state.fence
         workers = [
-            Worker("AsyncPutService", self.async_puts, state.fence, async_wakeup),
-            Worker("AllocateMappedFileService", log.allocator, state.fence, allocate),
-            Worker("ReputMessageService", self.reput, partial(fence_dispatch, state), reput_wakeup),
-            Worker(type(flush_log).__name__, flush_log, state.fence, flush_wakeup),
+            Worker("AsyncPutService", self.async_puts, fence, wakeups.puts),
+            Worker("AllocateMappedFileService", self.log.allocator, fence, wakeups.allocate),
+            Worker("ReputMessageService", self.reput, partial(fence_dispatch, self.state), wakeups.reput),
+            Worker(type(flush_log).__name__, flush_log, fence, wakeups.flush),
         ]
-        if config.schedule_enable is not False:
-            workers.append(Worker("ScheduleMessageService", self.schedule, state.fence, schedule_wakeup))
-        if committer is not None:
-            workers.append(Worker("CommitRealTimeService", committer, state.fence))
-        self._services = ServiceGroup([*workers, *self._timed_workers(config), *self._cleaning(config)])
+        if config.schedule_enable is not False and config.broker_role is not BrokerRole.SLAVE:
+            workers.append(Worker("ScheduleMessageService", self.schedule, fence, wakeups.schedule))
+        return workers
 
     def _cleaner(self, log: OpenedLog, state: RunningState) -> StoreCleaner:
         reput, positions, on_freed = self.reput, self.consumer_offsets, self._watermark.run_once
         delayed_from = self.schedule.waiting_from
         return StoreCleaner(log, reput, self.store_flush, self.batches, positions, delayed_from, state, on_freed)
 
-    def _timed_workers(self, config: MessageStoreConfig) -> list[Worker]:
+    def _timed_workers(self, config: MessageStoreConfig, committer: CommitRealTimeService | None) -> list[Worker]:
         """The threads that work at intervals alone."""
         flush_queues = FlushConsumeQueueService(
             self.log.queues, config, self.store_flush.flush_thoroughly, self.store_flush.write_checkpoint
         )
-        services = flush_queues, self.consumer_offsets, self.stats, self._watermark
+        services: list[Service] = [flush_queues, self.consumer_offsets, self.stats, self._watermark]
+        if committer is not None:
+            services.insert(0, committer)
         return [Worker(type(one).__name__, one, self.state.fence) for one in services]
+
+    @property
+    def replica_log(self) -> ReplicaLog:
+        """The log of a store in the role SLAVE."""
+        return ReplicaLog(self.log, self.store_flush, self._message_arrived)
 
     @property
     def deletion(self) -> TopicDeletion:
@@ -168,6 +203,7 @@ class OwnedStore:
             lambda: self.consumer_offsets.offsets,
             HalfQueueEnds(_end(self.log, HALF_TOPIC), _end(self.log, OP_TOPIC)),
             self.run,
+            self.commit,
             self._put,
             self._start_service,
         )
@@ -180,12 +216,24 @@ class OwnedStore:
         """Start the services, on the job thread."""
         _OPEN.add(self)
         self._services.start()
+        self.replication.start()
 
     def run(self, work: Callable[[], _T]) -> _T:
         """Do ``work`` on the job thread, as a call of this thread. ``StoreClosed``, ``StoreForked``, ``NestedCall``."""
         with self.calls.enter():
             self.state.refuse_closed()
             return self._jobs.run(partial(self._do, work))
+
+    def commit(self, work: Callable[[], CommittedBatch]) -> CommittedBatch:
+        """``run`` for the commit of a batch; returns when the slaves that it has to wait for have it.
+
+        ``PutNotConfirmed`` when they do not in time. The job thread does not wait: other commits go on.
+        """
+        with self.calls.enter():
+            self.state.refuse_closed()
+            committed = self._jobs.run(partial(self._do, work))
+            self.durability.confirm(committed.end)
+            return committed
 
     def _do(self, work: Callable[[], _T]) -> _T:
         """A job is a call of the job thread: a finalizer that runs there is refused, as a signal handler elsewhere."""
@@ -224,6 +272,7 @@ class OwnedStore:
         try:
             self.log.writer.close()
             self._services.stop()
+            self.replication.stop()
             self.async_puts.refuse_rest(self.path)
             clean = False
             try:
@@ -256,6 +305,7 @@ class OwnedStore:
         """``abandon`` on the job thread."""
         self.state.close()
         self._services.stop()
+        self.replication.stop()
         self.async_puts.refuse_rest(self.path)
         self._close_files(clean=False)
 
@@ -271,6 +321,7 @@ class OwnedStore:
         """In a forked child: the store is the parent's."""
         self.state.fork()
         self.calls.forget()
+        self.replication.forget()
 
 
 class StoreOpening:
@@ -287,8 +338,11 @@ class StoreOpening:
         lock_timeout_s: float,
         wishes: OpenWishes,
         progress: Progress | None,
+        takes_replica: bool = False,
     ) -> None:
+        """``takes_replica``: also a mirror, which is to be promoted."""
         self._path = path
+        self._takes_replica = takes_replica
         self._config = config
         self._lock_timeout_s = lock_timeout_s
         self._wishes = wishes
@@ -315,10 +369,13 @@ class StoreOpening:
 
     def _open(self) -> OwnedStore:
         waiters, allocate = Waiters(), Wakeup()
-        state = RunningState(self._path, on_fence=waiters.wake_all)
+        is_replica = self._config.broker_role is BrokerRole.SLAVE
+        state = RunningState(self._path, on_fence=waiters.wake_all, is_replica=is_replica)
         directory = OwnerDirectory.open(self._path, lock_timeout_s=self._lock_timeout_s, given_up=lambda: self._undone)
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close, clean=False)
+            if not self._takes_replica:
+                refuse_replica(directory.path, self._config.broker_role)
             log = open_log(
                 directory,
                 self._config,
@@ -328,10 +385,14 @@ class StoreOpening:
                 allocate=allocate,
             )
             undo.callback(log.close)
-            if not log.files.max_wrote:
+            if not log.files.max_wrote and not is_replica:
                 note_creation(directory.path)
             remove_leftovers(directory.path, now=time.time())
-            store = OwnedStore(directory, log, self._config, state, waiters, allocate, self._calls, self._jobs)
+            replication = open_replication(directory.path, self._config, log, state)
+            undo.callback(replication.close)
+            store = OwnedStore(
+                directory, log, self._config, state, waiters, allocate, self._calls, self._jobs, replication
+            )
             undo.pop_all()
         self._opened = store
         store.start()

@@ -4,7 +4,7 @@ A message that is refused and a full disk are answered by a status, RocketMQ's o
 program, such as a body that is a text, raises ``InvalidValue``.
 
 Source: RocketMQ ``store/DefaultMessageStore.java`` (``asyncPutMessage``, ``checkStoreStatus``),
-``store/CommitLog.java`` (``asyncPutMessage``, ``handleDiskFlush``).
+``store/CommitLog.java`` (``asyncPutMessage``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import accumulate
 from operator import index
 from typing import NamedTuple
 
-from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.config import MessageStoreConfig
 from commitlog.errors import (
     CommitLogError,
     Damaged,
@@ -25,7 +25,6 @@ from commitlog.errors import (
     PutNotConfirmed,
     PutRefused,
     Refused,
-    StoreIOError,
     StoreOpenError,
     put_error,
 )
@@ -71,7 +70,7 @@ from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.message import Message, MessageExtBrokerInner, PutMessageStatus
 from commitlog.paths import MAX_QUEUE_ID, RETRY_TOPIC_PREFIX, refuse_batch_topic, validate_new_topic, validate_topic
 from commitlog.queue.topic_config import TopicConfig
-from commitlog.services.flush import GroupCommitService
+from commitlog.services.durability import Durability
 from commitlog.services.queue_turns import QueueTurns
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
@@ -151,7 +150,7 @@ class PutMessageService:
         self,
         config: MessageStoreConfig,
         log: CommitLogWriter,
-        group_commit: GroupCommitService,
+        durability: Durability,
         state: RunningState,
         stats: StoreStatsService,
         topics: TopicConfig,
@@ -159,7 +158,7 @@ class PutMessageService:
     ) -> None:
         self._config = config
         self._log = log
-        self._group_commit = group_commit
+        self._durability = durability
         self._state = state
         self._stats = stats
         self._topics = topics
@@ -167,7 +166,7 @@ class PutMessageService:
         self._store_host = parse_host(f"{config.broker_ip}:{config.listen_port}")
         self._levels = len(config.delay_levels_ms)
         self._largest_body = config.max_message_size
-        self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._waits = durability.waits
         self._busy = config.os_page_cache_busy_time_out / _MS
         self._turns = QueueTurns(topics.queue_count, topics.keep_queue_counts)
         self._known_topics: dict[str, bytes] = {}
@@ -190,7 +189,7 @@ class PutMessageService:
         except (PutRefused, PutNotConfirmed) as refusal:
             self._stats.failed()
             return PutMessageResult(refusal.status, reason=refusal.reason)
-        status, reason = self._await(appended, encoded.wait) if self._sync else _OK_STATUS
+        status, reason = self._await(appended, encoded.wait) if self._waits else _OK_STATUS
         self._on_appended()
         offset, queue_offset, now, _ = appended
         # The same as PutMessageResult(...), in less than half the time.
@@ -205,7 +204,7 @@ class PutMessageService:
         return result
 
     def put_together(self, messages: Sequence[Message]) -> list[PutMessageResult | Exception]:
-        """Put messages of several callers, each by itself, and wait for the device once for all of them.
+        """Put messages of several callers, each by itself, and wait for device and slaves once for all of them.
 
         In place of a result stands what ``put_message`` would raise for the message.
         """
@@ -236,8 +235,8 @@ class PutMessageService:
                 waiting.append(place)
             self._stats.put(encoded.topic, 1, len(encoded.record), time.perf_counter() - started)
         self._on_appended()
-        if waiting and self._sync:
-            status, reason = self.await_flush(end)
+        if waiting and self._waits:
+            status, reason = self._durability.wait(end)
             if status is not PutMessageStatus.PUT_OK:
                 for place in waiting:
                     self._stats.failed()
@@ -263,7 +262,7 @@ class PutMessageService:
         except (PutRefused, PutNotConfirmed) as refusal:
             self._stats.failed()
             return PutMessageResult(refusal.status, reason=refusal.reason)
-        status, reason = self._await(appended, any(one.wait for one in encoded))
+        status, reason = self._await(appended, self._waits and any(one.wait for one in encoded))
         self._on_appended()
         offsets = accumulate(sizes[:-1], initial=appended.physical_offset)
         elapsed = time.perf_counter() - started
@@ -492,29 +491,13 @@ class PutMessageService:
         return PutMessageStatus.UNKNOWN_ERROR, reason
 
     def _await(self, appended: Appended, wait: bool) -> tuple[PutMessageStatus, str]:
-        """Status and reason of the put. Under SYNC_FLUSH it waits for the device, unless WAIT is false."""
-        if not (self._sync and wait):
+        """Status and reason of the put. Unless WAIT is false, it waits for the device, the slaves, or both."""
+        if not wait:
             return _OK_STATUS
-        status, reason = self.await_flush(appended.end)
+        status, reason = self._durability.wait(appended.end)
         if status is not PutMessageStatus.PUT_OK:
             self._stats.failed()
         return status, reason
-
-    def await_flush(self, end: int) -> tuple[PutMessageStatus, str]:
-        """Wait until everything up to ``end`` is on the device. Returns the status, and why it is not PUT_OK."""
-        timeout = self._config.sync_flush_timeout / _MS
-        try:
-            if self._group_commit.flush_to(end, timeout):
-                return _OK_STATUS
-        except StoreIOError as error:
-            self._state.fence(error)
-            return PutMessageStatus.UNKNOWN_ERROR, str(error)
-        if self._state.failure is not None:
-            return PutMessageStatus.UNKNOWN_ERROR, str(self._state.failure)
-        return (
-            PutMessageStatus.FLUSH_DISK_TIMEOUT,
-            f"The message is in the log, but was not on the device within {timeout:g} s (sync_flush_timeout).",
-        )
 
 
 def _report_slow(elapsed_s: float, topic: str, messages: int, size: int) -> None:

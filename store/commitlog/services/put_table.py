@@ -19,15 +19,15 @@ from commitlog.columnar.input import MessageColumns, MessageSchema, message_sche
 from commitlog.columnar.input_chunks import message_chunks
 from commitlog.columnar.message_rows import MessageRows, message_rows
 from commitlog.columnar.queue_choice import choose_queues
-from commitlog.config import FlushDiskType, MessageStoreConfig
+from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, PutRefused, put_error
 from commitlog.format.message_rules import no_producers_fault
 from commitlog.log.append_results import AppendedRows
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.put_status import PutMessageStatus
 from commitlog.queue.topic_config import TopicConfig
+from commitlog.services.durability import Durability
 from commitlog.services.put_message import PutMessageService
-from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
 
 __all__ = ["PutTableResult", "PutTableService"]
@@ -81,7 +81,7 @@ class _Results:
         self.queue_offsets = np.full(count, -1, np.int64)
         self.store_timestamps = np.full(count, -1, np.int64)
         self.reasons: dict[int, str] = {}
-        # The log's end after the last row that is in it, 0 without any; and whether one of them waits for the device.
+        # The log's end after the last row that is in it, 0 without any; and whether one of them waits.
         self.end = 0
         self.waits = False
 
@@ -107,7 +107,7 @@ class _Results:
         """Set status and reason of all rows without a result yet."""
         self._refuse(np.flatnonzero(self.statuses < 0), status, reason)
 
-    def not_flushed(self, status: PutMessageStatus, reason: str) -> None:
+    def not_safe(self, status: PutMessageStatus, reason: str) -> None:
         """Set status and reason of all rows that are in the log."""
         self._refuse(np.flatnonzero(self.statuses == _OK), status, reason)
 
@@ -142,7 +142,7 @@ class PutTableService:
         config: MessageStoreConfig,
         log: CommitLogWriter,
         single: PutMessageService,
-        state: RunningState,
+        durability: Durability,
         stats: StoreStatsService,
         topics: TopicConfig,
         on_appended: Callable[[], None],
@@ -150,7 +150,7 @@ class PutTableService:
         self._config = config
         self._log = log
         self._single = single
-        self._state = state
+        self._durability = durability
         self._stats = stats
         self._topics = topics
         self._on_appended = on_appended
@@ -175,7 +175,7 @@ class PutTableService:
                 raise
             # The rows that are in the log keep their result, which an exception would lose.
             results.refuse_rest(*self._single.status_of(error))
-        self._flush(results)
+        self._await(results)
         result = results.result()
         if not result.ok:
             self._stats.failed()
@@ -241,12 +241,12 @@ class PutTableService:
             if count:
                 self._stats.put(topic, count, int(size), elapsed)
 
-    def _flush(self, results: _Results) -> None:
-        if not results.end or self._config.flush_disk_type is not FlushDiskType.SYNC_FLUSH or not results.waits:
+    def _await(self, results: _Results) -> None:
+        if not (results.end and results.waits and self._durability.waits):
             return
-        status, reason = self._single.await_flush(results.end)
+        status, reason = self._durability.wait(results.end)
         if status is not PutMessageStatus.PUT_OK:
-            results.not_flushed(status, reason)
+            results.not_safe(status, reason)
 
 
 def _keyed_topics(columns: MessageColumns) -> list[str]:

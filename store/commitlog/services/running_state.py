@@ -29,8 +29,11 @@ class RunningFlags(enum.Flag):
 class RunningState:
     """The flags, and what fenced the store. A fenced store stays so until it is opened again (invariant 2)."""
 
-    def __init__(self, path: str, on_fence: Callable[[], None]) -> None:
-        """``on_fence`` is called after a fence, to wake threads that wait for messages that will not come."""
+    def __init__(self, path: str, on_fence: Callable[[], None], *, is_replica: bool = False) -> None:
+        """``on_fence`` is called after a fence, to wake threads that wait for messages that will not come.
+
+        ``is_replica``: the store has the role SLAVE, and rejects everything that is not its master's.
+        """
         self.flags = RunningFlags(0)
         self.failure: BaseException | None = None
         self.closed = False
@@ -39,9 +42,11 @@ class RunningState:
         self.refusal: str | None = None
         self._path = path
         self._on_fence = on_fence
+        self._is_replica = is_replica
         self._disk_full = ""
         # A signal handler may call this while its own thread holds the lock.
         self._lock = threading.RLock()
+        self._explain()
 
     def fence(self, failure: BaseException, flag: RunningFlags = RunningFlags.NOT_WRITEABLE) -> None:
         """Reject puts from now on. The first failure is the one that is reported."""
@@ -77,6 +82,11 @@ class RunningState:
             self.refuse_closed()
             raise PutRefused(PutMessageStatus.SERVICE_NOT_AVAILABLE, self.refusal)
 
+    def refuse_on_replica(self) -> None:
+        """``PutRefused`` in the role SLAVE."""
+        if self._is_replica:
+            self.refuse_puts()
+
     def refuse_commits(self) -> None:
         """``DiskFull`` when a disk that is nearly full is the reason, else as ``refuse_puts``."""
         if self.refusal is not None and self.disk_is_reason:
@@ -92,7 +102,8 @@ class RunningState:
     @property
     def disk_is_reason(self) -> bool:
         """Whether puts are rejected because of the disk, and for no other reason that comes before."""
-        return bool(self.flags & RunningFlags.DISK_FULL) and not self.closed and self.failure is None
+        others = self.closed or self.failure is not None or self._is_replica
+        return bool(self.flags & RunningFlags.DISK_FULL) and not others
 
     def set_disk_full(self, why: str | None) -> None:
         """Reject puts because the disk is full, as ``why`` says; None when it is not (any more)."""
@@ -130,6 +141,11 @@ class RunningState:
             self.refusal = "The store is closed."
         elif self.failure is not None:
             self.refusal = f"The store rejects messages until it is opened again: {_text_of(self.failure)}"
+        elif self._is_replica:
+            self.refusal = (
+                "The store is a replica (broker_role=SLAVE): only its master's messages come into it. Put to the "
+                "master, or promote the replica."
+            )
         elif self.flags & RunningFlags.DISK_FULL:
             self.refusal = f"The disk is full; messages are accepted again once there is space. {self._disk_full}"
         elif self.flags & RunningFlags.NOT_WRITEABLE:

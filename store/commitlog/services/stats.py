@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from commitlog.ha.connection import SlaveState
+
 __all__ = ["PUT_TIME_BUCKETS_MS", "StoreStats", "StoreStatsService"]
 
 # Upper ends of the buckets; one more bucket counts puts that took longer than the last.
@@ -33,7 +35,7 @@ class StoreStats:
     ``put_times`` has one count for each of ``PUT_TIME_BUCKETS_MS`` and one for longer puts. ``get_...`` counts what
     readers of ``MessageStore.reader`` gave in batches (``read``, ``scan``, ``read_together``), with the bytes of the
     columns asked for, and what ``get_message`` and ``Consumer.poll`` read, with the bytes of the records. Other
-    readers, of this process or another, are not seen.
+    readers, of this process or another, are not seen. ``slaves`` are those that are connected.
     """
 
     put_message_times_total: int
@@ -52,6 +54,7 @@ class StoreStats:
     topic_get_sizes: dict[str, int] = field(default_factory=dict)
     delayed_delivered: int = 0
     delayed_skipped: int = 0
+    slaves: tuple[SlaveState, ...] = ()
 
 
 class StoreStatsService:
@@ -109,7 +112,7 @@ class StoreStatsService:
             self._samples.append((self._clock(), _messages(self._totals), _messages(self._gets)))
         return 1.0
 
-    def snapshot(self, dispatch_behind: int = 0) -> StoreStats:
+    def snapshot(self, dispatch_behind: int = 0, slaves: tuple[SlaveState, ...] = ()) -> StoreStats:
         with self._lock:
             total, read = _messages(self._totals), _messages(self._gets)
             return StoreStats(
@@ -129,6 +132,7 @@ class StoreStatsService:
                 topic_get_sizes={topic: size for topic, (_, size) in self._gets.items()},
                 delayed_delivered=self._delayed_delivered,
                 delayed_skipped=self._delayed_skipped,
+                slaves=slaves,
             )
 
     def _rate(self, window: int, total: int, which: Literal[1, 2]) -> float:

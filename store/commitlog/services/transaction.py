@@ -168,9 +168,9 @@ class Transaction:
             with self._lock:
                 writer, self._writer = self._writer, None
         try:
-            if kind is None and not self.already_there:
+            if kind is None:
                 self._refuse_failed()
-                self._store.run(lambda: self._commit(writer))
+                self._store.commit(lambda: self._commit(writer))
             else:
                 self._remove(writer)
         except Refused:
@@ -182,14 +182,17 @@ class Transaction:
             if not self._committing:
                 self._tell_ended(is_committed=False)
 
-    def _commit(self, writer: StagedWriter | None) -> None:
+    def _commit(self, writer: StagedWriter | None) -> CommittedBatch:
         self._committing = True
+        if self.result is not None:
+            return self.result  # there already: it still waits for the slaves
         try:
             self._refuse_moved_queues()
             writer = self._stage_positions(writer)
             self.result = self._store.batches.commit(self.batch, [] if writer is None else [writer.finish()])
             if self._positions and not self.result.already_there:
                 self._apply_positions()
+            return self.result
         finally:
             self._remove(writer)
             # Here, on the job's thread: an interrupt may have ended the caller's wait.

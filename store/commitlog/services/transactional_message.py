@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
 
-from commitlog.batch_id import BatchId
+from commitlog.batch_id import BatchId, CommittedBatch
 from commitlog.columnar.records import EncodedRecords
 from commitlog.columnar.staged_block import StagedBlock
 from commitlog.config import FlushDiskType, MessageStoreConfig
@@ -130,6 +130,7 @@ class TransactionalMessageService:
         offsets: Callable[[], ConsumerOffsets],
         ends_at_open: HalfQueueEnds,
         run: Runner,
+        run_commit: Callable[[Callable[[], CommittedBatch]], CommittedBatch],
         put: Runner,
         start_service: Callable[[TransactionalMessageCheckService], None],
         *,
@@ -138,7 +139,9 @@ class TransactionalMessageService:
     ) -> None:
         """``offsets`` gives the positions of groups, read once. ``ends_at_open``: of the queues, before the first put.
 
-        ``run`` does work on the job thread, ``put`` on this one. ``start_service`` gives a service a thread.
+        ``run`` does work on the job thread, ``put`` on this one. ``run_commit`` also waits for the slaves that a commit
+        of the caller waits for. (A check waits for none: it answers nobody, and is repeated.) ``start_service`` gives a
+        service a thread.
         """
         self._store_path = store_path
         self._config = config
@@ -149,6 +152,7 @@ class TransactionalMessageService:
         self._offsets = offsets
         self._ends_at_open = ends_at_open
         self._run = run
+        self._run_commit = run_commit
         self._put = put
         self._start_service = start_service
         self._clock = clock
@@ -203,18 +207,18 @@ class TransactionalMessageService:
         cannot exist, ``PutRefused``, ``DiskFull``: nothing was written. ``StoreIOError``: open the store again, and
         commit again.
         """
-        self._run(lambda: self._commit(handle))
+        self._run_commit(lambda: self._commit(handle))
 
-    def _commit(self, handle: HalfMessageHandle) -> None:
+    def _commit(self, handle: HalfMessageHandle) -> CommittedBatch:
         half = self._half(handle)
         topic, queue_id = real_place(decode_properties(half.properties))
         if fault := self._topics.kind_fault(topic):
             raise InvalidValue(f"{fault}.")
-        self._end(half, commit_record(half), (topic, queue_id))
+        return self._end(half, commit_record(half), (topic, queue_id))
 
     def rollback(self, handle: HalfMessageHandle) -> None:
         """End the half message; its message is never seen. Errors as ``commit``."""
-        self._run(lambda: self._end(self._half(handle)))
+        self._run_commit(lambda: self._end(self._half(handle)))
 
     def pending(self) -> list[PendingHalfMessage]:
         """The half messages that have not ended, in the order of the half queue, as far as they can be read.
@@ -358,7 +362,7 @@ class TransactionalMessageService:
             )
             return ("failed",)
 
-    def _ended(self, how: str, step: Callable[[], None]) -> tuple[str, ...]:
+    def _ended(self, how: str, step: Callable[[], object]) -> tuple[str, ...]:
         """Do a step that ends a message; another thread may have been quicker, or retention."""
         try:
             self._run(step)
@@ -395,19 +399,19 @@ class TransactionalMessageService:
         self._end(half)
         return True
 
-    def _put_back(self, handle: HalfMessageHandle) -> None:
+    def _put_back(self, handle: HalfMessageHandle) -> CommittedBatch:
         """Let a copy at the queue's end stand for the half message, with one check more."""
         half = self._half(handle)
         times = check_times(decode_properties(half.properties)) + 1
         copy = renewed_record(half, HALF_TOPIC, {TRANSACTION_CHECK_TIMES: str(times)})
-        self._end(half, copy, (HALF_TOPIC, HALF_QUEUE_ID))
+        return self._end(half, copy, (HALF_TOPIC, HALF_QUEUE_ID))
 
-    def _give_up(self, handle: HalfMessageHandle) -> None:
+    def _give_up(self, handle: HalfMessageHandle) -> CommittedBatch:
         half = self._half(handle)
         copy = renewed_record(half, CHECK_MAX_TIME_TOPIC, {})
-        self._end(half, copy, (CHECK_MAX_TIME_TOPIC, HALF_QUEUE_ID))
+        return self._end(half, copy, (CHECK_MAX_TIME_TOPIC, HALF_QUEUE_ID))
 
-    def _end(self, half: Record, instead: bytearray | None = None, queue: tuple[str, int] = ("", 0)) -> None:
+    def _end(self, half: Record, instead: bytearray | None = None, queue: tuple[str, int] = ("", 0)) -> CommittedBatch:
         """End a half message: one frame of the record that takes its place, if any, and of the op message."""
         assert self._pending is not None
         op = op_record(
@@ -417,8 +421,9 @@ class TransactionalMessageService:
             trailing_separator=self._config.properties_trailing_separator,
         )
         blocks = [] if instead is None else [_block(instead, queue)]
-        self._batches.commit_blocks(_NO_BATCH, [*blocks, _block(op, (OP_TOPIC, HALF_QUEUE_ID))])
+        committed = self._batches.commit_blocks(_NO_BATCH, [*blocks, _block(op, (OP_TOPIC, HALF_QUEUE_ID))])
         self._pending.end(half.queue_offset)
+        return committed
 
     def _half(self, handle: HalfMessageHandle) -> Record:
         """The record of a pending half message. ``HalfMessageNotFound``, ``HalfMessageEnded``."""

@@ -25,6 +25,7 @@ SYSTEM_FAILURES = (
     errors.ReadFailed,
     errors.StagingFailed,
     errors.TargetFailed,
+    errors.ListenFailed,
 )
 
 
@@ -45,14 +46,7 @@ def _every_error() -> list[CommitLogError]:
             made.append(kind(path="/p", topic="t", queue_id=1, start=2, stop=3))
         elif kind is errors.OffsetOutOfRange:
             made.append(kind(topic="t", queue_id=1, start=2, stop=3, min_offset=4, max_offset=5))
-        elif issubclass(
-            kind,
-            errors.StoreIOError
-            | errors.FileCreationFailed
-            | errors.ReadFailed
-            | errors.StagingFailed
-            | errors.TargetFailed,
-        ):
+        elif issubclass(kind, SYSTEM_FAILURES):
             made.append(kind("sync", path="/p", cause=OSError(5, "Input/output error"), advice="Do so."))
         elif kind is errors.LogShort:
             made.append(kind(path="/p", found_end=10, flushed_offset=30, missing_messages=2))

@@ -151,6 +151,26 @@ def test_every_setting_has_a_key() -> None:
         assert getattr(found.config, setting.name) == value
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("haListenPort=10912", ("127.0.0.1", 10912)),
+        ("haListenPort=0\nbrokerRole=SYNC_MASTER", ("127.0.0.1", 0)),
+        ("brokerRole=SYNC_MASTER", ("127.0.0.1", 10912)),
+        ("brokerRole=ASYNC_MASTER", None),
+        ("haListenAddress=[::]:7\nhaAllow=10.0.0.0/8", ("::", 7)),
+    ],
+)
+def test_a_broker_listens_for_slaves_on_this_machine_only(text: str, address: tuple[str, int] | None) -> None:
+    assert MessageStoreConfig.from_properties(text).ha_address == address
+
+
+@pytest.mark.parametrize("text", ["haListenPort=x", "haListenPort=70000", "haListenAddress=0.0.0.0:10912"])
+def test_a_bad_address_for_slaves_is_refused_by_its_line(text: str) -> None:
+    with pytest.raises(InvalidValue, match=f"line 1: {text}; expected "):
+        MessageStoreConfig.from_properties(text)
+
+
 def test_keys_of_the_broker_are_logged_and_likely_slips_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         MessageStoreConfig.from_properties("brokerName=a\nflushDiskTyp=SYNC_FLUSH\nstorePathRootDir=/x")

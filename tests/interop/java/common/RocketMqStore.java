@@ -57,6 +57,9 @@ public class RocketMqStore {
             throw new IllegalStateException("RocketMQ could not load " + path);
         }
         store.start();
+        if (config.getHaMasterAddress() != null) {
+            store.updateHaMasterAddress(config.getHaMasterAddress()); // as its broker does
+        }
         waitForDispatch();
         boolean delivers = Boolean.parseBoolean(properties.getProperty("scheduleEnable"));
         stopSchedule = delivers ? Version.startSchedule(store, config, broker) : () -> { };

@@ -1,0 +1,360 @@
+"""LogFollower: mirrors the log of a RocketMQ broker, or of a ``MessageStore``, in a store of its own.
+
+It speaks the slave's side of RocketMQ's replication protocol, so the master needs no change. The mirror is a store in
+the role SLAVE: readers and Spark use it while it follows. Decision 0025 has the reasons.
+
+Source: RocketMQ ``store/ha/DefaultHAClient.java``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal, NamedTuple
+
+from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
+from commitlog.errors import CommitLogError, DiskFull, InvalidValue, LogDiverged, PeerRefused
+from commitlog.follower.link import MasterLink
+from commitlog.follower.mirror_start import Start, prepare_mirror
+from commitlog.follower.whole_records import WholeRecords, whole_records
+from commitlog.ha.address import MasterAddress, parse_address
+from commitlog.ha.replica_mark import ReplicaMark, write_mark
+from commitlog.ha.security import Security, security_of
+from commitlog.recovery.open import OpenWishes
+from commitlog.services.owned_store import OwnedStore, StoreOpening
+from commitlog.services.replica_log import ReplicaLog
+from commitlog.threads.wakeup import Waiters, Wakeup
+from commitlog.threads.worker import Worker
+
+__all__ = ["Ack", "FollowerStatus", "LogFollower"]
+
+_LOG = logging.getLogger(__name__)
+_MS = 1000.0
+
+Ack = Literal["none", "received", "synced"]
+
+# How long a connection may take to come about, with its hello.
+_CONNECT_S = 5.0
+# How long one step waits for the master: the follower is closed between two steps.
+_STEP_S = 0.1
+# The pauses after failed attempts double up to RocketMQ's five seconds.
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 5.0
+# What the master sends is believed to be wrong when so many connections in a row brought nothing else.
+_ATTEMPTS = 3
+_STOPPED_S = 3_600.0
+# A record without its body: header, a topic and properties of at most 32,767 bytes each.
+_RECORD_HEAD = 128 << 10
+
+
+class FollowerStatus(NamedTuple):
+    """Where a follower stands. Offsets are physical.
+
+    ``end`` is the mirror's end, ``master_end`` the highest place that the master was heard of (-1: not yet);
+    ``caught_up`` whether everything that has come is stored. ``last_store_timestamp`` is that of the newest message in
+    ms, 0 without one. ``error`` says why the follower is not connected; empty while it is.
+    """
+
+    master: str
+    connected: bool
+    end: int
+    acknowledged: int
+    master_end: int
+    caught_up: bool
+    last_store_timestamp: int
+    error: str
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes of the master's log that are known and not stored yet."""
+        return max(self.master_end - self.end, 0)
+
+
+class LogFollower:
+    """A mirror at ``path`` of the store at ``master`` (HOST:PORT, port 10912 by default), followed on a thread.
+
+    ``ack`` is what the master is told: that messages are here when they are on the device ("synced") or in the
+    kernel ("received"), or nothing ("none", which a SYNC_MASTER waits for in vain). A new mirror begins at ``start``:
+    "earliest", "latest" (the master's last file), or the physical offset at which one of its files begins.
+
+    ``mapped_file_size_commit_log`` of ``config`` must be the master's. With its ``ha_token_file`` or
+    ``ha_tls_ca`` the master is one of this package, which proves itself. Use it as a context manager::
+
+        with LogFollower("10.0.0.5:10912", "/data/mirror", ack="synced") as follower:
+            follower.wait_for(follower.status.master_end, timeout_s=60)
+
+    ``InvalidValue``, and the errors of ``MessageStore.open``. A master that cannot be reached is tried again.
+    """
+
+    def __init__(
+        self,
+        master: str,
+        path: str | os.PathLike[str],
+        ack: Ack = "synced",
+        *,
+        start: Start = "earliest",
+        config: MessageStoreConfig | None = None,
+    ) -> None:
+        if ack not in ("none", "received", "synced"):
+            raise InvalidValue(
+                f"ack is 'none', 'received' or 'synced', not {ack!r}.", expected="none, received, synced"
+            )
+        self.master = parse_address(master)
+        self.path = os.path.abspath(os.fspath(path))
+        settings = dataclasses.replace(
+            config or MessageStoreConfig(),
+            broker_role=BrokerRole.SLAVE,
+            flush_disk_type=FlushDiskType.SYNC_FLUSH if ack == "synced" else FlushDiskType.ASYNC_FLUSH,
+        )
+        asks_for_hello = settings.ha_token_file or settings.ha_tls_ca
+        security = security_of(settings) if asks_for_hello else None
+        prepare_mirror(self.path, self.master, start, settings, security)
+        opening = StoreOpening(self.path, settings, lock_timeout_s=0.0, wishes=OpenWishes(), progress=None)
+        try:
+            self._owned = opening.run()
+            write_mark(self.path, ReplicaMark("mirror", str(self.master)))
+            self._following = _Following(self.master, self._owned, settings, ack, security)
+        except BaseException:
+            opening.undo()
+            raise
+        self._worker = Worker("LogFollower", self._following, self._following.stop_because)
+        self._worker.start()
+
+    @property
+    def status(self) -> FollowerStatus:
+        return self._following.status
+
+    def wait_for(self, offset: int, *, timeout_s: float) -> bool:
+        """Return when the mirror has everything before ``offset``; False after ``timeout_s`` seconds.
+
+        What stopped the follower is raised: ``LogDiverged``, another ``PeerRefused``, ``StoreIOError``.
+        """
+        return self._following.wait_for(offset, timeout_s)
+
+    def close(self) -> None:
+        """End the connection and close the store. It may be called again."""
+        self._worker.stop()
+        self._following.close()
+        self._owned.close()
+
+    def __enter__(self) -> LogFollower:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<LogFollower of {self.master} at {self.path!r}>"
+
+
+class _Following:
+    """The follower's service: connects, compares, appends, acknowledges; a step at a time."""
+
+    def __init__(
+        self,
+        master: MasterAddress,
+        owned: OwnedStore,
+        config: MessageStoreConfig,
+        ack: Ack,
+        security: Security | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._master = master
+        self._owned = owned
+        self._log: ReplicaLog = owned.replica_log
+        self._ack = ack
+        self._security = security
+        self._clock = clock
+        self._largest_record = config.max_message_size + _RECORD_HEAD
+        self._heartbeat_s = config.ha_send_heartbeat_interval / _MS
+        self._housekeeping_s = config.ha_housekeeping_interval / _MS
+        self._link: MasterLink | None = None
+        self._acknowledged = 0
+        self._master_end = -1
+        self._caught_up = False
+        self._error = "Not connected yet."
+        self._failure: BaseException | None = None
+        # Connections in a row that failed, and those of them in which the master sent what cannot be.
+        self._failed = self._refused = 0
+        self._waiters = Waiters()
+
+    @property
+    def status(self) -> FollowerStatus:
+        end = self._log.end
+        return FollowerStatus(
+            str(self._master), self._link is not None, end, self._acknowledged, max(self._master_end, -1),
+            self._caught_up, self._log.last_store_timestamp, self._error,
+        )  # fmt: skip
+
+    def wait_for(self, offset: int, timeout_s: float) -> bool:
+        deadline = self._clock() + timeout_s
+        with self._waiters.waiting(Wakeup()) as wakeup:
+            while self._log.end < offset:
+                if self._failure is not None:
+                    raise self._failure
+                left = deadline - self._clock()
+                if left <= 0:
+                    return False
+                wakeup.wait(left)
+        return True
+
+    def stop_because(self, error: BaseException) -> None:
+        """Follow no further; ``wait_for`` raises the error."""
+        self._failure, self._error = error, str(error) or type(error).__name__
+        _LOG.error("%s does not follow %s any more: %s", self._owned.path, self._master, self._error)
+        self.close()
+        self._waiters.wake_all()
+
+    def close(self) -> None:
+        """End the connection. A batch that has not come whole is removed."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        self._caught_up = False
+        # If that fails, the store is fenced, and the next opening removes it.
+        with contextlib.suppress(CommitLogError):
+            self._log.drop_unfinished()
+
+    def run_once(self) -> float:
+        if self._failure is not None:
+            return _STOPPED_S
+        try:
+            self._step()
+            return 0.0
+        except PeerRefused as error:
+            self._refused += 1
+            if self._refused < _ATTEMPTS:
+                return self._pause(error)
+            self.stop_because(error)
+            return _STOPPED_S
+        except (DiskFull, OSError) as error:
+            return self._pause(error)
+
+    def _pause(self, error: Exception) -> float:
+        """The connection has failed: how long to wait before the next one."""
+        self.close()
+        if str(error) != self._error:
+            _LOG.warning("%s is not connected to its master %s: %s", self._owned.path, self._master, error)
+        self._error = str(error) or type(error).__name__
+        pause = min(_FIRST_PAUSE_S * 2.0 ** min(self._failed, 16), _LONGEST_PAUSE_S)
+        self._failed += 1
+        return pause
+
+    def _step(self) -> None:
+        link = self._link
+        if link is None:
+            link = self._link = self._connect()
+        if link.receive(_STEP_S):
+            self._take(link)
+            return
+        is_compared = link.frames.start == self._log.received_end
+        has_heard = link.frames.heartbeat_at is not None
+        self._caught_up = is_compared and (has_heard or not link.frames.log)
+        if self._caught_up:
+            self._refused = 0
+            self._error = self._no_data() if has_heard and self._log.end == self._log.start else ""
+        now = self._clock()
+        silent_s = now - link.received_at
+        if silent_s >= self._housekeeping_s:
+            raise TimeoutError(f"The master sent nothing for {silent_s:.0f} s (ha_housekeeping_interval).")
+        if now - link.sent_at >= self._heartbeat_s:
+            # A heartbeat promises nothing new.
+            link.acknowledge(self._acknowledged or link.request_offset)
+
+    def _no_data(self) -> str:
+        return (
+            f"The master sends nothing from physical offset {self._log.start} on: its log is empty, or begins later. "
+            "Then begin a mirror where it does (commitLogMinOffset of the broker), or with its last file."
+        )
+
+    def _connect(self) -> MasterLink:
+        """Ask from the start of the last record on: what comes first is compared with what is here."""
+        # Only a hello says it, and RocketMQ's masters have none.
+        epoch = 0 if self._security is None else self._owned.run(self._owned.batches.epoch)
+        place = self._log.last_record if self._log.last_record >= 0 else self._log.start
+        link = MasterLink.connect(self._master, place, timeout_s=_CONNECT_S, security=self._security, epoch=epoch)
+        if link.master_epoch is not None and link.master_epoch < epoch:
+            link.close()
+            raise PeerRefused(
+                f"The master at {self._master} has epoch {link.master_epoch}, and this mirror {epoch}: that master was "
+                "superseded. Follow the new one."
+            )
+        _LOG.info("%s follows %s from physical offset %d on", self._owned.path, self._master, self._log.end)
+        self._acknowledged = 0
+        return link
+
+    def _take(self, link: MasterLink) -> None:
+        """Store what has come, as far as it is whole."""
+        before = self._log.end
+        # Of an empty log, the byte that was not sent does not count.
+        self._master_end = max(self._master_end, link.frames.end if link.frames.end > 1 else 0)
+        if link.frames.heartbeat_at is not None and link.frames.start != self._log.received_end:
+            raise self._diverged(
+                link.frames.heartbeat_at,
+                "the master sends nothing from there on: its retention has removed that part, or its log ends before",
+            )
+        if not self._compare(link):
+            return
+        while (found := self._next(link)).size:
+            data = bytes(memoryview(link.frames.log)[: found.size])
+            self._log.append(
+                data,
+                last_record=found.last_record,
+                last_store_timestamp=found.last_store_timestamp,
+                frame_end=found.frame_end,
+            )
+            link.frames.take(found.size)
+        if self._log.end > before:
+            self._failed = self._refused = 0
+            self._error = ""
+            self._waiters.wake_all()
+        if self._ack != "none" and self._log.end > self._acknowledged:
+            if self._ack == "synced":
+                self._log.flush()
+            link.acknowledge(self._log.end)
+            self._acknowledged = self._log.end
+        if link.frames.fault is not None:
+            raise link.frames.fault
+
+    def _next(self, link: MasterLink) -> WholeRecords:
+        frames = link.frames
+        if not frames.log:
+            return WholeRecords(0)
+        assert frames.start is not None
+        return whole_records(
+            frames.log,
+            frames.start,
+            stop=self._log.frame_end,
+            file_size=self._log.file_size,
+            largest_record=self._largest_record,
+        )
+
+    def _compare(self, link: MasterLink) -> bool:
+        """Compare what the master has before our end; whether all of that has come. ``LogDiverged``."""
+        frames = link.frames
+        assert frames.start is not None
+        size = min(len(frames.log), self._log.received_end - frames.start)
+        if size > 0:
+            ours = self._log.read(frames.start, frames.start + size)
+            theirs = frames.log[:size]
+            if ours != theirs:
+                at = next(place for place in range(size) if ours[place] != theirs[place])
+                raise self._diverged(frames.start + at, "the master has other bytes there")
+            frames.take(size)
+        return frames.start == self._log.received_end
+
+    def _diverged(self, offset: int, how: str) -> LogDiverged:
+        return LogDiverged(
+            f"The log of the master at {self._master} does not continue the mirror {self._owned.path}, which ends at "
+            f"physical offset {self._log.end}: at {offset}, {how}. Nothing was taken over. Is it another master, or "
+            "has it lost its log's end? To mirror it, begin in a new directory.",
+            path=self._owned.path,
+            offset=offset,
+        )

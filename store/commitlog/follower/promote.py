@@ -1,0 +1,60 @@
+"""promote: makes a mirror a store of its own, when its master is lost."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from commitlog.config import MessageStoreConfig
+from commitlog.errors import InvalidValue
+from commitlog.ha.replica_mark import ReplicaMark, read_mark, remove_mark, write_mark
+from commitlog.recovery.open import OpenWishes
+from commitlog.recovery.recover import Recovered
+from commitlog.services.owned_store import StoreOpening
+
+__all__ = ["Promotion", "promote"]
+
+
+class Promotion(NamedTuple):
+    """What a promotion did. ``recovered`` is None for a mirror that was closed; else it says what was cut off.
+
+    ``epoch`` is the store's from now on, ``end`` the physical offset after the last message of the old master.
+    """
+
+    old_master: str
+    epoch: int
+    end: int
+    recovered: Recovered | None
+
+
+def promote(path: str | os.PathLike[str]) -> Promotion:
+    """Make the mirror at ``path`` a store that takes messages. Nobody may follow or own it at this moment.
+
+    Recovery runs first, as after any crash: what is not whole is cut off, with its report. Then the next epoch begins,
+    by a record in the log. Opened as a master, the store tells the old one, when that is back, that it is superseded.
+
+    ``InvalidValue`` for a store that is not a mirror; the errors of ``MessageStore.open``. After an error the store is
+    still a mirror.
+    """
+    place = os.path.abspath(os.fspath(path))
+    mark = read_mark(place)
+    if mark is None or mark.state == "promoted":
+        raise InvalidValue(f"{place} is not a mirror, nor a superseded master; only such a store is promoted.")
+    # No thread of it may put anything before the epoch begins.
+    config = MessageStoreConfig(schedule_enable=False)
+    opening = StoreOpening(place, config, lock_timeout_s=0.0, wishes=OpenWishes(), progress=None, takes_replica=True)
+    try:
+        owned = opening.run()
+    except BaseException:
+        opening.undo()
+        raise
+    try:
+        end = owned.log.files.max_wrote
+        epoch = owned.run(owned.batches.begin_epoch)
+        if mark.state == "mirror":
+            write_mark(place, ReplicaMark("promoted", mark.peer, epoch))
+        else:
+            remove_mark(place)
+        return Promotion(mark.peer, epoch, end, owned.log.recovered)
+    finally:
+        owned.close()

@@ -1,0 +1,111 @@
+"""Whole records at the head of received bytes: what a mirror appends at once. Pure.
+
+A mirror's log ends where a record does, so the beginning of a record waits until the rest has come. A blank filler
+counts as whole when the file's unused rest after it has come, too: a mirror has the same bytes there. The frame record
+of a batch stands alone, since the batch's records become part of the log all together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from commitlog.batch.frames import frame_of
+from commitlog.columnar.scan import RecordScan, scan_records
+from commitlog.errors import PeerRefused
+from commitlog.format.record import FILLER_SIZE, Corrupt, Filler, Record, Torn, Unwritten, decode_record
+from commitlog.paths import BATCH_TOPIC
+
+__all__ = ["WholeRecords", "whole_records"]
+
+
+class WholeRecords(NamedTuple):
+    """The first ``size`` bytes are whole records, or a file's end.
+
+    ``last_record`` is the physical offset of the last one (-1: none of them is a record) and ``last_store_timestamp``
+    its store time in ms. ``frame_end``, if not 0, is the end of the batch whose frame record is all of it.
+    """
+
+    size: int
+    last_record: int = -1
+    last_store_timestamp: int = 0
+    frame_end: int = 0
+
+
+def whole_records(
+    data: bytearray, physical_offset: int, *, stop: int, file_size: int, largest_record: int
+) -> WholeRecords:
+    """The whole records of one file at the head of ``data``, which lies at ``physical_offset`` of the master's log.
+
+    None of them lies beyond ``stop``, the end of a batch; 0 for no such end. ``PeerRefused`` for bytes that are no
+    record, for one of more than ``largest_record`` bytes, and for records that lie in files of another size.
+    """
+    room = file_size - physical_offset % file_size
+    stretch = np.frombuffer(data, np.uint8)[: min(room, stop - physical_offset) if stop else room]
+    scan = scan_records(stretch, physical_offset, check_crc=True)
+    if not len(scan):
+        _check_stop(scan, room, file_size, largest_record)
+    frame = _first_frame(scan)
+    if frame == 0:
+        found_frame = frame_of(_record(scan, 0))
+        assert found_frame is not None
+        return _found(scan, 1)._replace(frame_end=found_frame.end)
+    if frame > 0:
+        return _found(scan, frame)
+    if isinstance(scan.stop, Filler) and len(stretch) == room:
+        return _found(scan, len(scan))._replace(size=room)
+    return _found(scan, len(scan))
+
+
+def _found(scan: RecordScan, count: int) -> WholeRecords:
+    """The first ``count`` records of a scan."""
+    if not count:
+        return WholeRecords(0)
+    place = int(scan.positions[count - 1])
+    return WholeRecords(
+        place + int(scan.sizes[count - 1]), scan.physical_offset + place, int(scan.field("store_timestamp")[count - 1])
+    )
+
+
+def _first_frame(scan: RecordScan) -> int:
+    """The row of the first frame record; -1 without one."""
+    codes, names = scan.topics
+    if BATCH_TOPIC not in names:
+        return -1
+    rows = np.flatnonzero(codes == names.index(BATCH_TOPIC)).tolist()
+    return next((row for row in rows if frame_of(_record(scan, row)) is not None), -1)
+
+
+def _record(scan: RecordScan, row: int) -> Record:
+    start = int(scan.positions[row])
+    found = decode_record(scan.data[start : start + int(scan.sizes[row])].tobytes(), check_crc=False)
+    assert isinstance(found, Record), "the scan found it good"
+    return found
+
+
+def _check_stop(scan: RecordScan, room: int, file_size: int, largest_record: int) -> None:
+    """``PeerRefused`` if what stands at the head can never become a record, or the end of one of our files."""
+    at, stop = scan.physical_offset, scan.stop
+    if isinstance(stop, Corrupt | Unwritten):
+        found = f"{stop.field} {stop.found}" if isinstance(stop, Corrupt) else "zeros"
+        raise PeerRefused(
+            f"What the master sent at physical offset {at} is not a record: {found}. Is its log damaged there?"
+        )
+    if isinstance(stop, Filler) and stop.size != room:
+        raise _other_file_size(at + stop.size, "ends", file_size)
+    if isinstance(stop, Torn) and stop.needed > largest_record:
+        raise PeerRefused(
+            f"The record at physical offset {at} has {stop.needed} bytes; at most {largest_record} are taken. Set "
+            "max_message_size to the master's maxMessageSize."
+        )
+    if isinstance(stop, Torn) and FILLER_SIZE < stop.needed > room:
+        raise _other_file_size(at + stop.needed, "goes on", file_size)
+
+
+def _other_file_size(offset: int, what: str, file_size: int) -> PeerRefused:
+    return PeerRefused(
+        f"The master's log file {what} at physical offset {offset}, where no file of {file_size} bytes does. Set "
+        "mapped_file_size_commit_log to the master's mappedFileSizeCommitLog, and begin the mirror again in a new "
+        "directory."
+    )

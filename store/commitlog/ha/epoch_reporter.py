@@ -1,0 +1,75 @@
+"""EpochReporter: tells the old master that its mirror was promoted, until it has heard it.
+
+The old master may come back at any time, and programs may put into it. It stops accepting messages when it hears of a
+higher epoch. A RocketMQ broker cannot be told; then a warning says that it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+
+from commitlog.errors import PeerRefused
+from commitlog.format.ha_hello import Purpose
+from commitlog.ha.address import MasterAddress
+from commitlog.ha.handshake import say_hello
+from commitlog.ha.security import Security
+
+__all__ = ["EpochReporter"]
+
+_LOG = logging.getLogger(__name__)
+_INTERVAL_S = 5.0
+_TIMEOUT_S = 5.0
+_TOLD_S = 3_600.0
+
+
+class EpochReporter:
+    """Reports ``epoch`` to ``peer``. ``on_told`` is called once, when it has been heard."""
+
+    def __init__(self, peer: MasterAddress, epoch: int, security: Security, on_told: Callable[[], None]) -> None:
+        self._peer = peer
+        self._epoch = epoch
+        self._security = security
+        self._on_told = on_told
+        self._is_told = False
+        self._warned = False
+
+    def run_once(self) -> float:
+        if self._is_told:
+            return _TOLD_S
+        try:
+            with socket.create_connection(self._peer, timeout=_TIMEOUT_S) as connection:
+                self._tell(connection)
+        except (PeerRefused, TimeoutError, ConnectionResetError) as error:
+            self._warn(error)
+        except OSError:
+            pass  # nobody listens there: the old master is away
+        return _INTERVAL_S
+
+    def _tell(self, connection: socket.socket) -> None:
+        tls = self._security.as_slave
+        wrapped = connection if tls is None else tls.wrap_socket(connection, server_hostname=self._peer[0])
+        with wrapped:
+            say_hello(
+                wrapped,
+                token=self._security.token,
+                epoch=self._epoch,
+                timeout_s=_TIMEOUT_S,
+                purpose=Purpose.REPORT_EPOCH,
+            )
+            # Its end of the connection is closed when it has taken the epoch in.
+            wrapped.settimeout(_TIMEOUT_S)
+            wrapped.recv(1)
+        self._is_told = True
+        _LOG.warning("The old master at %s is back; it was told of epoch %d", self._peer, self._epoch)
+        self._on_told()
+
+    def _warn(self, error: Exception) -> None:
+        if not self._warned:
+            _LOG.warning(
+                "The old master at %s answers, and cannot be told that epoch %d has superseded it (%s): stop it, or "
+                "its messages and those of this store part ways",
+                self._peer, self._epoch, error,
+            )  # fmt: skip
+        self._warned = True

@@ -1,0 +1,88 @@
+"""The mark of a store that takes part in a replication, ``config/replica.json``. ::
+
+    {"state":"mirror","peer":"10.0.0.5:10912","epoch":0}
+
+==============  =======================================================================================================
+state           what it means
+==============  =======================================================================================================
+``mirror``      the store holds the log of ``peer``; nobody may put into it. Without the mark it would become a second
+                master by the first program that opens it.
+``promoted``    the store was a mirror of ``peer``, and is a master of ``epoch`` now; ``peer`` has not been told yet.
+``superseded``  the store was a master; its mirror has become the master of ``epoch``, as ``peer`` has told.
+==============  =======================================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import msgspec
+
+from commitlog.config import BrokerRole
+from commitlog.config_files.json_file import JsonConfigFile
+from commitlog.errors import ReplicaStore, StoreIOError
+from commitlog.files import disk
+from commitlog.paths import BACKUP_SUFFIX, CONFIG, REPLICA_MARK
+
+__all__ = ["ReplicaMark", "read_mark", "refuse_replica", "remove_mark", "write_mark"]
+
+
+class ReplicaMark(msgspec.Struct, frozen=True):
+    """The content. ``peer`` is HOST:PORT."""
+
+    state: Literal["mirror", "promoted", "superseded"]
+    peer: str
+    epoch: int = 0
+
+
+def read_mark(store_path: str) -> ReplicaMark | None:
+    """The mark of a store; None without one. ``CorruptConfig``, ``ReadFailed``."""
+    file = _file(store_path)
+    root = file.read()
+    expected = "an object with state (mirror, promoted or superseded), peer and epoch"
+    return file.checked(root, ReplicaMark, expected) if root else None
+
+
+def write_mark(store_path: str, mark: ReplicaMark) -> None:
+    """Mark a store, for its owner. ``StoreIOError``, ``StoreAccessDenied``, ``NotAStore``."""
+    if read_mark(store_path) != mark:
+        _file(store_path).write(msgspec.to_builtins(mark))
+
+
+def remove_mark(store_path: str) -> None:
+    """The store is one of its own; for its owner. ``StoreIOError``."""
+    path = _file(store_path).path
+    try:
+        # The copy first: it would count when the file is missing.
+        for name in (path + BACKUP_SUFFIX, path):
+            if disk.exists(name):
+                disk.unlink(name)
+        disk.sync_directory(os.path.dirname(path))
+    except OSError as error:
+        raise StoreIOError("remove", path=path, cause=error) from error
+
+
+def refuse_replica(store_path: str, role: BrokerRole) -> None:
+    """``ReplicaStore`` for a mirror, or a superseded master, that is opened in another role than SLAVE.
+
+    ``CorruptConfig``, ``ReadFailed``.
+    """
+    mark = None if role is BrokerRole.SLAVE else read_mark(store_path)
+    if mark is None or mark.state == "promoted":
+        return
+    if mark.state == "mirror":
+        what = f"is a mirror of the store at {mark.peer}, and takes no other messages"
+        instead = "Follow its master with commitlog follow. If the master is lost"
+    else:
+        what = f"was superseded by epoch {mark.epoch} of its mirror, as {mark.peer} has told"
+        instead = "Put to the new master. If that one is lost"
+    raise ReplicaStore(
+        f"{store_path} {what}. It can be read with StoreReader. {instead}, commitlog promote {store_path} makes it a "
+        "store of its own.",
+        path=store_path,
+    )
+
+
+def _file(store_path: str) -> JsonConfigFile:
+    return JsonConfigFile(os.path.join(store_path, CONFIG, REPLICA_MARK), "The mark of a replica")

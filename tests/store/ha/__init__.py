@@ -1,0 +1,3 @@
+"""Replication: the master, the follower, and both together."""
+
+__all__: list[str] = []
