@@ -31,6 +31,7 @@
     │   ├── TopicInUse              a topic with messages in the log was to be deleted
     │   ├── PeerRefused             the other end of a replication is not the one that it should be
     │   │   └── LogDiverged         the master's log and the mirror's differ
+    │   ├── RemotingFailed          a broker's remoting port did not answer a request as brokers do
     │   ├── CutRefused              opening would cut whole records off the log, and was not to
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
@@ -110,6 +111,7 @@ __all__ = [
     "ReadFailed",
     "ReaderClosed",
     "Refused",
+    "RemotingFailed",
     "ReplicaStore",
     "StagingFailed",
     "StagingLost",
@@ -512,6 +514,10 @@ class LogDiverged(PeerRefused):
         super().__init__(message)
         self.path = path
         self.offset = offset
+
+
+class RemotingFailed(Refused):
+    """A broker's remoting port could not be asked, or did not answer as brokers do. What it concerns is as it was."""
 
 
 class CutRefused(Refused):

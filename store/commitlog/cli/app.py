@@ -18,6 +18,7 @@ from commitlog.cli import (
     clean_commands,
     dump_commands,
     export_commands,
+    follow_commands,
     group_commands,
     half_commands,
     look_commands,
@@ -61,8 +62,8 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Inspect a RocketMQ store directory: no broker, no lock. Only the commands under Write, Repair, Transactions and
-    Delete change a store, and groups reset and topics create.
+    """Inspect a RocketMQ store directory: no broker, no lock. Only the commands under Write, Mirror,
+    Repair, Transactions and Delete change a store, and groups reset and topics create.
 
     Data goes to stdout, everything else to stderr.
     """
@@ -85,6 +86,7 @@ for _module in (
     dump_commands,
     export_commands,
     write_commands,
+    follow_commands,
     repair_commands,
     salvage_commands,
     schedule_commands,

@@ -19,6 +19,7 @@ __all__ = [
     "DUMP",
     "GROUPS",
     "LOOK",
+    "MIRROR",
     "REPAIR",
     "TOPICS",
     "TRANSACTIONS",
@@ -56,6 +57,7 @@ TRANSACTIONS = "Transactions"
 GROUPS = "Consumer groups"
 TOPICS = "Topics"
 CLEAN = "Delete"
+MIRROR = "Mirror a live broker"
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 

@@ -33,7 +33,7 @@ from commitlog.config_files.json_file import JsonConfigFile, next_version
 from commitlog.errors import InvalidValue
 from commitlog.paths import CONFIG, CONSUMER_OFFSET_CONFIG, MAX_QUEUE_ID, validate_group, validate_topic
 
-__all__ = ["ConsumerOffsets"]
+__all__ = ["ConsumerOffsets", "merge_consumer_offsets"]
 
 _SUBJECT = "The list of consumer offsets"
 _MAX_LONG = 2**63 - 1
@@ -196,6 +196,22 @@ class ConsumerOffsets:
                 topics.setdefault(group, []).append(topic)
             root["groupTopicMap"] = topics
         return root
+
+
+def merge_consumer_offsets(store_path: str, root: dict[str, Any], source: str) -> bool:
+    """Write a master's positions over those of the same groups and topics, as a slave does; False if all are there.
+
+    ``source`` is the list in an error: ``CorruptConfig`` for an object that no broker writes.
+    """
+    table = _offset_table(JsonConfigFile(source, _SUBJECT), root)
+    file = JsonConfigFile(os.path.join(store_path, CONFIG, CONSUMER_OFFSET_CONFIG), _SUBJECT, _offset_table)
+    old = file.read()
+    merged = {**_offset_table(file, old), **table}
+    if old and merged == _offset_table(file, old):
+        return False
+    versions = {name: root[name] for name in ("dataVersion",) if name in root}
+    file.write({**old, **versions, "offsetTable": merged}, integer_names=True)
+    return True
 
 
 def _key(topic: str, group: str) -> str:

@@ -22,8 +22,9 @@ import msgspec
 from commitlog.config_files.json_file import JsonConfigFile, next_version
 from commitlog.paths import CONFIG, DELAY_OFFSET_CONFIG
 
-__all__ = ["DelayOffsetFile"]
+__all__ = ["DelayOffsetFile", "replace_delay_offsets"]
 
+_SUBJECT = "The offsets of delay levels"
 _EXPECTED = "an object with offsetTable: levels with offsets of 0 and more"
 _TABLE = "offsetTable"
 _VERSION = "dataVersion"
@@ -38,7 +39,7 @@ class DelayOffsetFile:
 
     def __init__(self, store_path: str) -> None:
         path = os.path.join(store_path, CONFIG, DELAY_OFFSET_CONFIG)
-        self._file = JsonConfigFile(path, "The offsets of delay levels", _offset_table)
+        self._file = JsonConfigFile(path, _SUBJECT, _offset_table)
 
     @property
     def path(self) -> str:
@@ -65,3 +66,16 @@ def _offset_table(file: JsonConfigFile, root: dict[str, Any]) -> dict[int, int]:
         return msgspec.convert(root, _Content, strict=True, str_keys=True).offsetTable
     except msgspec.ValidationError as error:
         raise file.corrupt(0, _EXPECTED, str(error)) from error
+
+
+def replace_delay_offsets(store_path: str, root: dict[str, Any], source: str) -> bool:
+    """Write a master's offsets as they are, as a slave does; False if they are there.
+
+    ``source`` is the list in an error: ``CorruptConfig`` for an object that no broker writes.
+    """
+    _offset_table(JsonConfigFile(source, _SUBJECT), root)
+    file = JsonConfigFile(os.path.join(store_path, CONFIG, DELAY_OFFSET_CONFIG), _SUBJECT, _offset_table)
+    if file.read() == root:
+        return False
+    file.write(root, integer_names=True)
+    return True

@@ -23,7 +23,7 @@ import msgspec
 from commitlog.config_files.json_file import JsonConfigFile, next_version
 from commitlog.paths import CONFIG, SUBSCRIPTION_GROUP_CONFIG, validate_group
 
-__all__ = ["SubscriptionGroupConfig", "SubscriptionGroups"]
+__all__ = ["SubscriptionGroupConfig", "SubscriptionGroups", "replace_subscription_groups"]
 
 _SUBJECT = "The list of subscription groups"
 _Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -111,6 +111,20 @@ class SubscriptionGroups:
         configs = _configs(self._file, root)
         self._file.write(root)
         self._root, self._configs = root, configs
+
+
+def replace_subscription_groups(store_path: str, root: dict[str, Any], source: str) -> bool:
+    """Replace the groups by a master's, if their dataVersion differs, as a slave does; False if not.
+
+    ``source`` is the list in an error: ``CorruptConfig`` for an object that no broker writes.
+    """
+    _configs(JsonConfigFile(source, _SUBJECT), root)
+    file = JsonConfigFile(os.path.join(store_path, CONFIG, SUBSCRIPTION_GROUP_CONFIG), _SUBJECT, _configs)
+    old = file.read()
+    if old and old.get("dataVersion") == root.get("dataVersion"):
+        return False
+    file.write(root)
+    return True
 
 
 def _configs(file: JsonConfigFile, root: dict[str, Any]) -> dict[str, SubscriptionGroupConfig]:

@@ -21,6 +21,7 @@ from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, DiskFull, InvalidValue, LogDiverged, PeerRefused
 from commitlog.follower.link import MasterLink
 from commitlog.follower.mirror_start import Start, prepare_mirror
+from commitlog.follower.remoting_config import SlaveSynchronize
 from commitlog.follower.whole_records import WholeRecords, whole_records
 from commitlog.ha.address import MasterAddress, parse_address
 from commitlog.ha.replica_mark import ReplicaMark, write_mark
@@ -48,6 +49,7 @@ _LONGEST_PAUSE_S = 5.0
 # What the master sends is believed to be wrong when so many connections in a row brought nothing else.
 _ATTEMPTS = 3
 _STOPPED_S = 3_600.0
+_REMOTING_PORT = 10_911
 # A record without its body: header, a topic and properties of at most 32,767 bytes each.
 _RECORD_HEAD = 128 << 10
 
@@ -82,6 +84,9 @@ class LogFollower:
     kernel ("received"), or nothing ("none", which a SYNC_MASTER waits for in vain). A new mirror begins at ``start``:
     "earliest", "latest" (the master's last file), or the physical offset at which one of its files begins.
 
+    ``config_from``, HOST:PORT of a broker's remoting port (10911), also copies what a slave copies, every 10 seconds:
+    topics, positions of groups, offsets of delay levels, subscription groups. It says where the log begins, too.
+
     ``mapped_file_size_commit_log`` of ``config`` must be the master's. With its ``ha_token_file`` or
     ``ha_tls_ca`` the master is one of this package, which proves itself. Use it as a context manager::
 
@@ -99,6 +104,8 @@ class LogFollower:
         *,
         start: Start = "earliest",
         config: MessageStoreConfig | None = None,
+        config_from: str | None = None,
+        lock_timeout_s: float = 0.0,
     ) -> None:
         if ack not in ("none", "received", "synced"):
             raise InvalidValue(
@@ -113,8 +120,9 @@ class LogFollower:
         )
         asks_for_hello = settings.ha_token_file or settings.ha_tls_ca
         security = security_of(settings) if asks_for_hello else None
-        prepare_mirror(self.path, self.master, start, settings, security)
-        opening = StoreOpening(self.path, settings, lock_timeout_s=0.0, wishes=OpenWishes(), progress=None)
+        remoting = None if config_from is None else parse_address(config_from, _REMOTING_PORT)
+        prepare_mirror(self.path, self.master, start, settings, security, remoting)
+        opening = StoreOpening(self.path, settings, lock_timeout_s=lock_timeout_s, wishes=OpenWishes(), progress=None)
         try:
             self._owned = opening.run()
             write_mark(self.path, ReplicaMark("mirror", str(self.master)))
@@ -122,12 +130,32 @@ class LogFollower:
         except BaseException:
             opening.undo()
             raise
-        self._worker = Worker("LogFollower", self._following, self._following.stop_because)
-        self._worker.start()
+        self._workers = [Worker("LogFollower", self._following, self._following.stop_because)]
+        self._synchronize: SlaveSynchronize | None = None
+        if remoting is not None:
+            self._synchronize = SlaveSynchronize(self.path, remoting, self._following.hear_end)
+            self._workers.append(Worker("SlaveSynchronize", self._synchronize, self._following.stop_because))
+        for worker in self._workers:
+            worker.start()
 
     @property
     def status(self) -> FollowerStatus:
         return self._following.status
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What stopped the follower; None while it follows, or tries to."""
+        return self._following.failure
+
+    @property
+    def config_error(self) -> CommitLogError | None:
+        """What failed when the configuration was last copied; None without. It is tried again."""
+        return None if self._synchronize is None else self._synchronize.error
+
+    @property
+    def config_rounds(self) -> int:
+        """How often the configuration was asked for."""
+        return 0 if self._synchronize is None else self._synchronize.rounds
 
     def wait_for(self, offset: int, *, timeout_s: float) -> bool:
         """Return when the mirror has everything before ``offset``; False after ``timeout_s`` seconds.
@@ -138,7 +166,8 @@ class LogFollower:
 
     def close(self) -> None:
         """End the connection and close the store. It may be called again."""
-        self._worker.stop()
+        for worker in self._workers:
+            worker.stop()
         self._following.close()
         self._owned.close()
 
@@ -180,7 +209,7 @@ class _Following:
         self._master_end = -1
         self._caught_up = False
         self._error = "Not connected yet."
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
         # Connections in a row that failed, and those of them in which the master sent what cannot be.
         self._failed = self._refused = 0
         self._waiters = Waiters()
@@ -197,17 +226,21 @@ class _Following:
         deadline = self._clock() + timeout_s
         with self._waiters.waiting(Wakeup()) as wakeup:
             while self._log.end < offset:
-                if self._failure is not None:
-                    raise self._failure
+                if self.failure is not None:
+                    raise self.failure
                 left = deadline - self._clock()
                 if left <= 0:
                     return False
                 wakeup.wait(left)
         return True
 
+    def hear_end(self, offset: int) -> None:
+        """The master's log ends there, as its remoting port says."""
+        self._master_end = max(self._master_end, offset)
+
     def stop_because(self, error: BaseException) -> None:
         """Follow no further; ``wait_for`` raises the error."""
-        self._failure, self._error = error, str(error) or type(error).__name__
+        self.failure, self._error = error, str(error) or type(error).__name__
         _LOG.error("%s does not follow %s any more: %s", self._owned.path, self._master, self._error)
         self.close()
         self._waiters.wake_all()
@@ -223,7 +256,7 @@ class _Following:
             self._log.drop_unfinished()
 
     def run_once(self) -> float:
-        if self._failure is not None:
+        if self.failure is not None:
             return _STOPPED_S
         try:
             self._step()

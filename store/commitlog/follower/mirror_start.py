@@ -11,6 +11,7 @@ from commitlog.errors import InvalidValue, PeerRefused
 from commitlog.files import disk
 from commitlog.files.mapped_file_writer import make_file
 from commitlog.follower.link import MasterLink
+from commitlog.follower.remoting import RemotingClient
 from commitlog.ha.address import MasterAddress
 from commitlog.ha.security import Security
 from commitlog.log.owner_directory import OwnerDirectory
@@ -25,11 +26,18 @@ _MS = 1000.0
 
 
 def prepare_mirror(
-    path: str, master: MasterAddress, start: Start, config: MessageStoreConfig, security: Security | None
+    path: str,
+    master: MasterAddress,
+    start: Start,
+    config: MessageStoreConfig,
+    security: Security | None,
+    remoting: MasterAddress | None,
 ) -> None:
     """Make the first log file of a new mirror whose log does not begin at 0. A mirror with a log stays as it is.
 
-    ``InvalidValue``, ``PeerRefused``, ``OSError``; the errors of making a file.
+    A broker's ``remoting`` port says where its log begins; without it "earliest" is 0.
+
+    ``InvalidValue``, ``PeerRefused``, ``RemotingFailed``, ``OSError``; the errors of making a file.
     """
     if isinstance(start, bool) or not (start in ("earliest", "latest") or isinstance(start, int)):
         raise InvalidValue(f"start is 'earliest', 'latest' or a physical offset, not {start!r}.")
@@ -45,7 +53,12 @@ def prepare_mirror(
                 f"(mapped_file_size_commit_log), not {start}."
             )
     else:
-        begin = 0 if start == "earliest" else _last_file(master, config, security)
+        begin = _first_file(remoting) if start == "earliest" else _last_file(master, config, security)
+        if begin % file_size:
+            raise PeerRefused(
+                f"A log file of the master at {master} begins at physical offset {begin}, where no file of {file_size} "
+                "bytes does. Set mapped_file_size_commit_log to the master's mappedFileSizeCommitLog."
+            )
     if begin:
         directory = OwnerDirectory.open(path)
         try:
@@ -53,6 +66,13 @@ def prepare_mirror(
             make_file(os.path.join(log, file_name_for_offset(begin)), file_size)
         finally:
             directory.close(clean=False)
+
+
+def _first_file(remoting: MasterAddress | None) -> int:
+    if remoting is None:
+        return 0
+    with RemotingClient(remoting) as client:
+        return client.log_bounds()[0]
 
 
 def _last_file(master: MasterAddress, config: MessageStoreConfig, security: Security | None) -> int:
@@ -65,11 +85,4 @@ def _last_file(master: MasterAddress, config: MessageStoreConfig, security: Secu
                 raise TimeoutError(
                     f"The master at {master} sent nothing for {longest_s:g} s (ha_housekeeping_interval)."
                 )
-    begin = link.frames.start
-    if begin % config.mapped_file_size_commit_log:
-        raise PeerRefused(
-            f"The last log file of the master at {master} begins at physical offset {begin}, where no file of "
-            f"{config.mapped_file_size_commit_log} bytes does. Set mapped_file_size_commit_log to the master's "
-            "mappedFileSizeCommitLog."
-        )
-    return begin
+    return link.frames.start

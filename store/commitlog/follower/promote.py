@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from typing import NamedTuple
 
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import InvalidValue
+from commitlog.errors import InvalidValue, StoreIOError
+from commitlog.files import disk
 from commitlog.ha.replica_mark import ReplicaMark, read_mark, remove_mark, write_mark
+from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.recovery.open import OpenWishes
 from commitlog.recovery.recover import Recovered
 from commitlog.services.owned_store import StoreOpening
 
-__all__ = ["Promotion", "promote"]
+__all__ = ["Promotion", "move_aside", "promote"]
 
 
 class Promotion(NamedTuple):
@@ -27,7 +31,7 @@ class Promotion(NamedTuple):
     recovered: Recovered | None
 
 
-def promote(path: str | os.PathLike[str]) -> Promotion:
+def promote(path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> Promotion:
     """Make the mirror at ``path`` a store that takes messages. Nobody may follow or own it at this moment.
 
     Recovery runs first, as after any crash: what is not whole is cut off, with its report. Then the next epoch begins,
@@ -42,7 +46,9 @@ def promote(path: str | os.PathLike[str]) -> Promotion:
         raise InvalidValue(f"{place} is not a mirror, nor a superseded master; only such a store is promoted.")
     # No thread of it may put anything before the epoch begins.
     config = MessageStoreConfig(schedule_enable=False)
-    opening = StoreOpening(place, config, lock_timeout_s=0.0, wishes=OpenWishes(), progress=None, takes_replica=True)
+    opening = StoreOpening(
+        place, config, lock_timeout_s=lock_timeout_s, wishes=OpenWishes(), progress=None, takes_replica=True
+    )
     try:
         owned = opening.run()
     except BaseException:
@@ -58,3 +64,27 @@ def promote(path: str | os.PathLike[str]) -> Promotion:
         return Promotion(mark.peer, epoch, end, owned.log.recovered)
     finally:
         owned.close()
+
+
+def move_aside(path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> str:
+    """Give a mirror another name beside its own, so that a new one can begin in its place. Returns that name.
+
+    Nothing of it is lost; readers that have it open read on. ``InvalidValue`` for a store that is not a mirror;
+    ``StoreLocked`` while it is followed; ``StoreIOError``.
+    """
+    place = os.path.abspath(os.fspath(path))
+    mark = read_mark(place)
+    if mark is None or mark.state == "promoted":
+        raise InvalidValue(f"{place} is not a mirror: there is nothing to begin again.")
+    target = f"{place}.{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    directory = OwnerDirectory.open(place, lock_timeout_s=lock_timeout_s)
+    try:
+        if disk.exists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        disk.rename(place, target)
+        disk.sync_directory(os.path.dirname(place))
+    except OSError as error:
+        raise StoreIOError("rename", path=place, cause=error) from error
+    finally:
+        directory.close(clean=False)
+    return target

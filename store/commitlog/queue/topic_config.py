@@ -42,6 +42,7 @@ __all__ = [
     "parse_topic_config",
     "read_topic_config",
     "read_topic_settings",
+    "replace_topics",
     "spread_over",
     "topic_list_signature",
     "unused_topics",
@@ -322,6 +323,20 @@ def parse_topic_config(data: bytes, path: str) -> dict[str, int]:
     """Each topic's writeQueueNums. ``CorruptConfig`` for anything that a broker would not write."""
     file = JsonConfigFile(path, _SUBJECT)
     return _queue_nums(file, decode_config(data, path, _SUBJECT))
+
+
+def replace_topics(store_path: str, root: dict[str, Any], source: str) -> bool:
+    """Replace the list by a master's, if its dataVersion differs; False if not. ``source`` is the list in an error.
+
+    ``CorruptConfig`` for an object that no broker writes; the errors of ``JsonConfigFile.write``.
+    """
+    _entries(JsonConfigFile(source, _SUBJECT), root)
+    file = _file_of(store_path)
+    old = file.read()
+    if old and old.get("dataVersion") == root.get("dataVersion"):
+        return False
+    file.write({name: root[name] for name in ("dataVersion", "topicConfigTable") if name in root})
+    return True
 
 
 def _file_of(store_path: str) -> JsonConfigFile:

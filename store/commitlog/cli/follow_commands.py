@@ -1,0 +1,76 @@
+"""Commands of mirrors: ``follow`` and ``promote``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from commitlog.cli.options import MIRROR, AsJson, LockTimeout, SizeOption, StorePath, examples
+
+__all__ = ["follow", "promote", "register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        rich_help_panel=MIRROR,
+        epilog=examples(
+            "commitlog follow 10.0.0.7:10912 /data/mirror --ack synced",
+            "commitlog follow 10.0.0.7:10912 /data/mirror --config 10.0.0.7:10911",
+        ),
+    )(follow)
+    app.command(rich_help_panel=MIRROR, epilog=examples("commitlog promote /data/mirror"))(promote)
+
+
+def _parse_start(text: str) -> str:
+    if text not in ("earliest", "latest") and not (text.isascii() and text.isdigit()):
+        raise typer.BadParameter("It is earliest, latest, or a physical offset.")
+    return text
+
+
+def follow(
+    master: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The master's replication port (10912).")],
+    path: Annotated[str, typer.Argument(metavar="DIR", help="The mirror: a store directory, or a new one.")],
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from", parser=_parse_start, metavar="PLACE", help="Where a new mirror begins: earliest, latest, OFFSET."
+        ),
+    ] = "earliest",
+    ack: Annotated[
+        str, typer.Option(metavar="WHAT", help="What the master hears: none, received, or synced.")
+    ] = "none",
+    config_from: Annotated[
+        str | None,
+        typer.Option(
+            "--config", metavar="HOST:PORT", help="Copy topics and groups from this remoting port.", show_default=False
+        ),
+    ] = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Keep the mirror under another name, and begin again in a new directory.")
+    ] = False,
+    log_file_size: SizeOption = None,
+    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to print how far it is.")] = 5.0,
+    lock_timeout: LockTimeout = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Mirror the log of a live broker, until Ctrl-C or SIGTERM.
+
+    A mirror that exists is continued where it ends. Readers and Spark read it meanwhile; nothing is changed at the
+    broker. Exit code 1 when it cannot go on: another log at the address, a hole, files of another size.
+    """
+    from commitlog.cli.follow import FollowRequest, follow_until_stopped
+
+    request = FollowRequest(master, path, int(start) if start.isdigit() else start, ack, config_from, log_file_size)
+    follow_until_stopped(request, reset=reset, every_s=every, lock_timeout_s=lock_timeout, as_json=as_json)
+
+
+def promote(path: StorePath, lock_timeout: LockTimeout = 0.0, as_json: AsJson = False) -> None:
+    """Make a mirror a store of its own, which takes messages. What is not whole at its end is cut off and reported.
+
+    Stop its follower before, and see that its master does not go on: two stores of one log would grow apart.
+    """
+    from commitlog.cli.follow import promote_and_print
+
+    promote_and_print(path, lock_timeout, as_json=as_json)

@@ -1,0 +1,96 @@
+"""``commitlog follow`` and ``commitlog promote``, as processes that signals end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from commitlog import MessageStore, StoreReader
+from tests.store.cli.commands import ended, lines
+from tests.store.follower.mirrors import log_bytes
+from tests.store.owner.owned_store import open_store, put_ok, small
+from tests.support.scripted_master import ScriptedMaster, Slave
+
+__all__: list[str] = []
+
+FILE_SIZE = 16 << 10
+SIZE = ("--log-file-size", str(FILE_SIZE))
+
+
+def write_log(path: Path, bodies: Sequence[bytes]) -> bytes:
+    with open_store(path) as store:
+        for body in bodies:
+            put_ok(store, body=body)
+        return log_bytes(path, 0, store.physical_bounds()[1])
+
+
+def sends(log: bytes) -> Callable[[Slave], None]:
+    def serve(slave: Slave) -> None:
+        slave.send_log(log, slave.says())
+        slave.wait_until_left()
+
+    return serve
+
+
+@pytest.fixture(scope="module")
+def master_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return write_log(tmp_path_factory.mktemp("master") / "store", [b"%d" % number * 20 for number in range(300)])
+
+
+def follow_to(end: int, *arguments: object, ending: signal.Signals = signal.SIGTERM) -> str:
+    """Run the command until its mirror ends there, and send the signal; what it printed to stderr."""
+    command = [sys.executable, "-m", "commitlog", "follow", *map(str, arguments), "--json", "--every", "0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if json.loads(line)["end"] >= end:
+                break
+        process.send_signal(ending)
+        rest, complaints = process.communicate()
+    assert process.returncode == 0, complaints
+    assert json.loads(rest.splitlines()[-1])["end"] == end
+    return complaints
+
+
+def test_it_follows_until_a_signal_and_the_mirror_is_promoted(master_log: bytes, tmp_path: Path) -> None:
+    mirror = tmp_path / "mirror"
+    with ScriptedMaster(sends(master_log)) as master:
+        follow_to(len(master_log), master.address, mirror, "--ack", "synced", *SIZE)
+        follow_to(len(master_log), master.address, mirror, ending=signal.SIGINT)
+    assert log_bytes(mirror, 0, len(master_log)) == master_log
+    assert lines("promote", mirror, "--json")[0]["end"] == len(master_log)
+    again = ended("promote", mirror)
+    assert again.returncode == 1
+    assert "is not a mirror" in again.stderr
+    with MessageStore.open(mirror, small()) as store:
+        store.put("orders", b"own")
+
+
+def test_another_log_ends_it_and_reset_begins_again_beside_the_old_mirror(master_log: bytes, tmp_path: Path) -> None:
+    mirror = tmp_path / "mirror"
+    other = write_log(tmp_path / "other", [b"o" * 30] * 200)
+    with ScriptedMaster(sends(master_log)) as master:
+        follow_to(len(master_log), master.address, mirror, *SIZE)
+    with ScriptedMaster(sends(other)) as master:
+        refused = ended("follow", master.address, mirror)
+        assert refused.returncode == 1
+        assert "--reset" in refused.stderr
+        complaints = follow_to(len(other), master.address, mirror, "--reset", *SIZE)
+    (kept,) = (path for path in tmp_path.iterdir() if path.name.startswith("mirror."))
+    assert str(kept) in complaints
+    assert log_bytes(kept, 0, len(master_log)) == master_log
+    with StoreReader.open(mirror) as reader:
+        assert reader.queues("orders")[0].max_offset == 200
+
+
+@pytest.mark.parametrize("wrong", [["--from", "newest"], ["--ack", "all"], ["--config", "host:port"]])
+def test_wrong_arguments_are_named(tmp_path: Path, wrong: list[str]) -> None:
+    done = ended("follow", "127.0.0.1:1", tmp_path / "mirror", *wrong)
+    assert done.returncode == 2
+    assert not (tmp_path / "mirror").exists()
