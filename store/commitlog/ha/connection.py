@@ -186,7 +186,7 @@ class HAConnection:
             if not self._is_secured:
                 self._secure()
             self._step()
-        except _Left:
+        except (_Left, ConnectionError):
             self._end(logging.INFO, "has left")
         except _Dropped as reason:
             self._end(logging.WARNING, f"is dropped: {reason}")
@@ -275,8 +275,6 @@ class HAConnection:
             data = self._peer.recv(_RECEIVED_SIZE)
         except (BlockingIOError, ssl.SSLWantReadError):
             return
-        except ConnectionError as error:
-            raise _Left from error
         if not data:
             raise _Left
         self._received += data
