@@ -55,7 +55,14 @@ class FlushDiskType(enum.Enum):
 
 
 class BrokerRole(enum.Enum):
-    """The store's part in replication: puts do not wait for slaves, or wait for them, or are rejected (a slave)."""
+    """The store's part in replication: puts do not wait for slaves, or wait for them, or are rejected (a slave).
+
+    ::
+
+        config = MessageStoreConfig(broker_role=BrokerRole.SYNC_MASTER, ha_listen_address="127.0.0.1:0")
+        with MessageStore.open("/data/store", config) as store:
+            print(store.put_message(Message(topic="orders", body=b"x")).status)
+    """
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"

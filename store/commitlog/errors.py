@@ -582,7 +582,10 @@ class PutRefused(Refused):
 
 
 class PutNotConfirmed(OutcomeUnknown):
-    """A put whose message may be in the log: ``status`` and ``reason`` say whether a sync failed or took too long."""
+    """A put whose message may be in the log: ``status`` and ``reason`` say whether a sync failed or took too long.
+
+    Or, with SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT, a put or commit that is in the log, and not with the slaves.
+    """
 
     def __init__(self, status: PutMessageStatus, reason: str) -> None:
         super().__init__(f"{status.value}: {reason}" if reason else status.value)

@@ -249,7 +249,8 @@ class MessageStore:
         ``message_delay_level``, or the time of one of them, such as ``"10s"``.
 
         ``PutRefused``: the message is not in the store, and ``status`` says why. ``PutNotConfirmed``: whether it is
-        will be known when the store is opened again, or the message is in the log and not on the device in time.
+        will be known when the store is opened again, or the message is in the log, and not on the device or with the
+        slaves in time.
         ``InvalidValue`` for a wrong type and for a delay that is none of the levels'.
         """
         message = self._message(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -104,6 +105,11 @@ class ScriptedSlave:
                 raise EOFError
             data += piece
         return bytes(data)
+
+    def reset(self) -> None:
+        """End the connection as the system ends that of a killed process with unread data."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

@@ -70,7 +70,12 @@ class SlaveState(NamedTuple):
     """A connected slave: its address, the offset it asked for, what it has acknowledged, and what was sent.
 
     Offsets are physical; ``behind`` is how many bytes of the log it has not acknowledged. Before it has asked for
-    anything, all offsets are -1.
+    anything, all of them are -1.
+
+    ::
+
+        with MessageStore.open("/data/store", MessageStoreConfig(ha_listen_address="127.0.0.1:0")) as store:
+            print([(slave.address, slave.behind) for slave in store.slaves()])
     """
 
     address: str

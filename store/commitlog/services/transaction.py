@@ -43,6 +43,9 @@ class Transaction:
     messages are staged on disk, so a transaction may be larger than memory, and other puts run concurrently. Any number
     of threads may put into it, one after the other, as long as the block lasts.
 
+    Under SYNC_MASTER, leaving the block waits for slaves. ``PutNotConfirmed`` when they do not acknowledge it in time:
+    it is committed; the same version again stores nothing twice, and waits again.
+
     ::
 
         with MessageStore.open("/data/store") as store, store.transaction("loader", version=1) as batch:

@@ -205,7 +205,7 @@ class TransactionalMessageService:
 
         ``HalfMessageNotFound``, ``HalfMessageEnded`` (``committed`` says how), ``InvalidValue`` if the message's topic
         cannot exist, ``PutRefused``, ``DiskFull``: nothing was written. ``StoreIOError``: open the store again, and
-        commit again.
+        commit again. ``PutNotConfirmed``: it is committed, and slaves have not acknowledged that in time.
         """
         self._run_commit(lambda: self._commit(handle))
 

@@ -271,6 +271,15 @@ def test_closing_the_store_ends_its_connections_without_a_warning(
         ScriptedSlave(address)
 
 
+def test_a_slave_that_is_killed_has_left_without_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_master(tmp_path) as store:
+        slave = ScriptedSlave(store.ha_address, 0)
+        wait_for_slaves(store)
+        slave.reset()
+        wait_for(lambda: not store.slaves())
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 def test_an_address_in_use_is_refused_by_name_and_the_store_is_released(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
