@@ -82,9 +82,10 @@ class ScriptedSlave:
         return self
 
     def _follow(self) -> None:
-        while (header := self.receive()) is not None:
-            if header.size:
-                self.say(self.end)
+        with contextlib.suppress(ConnectionError):  # either end may close it before an acknowledgement
+            while (header := self.receive()) is not None:
+                if header.size:
+                    self.say(self.end)
 
     def wait_until_closed(self) -> None:
         """Return when the thread of ``follow`` has ended."""
