@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadTask"]
 
-# A batch, and the queue offset up to which its range has been read then.
+# A batch, and how many queue offsets of its range, or ranges, have been read then.
 _Read = tuple[pa.RecordBatch, int]
 # What a reader raises for messages that retention has removed, or that went with a file; beside ``FileMissing``.
 _LOSSES = (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound)
@@ -83,10 +84,16 @@ class ReadTask:
         at_once = self._read_at_once(reader, partition.ranges) if partition.short else None
         if at_once is not None:
             return iter(at_once)
-        reads = [self._read_range(reader, wanted) for wanted in partition.ranges]
         # Read one after the other, the ranges of a short partition have the same order as when they are read at once.
-        side_by_side = partition.side_by_side and not partition.short
-        in_turn = _in_step(partition.ranges, reads) if side_by_side else chain.from_iterable(reads)
+        if partition.side_by_side and not partition.short:
+            of_topic: dict[str, list[QueueRange]] = {}
+            for wanted in partition.ranges:
+                of_topic.setdefault(wanted.topic, []).append(wanted)
+            groups = list(of_topic.values())
+            sizes = [sum(map(_size, ranges)) for ranges in groups]
+            in_turn = _in_step(sizes, [self._read_side_by_side(reader, ranges) for ranges in groups])
+        else:
+            in_turn = chain.from_iterable(self._read_range(reader, wanted) for wanted in partition.ranges)
         return (batch for batch, _ in in_turn)
 
     def _read_at_once(self, reader: StoreReader, ranges: Sequence[QueueRange]) -> list[pa.RecordBatch] | None:
@@ -98,8 +105,25 @@ class ReadTask:
         except _LOSSES:
             return None
 
+    def _read_side_by_side(self, reader: StoreReader, ranges: Sequence[QueueRange]) -> Iterator[_Read]:
+        """The messages of ranges of one topic; range by range from where anything stands in the way."""
+        starts = positions = [wanted.start for wanted in ranges]
+        if len(ranges) > 1:
+            with contextlib.suppress(*_LOSSES):
+                batches = reader.read_side_by_side(
+                    ranges, columns=self.projection.columns, verify_crc=self.verify_crc, filter=self.chosen
+                )
+                for batch in batches:
+                    yield batch, sum(batches.positions) - sum(starts)
+                positions = batches.positions
+        done = sum(positions) - sum(starts)
+        left = [wanted._replace(start=at) for wanted, at in zip(ranges, positions, strict=True)]
+        for batch, count in _in_step(list(map(_size, left)), [self._read_range(reader, wanted) for wanted in left]):
+            yield batch, done + count
+
     def _read_range(self, reader: StoreReader, wanted: QueueRange) -> Iterator[_Read]:
-        topic, queue_id, at, stop = wanted
+        topic, queue_id, start, stop = wanted
+        at = start
         while at < stop:
             try:
                 batches = reader.read(
@@ -113,7 +137,7 @@ class ReadTask:
                 )
                 try:
                     for batch in batches:
-                        yield batch, batches.position
+                        yield batch, batches.position - start
                     return
                 finally:
                     # Not by the number of rows: fillers, and messages that do not match, have offsets and give no row.
@@ -121,7 +145,8 @@ class ReadTask:
             except FileMissing as missing:
                 after = loss.file_missing(missing, (at, stop), fail=self.fail_on_data_loss)
                 if at < missing.start < stop:  # the reader noticed the hole before it reached it
-                    yield from self._read_range(reader, QueueRange(topic, queue_id, at, missing.start))
+                    for batch, count in self._read_range(reader, QueueRange(topic, queue_id, at, missing.start)):
+                        yield batch, at - start + count
                 at = after
             except _LOSSES as error:
                 at, stop = self._after_loss(reader, QueueRange(topic, queue_id, at, stop), error)
@@ -136,19 +161,24 @@ class ReadTask:
         return losses.left
 
 
-def _in_step(ranges: Sequence[QueueRange], batches: Sequence[Iterator[_Read]]) -> Iterator[_Read]:
-    """The batches of several ranges; the next one always comes from the range that is read the least so far.
+def _size(wanted: QueueRange) -> int:
+    return wanted.stop - wanted.start
 
-    The ranges cover the same stretch of the log, so all of them move over it together, and pages that one has brought
-    into memory serve the others.
+
+def _in_step(sizes: Sequence[int], reads: Sequence[Iterator[_Read]]) -> Iterator[_Read]:
+    """The batches of several reads, of that many queue offsets; the next one always comes from the read that is the
+    least far.
+
+    They cover the same stretch of the log, so all of them move over it together, and pages that one has brought into
+    memory serve the others.
     """
-    read = [0] * len(ranges)
-    left = set(range(len(ranges)))
+    done = [0] * len(reads)
+    left = {index for index, size in enumerate(sizes) if size}
     while left:
-        behind = min(left, key=lambda index: (read[index] / (ranges[index].stop - ranges[index].start), index))
-        found = next(batches[behind], None)
+        behind = min(left, key=lambda index: (done[index] / sizes[index], index))
+        found = next(reads[behind], None)
         if found is None:
             left.remove(behind)
         else:
-            read[behind] = found[1] - ranges[behind].start
-            yield found
+            batch, done[behind] = found
+            yield batch, sum(done)

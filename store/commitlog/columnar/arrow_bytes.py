@@ -20,9 +20,9 @@ from commitlog.format.properties import decode_utf8
 __all__ = ["all_equal", "gather_binary", "strided_view", "to_text"]
 
 _INLINE = 12
-# For every length up to 12, the mask that keeps that many bytes.
-_KEEP = (np.arange(_INLINE) < np.arange(_INLINE + 1)[:, None]).astype(np.uint8) * np.uint8(0xFF)
-_KEEP_WORDS = _KEEP.view(f"V{_INLINE}").reshape(-1)
+_VIEW = np.dtype("V16")
+# From this byte on, ASCII and UTF-8 differ.
+_FIRST_NON_ASCII = 0x80
 
 
 def strided_view(data: ByteArray, width: int) -> npt.NDArray[np.void]:
@@ -40,7 +40,7 @@ def strided_view(data: ByteArray, width: int) -> npt.NDArray[np.void]:
 
 def all_equal(data: ByteArray, starts: Int64Array, wanted: bytes) -> bool:
     """Whether ``wanted`` stands at every start: one gather and one ``memcmp``."""
-    if not len(starts) or int(starts.max()) + len(wanted) > len(data):
+    if not len(starts) or int(starts.min()) < 0 or int(starts.max()) + len(wanted) > len(data):
         return not len(starts)
     return strided_view(data, len(wanted))[starts].tobytes() == wanted * len(starts)
 
@@ -57,17 +57,17 @@ def gather_binary(data: ByteArray, starts: Int64Array, lengths: Int64Array) -> p
     width = int(lengths[0])
     if width and (lengths == width).all():
         return _gather_even(data, starts, width)
-    # Two 64-bit words a view: the length with no prefix, and the offset above buffer index zero.
-    words = np.empty((count, 2), np.int64)
-    words[:, 0] = lengths
-    words[:, 1] = starts << 32
-    views = words.view(np.int32)
     short = lengths <= _INLINE
     if short.all():
-        views[:, 1:] = _inline(data, starts, lengths)
-    elif short.any():
-        rows = np.flatnonzero(short)
-        views[rows, 1:] = _inline(data, starts[rows], lengths[rows])
+        views = _inline(data, starts, lengths)
+    else:
+        # Two 64-bit words a view: the length with no prefix, and the offset above buffer index zero.
+        words = np.empty((count, 2), np.int64)
+        words[:, 0] = lengths
+        words[:, 1] = starts << 32
+        views = words.view(_VIEW).reshape(-1)
+        if short.any():
+            views[short] = _inline(data, starts[short], lengths[short])
     array = pa.Array.from_buffers(pa.binary_view(), count, [None, pa.py_buffer(views), pa.py_buffer(data)])
     return array.cast(pa.binary())
 
@@ -80,24 +80,23 @@ def _gather_even(data: ByteArray, starts: Int64Array, width: int) -> pa.BinaryAr
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
 
 
-def _inline(data: ByteArray, starts: Int64Array, lengths: Int64Array) -> npt.NDArray[np.int32]:
-    """The values themselves, zero-padded to 12 bytes: three 32-bit integers each."""
-    # Twelve bytes are fetched at each place. Where fewer are left, they are taken out of a copy of the data's end.
-    last = len(data) - _INLINE
-    late = starts > last
-    fetched = np.zeros(len(starts), f"V{_INLINE}")
-    if not late.any():
-        fetched = strided_view(data, _INLINE)[starts]
-    else:
-        tail_at = max(last, 0)
-        tail = np.concatenate((data[tail_at:], np.zeros(_INLINE, np.uint8)))
-        fetched[late] = strided_view(tail, _INLINE)[starts[late] - tail_at]
-        fetched[~late] = strided_view(data, _INLINE)[starts[~late]]
-    return fetched.view(np.int32).reshape(-1, 3) & _KEEP_WORDS[lengths].view(np.int32).reshape(-1, 3)
+def _inline(data: ByteArray, starts: Int64Array, lengths: Int64Array) -> npt.NDArray[np.void]:
+    """Views that hold the values, each with the bytes after it in ``data``, which the cast does not look at."""
+    before = _VIEW.itemsize - _INLINE
+    if int(starts.min()) < before or int(starts.max()) + _INLINE > len(data):
+        data = np.concatenate((np.zeros(before, np.uint8), data, np.zeros(_INLINE, np.uint8)))
+        starts = starts + before
+    # The four bytes before each value give way to its length.
+    views = strided_view(data, _VIEW.itemsize)[starts - before]
+    views.view(np.int32)[::4] = lengths
+    return views
 
 
 def to_text(values: pa.BinaryArray) -> pa.StringArray:
     """``binary`` to ``string``; bytes that are not UTF-8 become U+FFFD, as Java decodes them."""
+    data = values.buffers()[2]
+    if data is None or not data.size or np.frombuffer(data, np.uint8).max() < _FIRST_NON_ASCII:
+        return pa.Array.from_buffers(pa.string(), len(values), values.buffers(), values.null_count, values.offset)
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

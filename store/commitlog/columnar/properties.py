@@ -11,6 +11,7 @@ others by a search that fits them all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -69,8 +70,8 @@ class PropertyRows:
     def _even(self) -> list[_EvenEntry] | None:
         """The entries of rows that all have the same names in the same order; None for rows of any other shape.
 
-        Each entry's place is guessed from the first row's and checked in all rows. The number of separators in the
-        data proves in the end that nothing was skipped.
+        Their places are guessed from the first row's, from both ends of the rows, and checked in all rows: one value
+        may have any length then. The number of separators in the data proves in the end that nothing was skipped.
         """
         if not self._count or self._offsets[1] == 0:
             return None
@@ -81,27 +82,50 @@ class PropertyRows:
         row_ends = self._offsets[1:] - closed
         if not all(mark for _, mark, _ in parts) or not all_equal(self._data, self._offsets[:-1], heads[0]):
             return None
-        starts = self._offsets[:-1] + len(heads[0])
-        entries = []
-        for (name, _, value), following in zip(parts, heads[1:], strict=False):
-            ends = self._value_ends(starts, len(value), b"\x02" + following)
-            if ends is None:
-                return None
-            entries.append(_EvenEntry(name, starts, ends))
-            starts = ends + 1 + len(following)
-        entries.append(_EvenEntry(parts[-1][0], starts, row_ends))
-        if not (starts <= row_ends).all() or (closed and not all_equal(self._data, row_ends, b"\x02")):
+        if closed and not all_equal(self._data, row_ends, b"\x02"):
+            return None
+        values = [value for _, _, value in parts]
+        found = self._places(self._offsets[:-1] + len(heads[0]), row_ends, values, [b"\x02" + head for head in heads])
+        if found is None or not all((starts <= ends).all() for starts, ends in found):
             return None
         separators = self._count * (2 * len(parts) - (not closed))
-        return entries if np.count_nonzero(self._data <= _ENTRY_END) == separators else None
+        if np.count_nonzero(self._data <= _ENTRY_END) != separators:
+            return None
+        return [_EvenEntry(name, *place) for (name, _, _), place in zip(parts, found, strict=True)]
 
-    def _value_ends(self, starts: Int64Array, guess: int, following: bytes) -> Int64Array | None:
-        """Where the values end that begin at ``starts``, each with ``following`` after it.
+    def _places(
+        self, start: Int64Array, end: Int64Array, values: Sequence[bytes], heads: Sequence[bytes]
+    ) -> list[tuple[Int64Array, Int64Array]] | None:
+        """Starts and ends of the values between ``start`` and ``end``; ``heads`` stand before them, separator included.
 
-        They are all ``guess`` bytes long, or else all short; None when they are neither.
+        The values are as long as the first row's, one of them has any length, and others are short; None otherwise.
         """
-        if all_equal(self._data, starts + guess, following):
-            return starts + guess
+        front: list[tuple[Int64Array, Int64Array]] = []
+        back: list[tuple[Int64Array, Int64Array]] = []
+        forward = backward = True
+        while len(front) + len(back) < len(values) - 1:
+            following, last = heads[len(front) + 1], heads[-1 - len(back)]
+            ends = start + len(values[len(front)])
+            starts = end - len(values[-1 - len(back)])
+            if forward and not all_equal(self._data, ends, following):
+                forward = False
+            if not forward and backward:
+                if all_equal(self._data, starts - len(last), last):
+                    back.append((starts, end))
+                    end = starts - len(last)
+                    continue
+                backward = False
+            if not forward:
+                found = self._value_ends(start, following)
+                if found is None:
+                    return None
+                ends, forward = found, True
+            front.append((start, ends))
+            start = ends + len(following)
+        return [*front, (start, end), *reversed(back)]
+
+    def _value_ends(self, starts: Int64Array, following: bytes) -> Int64Array | None:
+        """Where the short values end that begin at ``starts``, each with ``following`` after it; None for others."""
         ends = np.full(len(starts), -1, np.int64)
         open_rows = np.arange(len(starts))
         for word_at in range(0, _SHORT_VALUE, 8):

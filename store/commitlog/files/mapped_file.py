@@ -3,7 +3,8 @@
 A mapped page beyond the end of its file kills the process that touches it (SIGBUS). So the file's size is checked
 before every access to the mapping, and a file that has become shorter is a named error. A live store's files are never
 truncated (RocketMQ deletes whole files, and a deleted file stays readable while it is open), so only a truncation by
-another program within microseconds of the check stays dangerous; single reads use ``pread``, which is safe.
+another program within microseconds of the check stays dangerous; single reads and ``read_into`` use ``pread``,
+which is safe.
 """
 
 from __future__ import annotations
@@ -60,6 +61,15 @@ class MappedFile:
     def read(self, position: int, length: int) -> bytes:
         """``length`` bytes from ``position`` of the file, fewer at its end."""
         return disk.read_at(self._opened(), length, position)
+
+    def read_into(self, data: npt.NDArray[np.uint8], start: int) -> None:
+        """Fill ``data`` with the bytes from ``start`` of the file. ``FileChanged`` when the file ends before that.
+
+        Cheaper than faulting in mapped pages where most of the bytes are used: the memory is used again and again.
+        """
+        done = disk.read_into(self._opened(), data.data, start)
+        if done < len(data):
+            raise self._truncated(f"holds {start + done} bytes, {start + len(data)} were expected")
 
     def data_extents(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The stretches of ``[start, stop)`` that are not holes of the file."""

@@ -1,8 +1,9 @@
 """Reads ranges of a queue as record batches: cuts units into blocks, and maps, checks and decodes each block.
 
 A block lies in one CommitLog file and is bounded in rows, bytes and span, so memory stays flat for ranges of any
-length. Messages of a queue that lie close together are read in the mapping; messages that lie far apart (thousands of
-queues in one log) are read one by one, since mapping would pull in the neighbours.
+length. Messages that fill half of their span or more are read with it; those of a queue that is interleaved with others
+are read in the mapping; messages that lie far apart (thousands of queues in one log) are read one by one, since mapping
+would pull in the neighbours.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from commitlog.columnar.bodies import BodiesTooLarge, verify_crc
+from commitlog.columnar.byte_parts import new_bytes
 from commitlog.columnar.decode import record_batch
 from commitlog.columnar.locate import QueuePlace, RecordBlock, RecordProblem, locate
 from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, OffsetOutOfRange
@@ -37,6 +39,8 @@ _UNITS_CHUNK_BY_TAGS = 262_144
 _SPARSE_GAP = 64 << 10
 # Below this many, nearly every page will be touched: faulting them in one by one costs more than all at once.
 _DENSE_GAP = 16 << 10
+# A span of so many times the bytes that are wanted of it is read into memory; in a longer one, fewer pages are mapped.
+_COPIED_GAP = 2
 # Queues fed by multi-dispatch: their units point to records of other queues.
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 
@@ -61,6 +65,10 @@ def block_bytes(
     """Bytes that hold records of one file, in ascending order, and the position of each in them. ``FileChanged``."""
     start = int(physical[0]) - file.base
     stop = file.reach(start, int(physical[-1] + sizes[-1]) - file.base)
+    if stop - start <= int(sizes.sum()) * _COPIED_GAP:
+        data = new_bytes(stop - start)
+        file.read_into(data, start)
+        return data, physical - file.base - start
     dense = stop - start < len(physical) * _DENSE_GAP
     if len(physical) > 1 and _is_sparse(stop - start, len(physical)):
         return commit_log.gather(file, physical, sizes)
