@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from commitlog.errors import CommitLogError
     from commitlog.export.export_store import ExportReport, export_store
     from commitlog.filter.message_filter import MessageFilter
+    from commitlog.follower.log_follower import FollowerStatus, LogFollower
+    from commitlog.follower.promote import Promotion, promote
     from commitlog.format.checkpoint import Checkpoint
     from commitlog.format.consume_queue_unit import FILLER_SIZE
     from commitlog.format.sys_flag import CompressionType
@@ -70,6 +72,7 @@ __all__ = [
     "Fence",
     "Finding",
     "FlushDiskType",
+    "FollowerStatus",
     "Gap",
     "GetMessageResult",
     "GetMessageStatus",
@@ -77,6 +80,7 @@ __all__ = [
     "HalfMessageHandle",
     "HalfMessagesChecked",
     "IndexFileInfo",
+    "LogFollower",
     "Message",
     "MessageBatches",
     "MessageExt",
@@ -86,6 +90,7 @@ __all__ = [
     "MessageStoreConfig",
     "OnDamage",
     "PendingHalfMessage",
+    "Promotion",
     "PutMessageResult",
     "PutMessageStatus",
     "PutTableResult",
@@ -103,6 +108,7 @@ __all__ = [
     "column_type",
     "commit_group_offsets",
     "export_store",
+    "promote",
     "repair_store",
     "salvage_store",
     "store_metadata",
@@ -132,6 +138,10 @@ _MODULES = {
     "Finding": "commitlog.verify.store",
     "BrokerRole": "commitlog.config",
     "FlushDiskType": "commitlog.config",
+    "FollowerStatus": "commitlog.follower.log_follower",
+    "LogFollower": "commitlog.follower.log_follower",
+    "Promotion": "commitlog.follower.promote",
+    "promote": "commitlog.follower.promote",
     "GroupPosition": "commitlog.groups.positions",
     "Gap": "commitlog.log.past_damage",
     "HalfMessageHandle": "commitlog.half_message",

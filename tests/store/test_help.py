@@ -18,8 +18,9 @@ PUBLIC = {name: getattr(commitlog, name) for name in commitlog.__all__}
 # Records that calls return, and enumerations: the examples of the calls show them.
 WITHOUT_EXAMPLE = {
     "BodyCompression", "Checkpoint", "CommittedBatch", "CompressionType", "ExportReport", "Fence", "Finding",
-    "FlushDiskType", "Gap", "HalfMessagesChecked", "IndexFileInfo", "MessageExtBrokerInner", "PendingHalfMessage",
-    "PutMessageStatus", "RepairReport",
+    "FlushDiskType", "FollowerStatus", "Gap", "HalfMessagesChecked", "IndexFileInfo", "MessageExtBrokerInner",
+    "PendingHalfMessage",
+    "Promotion", "PutMessageStatus", "RepairReport",
     "SalvageReport", "SkippedRange", "StagedFile", "Stray",
 }  # fmt: skip
 DOCUMENTED = {name: one for name, one in PUBLIC.items() if inspect.isclass(one) or inspect.isfunction(one)}

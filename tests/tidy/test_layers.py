@@ -77,6 +77,8 @@ THIRD_PARTY: dict[str, frozenset[str]] = dict.fromkeys(ROOM_IMPORTS, frozenset({
     "format": frozenset({"msgspec", "numpy", "pyarrow", "zlib_ng"}),
     "threads": frozenset(),
     "config_files": frozenset({"msgspec"}),
+    "ha": frozenset({"msgspec", "numpy", "pyarrow"}),
+    "follower": frozenset({"msgspec", "numpy", "pyarrow"}),
     "queue": frozenset({"msgspec", "numpy", "pyarrow"}),
     "batch": frozenset({"msgspec", "numpy", "pyarrow"}),
     "recovery": frozenset({"msgspec", "numpy", "pyarrow"}),

@@ -90,8 +90,10 @@ class LogFollower:
     ``mapped_file_size_commit_log`` of ``config`` must be the master's. With its ``ha_token_file`` or
     ``ha_tls_ca`` the master is one of this package, which proves itself. Use it as a context manager::
 
-        with LogFollower("10.0.0.5:10912", "/data/mirror", ack="synced") as follower:
-            follower.wait_for(follower.status.master_end, timeout_s=60)
+        with MessageStore.open("/data/store", MessageStoreConfig(ha_listen_address="127.0.0.1:0")) as store:
+            with LogFollower(store.ha_address, "/data/store-mirror", ack="synced") as follower:
+                follower.wait_for(store.physical_bounds()[1], timeout_s=60)
+                print(StoreReader.open(follower.path).topics())
 
     ``InvalidValue``, and the errors of ``MessageStore.open``. A master that cannot be reached is tried again.
     """
@@ -387,7 +389,7 @@ class _Following:
         return LogDiverged(
             f"The log of the master at {self._master} does not continue the mirror {self._owned.path}, which ends at "
             f"physical offset {self._log.end}: at {offset}, {how}. Nothing was taken over. Is it another master, or "
-            "has it lost its log's end? To mirror it, begin in a new directory.",
+            "has it lost its log's end? To mirror it, begin in a new directory (commitlog follow --reset).",
             path=self._owned.path,
             offset=offset,
         )

@@ -38,7 +38,14 @@ def promote(path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> Pro
     by a record in the log. Opened as a master, the store tells the old one, when that is back, that it is superseded.
 
     ``InvalidValue`` for a store that is not a mirror; the errors of ``MessageStore.open``. After an error the store is
-    still a mirror.
+    still a mirror. ::
+
+        with MessageStore.open("/data/store", MessageStoreConfig(ha_listen_address="127.0.0.1:0")) as master:
+            with LogFollower(master.ha_address, "/data/store-mirror") as follower:
+                follower.wait_for(master.physical_bounds()[1], timeout_s=60)
+        print(promote("/data/store-mirror").epoch)
+        with MessageStore.open("/data/store-mirror") as store:
+            store.put("orders", b"to the new master")
     """
     place = os.path.abspath(os.fspath(path))
     mark = read_mark(place)

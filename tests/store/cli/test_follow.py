@@ -74,7 +74,7 @@ def test_it_follows_until_a_signal_and_the_mirror_is_promoted(master_log: bytes,
 
 def test_another_log_ends_it_and_reset_begins_again_beside_the_old_mirror(master_log: bytes, tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
-    other = write_log(tmp_path / "other", [b"o" * 30] * 200)
+    other = write_log(tmp_path / "other", [b"o" * 30] * 600)
     with ScriptedMaster(sends(master_log)) as master:
         follow_to(len(master_log), master.address, mirror, *SIZE)
     with ScriptedMaster(sends(other)) as master:
@@ -86,7 +86,7 @@ def test_another_log_ends_it_and_reset_begins_again_beside_the_old_mirror(master
     assert str(kept) in complaints
     assert log_bytes(kept, 0, len(master_log)) == master_log
     with StoreReader.open(mirror) as reader:
-        assert reader.queues("orders")[0].max_offset == 200
+        assert reader.queues("orders")[0].max_offset == 600
 
 
 @pytest.mark.parametrize("wrong", [["--from", "newest"], ["--ack", "all"], ["--config", "host:port"]])

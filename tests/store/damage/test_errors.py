@@ -48,6 +48,8 @@ def _every_error() -> list[CommitLogError]:
             made.append(kind(topic="t", queue_id=1, start=2, stop=3, min_offset=4, max_offset=5))
         elif issubclass(kind, SYSTEM_FAILURES):
             made.append(kind("sync", path="/p", cause=OSError(5, "Input/output error"), advice="Do so."))
+        elif kind is errors.LogDiverged:
+            made.append(kind("What happened", path="/p", offset=7))
         elif kind is errors.LogShort:
             made.append(kind(path="/p", found_end=10, flushed_offset=30, missing_messages=2))
         elif kind is errors.CutRefused:
