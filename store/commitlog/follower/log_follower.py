@@ -142,6 +142,7 @@ class LogFollower:
 
     @property
     def status(self) -> FollowerStatus:
+        """Where the mirror stands."""
         return self._following.status
 
     @property
