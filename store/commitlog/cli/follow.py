@@ -35,15 +35,14 @@ class FollowRequest(NamedTuple):
     start: Any
     ack: Any
     config_from: str | None
-    log_file_size: int | None
+    settings: dict[str, object]
 
 
 def follow_until_stopped(
     request: FollowRequest, *, reset: bool, every_s: float, lock_timeout_s: float, as_json: bool
 ) -> None:
     """Follow until a signal, or raise what ended it."""
-    size = request.log_file_size
-    config = MessageStoreConfig() if size is None else MessageStoreConfig(mapped_file_size_commit_log=size)
+    config = MessageStoreConfig.from_mapping(request.settings)
     if reset:
         say(f"The mirror is kept in {printable_text(move_aside(request.path, lock_timeout_s=lock_timeout_s))}.")
     with _signals() as stopped:

@@ -40,7 +40,7 @@ def follow(
     ] = "earliest",
     ack: Annotated[
         str, typer.Option(metavar="WHAT", help="What the master hears: none, received, or synced.")
-    ] = "none",
+    ] = "synced",
     config_from: Annotated[
         str | None,
         typer.Option(
@@ -51,6 +51,12 @@ def follow(
         bool, typer.Option("--reset", help="Keep the mirror under another name, and begin again in a new directory.")
     ] = False,
     log_file_size: SizeOption = None,
+    token_file: Annotated[
+        str, typer.Option(metavar="FILE", help="The token of a master of this package.", show_default=False)
+    ] = "",
+    tls_ca: Annotated[
+        str, typer.Option(metavar="FILE", help="Connect with TLS; the certificates to trust.", show_default=False)
+    ] = "",
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to print how far it is.")] = 5.0,
     lock_timeout: LockTimeout = 0.0,
     as_json: AsJson = False,
@@ -62,7 +68,10 @@ def follow(
     """
     from commitlog.cli.follow import FollowRequest, follow_until_stopped
 
-    request = FollowRequest(master, path, int(start) if start.isdigit() else start, ack, config_from, log_file_size)
+    settings: dict[str, object] = {"ha_token_file": token_file, "ha_tls_ca": tls_ca}
+    if log_file_size is not None:
+        settings["mapped_file_size_commit_log"] = log_file_size
+    request = FollowRequest(master, path, int(start) if start.isdigit() else start, ack, config_from, settings)
     follow_until_stopped(request, reset=reset, every_s=every, lock_timeout_s=lock_timeout, as_json=as_json)
 
 

@@ -46,7 +46,9 @@ public class RocketMqStore {
         MixAll.properties2Object(properties, config);
         config.setStorePathRootDir(path);
         config.setStorePathCommitLog(path + "/commitlog");
-        config.setHaListenPort(0);
+        if (!settings.containsKey("haListenPort")) {
+            config.setHaListenPort(0);
+        }
         config.setMaxMsgsNumBatch(StoreAnswers.MOST_FOUND);
         // A disk of which more is used would make the store delete its files.
         config.setDiskMaxUsedSpaceRatio(95);
