@@ -89,6 +89,13 @@ class Pair:
             for line in self._followers.kill():
                 self._note_follower(line)
 
+    def kill_follower_while_it_opens(self) -> None:
+        """Sometimes: at any time between its start and its first messages."""
+        if self.chance.random() < 0.3:
+            self.start_follower()
+            time.sleep(self.chance.random() * 0.05)
+            self.kill_follower()
+
     def look(self) -> None:
         """After a kill and a restart: the mirror has what both have acknowledged, and the master's bytes only."""
         safe_end = self.safe_end

@@ -5,14 +5,22 @@ Their files are small, so that kills meet every step of both. docs/decisions/002
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore
+from commitlog import MessageStore, MessageStoreConfig
+from commitlog.follower.log_follower import LogFollower
 from commitlog.follower.promote import promote
 from tests.crash_kill.replicated_pair import Pair, assert_has
+from tests.crash_kill.replication_master import SMALL
+from tests.store.follower.mirrors import assert_identical, log_bytes
 from tests.support.clean_store import assert_clean
+from tests.support.forked_programs import ForkedProgram
 
 __all__: list[str] = []
 
@@ -29,11 +37,15 @@ def kill_both_again_and_again(root: Path, role: str, kills: int, seed: int) -> N
                 pair.kill_master()
             if victims != "master":
                 pair.kill_follower()
+                pair.kill_follower_while_it_opens()
                 assert pair.follower_opens() >= pair.safe_end, "what was acknowledged is on the mirror's device"
             pair.look()
-            if chance.random() < 0.2:
+            if chance.random() < 0.3:
+                pair.kill_master()
+                pair.kill_follower()
                 assert_clean(pair.mirror)
                 assert_clean(pair.master)
+                pair.look()
         pair.end()
         assert_has(pair.master, pair.acknowledged)
         assert_has(pair.mirror, pair.acknowledged)
@@ -81,3 +93,75 @@ def lose_masters(root: Path, generations: int, seed: int) -> int:
 
 def test_what_a_sync_master_has_acknowledged_outlives_lost_machines(tmp_path: Path) -> None:
     assert lose_masters(tmp_path, 4, seed=1) >= 8
+
+
+@contextmanager
+def small_master(path: Path) -> Iterator[MessageStore]:
+    """A master with messages in several files, and batches within one file and over several."""
+    settings = SMALL | {"ha_listen_address": "127.0.0.1:0"}
+    with MessageStore.open(path, MessageStoreConfig.from_mapping(settings)) as store:
+        for version, rows in enumerate((3, 150, 20), 1):
+            for number in range(15):
+                store.put("single", b"%d" % number * 60, queue_id=number % 2, keys=["k"])
+            with store.transaction("app", version) as batch:
+                batch.put_messages(pa.table({"body": [b"%d" % row * 50 for row in range(rows)]}), topic="batch")
+        yield store
+
+
+def die_after_each_operation(root: Path, first: int, step: int, *, within: bool) -> int:
+    """A follower of a new mirror dies at one operation, its successor at another; the third one has everything.
+
+    Returns the number of deaths: the operations end where a follower has caught up before its turn.
+    """
+    deaths, turn, alive = 0, first, False
+    with small_master(root / "master") as master, ForkedProgram("tests.crash_kill.replication_follower") as followers:
+        end = master.physical_bounds()[1]
+        while not alive:
+            mirror = root / f"mirror-{turn}"
+            for operation in (turn, 1 + turn * 7 % 60):
+                followers.start(master.ha_address, mirror, f"{operation}{'/' if within else ''}")
+                died = followers.dies_before(str(end))
+                deaths += died
+                alive |= operation == turn and not died
+            assert_continues(master, mirror)
+            shutil.rmtree(mirror)
+            turn += step
+    return deaths
+
+
+def assert_continues(master: MessageStore, mirror: Path) -> None:
+    """What a killed follower left is sound and the master's, and the next follower makes it whole."""
+    if (mirror / "commitlog").exists():
+        assert_clean(mirror)
+    with LogFollower(str(master.ha_address), mirror, config=MessageStoreConfig.from_mapping(SMALL)) as follower:
+        end = follower.status.end
+        assert log_bytes(mirror, 0, end) == log_bytes(Path(master.path), 0, end)
+        assert_identical(master, follower)
+    assert_clean(mirror)
+
+
+@pytest.mark.parametrize(("first", "within"), [(1, False), (4, True)])
+def test_a_follower_may_die_at_any_operation_of_a_transfer(tmp_path: Path, first: int, within: bool) -> None:
+    assert die_after_each_operation(tmp_path, first, 20, within=within) >= 10
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(100, 110))
+@pytest.mark.parametrize("role", ["SYNC_MASTER", "ASYNC_MASTER"])
+def test_a_mirror_is_the_masters_log_after_a_thousand_kills(tmp_path: Path, role: str, seed: int) -> None:
+    kill_both_again_and_again(tmp_path, role, 60, seed)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("within", [False, True])
+def test_a_follower_may_die_at_every_operation_of_a_transfer(tmp_path: Path, within: bool) -> None:
+    assert die_after_each_operation(tmp_path, 1, 1, within=within) >= 150
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_what_a_sync_master_has_acknowledged_outlives_many_lost_machines(tmp_path: Path, seed: int) -> None:
+    lose_masters(tmp_path, 25, seed)

@@ -85,6 +85,17 @@ class ForkedProgram:
         assert code == -signal.SIGKILL, f"{self._module} had ended before with {code}: {self.errors()}"
         return lines
 
+    def dies_before(self, wanted: str) -> bool:
+        """Whether the fork kills itself before it says this line; else it is killed now."""
+        while (line := self._line(WAIT_LIMIT_S)) != wanted:
+            assert line is not None, f"{self._module} says nothing: {self.errors()}"
+            if line.startswith("gone"):
+                self.child = 0
+                assert line == f"gone {-signal.SIGKILL}", f"{line}: {self.errors()}"
+                return True
+        self.kill()
+        return False
+
     def wait(self) -> tuple[list[str], int]:
         """Wait until the fork has ended: its remaining lines, and its exit code."""
         lines: list[str] = []
