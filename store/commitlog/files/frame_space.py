@@ -78,14 +78,17 @@ class FrameSpace:
         # is closed, which would wait for a file being made ahead.
         self._files.appended(ahead=False)
 
-    def discard(self) -> None:
+    def discard(self, *, keep_files: bool = False) -> None:
         """Zero the written bytes: they must never come back. ``StoreIOError``.
 
         Their space is given back, and new files are removed: a frame that found no room on the disk must not keep the
-        disk full.
+        disk full. With ``keep_files`` they stay, without content, as files made ahead do.
         """
         while self._new:
             file = self._new.pop()
             file.zero_from(0)  # its name may come back when the machine stops
-            self._files.remove(file)
+            if keep_files:
+                file.close()
+            else:
+                self._files.remove(file)
         self._first.zero_from(self.start - self._first.base)

@@ -362,7 +362,8 @@ class CommitLogWriter:
     def discard_replica_frame(self, space: FrameSpace) -> None:
         """The batch will not become whole: zero what there is of it. ``StoreIOError``."""
         with self.lock:
-            self._discard(space)
+            # The batch will come again; and without its files, those made ahead after them would follow a gap.
+            self._discard(space, keep_files=True)
 
     def append_frame(self, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]) -> AppendedFrame:
         """Append a record to ``queue`` and all blocks after it, so that all of it is in the log or nothing.
@@ -445,10 +446,10 @@ class CommitLogWriter:
             row, last = piece.stop, int(piece.places[-1])
         return last
 
-    def _discard(self, space: FrameSpace) -> None:
+    def _discard(self, space: FrameSpace, *, keep_files: bool = False) -> None:
         try:
             self.recent_appends.drop_from(space.start)
-            space.discard()
+            space.discard(keep_files=keep_files)
         except BaseException as error:
             self._fence(error)
             raise
