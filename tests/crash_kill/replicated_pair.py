@@ -29,7 +29,7 @@ class Acknowledged(NamedTuple):
     both: bool
     round: int
     first: int
-    count: int
+    messages: int
     end: int
 
 
@@ -204,7 +204,7 @@ def assert_has(store: Path, acknowledged: list[Acknowledged]) -> None:
         assert body == body_of(round_, number, (first, count))
         assert all((round_, other) in found for other in range(first, first + count)), "batches are whole"
     for one in acknowledged:
-        missing = [number for number in range(one.first, one.first + one.count) if (one.round, number) not in found]
+        missing = [number for number in range(one.first, one.first + one.messages) if (one.round, number) not in found]
         assert not missing, f"{one} lacks {missing}"
 
 

@@ -1,7 +1,7 @@
 """The follower that is killed: ``python -m tests.crash_kill.replication_follower``, forks as in ``forked_programs``.
 
 Words: HOST:PORT of the master, the mirror's directory, and after how many file operations to die (0: follow until
-killed; with a ``/`` after the number, within that one: half of what it writes is written). It says ``open`` and where
+killed; with a ``/`` after the number, within that one: half of what it writes is written); and the size of a log file, if it is not a small one. It says ``open`` and where
 the mirror ends, then each further end.
 """
 
@@ -53,10 +53,11 @@ def die_after(operations: int, *, within: bool) -> None:
         setattr(disk, name, counted(name, getattr(disk, name)))
 
 
-def follow_until_killed(master: str, path: str, dies: str) -> None:
+def follow_until_killed(master: str, path: str, dies: str, log_file_size: str = "") -> None:
     if dies != "0":
         die_after(int(dies.rstrip("/")), within=dies.endswith("/"))
-    with LogFollower(master, path, ack="synced", config=MessageStoreConfig.from_mapping(SMALL)) as follower:
+    settings = {"mapped_file_size_commit_log": int(log_file_size)} if log_file_size else SMALL
+    with LogFollower(master, path, ack="synced", config=MessageStoreConfig.from_mapping(settings)) as follower:
         end = follower.status.end
         print("open", end, flush=True)
         while True:

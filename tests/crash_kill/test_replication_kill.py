@@ -32,7 +32,8 @@ def kill_both_again_and_again(root: Path, role: str, kills: int, seed: int) -> N
         pair.start_follower()
         while pair.kills < kills:
             victims = chance.choice(["master", "follower", "follower", "master", "both"])
-            pair.run(chance.choice([0, 0, 1, 2, 5]), chance.choice([0.001, 0.01, 0.05]) * chance.random())
+            both = role == "SYNC_MASTER" and chance.random() < 0.5
+            pair.run(chance.choice([0, 0, 1, 2, 5]), chance.choice([0.001, 0.01, 0.05]) * chance.random(), both=both)
             if victims != "follower":
                 pair.kill_master()
             if victims != "master":

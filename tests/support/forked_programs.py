@@ -34,7 +34,7 @@ def serve(program: Callable[..., None]) -> None:
             try:
                 program(*line.rstrip("\n").split("\t"))
                 code = 0
-            except BaseException:
+            except BaseException:  # noqa: BLE001 (the fork has no caller)
                 traceback.print_exc()
             finally:
                 sys.stderr.flush()
@@ -45,7 +45,7 @@ def serve(program: Callable[..., None]) -> None:
 
 
 class ForkedProgram:
-    """A program of ``serve``, in its module ``module``: one fork at a time. A context manager, which kills what runs."""
+    """A program of ``serve``, one fork at a time. A context manager, which kills what runs."""
 
     def __init__(self, module: str) -> None:
         self._module = module
