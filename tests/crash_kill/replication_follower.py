@@ -1,8 +1,8 @@
 """The follower that is killed: ``python -m tests.crash_kill.replication_follower``, forks as in ``forked_programs``.
 
-Words: HOST:PORT of the master, the mirror's directory, and after how many file operations to die (0: follow until
-killed; with a ``/`` after the number, within that one: half of what it writes is written); and the size of a log file, if it is not a small one. It says ``open`` and where
-the mirror ends, then each further end.
+Words: HOST:PORT of the master; the mirror's directory; after how many file operations to die (0: follow until killed;
+with a ``/`` after the number, within that one: half of what it writes is written); and the size of a log file, if it is
+not a small one. It says ``open`` and where the mirror ends, then each further end.
 """
 
 from __future__ import annotations
