@@ -1035,7 +1035,7 @@ class StoreReader:
             limits,
             lambda key: self._newest_place(topic, key, below),
         )
-        return self._while_open(batch.select(schema.names) for batch in batches)
+        return self._while_open(batches if schema.names else (batch.select([]) for batch in batches))
 
     def _newest_places(self, topic: str, keys: pa.StringArray) -> tuple[NewestPlaces, int]:
         """The newest message of each distinct key, and the physical offset from which on messages were hidden."""

@@ -161,11 +161,14 @@ class LogFollower:
         return 0 if self._synchronize is None else self._synchronize.rounds
 
     def wait_for(self, offset: int, *, timeout_s: float) -> bool:
-        """Return when the mirror has everything before ``offset``; False after ``timeout_s`` seconds.
+        """Return when the mirror has everything before ``offset``, and readers see it; False after ``timeout_s``.
 
         What stopped the follower is raised: ``LogDiverged``, another ``PeerRefused``, ``StoreIOError``.
         """
-        return self._following.wait_for(offset, timeout_s)
+        if not self._following.wait_for(offset, timeout_s):
+            return False
+        self._owned.run(self._owned.store_flush.dispatch)
+        return True
 
     def close(self) -> None:
         """End the connection and close the store. It may be called again."""

@@ -17,7 +17,7 @@ from commitlog import Message, MessageExt, MessageExtBrokerInner, MessageStore, 
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog.consumers.group import average_share
-from commitlog.errors import ConsumerClosed, InvalidValue, NotAStore, StoreClosed, StoreIOError
+from commitlog.errors import ConsumerClosed, DiskFull, InvalidValue, NotAStore, StoreClosed
 from commitlog.files import disk
 from commitlog.files.whole_file import replace_file
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
@@ -450,7 +450,7 @@ def test_a_disk_that_fails_for_the_positions_at_closing_leaves_the_mark_of_a_cra
         write(path, data)
 
     monkeypatch.setattr("commitlog.config_files.json_file.replace_file", failing)
-    with pytest.raises(StoreIOError, match=r"consumerOffset\.json"):
+    with pytest.raises(DiskFull, match=r"consumerOffset\.json"):
         store.close()
     monkeypatch.undo()
     assert (tmp_path / "store" / "abort").exists()

@@ -35,7 +35,8 @@ ROWS: Rows = [
     (4, 700, T0 + 9000),
     (11, 700, T0 + 9000),
 ]
-GOLDEN_FILES = sorted(GOLDEN.glob("*/store/index/*"))
+# Those with the slots and entries that these tests make.
+GOLDEN_FILES = [path for path in sorted(GOLDEN.glob("*/store/index/*")) if path.stat().st_size == file_size(1000, 4000)]
 
 rows_of_any_kind = st.lists(
     st.tuples(

@@ -19,7 +19,7 @@ from commitlog.format.java_hash import index_key_hash
 from commitlog.index.service import IndexService
 from commitlog.index.writer import IndexWriter
 from tests.store.index.put_key import OFFSETS, ROWS, T0, Rows, contents, decoded_rows, files, new_writer, put, put_keys
-from tests.support.golden import GOLDEN
+from tests.store.index.test_file_writer import GOLDEN_FILES
 
 __all__: list[str] = []
 
@@ -55,7 +55,7 @@ def test_any_batches_of_whole_messages_give_rocketmqs_files(
     writer.close()
 
 
-@pytest.mark.parametrize("golden", sorted(GOLDEN.glob("*/store/index/*")), ids=lambda path: path.parts[-4])
+@pytest.mark.parametrize("golden", GOLDEN_FILES, ids=lambda path: path.parts[-4])
 def test_the_messages_of_rocketmqs_own_files_one_by_one_give_its_bytes(tmp_path: Path, golden: Path) -> None:
     writer = new_writer(tmp_path, 1000, 4000)
     for _, message in groupby(decoded_rows(golden, 1000), key=lambda row: row[1]):
