@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
-from commitlog import BatchId, BodyCompression, CompressionType, FlushDiskType, MessageStoreConfig
+from commitlog import BatchId, BodyCompression, BrokerRole, CompressionType, FlushDiskType, MessageStoreConfig
 from commitlog.errors import InvalidValue
 from commitlog.paths import MOST_QUEUES, validate_new_topic
 from commitlog.stager import no_producers_fault
@@ -16,9 +17,24 @@ from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import WRITE_HINTS, hint_for
 from pyspark_commitlog.options.stores import parse_one_store
 
-__all__ = ["WRITE_OPTIONS", "SinkOptions", "WriteOption", "parse_batch_write_options", "parse_stream_write_options"]
+__all__ = [
+    "WRITE_OPTIONS",
+    "Flush",
+    "SinkOptions",
+    "WriteOption",
+    "parse_batch_write_options",
+    "parse_stream_write_options",
+]
 
-_FLUSHES = {"sync": FlushDiskType.SYNC_FLUSH, "async": FlushDiskType.ASYNC_FLUSH}
+
+class Flush(enum.Enum):
+    """What a committed batch has reached when the commit returns."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+    REPLICATED = "replicated"
+
+
 _COMPRESSIONS = {
     "none": None,
     "zlib": CompressionType.ZLIB,
@@ -36,7 +52,13 @@ class SinkOptions:
     topic: str | None
     kafka_rows: bool
     queues: int
-    flush_disk_type: FlushDiskType
+    flush: Flush
+    ha_listen_address: str | None
+    ha_allow: str | None
+    ha_token_file: str | None
+    ha_tls_certificate: str | None
+    ha_tls_key: str | None
+    replica_timeout_s: float
     lock_timeout_s: float
     disk_space_warning_level_ratio: float
     retention_hours: int | None
@@ -72,8 +94,14 @@ class SinkOptions:
     @property
     def store_config(self) -> MessageStoreConfig:
         """The configuration of the store. ``InvalidValue``."""
+        replication: dict[str, Any] = {}
+        if self.flush is Flush.REPLICATED:
+            replication = {name: getattr(self, name) or "" for name in _REPLICATION_SETTINGS}
+            replication["broker_role"] = BrokerRole.SYNC_MASTER
+            replication["slave_timeout_ms"] = max(int(self.replica_timeout_s * 1000), 1)
         return MessageStoreConfig(
-            flush_disk_type=self.flush_disk_type,
+            flush_disk_type=FlushDiskType.ASYNC_FLUSH if self.flush is Flush.ASYNC else FlushDiskType.SYNC_FLUSH,
+            **replication,
             default_topic_queue_nums=self.queues,
             retention_enable=self.retention_hours is not None,
             file_reserved_time=self.retention_hours or MessageStoreConfig().file_reserved_time,
@@ -145,6 +173,11 @@ def _parse_version(option: str, value: str) -> int:
     return int(text)
 
 
+def _as_is(option: str, value: str) -> str:
+    del option
+    return value.strip()
+
+
 def _parse_over(option: str, value: str) -> int:
     return 0 if value.strip() == "0" else values.parse_bytes(option, value)
 
@@ -174,7 +207,29 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
     ),
     WriteOption("queues", "queues", _parse_queues, "4", "queues", "number of queues of a new topic"),
     WriteOption(
-        "flush", "flush_disk_type", _parse_choice(_FLUSHES), "sync", "", "sync: committed means on the device; async"
+        "flush",
+        "flush",
+        _parse_choice({one.value: one for one in Flush}),
+        "sync",
+        "",
+        "sync: committed means on the device; replicated: on a second one, too; async",
+    ),
+    WriteOption(
+        "haListenAddress", "ha_listen_address", _as_is, None, "", "flush=replicated: where the replica connects"
+    ),
+    WriteOption("haAllow", "ha_allow", _as_is, None, "", "flush=replicated: addresses that may connect"),
+    WriteOption(
+        "haTokenFile", "ha_token_file", _as_is, None, "", "flush=replicated: the token shared with the replica"
+    ),
+    WriteOption("haTlsCertificate", "ha_tls_certificate", _as_is, None, "", "flush=replicated: for TLS"),
+    WriteOption("haTlsKey", "ha_tls_key", _as_is, None, "", "flush=replicated: the certificate's private key"),
+    WriteOption(
+        "replicaTimeout",
+        "replica_timeout_s",
+        _parse_seconds,
+        "30",
+        "seconds",
+        "flush=replicated: how long a commit waits for the replica",
     ),
     WriteOption(
         "lockTimeout", "lock_timeout_s", _parse_seconds, "30", "seconds", "how long a commit waits for another owner"
@@ -244,6 +299,8 @@ _STORE_SETTINGS = (
     "max_hash_slot_num",
     "max_index_num",
 )
+
+_REPLICATION_SETTINGS = ("ha_listen_address", "ha_allow", "ha_token_file", "ha_tls_certificate", "ha_tls_key")
 
 _BY_LOWER_NAME = {option.name.lower(): option for option in WRITE_OPTIONS}
 _SPELLING = {lower: option.name for lower, option in _BY_LOWER_NAME.items()}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from commitlog import BatchId, CommittedBatch, StagedFile, StoreReader
-from commitlog.errors import CommitLogError, DiskFull, NotAStore, StoreLocked, StoreNotFound
+from commitlog import BatchId, CommittedBatch, PutMessageStatus, StagedFile, StoreReader
+from commitlog.errors import CommitLogError, DiskFull, NotAStore, PutRefused, StoreLocked, StoreNotFound
 from commitlog.stager import largest_record_of, queue_counts, remove_files
-from pyspark_commitlog.options.write import SinkOptions
+from pyspark_commitlog.options.write import Flush, SinkOptions
 from pyspark_commitlog.sink.columns import SinkColumns
 from pyspark_commitlog.sink.task import StagedRows, StageTask
 
@@ -26,6 +26,8 @@ _logger = logging.getLogger(__name__)
 # How long a commit waits for another owner before it says so, and at most from one warning to the next.
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
+# How often a commit looks for its replica.
+_LOOK_AGAIN_S = 0.01
 
 
 def plan_write(options: SinkOptions, columns: SinkColumns) -> StageTask:
@@ -72,6 +74,8 @@ def commit_staged(options: SinkOptions, batch: BatchId, messages: Sequence[Stage
     if not files:
         return None
     with _open(options) as store:
+        if options.flush is Flush.REPLICATED:
+            _await_replica(store, options)
         if store.disk_is_filling:
             _clean(store)  # or the commit might be refused, and nothing would ever be deleted
         committed = _commit(store, batch, files)
@@ -79,6 +83,20 @@ def commit_staged(options: SinkOptions, batch: BatchId, messages: Sequence[Stage
         store.dispatch()
         _clean(store)
         return committed
+
+
+def _await_replica(store: MessageStore, options: SinkOptions) -> None:
+    """Return when a replica follows. ``PutRefused`` when none has come in time: nothing was written."""
+    deadline = time.monotonic() + options.replica_timeout_s
+    while not any(slave.request_offset >= 0 for slave in store.slaves()):
+        if time.monotonic() >= deadline:
+            raise PutRefused(
+                PutMessageStatus.SLAVE_NOT_AVAILABLE,
+                f"No replica has connected to {store.ha_address} (haListenAddress) within "
+                f"{options.replica_timeout_s:g} s (replicaTimeout). Nothing was written. Start one, as with commitlog "
+                f"follow {store.ha_address} DIR.",
+            )
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def _clean(store: MessageStore) -> None:

@@ -43,9 +43,9 @@ Ack = Literal["none", "received", "synced"]
 _CONNECT_S = 5.0
 # How long one step waits for the master: the follower is closed between two steps.
 _STEP_S = 0.1
-# The pauses after failed attempts double up to RocketMQ's five seconds.
+# The pauses after failed attempts double up to this. RocketMQ waits 5 seconds; a sink's store is open for moments.
 _FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 5.0
+_LONGEST_PAUSE_S = 1.0
 # What the master sends is believed to be wrong when so many connections in a row brought nothing else.
 _ATTEMPTS = 3
 _STOPPED_S = 3_600.0

@@ -328,7 +328,7 @@ class HAConnection:
             identity.on_superseded(hello.epoch, self.address)
             raise _Dropped(f"it has epoch {hello.epoch}, and this store {identity.epoch}, which is superseded")
         if hello.purpose is Purpose.REPORT_EPOCH:
-            raise _Dropped(f"it reports epoch {hello.epoch}, and this store has {identity.epoch} already")
+            raise _Left  # it has been superseded itself, or is this store, at the address of its old master
 
     def _take_request(self, offset: int) -> None:
         end = self._log.committed_where

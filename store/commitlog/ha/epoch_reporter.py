@@ -51,13 +51,15 @@ class EpochReporter:
         tls = self._security.as_slave
         wrapped = connection if tls is None else tls.wrap_socket(connection, server_hostname=self._peer[0])
         with wrapped:
-            say_hello(
+            epoch = say_hello(
                 wrapped,
                 token=self._security.token,
                 epoch=self._epoch,
                 timeout_s=_TIMEOUT_S,
                 purpose=Purpose.REPORT_EPOCH,
             )
+            if epoch >= self._epoch:
+                return  # this store itself, at the address of the old master, or one that knows better
             # Its end of the connection is closed when it has taken the epoch in.
             wrapped.settimeout(_TIMEOUT_S)
             wrapped.recv(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from commitlog import MessageExt, MessageStore, StoreReader
+from commitlog import LogFollower, MessageExt, MessageStore, StoreReader
 from commitlog.format.index_file import file_size
 from commitlog.format.sys_flag import COMPRESSED_FLAG
 from pyspark_commitlog.options.write import parse_batch_write_options
@@ -59,6 +60,35 @@ def test_asynchronous_flush_writes_the_same_rows_and_closes_the_store(spark: Spa
     # closing brings it there.
     with StoreReader.open(tmp_path) as reader:
         assert not reader.aborted
+
+
+def _free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return f"127.0.0.1:{one.getsockname()[1]}"
+
+
+def test_a_replicated_write_is_in_two_stores_when_it_returns(spark: SparkSession, tmp_path: Path) -> None:
+    address = _free_address()
+    sink = {"flush": "replicated", "haListenAddress": address}
+    config = parse_batch_write_options(SMALL | {"path": "/"}).store_config
+    with LogFollower(address, tmp_path / "copy", config=config) as follower:
+        for turn in range(2):
+            rows = [(f"m{turn}-{number}",) for number in range(30)]
+            append(rows_of(spark, rows, "body string", 2), tmp_path / "store", **sink)
+            with StoreReader.open(tmp_path / "store") as reader:
+                assert follower.status.end == reader.physical_bounds()[1]
+    assert body_texts(tmp_path / "copy") == body_texts(tmp_path / "store")
+    assert len(body_texts(tmp_path / "copy")) == 60
+
+
+def test_a_replicated_write_without_a_replica_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    rows = rows_of(spark, [("a",)], "body string", 1)
+    with pytest.raises(Exception, match="No replica has connected") as caught:
+        append(rows, tmp_path, flush="replicated", haListenAddress=_free_address(), replicaTimeout=0.2)
+    assert "Nothing was written" in str(caught.value)
+    assert not staged_files(tmp_path)
+    with StoreReader.open(tmp_path) as reader:
+        assert not reader.topics()
 
 
 def test_a_topic_is_listed_with_its_queues_as_rocketmq_lists_it(spark: SparkSession, tmp_path: Path) -> None:
