@@ -167,8 +167,13 @@ class LogFollower:
         """
         if not self._following.wait_for(offset, timeout_s):
             return False
-        self._owned.run(self._owned.store_flush.dispatch)
+        self._owned.run(self._show)
         return True
+
+    def _show(self) -> None:
+        """Let readers see what is here: with "synced", only what is on the device."""
+        self._owned.store_flush.flush_log()
+        self._owned.store_flush.dispatch()
 
     def close(self) -> None:
         """End the connection and close the store. It may be called again."""
