@@ -41,6 +41,8 @@ _SPARSE_GAP = 64 << 10
 _DENSE_GAP = 16 << 10
 # A span of so many times the bytes that are wanted of it is read into memory; in a longer one, fewer pages are mapped.
 _COPIED_GAP = 2
+# More than any block of good units spans then, unless one record is larger. A damaged size is not read into memory.
+_MOST_COPIED = 16 << 20
 # Queues fed by multi-dispatch: their units point to records of other queues.
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 
@@ -65,7 +67,7 @@ def block_bytes(
     """Bytes that hold records of one file, in ascending order, and the position of each in them. ``FileChanged``."""
     start = int(physical[0]) - file.base
     stop = file.reach(start, int(physical[-1] + sizes[-1]) - file.base)
-    if stop - start <= int(sizes.sum()) * _COPIED_GAP:
+    if stop - start <= min(int(sizes.sum()) * _COPIED_GAP, _MOST_COPIED):
         data = new_bytes(stop - start)
         file.read_into(data, start)
         return data, physical - file.base - start
