@@ -174,6 +174,8 @@ class LogFollower:
         """End the connection and close the store. It may be called again."""
         for worker in self._workers:
             worker.stop()
+        if self._owned.state.forked:
+            return  # the files and the batch that is being received are the parent's
         self._following.close()
         self._owned.close()
 
