@@ -304,7 +304,7 @@ def test_a_follower_whose_socket_has_a_high_number_follows(tmp_path: Path, log: 
     files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
     try:
         with (
-            ScriptedMaster(lambda slave: (slave.send_log(log, slave.says()), slave.wait_until_left())[1]) as master,
+            ScriptedMaster(lambda slave: slave.send_log(log, slave.says())) as master,
             follow(master.address, tmp_path) as follower,
         ):
             assert follower.wait_for(len(log), timeout_s=WAIT_LIMIT_S)
