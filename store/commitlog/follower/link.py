@@ -23,6 +23,7 @@ __all__ = ["MasterLink"]
 
 # What is received at once: many frames of 32 KiB.
 _RECEIVED_SIZE = 1 << 20
+_MS = 1000.0
 
 
 class MasterLink:
@@ -37,6 +38,9 @@ class MasterLink:
         # The epoch that the master's hello gave; None without a hello.
         self.master_epoch = master_epoch
         self.frames = frames
+        # Not ``select``, which takes no descriptor of 1,024 and more.
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
         self._buffer = memoryview(bytearray(_RECEIVED_SIZE))
         self.received_at = self.sent_at = time.monotonic()
 
@@ -75,7 +79,7 @@ class MasterLink:
         ``ConnectionError`` when the master has closed the connection, ``PeerRefused``.
         """
         pending = self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
-        if not pending and not select.select([self._socket], [], [], wait_s)[0]:
+        if not pending and not self._poll.poll(wait_s * _MS):
             return False
         size = self._socket.recv_into(self._buffer)
         if not size:

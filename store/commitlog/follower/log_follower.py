@@ -119,6 +119,8 @@ class LogFollower:
             config or MessageStoreConfig(),
             broker_role=BrokerRole.SLAVE,
             flush_disk_type=FlushDiskType.SYNC_FLUSH if ack == "synced" else FlushDiskType.ASYNC_FLUSH,
+            # As in RocketMQ, not for slaves: what is received would be in this process alone.
+            transient_store_pool_enable=False,
         )
         asks_for_hello = settings.ha_token_file or settings.ha_tls_ca
         security = security_of(settings) if asks_for_hello else None
@@ -179,6 +181,8 @@ class LogFollower:
         """End the connection and close the store. It may be called again."""
         for worker in self._workers:
             worker.stop()
+        if self._owned.state.forked:
+            return  # the files and the batch that is being received are the parent's
         self._following.close()
         self._owned.close()
 
@@ -320,6 +324,8 @@ class _Following:
 
     def _connect(self) -> MasterLink:
         """Ask from the start of the last record on: what comes first is compared with what is here."""
+        # A request counts as an acknowledgement, and an earlier connection may have ended between append and flush.
+        self._log.flush()
         # Only a hello says it, and RocketMQ's masters have none.
         epoch = 0 if self._security is None else self._owned.run(self._owned.batches.epoch)
         place = self._log.last_record if self._log.last_record >= 0 else self._log.start
@@ -339,12 +345,13 @@ class _Following:
         before = self._log.end
         # Of an empty log, the byte that was not sent does not count.
         self._master_end = max(self._master_end, link.frames.end if link.frames.end > 1 else 0)
-        if link.frames.heartbeat_at is not None and link.frames.start != self._log.received_end:
-            raise self._diverged(
-                link.frames.heartbeat_at,
-                "the master sends nothing from there on: its retention has removed that part, or its log ends before",
-            )
         if not self._compare(link):
+            if link.frames.heartbeat_at is not None:
+                raise self._diverged(
+                    link.frames.heartbeat_at,
+                    "the master sends nothing from there on: its retention has removed that part, or its log ends "
+                    "before",
+                )
             return
         while (found := self._next(link)).size:
             data = bytes(memoryview(link.frames.log)[: found.size])

@@ -25,7 +25,7 @@ from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, PeerRefused
 from commitlog.files.mapped_file import MappedFile
 from commitlog.format.ha_hello import HELLO_SIZE, MAGIC, Purpose
-from commitlog.format.ha_transfer import OFFSET_SIZE, decode_offset, encode_transfer_header
+from commitlog.format.ha_transfer import OFFSET_SIZE, decode_offset, encode_offset, encode_transfer_header
 from commitlog.ha.handshake import answer_hello
 from commitlog.ha.security import Security
 
@@ -326,6 +326,7 @@ class HAConnection:
         self._has_said_hello = self._may_ask = True
         if hello.epoch > identity.epoch:
             identity.on_superseded(hello.epoch, self.address)
+            self._peer.send(encode_offset(hello.epoch))  # taken in, on the device too
             raise _Dropped(f"it has epoch {hello.epoch}, and this store {identity.epoch}, which is superseded")
         if hello.purpose is Purpose.REPORT_EPOCH:
             raise _Left  # it has been superseded itself, or is this store, at the address of its old master

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections.abc import Callable
 
 from commitlog.errors import PeerRefused
 from commitlog.format.ha_hello import Purpose
+from commitlog.format.ha_transfer import OFFSET_SIZE, decode_offset
 from commitlog.ha.address import MasterAddress
-from commitlog.ha.handshake import say_hello
+from commitlog.ha.handshake import receive_exactly, say_hello
 from commitlog.ha.security import Security
 
 __all__ = ["EpochReporter"]
@@ -60,9 +62,10 @@ class EpochReporter:
             )
             if epoch >= self._epoch:
                 return  # this store itself, at the address of the old master, or one that knows better
-            # Its end of the connection is closed when it has taken the epoch in.
-            wrapped.settimeout(_TIMEOUT_S)
-            wrapped.recv(1)
+            # A connection that only ends may be that of a master that was killed before it took the epoch in.
+            answer = receive_exactly(wrapped, OFFSET_SIZE, time.monotonic() + _TIMEOUT_S)
+        if decode_offset(answer) != self._epoch:
+            raise PeerRefused(f"It answered with epoch {decode_offset(answer)}.")
         self._is_told = True
         _LOG.warning("The old master at %s is back; it was told of epoch %d", self._peer, self._epoch)
         self._on_told()

@@ -45,3 +45,4 @@ def _fence(path: str, state: RunningState, epoch: int, peer: str) -> None:
         write_mark(path, ReplicaMark("superseded", peer, epoch))
     except CommitLogError as error:
         state.fence(error)
+        raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,5 +54,34 @@ def test_a_batch_that_is_cut_leaves_no_gap_before_files_made_ahead(tmp_path: Pat
         ScriptedMaster(lambda slave: slave.send_log(log, slave.says())) as master,
         follow(master.address, mirror) as follower,
     ):
+        assert follower.wait_for(end, timeout_s=WAIT_LIMIT_S)
+    assert log_bytes(mirror, 0, end) == log
+
+
+def test_a_forked_child_that_closes_the_follower_leaves_the_parents_batch_alone(tmp_path: Path) -> None:
+    with open_store(tmp_path / "origin") as store:
+        put_ok(store)
+        before = store.physical_bounds()[1]
+        with store.transaction("app", version=1) as batch:
+            batch.put_messages(pa.table({"body": [b"y" * 300] * 20}), topic="batch")
+        end = store.physical_bounds()[1]
+    log = log_bytes(tmp_path / "origin", 0, end)
+    mirror, has_forked = tmp_path / "mirror", threading.Event()
+
+    def serve(slave: Slave) -> None:
+        slave.send_log(log, slave.says(), end - 10)
+        has_forked.wait(WAIT_LIMIT_S)
+        slave.send_log(log, end - 10, end)
+        slave.wait_until_left()
+
+    with ScriptedMaster(serve) as master, follow(master.address, mirror) as follower:
+        wait_for(lambda: any(log_bytes(mirror, end - 400, end)))
+        child = os.fork()
+        if not child:
+            follower.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert any(log_bytes(mirror, before + 300, before + 600)), "the child has removed the batch"
+        has_forked.set()
         assert follower.wait_for(end, timeout_s=WAIT_LIMIT_S)
     assert log_bytes(mirror, 0, end) == log

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,12 @@ import pytest
 from commitlog import MessageStore
 from commitlog.errors import PeerRefused, ReplicaStore
 from commitlog.follower.promote import promote
+from commitlog.format.ha_transfer import encode_offset
+from commitlog.ha.address import MasterAddress
+from commitlog.ha.epoch_reporter import EpochReporter
+from commitlog.ha.handshake import answer_hello
 from commitlog.ha.replica_mark import read_mark
+from commitlog.ha.security import Security
 from tests.store.follower.certificates import make_certificate
 from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import put_ok, small
@@ -138,3 +145,28 @@ def test_a_slave_of_a_higher_epoch_supersedes_a_master(tmp_path: Path, tokens: d
         ):
             follower.wait_for(follower.status.end + 1, timeout_s=WAIT_LIMIT_S)
         wait_for(lambda: not old.writable)
+
+
+def test_an_old_master_that_is_killed_while_it_is_told_is_told_again() -> None:
+    """It proved its token, and ended before it took the epoch in: the report does not count."""
+    told: list[bool] = []
+    answers = [False, True]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for confirms in answers:
+                peer, _ = listener.accept()
+                with peer:
+                    hello = answer_hello(peer, b"", token="", epoch=0, timeout_s=WAIT_LIMIT_S)
+                    if confirms:
+                        peer.sendall(encode_offset(hello.epoch))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = MasterAddress(*listener.getsockname())
+        reporter = EpochReporter(address, 3, Security(), lambda: told.append(True))
+        reporter.run_once()
+        assert not told
+        reporter.run_once()
+        thread.join(WAIT_LIMIT_S)
+    assert told == [True]

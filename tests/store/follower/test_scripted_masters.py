@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import resource
 import struct
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -12,6 +14,7 @@ import pytest
 
 from commitlog import StoreReader
 from commitlog.errors import InvalidValue, LogDiverged, PeerRefused
+from commitlog.services.flush import LogFlusher
 from tests.store.follower.mirrors import follow, log_bytes
 from tests.store.owner.owned_store import all_messages, open_store, put_ok
 from tests.support.scripted_master import ScriptedMaster, Slave, frame
@@ -260,3 +263,70 @@ def test_a_log_that_does_not_begin_at_0_is_mirrored_from_one_of_its_files_on(tmp
             assert log_bytes(tmp_path / name, 0, len(log)) == log[begin:]
         with pytest.raises(InvalidValue, match="multiple of 16384"), follow(master.address, tmp_path / "x", start=100):
             pass
+
+
+def test_what_a_second_request_claims_is_on_the_device(
+    tmp_path: Path, log: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A master counts a request as an acknowledgement; an earlier connection may have ended before the flush."""
+    starts = [*_records(log), len(log)]
+    requests: list[tuple[int, int]] = []
+    synced = [0]
+
+    def serve(slave: Slave) -> None:
+        requests.append((slave.says(), synced[0]))
+        slave.send_log(log, requests[-1][0], starts[6])
+        if len(requests) == 1:
+            wait_for(lambda: any(log_bytes(tmp_path, starts[5], starts[6])))
+            slave.reset()
+        else:
+            slave.wait_until_left()
+
+    flush = LogFlusher.flush
+
+    def noted(flusher: LogFlusher) -> None:
+        flush(flusher)
+        synced[0] = flusher.flushed_where
+
+    monkeypatch.setattr(LogFlusher, "flush", noted)
+    # Only what the follower asks for is flushed: the service waits for an hour.
+    settings = {"flush_interval_commit_log": 3_600_000, "flush_commit_log_thorough_interval": 3_600_000}
+    with ScriptedMaster(serve) as master, follow(master.address, tmp_path, ack="none", settings=settings):
+        wait_for(lambda: len(requests) == 2)
+    assert requests[1] == (starts[5], starts[6])
+
+
+def test_a_follower_whose_socket_has_a_high_number_follows(tmp_path: Path, log: bytes) -> None:
+    """A process with many open files: ``select`` takes no number of 1,024 and more."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if most < 1500:
+        pytest.skip(f"at most {most} files may be open")
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with (
+            ScriptedMaster(lambda slave: slave.send_log(log, slave.says())) as master,
+            follow(master.address, tmp_path) as follower,
+        ):
+            assert follower.wait_for(len(log), timeout_s=WAIT_LIMIT_S)
+    finally:
+        for one in files:
+            os.close(one)
+
+
+def test_a_heartbeat_that_comes_with_the_compared_bytes_is_no_hole(tmp_path: Path, log: bytes) -> None:
+    """A follower that was stopped for a while receives both at once."""
+    starts = [*_records(log), len(log)]
+    with (
+        ScriptedMaster(lambda slave: slave.send_log(log, slave.says(), starts[3])) as master,
+        follow(master.address, tmp_path) as follower,
+    ):
+        assert follower.wait_for(starts[3], timeout_s=WAIT_LIMIT_S)
+
+    def serve(slave: Slave) -> None:
+        start = slave.says()
+        slave.send(frame(start, log[start : starts[3]]) + frame(starts[3], b""))
+        slave.wait_until_left()
+
+    with ScriptedMaster(serve) as master, follow(master.address, tmp_path) as follower:
+        wait_for(lambda: follower.status.caught_up)
+        assert master.connections == 1
