@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Literal, NamedTuple
 
@@ -24,7 +25,7 @@ from commitlog.follower.mirror_start import Start, prepare_mirror
 from commitlog.follower.remoting_config import SlaveSynchronize
 from commitlog.follower.whole_records import WholeRecords, whole_records
 from commitlog.ha.address import MasterAddress, parse_address
-from commitlog.ha.replica_mark import ReplicaMark, write_mark
+from commitlog.ha.replica_mark import ReplicaMark, read_mark, write_mark
 from commitlog.ha.security import Security, security_of
 from commitlog.recovery.open import OpenWishes
 from commitlog.services.owned_store import OwnedStore, StoreOpening
@@ -129,8 +130,8 @@ class LogFollower:
         opening = StoreOpening(self.path, settings, lock_timeout_s=lock_timeout_s, wishes=OpenWishes(), progress=None)
         try:
             self._owned = opening.run()
-            write_mark(self.path, ReplicaMark("mirror", str(self.master)))
-            self._following = _Following(self.master, self._owned, settings, ack, security)
+            on_compared = self._mark()
+            self._following = _Following(self.master, self._owned, settings, ack, security, on_compared)
         except BaseException:
             opening.undo()
             raise
@@ -138,9 +139,24 @@ class LogFollower:
         self._synchronize: SlaveSynchronize | None = None
         if remoting is not None:
             self._synchronize = SlaveSynchronize(self.path, remoting, self._following.hear_end)
-            self._workers.append(Worker("SlaveSynchronize", self._synchronize, self._following.stop_because))
+            self._workers.append(Worker("SlaveSynchronize", self._synchronize, self._following.fail))
         for worker in self._workers:
             worker.start()
+
+    def _mark(self) -> Callable[[], None]:
+        """Mark the store as a mirror at once, if it has no log or is one. Else it may be the wrong directory.
+
+        Returns what is to be done when the master's log has turned out to be its own. ``InvalidValue`` for a store
+        that was promoted or superseded.
+        """
+        mark, log = read_mark(self.path), self._owned.replica_log
+        if mark is not None and mark.state != "mirror":
+            raise InvalidValue(f"{self.path} was {mark.state}, and follows nobody. Begin a mirror in a new directory.")
+        note = partial(write_mark, self.path, ReplicaMark("mirror", str(self.master)))
+        if mark is None and log.end > log.start:
+            return note
+        note()
+        return _nothing
 
     @property
     def status(self) -> FollowerStatus:
@@ -198,6 +214,10 @@ class LogFollower:
         return f"<LogFollower of {self.master} at {self.path!r}>"
 
 
+def _nothing() -> None:
+    """Nothing is to be done."""
+
+
 class _Following:
     """The follower's service: connects, compares, appends, acknowledges; a step at a time."""
 
@@ -208,6 +228,7 @@ class _Following:
         config: MessageStoreConfig,
         ack: Ack,
         security: Security | None,
+        on_compared: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._master = master
@@ -215,6 +236,7 @@ class _Following:
         self._log: ReplicaLog = owned.replica_log
         self._ack = ack
         self._security = security
+        self._on_compared = on_compared
         self._clock = clock
         self._largest_record = config.max_message_size + _RECORD_HEAD
         self._heartbeat_s = config.ha_send_heartbeat_interval / _MS
@@ -253,12 +275,16 @@ class _Following:
         """The master's log ends there, as its remoting port says."""
         self._master_end = max(self._master_end, offset)
 
-    def stop_because(self, error: BaseException) -> None:
-        """Follow no further; ``wait_for`` raises the error."""
+    def fail(self, error: BaseException) -> None:
+        """Follow no further, from any thread; ``wait_for`` raises the error."""
         self.failure, self._error = error, str(error) or type(error).__name__
         _LOG.error("%s does not follow %s any more: %s", self._owned.path, self._master, self._error)
-        self.close()
         self._waiters.wake_all()
+
+    def stop_because(self, error: BaseException) -> None:
+        """``fail`` on the follower's own thread, which has the connection."""
+        self.fail(error)
+        self.close()
 
     def close(self) -> None:
         """End the connection. A batch that has not come whole is removed."""
@@ -272,6 +298,7 @@ class _Following:
 
     def run_once(self) -> float:
         if self.failure is not None:
+            self.close()
             return _STOPPED_S
         try:
             self._step()
@@ -399,7 +426,11 @@ class _Following:
                 at = next(place for place in range(size) if ours[place] != theirs[place])
                 raise self._diverged(frames.start + at, "the master has other bytes there")
             frames.take(size)
-        return frames.start == self._log.received_end
+        if frames.start != self._log.received_end:
+            return False
+        self._on_compared()
+        self._on_compared = _nothing
+        return True
 
     def _diverged(self, offset: int, how: str) -> LogDiverged:
         return LogDiverged(

@@ -46,6 +46,9 @@ def whole_records(
     scan = scan_records(stretch, physical_offset, check_crc=True)
     if not len(scan):
         _check_stop(scan, room, file_size, largest_record)
+        left = stop - physical_offset
+        if stop and isinstance(scan.stop, Torn) and scan.stop.needed > left and len(data) >= left:
+            raise PeerRefused(f"The batch that ends at physical offset {stop} ends within the record before that.")
     frame = _first_frame(scan)
     if frame == 0:
         found_frame = frame_of(_record(scan, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -133,6 +134,30 @@ def test_another_masters_log_is_refused_and_changes_nothing(tmp_path: Path) -> N
             assert follower.status.end == before
     with StoreReader.open(tmp_path / "master") as ours, StoreReader.open(tmp_path / "mirror") as theirs:
         assert all_messages(theirs) == all_messages(ours)
+
+
+def test_a_store_that_is_no_mirror_is_not_marked_before_its_log_was_compared(tmp_path: Path) -> None:
+    """A wrong directory must stay a store that takes messages."""
+    with open_store(tmp_path / "own") as own:
+        _fill(own, 20)
+    with master_of(tmp_path / "master") as master:
+        _fill(master, 50, first=500)
+        with follow(master, tmp_path / "own") as follower, pytest.raises(LogDiverged):
+            follower.wait_for(follower.status.end + 1, timeout_s=WAIT_LIMIT_S)
+    with open_store(tmp_path / "own") as own:
+        _fill(own, 1)
+
+
+def test_a_copy_of_the_masters_files_becomes_a_mirror(tmp_path: Path) -> None:
+    with open_store(tmp_path / "master") as master:
+        _fill(master, 20)
+    shutil.copytree(tmp_path / "master", tmp_path / "copy")
+    with master_of(tmp_path / "master") as master:
+        _fill(master, 20, first=20)
+        with follow(master, tmp_path / "copy") as follower:
+            assert_identical(master, follower)
+    with pytest.raises(ReplicaStore):
+        open_store(tmp_path / "copy")
 
 
 def test_a_master_that_lost_its_end_is_refused(tmp_path: Path) -> None:
