@@ -185,7 +185,7 @@ def test_an_interrupted_rollback_of_a_batch_leaves_nothing_that_comes_back(
             def lost(*_: object) -> None:
                 raise InterruptedError
 
-            def interrupted(*_: object) -> None:
+            def interrupted(*_: object, **__: object) -> None:
                 raise KeyboardInterrupt
 
             patch.setattr(FrameSpace, "write_at_start", lost)
