@@ -44,8 +44,8 @@ def kill_both_again_and_again(root: Path, role: str, kills: int, seed: int) -> N
             if chance.random() < 0.3:
                 pair.kill_master()
                 pair.kill_follower()
-                assert_clean(pair.mirror)
-                assert_clean(pair.master)
+                assert_clean(pair.mirror, killed=True)
+                assert_clean(pair.master, killed=True)
                 pair.look()
         pair.end()
         assert_has(pair.master, pair.acknowledged)
@@ -133,7 +133,7 @@ def die_after_each_operation(root: Path, first: int, step: int, *, within: bool)
 def assert_continues(master: MessageStore, mirror: Path) -> None:
     """What a killed follower left is sound and the master's, and the next follower makes it whole."""
     if (mirror / "commitlog").exists():
-        assert_clean(mirror)
+        assert_clean(mirror, killed=True)
     with LogFollower(str(master.ha_address), mirror, config=MessageStoreConfig.from_mapping(SMALL)) as follower:
         end = follower.status.end
         assert log_bytes(mirror, 0, end) == log_bytes(Path(master.path), 0, end)

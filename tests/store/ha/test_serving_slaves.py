@@ -293,12 +293,16 @@ def test_a_forked_child_does_not_keep_the_port(tmp_path: Path) -> None:
     with open_master(tmp_path) as store:
         address = store.ha_address
         reader, writer = os.pipe()
+        runs, is_running = os.pipe()
         child = os.fork()
         if not child:
             os.close(writer)
+            os.write(is_running, b"1")  # what a fork does in the child is done
             os.read(reader, 1)  # until the parent is done
             os._exit(0)
-        os.close(reader)
+        assert os.read(runs, 1) == b"1"
+        for one in (reader, runs, is_running):
+            os.close(one)
     with open_master(tmp_path, ha_listen_address=address):
         pass
     os.close(writer)
