@@ -58,7 +58,7 @@ _RECORD_HEAD = 128 << 10
 class FollowerStatus(NamedTuple):
     """Where a follower stands. Offsets are physical.
 
-    ``end`` is the mirror's end, ``master_end`` the highest place that the master was heard of (-1: not yet);
+    ``end`` is the mirror's end, ``master_end`` the highest offset known of the master's log (-1: none yet);
     ``caught_up`` whether everything that has come is stored. ``last_store_timestamp`` is that of the newest message in
     ms, 0 without one. ``error`` says why the follower is not connected; empty while it is.
     """
@@ -81,8 +81,8 @@ class FollowerStatus(NamedTuple):
 class LogFollower:
     """A mirror at ``path`` of the store at ``master`` (HOST:PORT, port 10912 by default), followed on a thread.
 
-    ``ack`` is what the master is told: that messages are here when they are on the device ("synced") or in the
-    kernel ("received"), or nothing ("none", which a SYNC_MASTER waits for in vain). A new mirror begins at ``start``:
+    ``ack`` is what the follower acknowledges: messages that are on the device ("synced"), in the kernel ("received"),
+    or none ("none": a SYNC_MASTER waits in vain). A new mirror begins at ``start``:
     "earliest", "latest" (the master's last file), or the physical offset at which one of its files begins.
 
     ``config_from``, HOST:PORT of a broker's remoting port (10911), also copies what a slave copies, every 10 seconds:
@@ -112,7 +112,7 @@ class LogFollower:
     ) -> None:
         if ack not in ("none", "received", "synced"):
             raise InvalidValue(
-                f"ack is 'none', 'received' or 'synced', not {ack!r}.", expected="none, received, synced"
+                f"ack is 'none', 'received' or 'synced', not {ack!r}.", expected="none, received or synced"
             )
         self.master = parse_address(master)
         self.path = os.path.abspath(os.fspath(path))
@@ -255,7 +255,7 @@ class _Following:
     def status(self) -> FollowerStatus:
         end = self._log.end
         return FollowerStatus(
-            str(self._master), self._link is not None, end, self._acknowledged, max(self._master_end, -1),
+            str(self._master), self._link is not None, end, self._acknowledged, self._master_end,
             self._caught_up, self._log.last_store_timestamp, self._error,
         )  # fmt: skip
 

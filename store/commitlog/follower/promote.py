@@ -32,7 +32,7 @@ class Promotion(NamedTuple):
 
 
 def promote(path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> Promotion:
-    """Make the mirror at ``path`` a store that takes messages. Nobody may follow or own it at this moment.
+    """Make the mirror at ``path`` a store that takes messages. No follower and no owner may have it open.
 
     Recovery runs first, as after any crash: what is not whole is cut off, with its report. Then the next epoch begins,
     by a record in the log. Opened as a master, the store tells the old one, when that is back, that it is superseded.

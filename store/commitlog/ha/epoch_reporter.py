@@ -1,7 +1,7 @@
-"""EpochReporter: tells the old master that its mirror was promoted, until it has heard it.
+"""EpochReporter: reports to the old master that its mirror was promoted, until the old master has confirmed it.
 
-The old master may come back at any time, and programs may put into it. It stops accepting messages when it hears of a
-higher epoch. A RocketMQ broker cannot be told; then a warning says that it is back.
+The old master may come back at any time, and programs may put into it. It stops accepting messages when it learns of a
+higher epoch. A RocketMQ broker does not understand the report; then a warning says that it is back.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
 ==============  =======================================================================================================
 state           what it means
 ==============  =======================================================================================================
-``mirror``      the store holds the log of ``peer``; nobody may put into it. Without the mark it would become a second
-                master by the first program that opens it.
-``promoted``    the store was a mirror of ``peer``, and is a master of ``epoch`` now; ``peer`` has not been told yet.
-``superseded``  the store was a master; its mirror has become the master of ``epoch``, as ``peer`` has told.
+``mirror``      the store holds the log of ``peer`` and rejects puts. Without the mark, the first program that opens it
+                would make it a second master.
+``promoted``    the store was a mirror of ``peer`` and is the master of ``epoch``; ``peer`` has not confirmed it yet.
+``superseded``  the store was a master; its mirror has become the master of ``epoch``, as ``peer`` has reported.
 ==============  =======================================================================================================
 """
 
@@ -75,7 +75,7 @@ def refuse_replica(store_path: str, role: BrokerRole) -> None:
         what = f"is a mirror of the store at {mark.peer}, and takes no other messages"
         instead = "Follow its master with commitlog follow. If the master is lost"
     else:
-        what = f"was superseded by epoch {mark.epoch} of its mirror, as {mark.peer} has told"
+        what = f"was superseded by epoch {mark.epoch} of its mirror, as {mark.peer} has reported"
         instead = "Put to the new master. If that one is lost"
     raise ReplicaStore(
         f"{store_path} {what}. It can be read with StoreReader. {instead}, commitlog promote {store_path} makes it a "
