@@ -78,8 +78,7 @@ class MasterLink:
 
         ``ConnectionError`` when the master has closed the connection, ``PeerRefused``.
         """
-        pending = self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
-        if not pending and not self._poll.poll(wait_s * _MS):
+        if not self.has_more(wait_s):
             return False
         size = self._socket.recv_into(self._buffer)
         if not size:
@@ -87,6 +86,11 @@ class MasterLink:
         self.received_at = time.monotonic()
         self.frames.feed(self._buffer[:size])
         return True
+
+    def has_more(self, wait_s: float = 0.0) -> bool:
+        """Whether ``receive`` would take something at once, or within ``wait_s`` seconds."""
+        pending = self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
+        return bool(pending or self._poll.poll(wait_s * _MS))
 
     def acknowledge(self, offset: int) -> None:
         """Say that everything before ``offset`` is here. ``OSError``."""

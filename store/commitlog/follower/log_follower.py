@@ -50,6 +50,9 @@ _LONGEST_PAUSE_S = 1.0
 # What the master sends is believed to be wrong when so many connections in a row brought nothing else.
 _ATTEMPTS = 3
 _STOPPED_S = 3_600.0
+# While more is there to be taken, so much is stored before it is synced and acknowledged: a sync for each piece would
+# take most of the time that a new mirror needs to catch up.
+_MOST_UNACKNOWLEDGED = 8 << 20
 _REMOTING_PORT = 10_911
 # A record without its body: header, a topic and properties of at most 32,767 bytes each.
 _RECORD_HEAD = 128 << 10
@@ -393,13 +396,20 @@ class _Following:
             self._failed = self._refused = 0
             self._error = ""
             self._waiters.wake_all()
-        if self._ack != "none" and self._log.end > self._acknowledged:
-            if self._ack == "synced":
-                self._log.flush()
-            link.acknowledge(self._log.end)
-            self._acknowledged = self._log.end
+        if self._log.end - self._acknowledged >= _MOST_UNACKNOWLEDGED or not link.has_more():
+            self._acknowledge(link)
         if link.frames.fault is not None:
             raise link.frames.fault
+
+    def _acknowledge(self, link: MasterLink) -> None:
+        """Tell the master what is here, if that is more than it knows."""
+        end = self._log.end
+        if self._ack == "none" or end <= self._acknowledged:
+            return
+        if self._ack == "synced":
+            self._log.flush()
+        link.acknowledge(end)
+        self._acknowledged = end
 
     def _next(self, link: MasterLink) -> WholeRecords:
         frames = link.frames

@@ -14,10 +14,13 @@ import numpy as np
 from commitlog.batch.frames import frame_of
 from commitlog.columnar.scan import RecordScan, scan_records
 from commitlog.errors import PeerRefused
-from commitlog.format.record import FILLER_SIZE, Corrupt, Filler, Record, Torn, Unwritten, decode_record
+from commitlog.format.record import FILLER_SIZE, Corrupt, Decoded, Filler, Record, Torn, Unwritten, decode_record
 from commitlog.paths import BATCH_TOPIC
 
 __all__ = ["WholeRecords", "whole_records"]
+
+# So few bytes are taken a record at a time: one put under SYNC_MASTER waits for them, and numpy's calls take longer.
+_FEW = 8 << 10
 
 
 class WholeRecords(NamedTuple):
@@ -42,29 +45,26 @@ def whole_records(
     record, for one of more than ``largest_record`` bytes, and for records that lie in files of another size.
     """
     room = file_size - physical_offset % file_size
-    stretch = np.frombuffer(data, np.uint8)[: min(room, stop - physical_offset) if stop else room]
-    scan = scan_records(stretch, physical_offset, check_crc=True)
-    if not len(scan):
-        _check_stop(scan, room, file_size, largest_record)
-        left = stop - physical_offset
-        if stop and isinstance(scan.stop, Torn) and scan.stop.needed > left and len(data) >= left:
-            raise PeerRefused(f"The batch that ends at physical offset {stop} ends within the record before that.")
+    size = min(len(data), room, stop - physical_offset if stop else room)
+    first = decode_record(memoryview(data)[:size], physical_offset=physical_offset)
+    if isinstance(first, Record):
+        frame = frame_of(first)
+        if frame is not None or size - first.total_size < _FEW:
+            return WholeRecords(
+                first.total_size, physical_offset, first.store_timestamp, 0 if frame is None else frame.end
+            )
+        return _run_of_records(scan_records(np.frombuffer(data, np.uint8)[:size], physical_offset, check_crc=True))
+    _check_stop(first, physical_offset, room, file_size, largest_record)
+    left = stop - physical_offset
+    if stop and isinstance(first, Torn) and first.needed > left and len(data) >= left:
+        raise PeerRefused(f"The batch that ends at physical offset {stop} ends within the record before that.")
+    return WholeRecords(room if isinstance(first, Filler) and size == room else 0)
+
+
+def _run_of_records(scan: RecordScan) -> WholeRecords:
+    """The records of a scan, up to the first that begins a batch."""
     frame = _first_frame(scan)
-    if frame == 0:
-        found_frame = frame_of(_record(scan, 0))
-        assert found_frame is not None
-        return _found(scan, 1)._replace(frame_end=found_frame.end)
-    if frame > 0:
-        return _found(scan, frame)
-    if isinstance(scan.stop, Filler) and len(stretch) == room:
-        return _found(scan, len(scan))._replace(size=room)
-    return _found(scan, len(scan))
-
-
-def _found(scan: RecordScan, count: int) -> WholeRecords:
-    """The first ``count`` records of a scan."""
-    if not count:
-        return WholeRecords(0)
+    count = frame if frame >= 0 else len(scan)
     place = int(scan.positions[count - 1])
     return WholeRecords(
         place + int(scan.sizes[count - 1]), scan.physical_offset + place, int(scan.field("store_timestamp")[count - 1])
@@ -87,9 +87,8 @@ def _record(scan: RecordScan, row: int) -> Record:
     return found
 
 
-def _check_stop(scan: RecordScan, room: int, file_size: int, largest_record: int) -> None:
-    """``PeerRefused`` if what stands at the head can never become a record, or the end of one of our files."""
-    at, stop = scan.physical_offset, scan.stop
+def _check_stop(stop: Decoded, at: int, room: int, file_size: int, largest_record: int) -> None:
+    """``PeerRefused`` if what stands at ``at`` can never become a record, or the end of one of our files."""
     if isinstance(stop, Corrupt | Unwritten):
         found = f"{stop.field} {stop.found}" if isinstance(stop, Corrupt) else "zeros"
         raise PeerRefused(
