@@ -1,7 +1,11 @@
-"""Small micro-batches: the duration of a trigger by source, queues, rows and sink, beside Kafka's in the same run."""
+"""Small micro-batches: the duration of a trigger by source, queues, rows and sink, beside Kafka's in the same run.
+
+Once with Spark's default connection to its Python workers (TCP), and once with Unix domain sockets.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 import statistics
 import tempfile
@@ -15,6 +19,7 @@ import pyarrow as pa
 
 from commitlog import MessageStore
 from tests.benchmarks.measure import machine, scratch, show
+from tests.benchmarks.ready_source import ReadySource
 from tests.support.kafka_peer import KafkaUnavailable, connector_jars, running_broker
 from tests.support.local_spark import make_java_available, start_spark
 
@@ -76,28 +81,34 @@ def _trigger_ms(frame: DataFrame, rows: int, sink: str, **options: str) -> float
 
 def _measure(spark: SparkSession, work: Path) -> None:
     checkpoints = (str(work / f"checkpoint-{number}") for number in range(1000))
-    made = {}
-    # The first query of a JVM is slow.
-    _trigger_ms(_made_by_spark(spark, _ROWS[0]), _ROWS[0], "noop", checkpointLocation=next(checkpoints))
-    for rows in _ROWS:
-        made[rows] = _trigger_ms(_made_by_spark(spark, rows), rows, "noop", checkpointLocation=next(checkpoints))
-        show(f"trigger of {rows} rows, Spark's rate source to noop", f"{made[rows]:.0f} ms")
+
+    def of_rate(rows: int) -> float:
+        """In turns with what it is beside: the JVM gets faster for minutes."""
+        return _trigger_ms(_made_by_spark(spark, rows), rows, "noop", checkpointLocation=next(checkpoints))
+
+    # The first queries of a JVM are slow.
+    of_rate(_ROWS[0])
+    of_rate(_ROWS[0])
+    spark.dataSource.register(ReadySource)
+    rate = of_rate(1000)
+    ready = spark.readStream.format("ready").load()
+    taken = _trigger_ms(ready, 1000, "noop", checkpointLocation=next(checkpoints))
+    beside = f"{taken / rate:.2f} times Spark's rate source: {rate:.0f} ms"
+    show("trigger of 1000 rows, a Python source without work to noop", f"{taken:.0f} ms", beside)
     for rows in _ROWS:
         for queues in _QUEUES:
             path = _store(work, queues, rows)
+            rate = of_rate(rows)
             taken = _trigger_ms(_from_store(spark, path, rows), rows, "noop", checkpointLocation=next(checkpoints))
             shutil.rmtree(path)
-            show(
-                f"  store of {queues} queues to noop, {rows} rows", f"{taken:.0f} ms", f"{taken / made[rows]:.2f} times"
-            )
+            beside = f"{taken / rate:.2f} times Spark's rate source: {rate:.0f} ms"
+            show(f"trigger of {rows} rows, store of {queues} queues to noop", f"{taken:.0f} ms", beside)
     for queues in (1, 4):
+        rate = of_rate(1000)
         sink = {"path": str(work / f"out-{queues}"), "topic": "out", "checkpointLocation": next(checkpoints)}
         taken = _trigger_ms(_from_store(spark, _store(work, queues, 1000), 1000), 1000, "commitlog", **sink)
-        show(
-            f"trigger of 1000 rows, store of {queues} queues to store",
-            f"{taken:.0f} ms",
-            f"{taken / made[1000]:.2f} times rate",
-        )
+        beside = f"{taken / rate:.2f} times rate: {rate:.0f} ms"
+        show(f"trigger of 1000 rows, store of {queues} queues to store", f"{taken:.0f} ms", beside)
 
 
 def _measure_kafka(spark: SparkSession, work: Path, address: str) -> None:
@@ -113,13 +124,13 @@ def _measure_kafka(spark: SparkSession, work: Path, address: str) -> None:
         show(f"trigger of 1000 rows, Kafka to {sink}", f"{_trigger_ms(frame, 990, sink, **settings):.0f} ms")
 
 
-def main() -> None:
-    """Run the benchmark and print its figures."""
-    print(machine())
-    make_java_available()
+def _run(unix_sockets: bool) -> None:
+    print(f"  Unix domain sockets to the Python workers: {unix_sockets}", flush=True)
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch())))
         settings = {"spark__sql__streaming__numRecentProgressUpdates": "10000"}
+        if unix_sockets:
+            settings["spark__python__unix__domain__socket__enabled"] = "true"
         address = None
         try:
             settings["spark__jars"] = ",".join(map(str, connector_jars()))
@@ -132,3 +143,13 @@ def main() -> None:
         if address is not None:
             _measure_kafka(spark, work, address)
         spark.stop()
+
+
+def main() -> None:
+    """Run the benchmark and print its figures."""
+    print(machine())
+    make_java_available()
+    for unix_sockets in (False, True):  # a setting of the Java machine
+        process = multiprocessing.get_context("spawn").Process(target=_run, args=(unix_sockets,))
+        process.start()
+        process.join()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import struct
 import threading
-from pathlib import Path
 from types import TracebackType
 
 from commitlog.format.ha_transfer import (
@@ -22,18 +20,14 @@ __all__ = ["ScriptedSlave"]
 
 
 class ScriptedSlave:
-    """A connection to a master. ``log`` is what it has received, which begins at ``start``. Use as a context manager.
+    """A connection to a master, as a context manager. ``log`` is what it has received, which begins at ``start``."""
 
-    With ``copy`` the log is written into that file, which is synced before each acknowledgement.
-    """
-
-    def __init__(self, address: str | None, request: int | None = None, *, copy: Path | None = None) -> None:
+    def __init__(self, address: str | None, request: int | None = None) -> None:
         assert address is not None
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=WAIT_LIMIT_S)
         self.start = -1
         self.log = bytearray()
-        self._copy = None if copy is None else copy.open("wb", buffering=0)
         self._following: threading.Thread | None = None
         if request is not None:
             self.say(request)
@@ -60,9 +54,6 @@ class ScriptedSlave:
             self.start = header.physical_offset
         assert header.physical_offset == self.end, "frames follow each other"
         self.log += body
-        if self._copy is not None and body:
-            self._copy.write(body)
-            os.fdatasync(self._copy.fileno())
         return header
 
     def receive_up_to(self, end: int) -> list[TransferHeader]:
@@ -118,8 +109,6 @@ class ScriptedSlave:
         if self._following is not None:
             self._following.join()
         self._socket.close()
-        if self._copy is not None:
-            self._copy.close()
 
     def __enter__(self) -> ScriptedSlave:
         return self
