@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PROJECT", "QUICK_SPARK", "make_java_available", "start_spark"]
 
-# For few rows: no query is compiled.
-QUICK_SPARK = {"spark__sql__codegen__wholeStage": "false"}
+# For few rows: no query is compiled, and no task waits for TCP. Programs of the tests have Spark's defaults.
+QUICK_SPARK = {
+    "spark__sql__codegen__wholeStage": "false",
+    "spark__python__unix__domain__socket__enabled": "true",
+}
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 
