@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import multiprocessing
+import subprocess
+import sys
 from pathlib import Path
 
 __all__ = ["main"]
@@ -26,18 +27,12 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = sorted(set(names) - set(known))
     if unknown:
         parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(known) or 'none'}")
-    failed = 0
-    for name in names or known:
-        print(f"== {name}", flush=True)
-        process = multiprocessing.get_context("spawn").Process(target=_run, args=(name,))
-        process.start()
-        process.join()
-        failed += process.exitcode != 0
-    return min(failed, 1)
-
-
-def _run(name: str) -> None:
-    importlib.import_module(f"tests.benchmarks.bench_{name}").main()
+    if len(names) == 1:
+        print(f"== {names[0]}", flush=True)
+        importlib.import_module(f"tests.benchmarks.bench_{names[0]}").main()
+        return 0
+    runs = [subprocess.run([sys.executable, "-m", "tests.benchmarks", name], check=False) for name in names or known]
+    return int(any(run.returncode for run in runs))
 
 
 if __name__ == "__main__":
