@@ -7,6 +7,8 @@ ARGS   ?=
 # So many at once, a module at a time (tests/support/sharing_out.py); `make test WORKERS=0` is one process.
 # Two of them start Sparks and wait for them often, so a third keeps two cores busy.
 WORKERS ?= 3
+# `make stress` writes here what it has done so far: each kill, and the end of each test.
+STRESS_LOG ?= $(CURDIR)/stress.log
 
 # The two set-ups: what the demo needs, and what development needs (which contains the first).
 DEMO_READY := $(VENV)/.installed-demo
@@ -53,8 +55,10 @@ tidy: $(DEV_READY) ## Import directions, __all__, no print (seconds, no Java)
 bench: $(DEV_READY) ## Run the benchmarks (ARGS="source query" picks some)
 	@$(WITH_JAVA) $(PYTHON) -m tests.benchmarks $(ARGS)
 
-stress: $(TEST_READY) ## Long runs: every byte of real stores damaged, crash images, kills, property tests with 5,000 examples
-	@$(WITH_JAVA) HYPOTHESIS_PROFILE=stress $(PYTHON) -m pytest -m "stress or hypothesis" --timeout=3600 $(ARGS)
+stress: $(TEST_READY) ## Long runs (an hour): every byte of real stores damaged, crash images, kills, 5,000 examples
+	@rm -f $(STRESS_LOG)
+	@$(WITH_JAVA) HYPOTHESIS_PROFILE=stress STRESS_LOG=$(STRESS_LOG) $(PYTHON) -m pytest -m "stress or hypothesis" \
+		-n $(WORKERS) --dist loadscope --no-loadscope-reorder --timeout=7200 --durations=40 $(ARGS)
 
 format: $(DEV_READY) ## Let ruff fix and format everything
 	@$(PYTHON) -m ruff check --fix
@@ -64,7 +68,7 @@ build: $(DEV_READY) ## Build the wheel and the source distribution into dist/
 	@$(PYTHON) -m hatchling build
 
 clean: ## Remove everything that set-up, builds and tests made
-	rm -rf $(VENV) .java dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) .java dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log $(STRESS_LOG)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(PYTHON):

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import golden
 from tests.support.local_spark import QUICK_SPARK, start_spark
+from tests.support.long_runs import Progress, log_end, place_of, write_summary
 from tests.support.quick_spark import make_spark_quick
 from tests.support.spark_programs import SparkPrograms
 
@@ -36,7 +37,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _QUIET = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("default", deadline=None, max_examples=50, derandomize=True, suppress_health_check=_QUIET)
 settings.register_profile("stress", deadline=None, max_examples=5_000, suppress_health_check=_QUIET)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+_PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+settings.load_profile(_PROFILE)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,14 +46,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"spark", "spark_programs"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
+    if _PROFILE == "stress":
+        items.sort(key=lambda item: place_of(item.nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """``make test`` runs several workers; a bare ``pytest`` is one process, and needs no pytest-xdist."""
-    from tests.support.sharing_out import ByModule
+    from tests.support.sharing_out import ByModule, ByTest
 
-    return ByModule(config, log)
+    return (ByTest if _PROFILE == "stress" else ByModule)(config, log)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    log_end(report)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _PROFILE == "stress":
+        write_summary(terminalreporter)
+
+
+@pytest.fixture
+def progress(request: pytest.FixtureRequest) -> Progress:
+    """What a long run counts, for the log of ``make stress``."""
+    return Progress(request.node)
 
 
 @pytest.fixture(scope="session")

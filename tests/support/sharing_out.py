@@ -1,10 +1,12 @@
-"""How pytest-xdist shares the tests out: a module at a time, and those that start Spark as if they were two."""
+"""How pytest-xdist shares the tests out: those that start Spark as two long ones, the others one after another."""
 
 from __future__ import annotations
 
 from xdist.scheduler import LoadScopeScheduling
 
-__all__ = ["ByModule"]
+from tests.support.long_runs import share_of
+
+__all__ = ["ByModule", "ByTest"]
 
 # Two workers get what uses Spark, about as much each, so that no more than two Sparks of the tests' own start: the
 # fixture ``spark`` is one session for each worker, ``spark_programs`` one process.
@@ -32,10 +34,17 @@ _SINK = (
 
 
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]
-    """Modules go to whichever worker is free, as they were collected: those with Spark, which are long, early."""
+    """``make test``: modules go to whichever worker is free, as collected: those with Spark, which are long, early."""
 
     def _split_scope(self, nodeid: str) -> str:
         module, _, _ = nodeid.partition("::")
         if module.startswith((*_PROGRAMS, *_SOURCE)):
             return "Spark's source, and programs"
         return "Spark's sink" if module.startswith(_SINK) else module
+
+
+class ByTest(LoadScopeScheduling):  # type: ignore[misc]
+    """``make stress``: tests go to whichever worker is free, in their order, which begins with the longest."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return share_of(nodeid)

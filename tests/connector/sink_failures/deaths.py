@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from tests.connector.sink_failures.query import Query
+from tests.support.long_runs import Progress
 
 __all__ = ["Deaths", "points"]
 
@@ -28,15 +29,16 @@ def points(sizes: Sequence[int], step: int) -> list[int]:
 class Deaths:
     """``kind`` is that of ``Failure``."""
 
-    def __init__(self, query: Query, kind: str) -> None:
+    def __init__(self, query: Query, kind: str, progress: Progress) -> None:
         self._query = query
         self._kind = kind
+        self._progress = progress
 
     def sizes_on_a_clean_store(self, count: int) -> list[int]:
         """How many operations each of so many commits has; the store's first one comes before them."""
         self._query.source.add(1 + count)
         self._query.run_well()
-        return self._query.operations[-count:]
+        return self._query.sizes(self._kind)[-count:]
 
     def sizes_after_a_crash(self, turn: int, count: int) -> list[int]:
         """How many operations each of so many commits has, when the one before was cut off at its ``turn``-th."""
@@ -45,7 +47,7 @@ class Deaths:
             self._query.source.add()
             assert self.die(turn)
             self._query.run_well()
-            sizes.append(self._query.operations[-1])
+            sizes.append(self._query.sizes(self._kind)[-1])
         return sizes
 
     def die(self, turn: int) -> bool:
@@ -57,7 +59,7 @@ class Deaths:
         assert not query.plan.exists(), "no commit came"
         if query.exits == before:
             assert not error, error
-            assert query.operations[-1] < turn, "it had such an operation and did not die at it"
+            assert query.sizes(self._kind)[-1] < turn, "it had such an operation and did not die at it"
             return False
         assert error
         assert query.exits == [*before, turn]
@@ -80,6 +82,7 @@ class Deaths:
             if crashed and left_after:
                 # After a late crash there is little to do, so that says nothing of the point.
                 left_after.try_next(self.die, for_good=not left)
+            self._progress.count("deaths", left.deaths + left_after.deaths)
         return left.deaths + left_after.deaths
 
 

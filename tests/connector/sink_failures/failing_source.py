@@ -41,6 +41,7 @@ CHANGES = (
     *("rename", "unlink", "make_directory", "remove_directory", "sync_directory", "create_unnamed_file", "give_name"),
     "punch_hole",
 )
+_WRITES = ("write_at", "write_mapped")
 _PAGE = 4096
 _TAKES_A_DESCRIPTOR = ("allocate", "write_at", "sync", "truncate", "give_name", "punch_hole")
 
@@ -51,7 +52,8 @@ class Failure:
 
     It happens at the ``turn``-th file operation, of those that match ``operation`` and ``path`` (a part of it):
 
-    - ``exit``: the process dies; ``half``: it dies within the operation, if that is a write.
+    - ``exit``: the process dies.
+    - ``half``: it dies within the operation, and only writes count.
     - ``error``: the operation fails with ``code``.
     - ``pause``: the commit waits for a file with the suffix ``go`` beside the plan.
     - ``zombie``: the same, and the driver's JVM is killed concurrently.
@@ -76,7 +78,7 @@ class Failure:
 
 
 def told(plan: Path) -> list[dict[str, Any]]:
-    """The calls, in order: commits with the number of their operations (when they returned), and aborts."""
+    """The calls, in order: commits with the numbers of their operations and writes (when they returned), and aborts."""
     path = plan.with_suffix(".told")
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -130,7 +132,7 @@ class _FailingWriter(CommitLogStreamWriter):
         if failure.kind == "after":
             operations.kill_driver()
             os._exit(17)
-        self._tell(commit=batchId, operations=operations.count)
+        self._tell(commit=batchId, operations=operations.count, writes=operations.writes)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._tell(abort=batchId, messages=len(messages), none=messages.count(None))
@@ -163,6 +165,7 @@ class _Operations:
 
     def __init__(self, failure: Failure, plan: Path) -> None:
         self.count = 0
+        self.writes = 0
         self._failure = failure
         self._plan = plan
         self._turns = itertools.count(1)
@@ -180,6 +183,7 @@ class _Operations:
             # One at a time, so that nothing else happens once it went wrong.
             with self._lock:
                 self.count += 1
+                self.writes += name in _WRITES
                 if self._is_it(name, arguments, named):
                     self._fail(name, real, arguments, named)
                 return real(*arguments, **named)
@@ -188,7 +192,7 @@ class _Operations:
 
     def _is_it(self, name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
         failure = self._failure
-        if failure.operation not in ("", name):
+        if failure.operation not in ("", name) or (failure.kind == "half" and name not in _WRITES):
             return False
         if failure.path and failure.path not in self._path(name, arguments, named):
             return False
@@ -201,7 +205,7 @@ class _Operations:
 
     def _fail(self, name: str, real: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         kind = self._failure.kind
-        if kind == "half" and name in ("write_at", "write_mapped"):
+        if kind == "half":
             target, data, offset = arguments
             whole = memoryview(data).cast("B")
             # The kernel stops a write between two pages; a copy into a mapping stops anywhere.
@@ -212,7 +216,7 @@ class _Operations:
             self.kill_driver()
         if kind in ("exit", "half"):
             with self._plan.with_suffix(".exits").open("a") as stream:
-                stream.write(f"{self.count} {name}\n")
+                stream.write(f"{self.writes if kind == 'half' else self.count} {name}\n")
             os._exit(17)
         if kind == "error":
             with self._plan.with_suffix(".failed").open("a") as stream:

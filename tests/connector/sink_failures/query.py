@@ -71,10 +71,10 @@ class Query:
     def told(self) -> list[dict[str, Any]]:
         return told(self.plan)
 
-    @property
-    def operations(self) -> list[int]:
-        """How many file operations each commit had that returned."""
-        return [said["operations"] for said in self.told if "commit" in said]
+    def sizes(self, kind: str) -> list[int]:
+        """How many file operations each commit had that returned, of those at which a failure of this kind may come."""
+        counted = "writes" if kind == "half" else "operations"
+        return [said[counted] for said in self.told if "commit" in said]
 
     @property
     def exits(self) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from tests.connector.sink_failures.output import Input, Watcher, check_output
 from tests.connector.sink_failures.query import Query, ended, register
 from tests.connector.sink_failures.reading_query import ReadingQuery
 from tests.support.killed_driver import Drivers
+from tests.support.long_runs import LONG_RUN_S, Progress
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 if TYPE_CHECKING:
@@ -28,17 +30,19 @@ __all__: list[str] = []
 # ``after``: driver and commit die when the sink has committed and the checkpoint has not.
 KINDS = ("before",)
 STRESS_KINDS = ("moment", "before", "moment", "inside", "moment", "after") * 34
-
-pytestmark = pytest.mark.timeout(300)
+# The stress form kills at least so many, in campaigns that may run beside each other.
+STRESS_KILLS, CAMPAIGNS = 200, 4
 
 
 class Campaign:
     """Driver after driver, each killed in its own way; the tests' own session is the last one."""
 
-    def __init__(self, query: Query, base: Path, drivers: Drivers) -> None:
+    def __init__(self, query: Query, base: Path, drivers: Drivers, progress: Progress) -> None:
         self.query = query
         self.base = base
         self.drivers = drivers
+        self.progress = progress
+        self.kills = 0
         self.chance = random.Random(20240807)
 
     def run(self, kinds: Sequence[str]) -> None:
@@ -52,6 +56,7 @@ class Campaign:
                 with self.drivers.run("tests.connector.sink_failures.driver", *arguments, log=log) as process:
                     self.feed_until_it_commits(process, before)
                     self.kill(process, kind)
+                self.note_kill(process, kind)
                 before = kind
             seen = self.count("begun"), self.count("commit")
             source.add()
@@ -61,6 +66,13 @@ class Campaign:
             assert not error, error
             source.take_order(self.query.checkpoint)
         check_output(store, source)
+
+    def note_kill(self, process: subprocess.Popen[bytes], kind: str) -> None:
+        """The whole driver was killed, or its JVM, and then Python's part of it failed."""
+        code = process.returncode
+        assert code == -signal.SIGKILL if kind == "moment" else code > 0, f"it was not killed: {code}"
+        self.kills += 1
+        self.progress.count("driver kills", self.kills)
 
     def count(self, what: str) -> int:
         return sum(what in said for said in self.query.told)
@@ -105,19 +117,24 @@ class Campaign:
 
 
 @pytest.fixture
-def campaign(spark: SparkSession, tmp_path: Path) -> Iterator[Campaign]:
+def campaign(spark: SparkSession, tmp_path: Path, progress: Progress) -> Iterator[Campaign]:
     register(spark)
     spark.conf.set(*KEEP_ALL_PLANS)
     with Drivers() as drivers:
-        yield Campaign(Query(spark, tmp_path, Input(tmp_path / "input")), tmp_path, drivers)
+        yield Campaign(Query(spark, tmp_path, Input(tmp_path / "input")), tmp_path, drivers, progress)
     spark.conf.unset(KEEP_ALL_PLANS[0])
 
 
 def test_killed_drivers_leave_each_row_once_and_late_commits_lose(campaign: Campaign) -> None:
     campaign.run(KINDS)
+    assert campaign.kills == len(KINDS)
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(7200)
-def test_many_killed_drivers_leave_each_row_once(campaign: Campaign) -> None:
-    campaign.run(STRESS_KINDS)
+@pytest.mark.timeout(LONG_RUN_S)
+@pytest.mark.parametrize("number", range(CAMPAIGNS))
+def test_many_killed_drivers_leave_each_row_once(campaign: Campaign, number: int) -> None:
+    size = len(STRESS_KINDS) // CAMPAIGNS
+    campaign.chance.seed(number)
+    campaign.run(STRESS_KINDS[number * size :][:size])
+    assert campaign.kills * CAMPAIGNS >= STRESS_KILLS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.connector.sink_failures.output import Input, Watcher, check_output
 from tests.connector.sink_failures.query import Query, register
 from tests.connector.sink_failures.reading_query import ReadingQuery
 from tests.support.killed_driver import Drivers
+from tests.support.long_runs import LONG_RUN_S, Progress
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -28,8 +30,10 @@ KILLS = 12
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(3600)
-def test_two_drivers_race_for_a_store_and_each_row_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.timeout(LONG_RUN_S)
+def test_two_drivers_race_for_a_store_and_each_row_is_there_once(
+    spark: SparkSession, tmp_path: Path, progress: Progress
+) -> None:
     register(spark)
     spark.conf.set(*KEEP_ALL_PLANS)
     queries = {
@@ -50,6 +54,8 @@ def test_two_drivers_race_for_a_store_and_each_row_is_there_once(spark: SparkSes
                 with contextlib.ExitStack() as killed:
                     process = begin(drivers, killed, tmp_path, "a", kill)
                     race(queries, process, chance)
+                assert process.returncode == -signal.SIGKILL
+                progress.count("driver kills", kill + 1)
         for query in queries.values():
             query.source.add()
             query.run_well()

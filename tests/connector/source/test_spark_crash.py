@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.killed_driver import Drivers
+from tests.support.long_runs import LONG_RUN_S, Progress
 from tests.support.spark_programs import SparkPrograms
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
@@ -19,7 +21,7 @@ __all__: list[str] = []
 
 DRIVER = "tests.connector.source.crash_driver"
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
@@ -28,17 +30,22 @@ def drivers() -> Iterator[Drivers]:
         yield drivers
 
 
-def test_a_query_killed_at_any_moment_reads_every_message_once(tmp_path: Path, drivers: Drivers) -> None:
+def test_a_query_killed_at_any_moment_reads_every_message_once(
+    tmp_path: Path, drivers: Drivers, progress: Progress
+) -> None:
     """The driver dies between any two of: offset written, batch run, output renamed, commit written."""
-    kill_again_and_again(tmp_path, drivers, kills=1)
+    kill_again_and_again(tmp_path, drivers, progress, kills=1)
 
 
 @pytest.mark.stress
-def test_a_query_killed_many_times_reads_every_message_once(tmp_path: Path, drivers: Drivers) -> None:
-    kill_again_and_again(tmp_path, drivers, kills=8)
+@pytest.mark.timeout(LONG_RUN_S)
+def test_a_query_killed_many_times_reads_every_message_once(
+    tmp_path: Path, drivers: Drivers, progress: Progress
+) -> None:
+    kill_again_and_again(tmp_path, drivers, progress, kills=8)
 
 
-def kill_again_and_again(tmp_path: Path, drivers: Drivers, *, kills: int) -> None:
+def kill_again_and_again(tmp_path: Path, drivers: Drivers, progress: Progress, *, kills: int) -> None:
     chance = random.Random(20240807)
     store = StoreBuilder(tmp_path / "store", log_file_size=32 << 10)
     output = tmp_path / "output"
@@ -65,6 +72,8 @@ def kill_again_and_again(tmp_path: Path, drivers: Drivers, *, kills: int) -> Non
                 time.sleep(0.05)
                 if until is None and len(list(output.glob("*.json"))) > done:
                     until = time.monotonic() + chance.uniform(0, 1.5)
+        assert process.returncode == -signal.SIGKILL
+        progress.count("driver kills", attempt + 1)
     log = tmp_path / "driver.log"
     with drivers.run(DRIVER, *fixed, str(tmp_path / "scratch"), "once", log=log) as process:
         assert process.wait(WAIT_LIMIT_S) == 0, log.read_text()
