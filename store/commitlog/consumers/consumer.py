@@ -53,6 +53,7 @@ ConsumeFrom = Literal["earliest", "latest"] | int
 _READ_AHEAD = PullLimits(messages=256, size=1 << 20, window=16_384)
 # The longest wait in one piece: queues that another consumer of the group has left are noticed then.
 _LONGEST_WAIT_S = 0.5
+_EVERYTHING = MessageFilter()
 
 
 class _User(Protocol):
@@ -468,7 +469,7 @@ class Consumer:
 
     def _pull_messages(self, progress: QueueProgress) -> bool:
         topic, queue_id = progress.key
-        result = self._reader._get_message(topic, queue_id, progress.fetched, _READ_AHEAD, self._wanted)
+        result = self._reader._get_message(topic, queue_id, progress.fetched, _READ_AHEAD, self._wanted_of(topic))
         if result.next_begin_offset == progress.fetched:
             return False
         self._messages.extend((progress, message) for message in result.messages)
@@ -479,7 +480,7 @@ class Consumer:
         topic, queue_id = progress.key
         columns = list(dict.fromkeys([*names, "queueOffset"]))
         pulled: Pulled = self._reader._pull(
-            topic, queue_id, progress.fetched, limits, self._wanted, columns, verify_crc=False
+            topic, queue_id, progress.fetched, limits, self._wanted_of(topic), columns, verify_crc=False
         )[0]
         if pulled.next_begin_offset == progress.fetched:
             return False
@@ -488,6 +489,10 @@ class Consumer:
         self._owned.stats.get(topic, rows, sum(batch.nbytes for batch in pulled.batches))
         self._note_pulled(progress, pulled.status, rows, pulled.next_begin_offset)
         return True
+
+    def _wanted_of(self, topic: str) -> MessageFilter:
+        """What of a topic is given; of the retry topic everything, since another consumer may have given it back."""
+        return _EVERYTHING if topic == self._retry_topic else self._wanted
 
     def _note_pulled(
         self, progress: QueueProgress, status: GetMessageStatus, messages: int, next_begin_offset: int

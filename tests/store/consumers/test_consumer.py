@@ -382,6 +382,23 @@ def test_the_consumer_reads_its_retry_topic_and_gives_up_at_last(store: MessageS
     assert "DELAY" not in dead.properties
 
 
+def test_a_message_comes_again_to_consumers_with_another_filter(store: MessageStore) -> None:
+    store.put("orders", b"1", tags="paid", queue_id=0)
+    store.put("refunds", b"2", tags="large", queue_id=0)
+    store.dispatch()
+    orders = store.consumer("billing", "orders", tags="paid")
+    refunds = store.consumer("billing", "refunds", filter="TAGS = 'large'")
+    refunds.retry(refunds.poll()[0])
+    store.dispatch()
+    deliver(store, store.get_message("SCHEDULE_TOPIC_XXXX", 2, 0).messages[0])
+    assert numbers(orders.poll()) == [1, 2], "the only queue of the retry topic is the first consumer's"
+    orders.rewind()
+    batches = [orders.poll_batch(columns=["body"]) for _ in range(2)]
+    assert sorted(batch.column("body").to_pylist() for batch in batches if batch) == [[b"1"], [b"2"]]
+    orders.close()
+    refunds.close()
+
+
 def deliver(store: MessageStore, delayed: MessageExt) -> None:
     """Put what the delivery of a delayed message puts."""
     properties = {name: value for name, value in delayed.properties.items() if name not in ("DELAY", "TAGS", "KEYS")}
