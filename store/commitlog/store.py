@@ -39,6 +39,7 @@ from commitlog.recovery.open import OpenWishes
 from commitlog.recovery.recover import Recovered
 from commitlog.retention.report import CleanReport
 from commitlog.retention.survey import KEEP_AT_MOST_HOURS, CleanRequest, clean_request
+from commitlog.services.delete_topic import TopicDeletion
 from commitlog.services.owned_store import OwnedStore, StoreOpening
 from commitlog.services.put_message import PutMessageResult
 from commitlog.services.put_table import PutTableResult
@@ -430,7 +431,13 @@ class MessageStore:
         ``InvalidValue`` for a topic of RocketMQ's own, ``TopicNotFound``, ``CorruptConfig``; ``StoreIOError``, and then
         it can be repeated.
         """
-        self._owned.run(lambda: self._owned.deletion.delete(topic, with_messages=with_messages))
+        self._owned.run(lambda: self._delete(self._owned.deletion, topic, with_messages=with_messages))
+
+    def _delete(self, deletion: TopicDeletion, topic: str, *, with_messages: bool) -> None:
+        deletion.delete(topic, with_messages=with_messages)
+        # What a consumer acknowledges from now on moves no position of the topic: its offsets may begin again.
+        for group in list(self._groups.values()):
+            group.note_queues(topic, ())
 
     def clean_unused_topics(self, retain: Iterable[str], *, dry_run: bool = False) -> list[str]:
         """Delete all topics, with their messages, that are neither in ``retain`` nor in ``config/topics.json``.
@@ -450,7 +457,7 @@ class MessageStore:
             deletion = self._owned.deletion
             unused = deletion.unused_topics(kept)
             for topic in [] if dry_run else unused:
-                deletion.delete(topic, with_messages=True)
+                self._delete(deletion, topic, with_messages=True)
             return unused
 
         return self._owned.run(clean)
@@ -509,9 +516,9 @@ class MessageStore:
     ) -> Consumer:
         """A consumer of topics for a consumer group; ``Consumer`` has an example.
 
-        The group continues at its positions. In queues without one it begins at ``consume_from``: "earliest", "latest",
-        or a store time in milliseconds. ``filter`` and ``tags`` select as in ``StoreReader.read``. Messages that the
-        group gave back (``Consumer.retry``) are read too.
+        The group continues at its positions. In topics without any it begins at ``consume_from``: "earliest", "latest",
+        or a store time in milliseconds; queues that appear later are read from their first message on. ``filter`` and
+        ``tags`` select as in ``StoreReader.read``. Messages that the group gave back (``Consumer.retry``) are read too.
 
         ``InvalidValue``, ``FilterError``, ``StoreClosed``; ``CorruptConfig`` for damaged positions; ``PutRefused`` for
         a store in the role SLAVE, whose positions are its master's.

@@ -21,7 +21,7 @@ from commitlog.config_files.subscription_group import SubscriptionGroupConfig
 from commitlog.consumers.group import ConsumerGroup, Queue
 from commitlog.consumers.queue_progress import QueueProgress
 from commitlog.consumers.retry import copy_for_retry, retry_topic
-from commitlog.errors import ConsumerClosed, InvalidValue, TopicNotFound
+from commitlog.errors import ConsumerClosed, Damaged, InvalidValue, NotFoundError, TopicNotFound
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
 from commitlog.log.store_directory import check_store_directory
@@ -529,7 +529,7 @@ class Consumer:
         if self._generation == self._members.generation:
             return
         # On the thread that commits transactions: the last consumer's have either ended, or will be refused.
-        self._generation, share, positions = self._owned.run(self._look_up_share)
+        generation, share, positions = self._owned.run(self._look_up_share)
         kept = {queue: one for queue, one in self._progress.items() if queue in share and one.turn == share[queue]}
         lost = [one for one in self._progress.values() if one.key not in kept]
         if lost:
@@ -537,11 +537,19 @@ class Consumer:
         for queue, turn in share.items():
             if queue not in kept:
                 committed = positions.get(queue, -1)
-                # A queue without a position is newer than the group: it is read from its first message on.
-                begin = committed if committed >= 0 else self._reader.queue_info(*queue).min_offset
+                begin = committed if committed >= 0 else self._first_offset(queue)
                 kept[queue] = QueueProgress(queue, turn, begin, committed)
         self._progress = kept
         self._turns = deque(kept)
+        # Last: what fails before is done again.
+        self._generation = generation
+
+    def _first_offset(self, queue: Queue) -> int:
+        """Where a queue without a position is read from: it is newer than the group, so from its first message on."""
+        try:
+            return self._reader.queue_info(*queue).min_offset
+        except (Damaged, NotFoundError):
+            return 0  # reading from there names the damage, or finds that the queue was deleted
 
     def _look_up_share(self) -> tuple[int, dict[Queue, int], dict[Queue, int]]:
         """Generation, the turns of this consumer's queues, and the group's positions in them."""
