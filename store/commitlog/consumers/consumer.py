@@ -10,9 +10,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import index
 from types import TracebackType
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -45,6 +46,7 @@ from commitlog.timestamps import checked_seconds
 
 __all__ = ["ConsumeFrom", "Consumer", "checked_topics"]
 
+_T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
 
 ConsumeFrom = Literal["earliest", "latest"] | int
@@ -177,7 +179,8 @@ class Consumer:
         """Up to ``max_messages`` messages of all queues, those of one queue in order; waits for the first one.
 
         Empty after ``timeout_s`` seconds. A message of the retry topic names the original one as ``original_topic``.
-        ``ConsumerClosed``, ``StoreClosed``, ``InvalidValue``; damage as ``StoreReader.read`` raises it.
+        ``ConsumerClosed``, ``StoreClosed``, ``InvalidValue``. Damage is raised as by ``StoreReader.read``: when the
+        messages before it in its queue were given, and again at later polls, until ``seek`` passes it.
         """
         count = checked_count("max_messages", max_messages)
         deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
@@ -461,6 +464,9 @@ class Consumer:
             try:
                 if pull(progress):
                     return True
+            except Damaged:
+                if not progress.buffered:  # else these come before it
+                    raise
             except BaseException:
                 # An interrupt may have come between what was pulled and the note of it.
                 self._forget_read_ahead([progress])
@@ -469,7 +475,10 @@ class Consumer:
 
     def _pull_messages(self, progress: QueueProgress) -> bool:
         topic, queue_id = progress.key
-        result = self._reader._get_message(topic, queue_id, progress.fetched, _READ_AHEAD, self._wanted_of(topic))
+        at, wanted = progress.fetched, self._wanted_of(topic)
+        result = _before_damage(
+            _READ_AHEAD, lambda limits: self._reader._get_message(topic, queue_id, at, limits, wanted)
+        )
         if result.next_begin_offset == progress.fetched:
             return False
         self._messages.extend((progress, message) for message in result.messages)
@@ -479,9 +488,12 @@ class Consumer:
     def _pull_rows(self, progress: QueueProgress, limits: PullLimits, names: Sequence[str]) -> bool:
         topic, queue_id = progress.key
         columns = list(dict.fromkeys([*names, "queueOffset"]))
-        pulled: Pulled = self._reader._pull(
-            topic, queue_id, progress.fetched, limits, self._wanted_of(topic), columns, verify_crc=False
-        )[0]
+        at, wanted = progress.fetched, self._wanted_of(topic)
+
+        def pull(limits: PullLimits) -> Pulled:
+            return self._reader._pull(topic, queue_id, at, limits, wanted, columns, verify_crc=False)[0]
+
+        pulled = _before_damage(limits, pull)
         if pulled.next_begin_offset == progress.fetched:
             return False
         self._rows.extend(_Rows(progress, batch) for batch in pulled.batches)
@@ -599,6 +611,17 @@ class Consumer:
         with self._owned.calls.enter():
             self._owned.state.refuse_closed()
             self._offsets.commit(self.group, positions)
+
+
+def _before_damage(limits: PullLimits, pull: Callable[[PullLimits], _T]) -> _T:
+    """What a pull gives, and where damage lies ahead, what lies before it. Damage at the position itself is raised."""
+    while True:
+        try:
+            return pull(limits)
+        except Damaged:
+            if limits.units == 1:
+                raise
+            limits = replace(limits, most_units=limits.units // 2)
 
 
 def checked_topics(topics: str | Sequence[str]) -> list[str]:

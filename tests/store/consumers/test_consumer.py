@@ -13,11 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageExt, MessageExtBrokerInner, MessageStore, MessageStoreConfig
+from commitlog import Consumer, Message, MessageExt, MessageExtBrokerInner, MessageStore, MessageStoreConfig
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog.consumers.group import average_share
-from commitlog.errors import ConsumerClosed, DiskFull, InvalidValue, NotAStore, StoreClosed
+from commitlog.errors import ConsumerClosed, CorruptRecord, DiskFull, InvalidValue, NotAStore, StoreClosed
 from commitlog.files import disk
 from commitlog.files.whole_file import replace_file
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
@@ -79,6 +79,43 @@ def test_messages_that_were_read_ahead_are_not_committed(store: MessageStore) ->
         consumer.commit()
     with store.consumer("billing", "orders") as consumer:
         assert numbers(consumer.poll(3)) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("filter_", [None, "TAGS = 'paid'", "number IS NULL"])
+@pytest.mark.parametrize("how", ["messages", "rows"])
+def test_what_lies_before_damage_is_given_and_a_seek_passes_it(
+    store: MessageStore, how: str, filter_: str | None
+) -> None:
+    put(store, 600, queues=2)
+    damage(store, store.get_message("orders", 0, 150).messages[0].physical_offset)
+    with store.consumer("billing", "orders", filter=filter_) as consumer:
+        found: list[int] = []
+        errors = 0
+        while errors < 3:
+            try:
+                found += polled(consumer, how)
+            except CorruptRecord:
+                errors += 1
+        wanted = [number for number in range(600) if filter_ != "TAGS = 'paid'" or number % 2 == 0]
+        assert sorted(found) == [one for one in wanted if one % 2 or one < 300]
+        consumer.seek("orders", 0, consumer.positions()["orders", 0] + 1)
+        while numbers_there := polled(consumer, how):
+            found += numbers_there
+        assert sorted(found) == [one for one in wanted if one != 300]
+
+
+def damage(store: MessageStore, physical_offset: int) -> None:
+    """Change the magic code of a record."""
+    with Path(store.path, "commitlog", f"{0:020}").open("r+b") as log:
+        log.seek(physical_offset + 4)
+        log.write(b"?")
+
+
+def polled(consumer: Consumer, how: str) -> list[int]:
+    if how == "messages":
+        return numbers(consumer.poll(70))
+    batch = consumer.poll_batch(70, columns=["body"])
+    return [] if batch is None else [int(body) for body in batch.column("body").to_pylist()]
 
 
 def test_messages_that_a_filter_leaves_out_are_done(store: MessageStore) -> None:
