@@ -28,6 +28,7 @@ from commitlog.format.message_rules import check_queue_place
 from commitlog.groups.corrected_positions import correct_positions
 from commitlog.groups.restored_positions import restore_positions
 from commitlog.ha.connection import SlaveState
+from commitlog.ha.replica_mark import read_mark
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
 from commitlog.paths import POSITIONS_TOPIC, validate_group
@@ -126,11 +127,11 @@ class MessageStore:
         )
         try:
             store = cls(opening.run(), config)
-            if store.recovered is not None or store._owned.log.queues.highest_id(POSITIONS_TOPIC) >= 0:
-                try:
+            try:
+                if store._may_lack_messages() or store._owned.log.queues.highest_id(POSITIONS_TOPIC) >= 0:
                     store._restore_positions()
-                except CommitLogError:
-                    _LOG.exception("Cannot restore positions of consumers; the next consumer tries it again")
+            except CommitLogError:
+                _LOG.exception("Cannot restore positions of consumers; the next consumer tries it again")
             return store
         except BaseException:
             opening.undo()
@@ -544,7 +545,7 @@ class MessageStore:
 
     def _restore_positions(self, group: str | None = None) -> None:
         """Apply the positions in the log that consumerOffset.json lacks, and correct those after their queue's end:
-        this group's, and once after a recovery those of all groups. ``CorruptConfig``, damage of the log.
+        this group's, and once those of all groups if messages may be lost. ``CorruptConfig``, damage of the log.
         """
         self._owned.run(lambda: self._restore(group))
 
@@ -553,12 +554,18 @@ class MessageStore:
         with StoreReader.open(self.path) as reader:
             if not self._positions_restored:
                 restore_positions(positions.offsets, reader)
-                if self.recovered is not None:
+                if self._may_lack_messages():
                     correct_positions(positions.offsets, reader)
                 positions.flush()
                 self._positions_restored = True
             if group is not None:
                 correct_positions(positions.offsets, reader, group)
+
+    def _may_lack_messages(self) -> bool:
+        """Whether the log may end before what groups have consumed: after a recovery, and in a mirror that was
+        promoted, whose positions may have come sooner than the messages before them. ``CorruptConfig``."""
+        mark = read_mark(self.path) if self.recovered is None else None
+        return self.recovered is not None or (mark is not None and mark.state == "promoted")
 
     @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:

@@ -44,6 +44,19 @@ def test_a_promoted_mirror_has_everything_and_takes_messages(tmp_path: Path) -> 
         assert [one.batch.app_id for one in store.batches()] == ["app"], "epochs are the store's own"
 
 
+def test_groups_that_were_ahead_of_the_mirror_get_all_messages_after_the_promotion(tmp_path: Path) -> None:
+    _mirror(tmp_path)
+    # As it is copied from a broker while the log is behind.
+    (tmp_path / "mirror" / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@billing":{0:70}}}')
+    promote(tmp_path / "mirror")
+    with open_store(tmp_path / "mirror") as store:
+        for number in range(30):
+            put_ok(store, body=b"%d" % number)
+        store.dispatch()
+        with store.consumer("billing", "orders") as consumer:
+            assert [message.queue_offset for message in consumer.poll(100)] == list(range(50, 80))
+
+
 def test_a_mirror_is_promoted_once(tmp_path: Path) -> None:
     _mirror(tmp_path)
     promote(tmp_path / "mirror")
