@@ -374,7 +374,8 @@ class Consumer:
         return result
 
     def seek(self, topic: str, queue_id: int, offset: int) -> None:
-        """Continue at this offset. The group's position moves with the next ``ack`` or ``commit``.
+        """Continue at this offset. The group's position moves with the next ``ack`` or ``commit``, and when messages
+        that do not match are passed.
 
         ``InvalidValue`` for a queue that this consumer does not read (at the moment), and while its position is part of
         an open transaction.
@@ -509,16 +510,18 @@ class Consumer:
     def _note_pulled(
         self, progress: QueueProgress, status: GetMessageStatus, messages: int, next_begin_offset: int
     ) -> None:
-        """Note a pull. A position that does not exist is corrected, in the store too, as RocketMQ's clients do."""
+        """Note a pull. The group's position passes messages that do not match, and one that does not exist is
+        corrected, both in the store too, as RocketMQ's clients do."""
         wrong = progress.fetched
         progress.note_pulled(messages, next_begin_offset)
-        if status in (GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE):
+        if status is GetMessageStatus.FOUND:
             return
-        topic, queue_id = progress.key
-        _LOG.warning(
-            "Group %r continues at %d in queue %d of topic %r: its position %d is %s",
-            *(self.group, next_begin_offset, queue_id, topic, wrong, status.name),
-        )
+        if status is not GetMessageStatus.NO_MATCHED_MESSAGE:
+            topic, queue_id = progress.key
+            _LOG.warning(
+                "Group %r continues at %d in queue %d of topic %r: its position %d is %s",
+                *(self.group, next_begin_offset, queue_id, topic, wrong, status.name),
+            )
         self._commit([progress])
 
     def _forget_read_ahead(self, of: Sequence[QueueProgress] | None = None) -> None:

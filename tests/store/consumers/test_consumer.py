@@ -130,6 +130,21 @@ def test_messages_that_a_filter_leaves_out_are_done(store: MessageStore) -> None
     assert consumer_offsets(store, "audit") == {("orders", 0): 10}
 
 
+def test_a_group_passes_messages_that_do_not_match_though_none_is_acknowledged(store: MessageStore) -> None:
+    put(store, 10, queues=2)
+    with store.consumer("billing", "orders", tags="paid") as consumer:
+        (first, *_) = consumer.poll(10)
+        assert consumer.poll() == []
+        assert consumer_offsets(store) == {("orders", 1): 5}, "queue 1 has none that matches; 0 is not done"
+        put(store, 2, start=11, queues=2)
+        assert numbers(consumer.poll()) == [12]
+        assert consumer_offsets(store) == {("orders", 1): 6}
+        consumer.ack(first)
+        assert consumer_offsets(store) == {("orders", 0): 1, ("orders", 1): 6}
+        consumer.rewind()
+        assert numbers(consumer.poll(10)) == [2, 4, 6, 8, 12]
+
+
 def consumer_offsets(store: MessageStore, group: str = "billing") -> dict[tuple[str, int], int]:
     offsets = store._owned.consumer_offsets.offsets
     return {(topic, queue): at for topic in offsets.topics(group) for queue, at in offsets.get(group, topic).items()}

@@ -139,7 +139,7 @@ def test_a_queue_that_comes_back_is_read_from_where_the_other_consumer_left_it(s
 
 
 def test_positions_alone_are_a_batch_too(store: MessageStore) -> None:
-    with store.consumer("billing", "orders", filter="TAGS = 'none'") as consumer:
+    with store.consumer("billing", "orders") as consumer:
         consumer.poll()
         with store.transaction("invoices", 1) as batch:
             consumer.commit(in_transaction=batch)
