@@ -528,6 +528,8 @@ class MessageStore:
         self._owned.state.refuse_on_replica()
         validate_group(group)
         names = checked_topics(topics)
+        for name in names:
+            self._owned.topics.refuse_consumers(name)
         wanted = filter if isinstance(filter, MessageFilter) else MessageFilter.parse(tags=tags, filter=filter)
         if consume_from not in ("earliest", "latest"):
             if not isinstance(consume_from, int) or isinstance(consume_from, bool):

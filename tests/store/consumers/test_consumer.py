@@ -484,6 +484,17 @@ def test_a_group_that_may_not_consume_gets_no_consumer(tmp_path: Path) -> None:
             store.consumer("billing", "orders")
 
 
+@pytest.mark.parametrize("perm", [0, 2, 4, 6])
+def test_a_topic_without_the_bit_for_reading_gets_no_consumer(store: MessageStore, perm: int) -> None:
+    put(store, 1)
+    store._owned.topics.create_topic("orders", 4, perm=perm)
+    if perm & 4:
+        store.consumer("billing", "orders").close()
+    else:
+        with pytest.raises(InvalidValue, match=f"'orders' is closed for consumers: its perm is {perm} in "):
+            store.consumer("billing", ["refunds", "orders"])
+
+
 def test_a_failed_write_of_positions_at_closing_is_raised_and_is_no_clean_end(tmp_path: Path) -> None:
     store = MessageStore.open(tmp_path / "store", CONFIG)
     put(store, 4, queues=1)
