@@ -28,6 +28,7 @@ from commitlog.format.message_rules import check_queue_place
 from commitlog.groups.corrected_positions import correct_positions
 from commitlog.groups.restored_positions import restore_positions
 from commitlog.ha.connection import SlaveState
+from commitlog.ha.replica_mark import read_mark
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
 from commitlog.paths import POSITIONS_TOPIC, validate_group
@@ -39,6 +40,7 @@ from commitlog.recovery.open import OpenWishes
 from commitlog.recovery.recover import Recovered
 from commitlog.retention.report import CleanReport
 from commitlog.retention.survey import KEEP_AT_MOST_HOURS, CleanRequest, clean_request
+from commitlog.services.delete_topic import TopicDeletion
 from commitlog.services.owned_store import OwnedStore, StoreOpening
 from commitlog.services.put_message import PutMessageResult
 from commitlog.services.put_table import PutTableResult
@@ -125,11 +127,11 @@ class MessageStore:
         )
         try:
             store = cls(opening.run(), config)
-            if store.recovered is not None or store._owned.log.queues.highest_id(POSITIONS_TOPIC) >= 0:
-                try:
+            try:
+                if store._may_lack_messages() or store._owned.log.queues.highest_id(POSITIONS_TOPIC) >= 0:
                     store._restore_positions()
-                except CommitLogError:
-                    _LOG.exception("Cannot restore positions of consumers; the next consumer tries it again")
+            except CommitLogError:
+                _LOG.exception("Cannot restore positions of consumers; the next consumer tries it again")
             return store
         except BaseException:
             opening.undo()
@@ -430,7 +432,13 @@ class MessageStore:
         ``InvalidValue`` for a topic of RocketMQ's own, ``TopicNotFound``, ``CorruptConfig``; ``StoreIOError``, and then
         it can be repeated.
         """
-        self._owned.run(lambda: self._owned.deletion.delete(topic, with_messages=with_messages))
+        self._owned.run(lambda: self._delete(self._owned.deletion, topic, with_messages=with_messages))
+
+    def _delete(self, deletion: TopicDeletion, topic: str, *, with_messages: bool) -> None:
+        deletion.delete(topic, with_messages=with_messages)
+        # What a consumer acknowledges from now on moves no position of the topic: its offsets may begin again.
+        for group in list(self._groups.values()):
+            group.note_queues(topic, ())
 
     def clean_unused_topics(self, retain: Iterable[str], *, dry_run: bool = False) -> list[str]:
         """Delete all topics, with their messages, that are neither in ``retain`` nor in ``config/topics.json``.
@@ -450,7 +458,7 @@ class MessageStore:
             deletion = self._owned.deletion
             unused = deletion.unused_topics(kept)
             for topic in [] if dry_run else unused:
-                deletion.delete(topic, with_messages=True)
+                self._delete(deletion, topic, with_messages=True)
             return unused
 
         return self._owned.run(clean)
@@ -509,9 +517,9 @@ class MessageStore:
     ) -> Consumer:
         """A consumer of topics for a consumer group; ``Consumer`` has an example.
 
-        The group continues at its positions. In queues without one it begins at ``consume_from``: "earliest", "latest",
-        or a store time in milliseconds. ``filter`` and ``tags`` select as in ``StoreReader.read``. Messages that the
-        group gave back (``Consumer.retry``) are read too.
+        The group continues at its positions. In topics without any it begins at ``consume_from``: "earliest", "latest",
+        or a store time in milliseconds; queues that appear later are read from their first message on. ``filter`` and
+        ``tags`` select as in ``StoreReader.read``. Messages that the group gave back (``Consumer.retry``) are read too.
 
         ``InvalidValue``, ``FilterError``, ``StoreClosed``; ``CorruptConfig`` for damaged positions; ``PutRefused`` for
         a store in the role SLAVE, whose positions are its master's.
@@ -520,6 +528,8 @@ class MessageStore:
         self._owned.state.refuse_on_replica()
         validate_group(group)
         names = checked_topics(topics)
+        for name in names:
+            self._owned.topics.refuse_consumers(name)
         wanted = filter if isinstance(filter, MessageFilter) else MessageFilter.parse(tags=tags, filter=filter)
         if consume_from not in ("earliest", "latest"):
             if not isinstance(consume_from, int) or isinstance(consume_from, bool):
@@ -537,7 +547,7 @@ class MessageStore:
 
     def _restore_positions(self, group: str | None = None) -> None:
         """Apply the positions in the log that consumerOffset.json lacks, and correct those after their queue's end:
-        this group's, and once after a recovery those of all groups. ``CorruptConfig``, damage of the log.
+        this group's, and once those of all groups if messages may be lost. ``CorruptConfig``, damage of the log.
         """
         self._owned.run(lambda: self._restore(group))
 
@@ -546,12 +556,18 @@ class MessageStore:
         with StoreReader.open(self.path) as reader:
             if not self._positions_restored:
                 restore_positions(positions.offsets, reader)
-                if self.recovered is not None:
+                if self._may_lack_messages():
                     correct_positions(positions.offsets, reader)
                 positions.flush()
                 self._positions_restored = True
             if group is not None:
                 correct_positions(positions.offsets, reader, group)
+
+    def _may_lack_messages(self) -> bool:
+        """Whether the log may end before what groups have consumed: after a recovery, and in a mirror that was
+        promoted, whose positions may have come sooner than the messages before them. ``CorruptConfig``."""
+        mark = read_mark(self.path) if self.recovered is None else None
+        return self.recovered is not None or (mark is not None and mark.state == "promoted")
 
     @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:

@@ -35,7 +35,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "queue": _LOG | {"config_files", "filter", "threads"},
     "index": _BYTES | {"files"},
     "batch": _LOG | {"queue"},
-    "groups": _LOG | {"config_files"},
+    "groups": _LOG | {"config_files", "ha"},
     "half": _LOG | {"config_files", "queue", "index"},
     "schedule": _PARTS,
     "recovery": _PARTS | {"threads"},

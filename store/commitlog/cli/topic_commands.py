@@ -40,9 +40,7 @@ def topics_create(
     queues: Annotated[int, typer.Option(min=1, max=MOST_QUEUES, help="Queues to spread messages over, and to read.")],
     perm: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=7, help="6: write and read; 4: rejects puts; 2: consumers do not look.", show_default="6"
-        ),
+        typer.Option(min=0, max=7, help="6: write and read; 4: rejects puts; 2: rejects consumers.", show_default="6"),
     ] = None,
     lock_timeout: LockTimeout = 0.0,
 ) -> None:

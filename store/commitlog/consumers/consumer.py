@@ -10,9 +10,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import index
 from types import TracebackType
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from commitlog.config_files.subscription_group import SubscriptionGroupConfig
 from commitlog.consumers.group import ConsumerGroup, Queue
 from commitlog.consumers.queue_progress import QueueProgress
 from commitlog.consumers.retry import copy_for_retry, retry_topic
-from commitlog.errors import ConsumerClosed, InvalidValue, TopicNotFound
+from commitlog.errors import ConsumerClosed, Damaged, InvalidValue, NotFoundError, TopicNotFound
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
 from commitlog.log.store_directory import check_store_directory
@@ -45,6 +46,7 @@ from commitlog.timestamps import checked_seconds
 
 __all__ = ["ConsumeFrom", "Consumer", "checked_topics"]
 
+_T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
 
 ConsumeFrom = Literal["earliest", "latest"] | int
@@ -53,6 +55,7 @@ ConsumeFrom = Literal["earliest", "latest"] | int
 _READ_AHEAD = PullLimits(messages=256, size=1 << 20, window=16_384)
 # The longest wait in one piece: queues that another consumer of the group has left are noticed then.
 _LONGEST_WAIT_S = 0.5
+_EVERYTHING = MessageFilter()
 
 
 class _User(Protocol):
@@ -176,7 +179,8 @@ class Consumer:
         """Up to ``max_messages`` messages of all queues, those of one queue in order; waits for the first one.
 
         Empty after ``timeout_s`` seconds. A message of the retry topic names the original one as ``original_topic``.
-        ``ConsumerClosed``, ``StoreClosed``, ``InvalidValue``; damage as ``StoreReader.read`` raises it.
+        ``ConsumerClosed``, ``StoreClosed``, ``InvalidValue``. Damage is raised as by ``StoreReader.read``: when the
+        messages before it in its queue were given, and again at later polls, until ``seek`` passes it.
         """
         count = checked_count("max_messages", max_messages)
         deadline = time.monotonic() + checked_seconds("timeout_s", timeout_s)
@@ -370,7 +374,8 @@ class Consumer:
         return result
 
     def seek(self, topic: str, queue_id: int, offset: int) -> None:
-        """Continue at this offset. The group's position moves with the next ``ack`` or ``commit``.
+        """Continue at this offset. The group's position moves with the next ``ack`` or ``commit``, and when messages
+        that do not match are passed.
 
         ``InvalidValue`` for a queue that this consumer does not read (at the moment), and while its position is part of
         an open transaction.
@@ -460,6 +465,9 @@ class Consumer:
             try:
                 if pull(progress):
                     return True
+            except Damaged:
+                if not progress.buffered:  # else these come before it
+                    raise
             except BaseException:
                 # An interrupt may have come between what was pulled and the note of it.
                 self._forget_read_ahead([progress])
@@ -468,7 +476,10 @@ class Consumer:
 
     def _pull_messages(self, progress: QueueProgress) -> bool:
         topic, queue_id = progress.key
-        result = self._reader._get_message(topic, queue_id, progress.fetched, _READ_AHEAD, self._wanted)
+        at, wanted = progress.fetched, self._wanted_of(topic)
+        result = _before_damage(
+            _READ_AHEAD, lambda limits: self._reader._get_message(topic, queue_id, at, limits, wanted)
+        )
         if result.next_begin_offset == progress.fetched:
             return False
         self._messages.extend((progress, message) for message in result.messages)
@@ -478,9 +489,12 @@ class Consumer:
     def _pull_rows(self, progress: QueueProgress, limits: PullLimits, names: Sequence[str]) -> bool:
         topic, queue_id = progress.key
         columns = list(dict.fromkeys([*names, "queueOffset"]))
-        pulled: Pulled = self._reader._pull(
-            topic, queue_id, progress.fetched, limits, self._wanted, columns, verify_crc=False
-        )[0]
+        at, wanted = progress.fetched, self._wanted_of(topic)
+
+        def pull(limits: PullLimits) -> Pulled:
+            return self._reader._pull(topic, queue_id, at, limits, wanted, columns, verify_crc=False)[0]
+
+        pulled = _before_damage(limits, pull)
         if pulled.next_begin_offset == progress.fetched:
             return False
         self._rows.extend(_Rows(progress, batch) for batch in pulled.batches)
@@ -489,19 +503,25 @@ class Consumer:
         self._note_pulled(progress, pulled.status, rows, pulled.next_begin_offset)
         return True
 
+    def _wanted_of(self, topic: str) -> MessageFilter:
+        """What of a topic is given; of the retry topic everything, since another consumer may have given it back."""
+        return _EVERYTHING if topic == self._retry_topic else self._wanted
+
     def _note_pulled(
         self, progress: QueueProgress, status: GetMessageStatus, messages: int, next_begin_offset: int
     ) -> None:
-        """Note a pull. A position that does not exist is corrected, in the store too, as RocketMQ's clients do."""
+        """Note a pull. The group's position passes messages that do not match, and one that does not exist is
+        corrected, both in the store too, as RocketMQ's clients do."""
         wrong = progress.fetched
         progress.note_pulled(messages, next_begin_offset)
-        if status in (GetMessageStatus.FOUND, GetMessageStatus.NO_MATCHED_MESSAGE):
+        if status is GetMessageStatus.FOUND:
             return
-        topic, queue_id = progress.key
-        _LOG.warning(
-            "Group %r continues at %d in queue %d of topic %r: its position %d is %s",
-            *(self.group, next_begin_offset, queue_id, topic, wrong, status.name),
-        )
+        if status is not GetMessageStatus.NO_MATCHED_MESSAGE:
+            topic, queue_id = progress.key
+            _LOG.warning(
+                "Group %r continues at %d in queue %d of topic %r: its position %d is %s",
+                *(self.group, next_begin_offset, queue_id, topic, wrong, status.name),
+            )
         self._commit([progress])
 
     def _forget_read_ahead(self, of: Sequence[QueueProgress] | None = None) -> None:
@@ -524,7 +544,7 @@ class Consumer:
         if self._generation == self._members.generation:
             return
         # On the thread that commits transactions: the last consumer's have either ended, or will be refused.
-        self._generation, share, positions = self._owned.run(self._look_up_share)
+        generation, share, positions = self._owned.run(self._look_up_share)
         kept = {queue: one for queue, one in self._progress.items() if queue in share and one.turn == share[queue]}
         lost = [one for one in self._progress.values() if one.key not in kept]
         if lost:
@@ -532,11 +552,19 @@ class Consumer:
         for queue, turn in share.items():
             if queue not in kept:
                 committed = positions.get(queue, -1)
-                # A queue without a position is newer than the group: it is read from its first message on.
-                begin = committed if committed >= 0 else self._reader.queue_info(*queue).min_offset
+                begin = committed if committed >= 0 else self._first_offset(queue)
                 kept[queue] = QueueProgress(queue, turn, begin, committed)
         self._progress = kept
         self._turns = deque(kept)
+        # Last: what fails before is done again.
+        self._generation = generation
+
+    def _first_offset(self, queue: Queue) -> int:
+        """Where a queue without a position is read from: it is newer than the group, so from its first message on."""
+        try:
+            return self._reader.queue_info(*queue).min_offset
+        except (Damaged, NotFoundError):
+            return 0  # reading from there names the damage, or finds that the queue was deleted
 
     def _look_up_share(self) -> tuple[int, dict[Queue, int], dict[Queue, int]]:
         """Generation, the turns of this consumer's queues, and the group's positions in them."""
@@ -586,6 +614,17 @@ class Consumer:
         with self._owned.calls.enter():
             self._owned.state.refuse_closed()
             self._offsets.commit(self.group, positions)
+
+
+def _before_damage(limits: PullLimits, pull: Callable[[PullLimits], _T]) -> _T:
+    """What a pull gives, and where damage lies ahead, what lies before it. Damage at the position itself is raised."""
+    while True:
+        try:
+            return pull(limits)
+        except Damaged:
+            if limits.units == 1:
+                raise
+            limits = replace(limits, most_units=limits.units // 2)
 
 
 def checked_topics(topics: str | Sequence[str]) -> list[str]:

@@ -75,17 +75,16 @@ class ConsumerGroup:
             return all(self._turns.get(queue) == (member, turn) for queue, turn in turns.items())
 
     def _share(self) -> None:
-        """Give each queue to a member. Called with the lock."""
+        """Give each queue to a member, and queues that do not exist any more to none. Called with the lock."""
         self.generation += 1
+        owners: dict[Queue, int] = {}
         for topic, queue_ids in self._queue_ids.items():
             readers = [member for member, topics in sorted(self._members.items()) if topic in topics]
-            owners = {
-                queue_id: member
-                for index, member in enumerate(readers)
-                for queue_id in average_share(queue_ids, len(readers), index)
-            }
-            for queue_id in queue_ids:
-                owner, turn = self._turns.get((topic, queue_id), (0, 0))
-                now = owners.get(queue_id, 0)
-                if now != owner:
-                    self._turns[topic, queue_id] = now, turn + 1
+            for index, member in enumerate(readers):
+                share = average_share(queue_ids, len(readers), index)
+                owners.update({(topic, queue_id): member for queue_id in share})
+        for queue in dict.fromkeys([*self._turns, *owners]):
+            owner, turn = self._turns.get(queue, (0, 0))
+            now = owners.get(queue, 0)
+            if now != owner:
+                self._turns[queue] = now, turn + 1

@@ -9,8 +9,10 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 
+from commitlog.config import BrokerRole
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.files import disk
+from commitlog.ha.replica_mark import refuse_replica
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.store_directory import check_store_directory
 from commitlog.paths import ABORT, CONSUME_QUEUE, POSITIONS_TOPIC
@@ -22,11 +24,13 @@ __all__ = ["commit_group_offsets", "owned_config", "set_positions"]
 def owned_config(store_path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> Iterator[str]:
     """Own a store that exists, but open no more than its ``config/``; gives the store's path.
 
-    The errors of ``MessageStore.open`` as to the directory and its lock, and ``StoreNotFound``.
+    The errors of ``MessageStore.open`` as to the directory and its lock, ``ReplicaStore`` for a mirror, whose
+    configuration is its master's, and ``StoreNotFound``.
     """
     path = os.path.abspath(os.fspath(store_path))
     check_store_directory(path)
     with OwnerDirectory.open(path, lock_timeout_s=lock_timeout_s):
+        refuse_replica(path, BrokerRole.ASYNC_MASTER)
         yield path
 
 
@@ -41,7 +45,8 @@ def commit_group_offsets(
 
     All of them are on the device when it returns, or none. A broker that owns the store next goes on from them.
     ``StoreLocked`` beside an owner, which keeps the positions itself; ``InvalidValue`` for what cannot be a position;
-    ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``CorruptConfig``, ``StoreIOError``.
+    ``ReplicaStore`` for a mirror; ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``CorruptConfig``,
+    ``StoreIOError``.
 
     ::
 

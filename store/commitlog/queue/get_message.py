@@ -126,12 +126,13 @@ def checked_count(name: str, value: int) -> int:
 class PullLimits:
     """The most messages and bytes of records that one call gives; one message is given whatever its size.
 
-    ``window`` is how many units it looks at, if that is more than RocketMQ does.
+    ``window`` is how many units it looks at, if that is more than RocketMQ does; it looks at ``most_units`` at most.
     """
 
     messages: int = DEFAULT_PULL_MESSAGES
     size: int = DEFAULT_PULL_BYTES
     window: int = 0
+    most_units: int = 2**63 - 1
 
     def __post_init__(self) -> None:
         checked_count("max_messages", self.messages)
@@ -140,7 +141,8 @@ class PullLimits:
     @property
     def units(self) -> int:
         """The number of units that one call looks at."""
-        return max(-(-max(_MAX_FILTER_SIZE, self.messages * UNIT_SIZE) // UNIT_SIZE), self.window)
+        units = max(-(-max(_MAX_FILTER_SIZE, self.messages * UNIT_SIZE) // UNIT_SIZE), self.window)
+        return min(units, self.most_units)
 
 
 class Pulled(NamedTuple):

@@ -10,7 +10,7 @@ The number decides which queue a sharding key goes to, so it is determined once,
 with the existing queues, nor with the default.
 
 ``perm`` has a bit for writing (2) and one for reading (4). Producers put nothing into a topic without the first;
-consumers do not look at one without the second.
+a topic without the second gets no consumer.
 
 Source: RocketMQ ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.java``, ``common/TopicAttributes.java``,
 ``common/constant/PermName.java``.
@@ -52,6 +52,7 @@ _MAX_INT = 2**31 - 1
 # RocketMQ's defaults for a topic without these numbers: queues to write to and to read.
 _DEFAULT_QUEUE_NUMS = 16
 _PERM_WRITE = 2
+_PERM_READ = 4
 _READ_AND_WRITE = 6
 # The attributes of topics whose messages are not in plain consume queues.
 _OTHER_KINDS = (
@@ -163,16 +164,28 @@ class TopicConfig:
         """
         if fault := self.kind_fault(topic):
             return fault
-        with self._lock:
-            with contextlib.suppress(CorruptConfig, ReadFailed):
-                self._refresh()
-            perm = self._perms.get(topic, _READ_AND_WRITE)
+        perm = self._perm(topic)
         if perm & _PERM_WRITE:
             return None
         return (
             f"topic {topic!r} is closed for producers: its perm is {perm} in {self.path}, without the {_PERM_WRITE} "
             "for writing"
         )
+
+    def refuse_consumers(self, topic: str) -> None:
+        """``InvalidValue`` if the topic's ``perm`` has no bit for reading: a broker refuses its consumers' pulls."""
+        perm = self._perm(topic)
+        if not perm & _PERM_READ:
+            raise InvalidValue(
+                f"Topic {topic!r} is closed for consumers: its perm is {perm} in {self.path}, without the {_PERM_READ} "
+                "for reading."
+            )
+
+    def _perm(self, topic: str) -> int:
+        with self._lock:
+            with contextlib.suppress(CorruptConfig, ReadFailed):
+                self._refresh()
+            return self._perms.get(topic, _READ_AND_WRITE)
 
     def create_topic(self, topic: str, queue_nums: int, *, read_queue_nums: int = 0, perm: int | None = None) -> None:
         """Add the topic to the list with so many queues, to read and to write; a listed one keeps its number.

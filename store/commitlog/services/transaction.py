@@ -13,7 +13,7 @@ import pyarrow as pa
 from commitlog.batch.staging import StagedWriter, remove_files
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile
 from commitlog.columnar.message_rows import MessageRows
-from commitlog.errors import InvalidValue, Refused, TransactionEnded
+from commitlog.errors import InvalidValue, TransactionEnded
 from commitlog.format.positions_message import encode_positions
 from commitlog.paths import POSITIONS_TOPIC
 from commitlog.services.owned_store import OwnedStore
@@ -64,7 +64,8 @@ class Transaction:
         self._lock = threading.Lock()
         self._writer: StagedWriter | None = None
         self._ended = False
-        self._committing = False
+        # Taken once, for good: by the job that commits, or by a block that ends without it.
+        self._outcome = threading.Lock()
         self._process = os.getpid()
         # The error of a failed put: a part of the messages is missing.
         self._failure: BaseException | None = None
@@ -174,19 +175,15 @@ class Transaction:
             if kind is None:
                 self._refuse_failed()
                 self._store.commit(lambda: self._commit(writer))
-            else:
-                self._remove(writer)
-        except Refused:
-            # Without a job. One that commits removes the file itself, also when the wait for it was interrupted.
-            if not self._committing:
-                self._remove(writer)
-            raise
         finally:
-            if not self._committing:
+            # Without the job; or an interrupt ended the wait before its turn, and then it finds that.
+            if self._outcome.acquire(blocking=False):
                 self._tell_ended(is_committed=False)
+                self._remove(writer)
 
     def _commit(self, writer: StagedWriter | None) -> CommittedBatch:
-        self._committing = True
+        if not self._outcome.acquire(blocking=False):
+            raise TransactionEnded(f"The wait for the commit of {self.batch} was interrupted. Nothing was written.")
         if self.result is not None:
             return self.result  # there already: it still waits for the slaves
         try:

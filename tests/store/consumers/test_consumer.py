@@ -13,11 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageExt, MessageExtBrokerInner, MessageStore, MessageStoreConfig
+from commitlog import Consumer, Message, MessageExt, MessageExtBrokerInner, MessageStore, MessageStoreConfig
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog.consumers.group import average_share
-from commitlog.errors import ConsumerClosed, DiskFull, InvalidValue, NotAStore, StoreClosed
+from commitlog.errors import ConsumerClosed, CorruptRecord, DiskFull, InvalidValue, NotAStore, StoreClosed
 from commitlog.files import disk
 from commitlog.files.whole_file import replace_file
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
@@ -81,6 +81,43 @@ def test_messages_that_were_read_ahead_are_not_committed(store: MessageStore) ->
         assert numbers(consumer.poll(3)) == [3, 4, 5]
 
 
+@pytest.mark.parametrize("filter_", [None, "TAGS = 'paid'", "number IS NULL"])
+@pytest.mark.parametrize("how", ["messages", "rows"])
+def test_what_lies_before_damage_is_given_and_a_seek_passes_it(
+    store: MessageStore, how: str, filter_: str | None
+) -> None:
+    put(store, 600, queues=2)
+    damage(store, store.get_message("orders", 0, 150).messages[0].physical_offset)
+    with store.consumer("billing", "orders", filter=filter_) as consumer:
+        found: list[int] = []
+        errors = 0
+        while errors < 3:
+            try:
+                found += polled(consumer, how)
+            except CorruptRecord:
+                errors += 1
+        wanted = [number for number in range(600) if filter_ != "TAGS = 'paid'" or number % 2 == 0]
+        assert sorted(found) == [one for one in wanted if one % 2 or one < 300]
+        consumer.seek("orders", 0, consumer.positions()["orders", 0] + 1)
+        while numbers_there := polled(consumer, how):
+            found += numbers_there
+        assert sorted(found) == [one for one in wanted if one != 300]
+
+
+def damage(store: MessageStore, physical_offset: int) -> None:
+    """Change the magic code of a record."""
+    with Path(store.path, "commitlog", f"{0:020}").open("r+b") as log:
+        log.seek(physical_offset + 4)
+        log.write(b"?")
+
+
+def polled(consumer: Consumer, how: str) -> list[int]:
+    if how == "messages":
+        return numbers(consumer.poll(70))
+    batch = consumer.poll_batch(70, columns=["body"])
+    return [] if batch is None else [int(body) for body in batch.column("body").to_pylist()]
+
+
 def test_messages_that_a_filter_leaves_out_are_done(store: MessageStore) -> None:
     put(store, 10, queues=1)
     with store.consumer("billing", "orders", tags="paid") as consumer:
@@ -91,6 +128,21 @@ def test_messages_that_a_filter_leaves_out_are_done(store: MessageStore) -> None
         assert consumer.poll(10) == []
         consumer.commit()
     assert consumer_offsets(store, "audit") == {("orders", 0): 10}
+
+
+def test_a_group_passes_messages_that_do_not_match_though_none_is_acknowledged(store: MessageStore) -> None:
+    put(store, 10, queues=2)
+    with store.consumer("billing", "orders", tags="paid") as consumer:
+        (first, *_) = consumer.poll(10)
+        assert consumer.poll() == []
+        assert consumer_offsets(store) == {("orders", 1): 5}, "queue 1 has none that matches; 0 is not done"
+        put(store, 2, start=11, queues=2)
+        assert numbers(consumer.poll()) == [12]
+        assert consumer_offsets(store) == {("orders", 1): 6}
+        consumer.ack(first)
+        assert consumer_offsets(store) == {("orders", 0): 1, ("orders", 1): 6}
+        consumer.rewind()
+        assert numbers(consumer.poll(10)) == [2, 4, 6, 8, 12]
 
 
 def consumer_offsets(store: MessageStore, group: str = "billing") -> dict[tuple[str, int], int]:
@@ -382,6 +434,23 @@ def test_the_consumer_reads_its_retry_topic_and_gives_up_at_last(store: MessageS
     assert "DELAY" not in dead.properties
 
 
+def test_a_message_comes_again_to_consumers_with_another_filter(store: MessageStore) -> None:
+    store.put("orders", b"1", tags="paid", queue_id=0)
+    store.put("refunds", b"2", tags="large", queue_id=0)
+    store.dispatch()
+    orders = store.consumer("billing", "orders", tags="paid")
+    refunds = store.consumer("billing", "refunds", filter="TAGS = 'large'")
+    refunds.retry(refunds.poll()[0])
+    store.dispatch()
+    deliver(store, store.get_message("SCHEDULE_TOPIC_XXXX", 2, 0).messages[0])
+    assert numbers(orders.poll()) == [1, 2], "the only queue of the retry topic is the first consumer's"
+    orders.rewind()
+    batches = [orders.poll_batch(columns=["body"]) for _ in range(2)]
+    assert sorted(batch.column("body").to_pylist() for batch in batches if batch) == [[b"1"], [b"2"]]
+    orders.close()
+    refunds.close()
+
+
 def deliver(store: MessageStore, delayed: MessageExt) -> None:
     """Put what the delivery of a delayed message puts."""
     properties = {name: value for name, value in delayed.properties.items() if name not in ("DELAY", "TAGS", "KEYS")}
@@ -413,6 +482,17 @@ def test_a_group_that_may_not_consume_gets_no_consumer(tmp_path: Path) -> None:
         SubscriptionGroups(store.path).put(settings)
         with pytest.raises(InvalidValue, match="consumeEnable is false"):
             store.consumer("billing", "orders")
+
+
+@pytest.mark.parametrize("perm", [0, 2, 4, 6])
+def test_a_topic_without_the_bit_for_reading_gets_no_consumer(store: MessageStore, perm: int) -> None:
+    put(store, 1)
+    store._owned.topics.create_topic("orders", 4, perm=perm)
+    if perm & 4:
+        store.consumer("billing", "orders").close()
+    else:
+        with pytest.raises(InvalidValue, match=f"'orders' is closed for consumers: its perm is {perm} in "):
+            store.consumer("billing", ["refunds", "orders"])
 
 
 def test_a_failed_write_of_positions_at_closing_is_raised_and_is_no_clean_end(tmp_path: Path) -> None:

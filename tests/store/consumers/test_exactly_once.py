@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from commitlog.errors import InvalidValue, TransactionEnded
 from commitlog.format.positions_message import decode_positions, encode_positions
 from commitlog.paths import POSITIONS_GROUP, POSITIONS_TOPIC
 from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
+from tests.support.interrupter import interrupt_main_thread
+from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
 
@@ -106,6 +109,35 @@ def test_a_transaction_that_fails_moves_the_consumer_back(store: MessageStore) -
     assert invoices(store) == list(range(10))
 
 
+def test_a_consumer_continues_right_after_a_commit_that_was_interrupted_before_its_turn(store: MessageStore) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def keep_the_job_thread() -> None:
+        begun.set()
+        assert may_end.wait(WAIT_LIMIT_S)
+
+    busy = threading.Thread(target=lambda: store._owned.run(keep_the_job_thread))
+
+    def interrupted_step() -> None:
+        with store.transaction("invoices", 1) as batch:
+            batch.put_messages(consumer.poll_batch(4, columns=["body"]), topic="invoices")
+            consumer.commit(in_transaction=batch)
+            busy.start()
+            begun.wait()
+
+    with store.consumer("billing", "orders") as consumer:
+        waits = lambda: wait_for(store._owned._jobs._jobs.qsize)  # noqa: E731
+        with pytest.raises(KeyboardInterrupt), interrupt_main_thread(waits):
+            interrupted_step()
+        before = consumer.positions()
+        may_end.set()
+        busy.join()
+        store.flush()  # after the commit, if that still comes
+        assert consumer.positions() == before
+        step(store, consumer, 2, 10)
+    assert invoices(store) == list(range(10)), "each of them once"
+
+
 def test_a_queue_that_passes_to_another_consumer_ends_the_transaction(store: MessageStore) -> None:
     first = store.consumer("billing", "orders")
 
@@ -139,7 +171,7 @@ def test_a_queue_that_comes_back_is_read_from_where_the_other_consumer_left_it(s
 
 
 def test_positions_alone_are_a_batch_too(store: MessageStore) -> None:
-    with store.consumer("billing", "orders", filter="TAGS = 'none'") as consumer:
+    with store.consumer("billing", "orders") as consumer:
         consumer.poll()
         with store.transaction("invoices", 1) as batch:
             consumer.commit(in_transaction=batch)

@@ -7,10 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commitlog import MessageStore, StoreReader
+from commitlog import MessageStore, StoreReader, commit_group_offsets
 from commitlog.errors import InvalidValue, LogDiverged, ReplicaStore, StoreLocked
 from commitlog.follower.promote import promote
 from commitlog.ha.replica_mark import read_mark
+from tests.store.cli.commands import ended, plain
 from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import all_messages, open_store, put_ok, small
 from tests.support.waiting import WAIT_LIMIT_S
@@ -42,6 +43,31 @@ def test_a_promoted_mirror_has_everything_and_takes_messages(tmp_path: Path) -> 
         with store.transaction("app", version=3) as transaction:
             assert transaction.already_there, "the ledger came along"
         assert [one.batch.app_id for one in store.batches()] == ["app"], "epochs are the store's own"
+
+
+def test_groups_that_were_ahead_of_the_mirror_get_all_messages_after_the_promotion(tmp_path: Path) -> None:
+    _mirror(tmp_path)
+    # As it is copied from a broker while the log is behind.
+    (tmp_path / "mirror" / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@billing":{0:70}}}')
+    promote(tmp_path / "mirror")
+    with open_store(tmp_path / "mirror") as store:
+        for number in range(30):
+            put_ok(store, body=b"%d" % number)
+        store.dispatch()
+        with store.consumer("billing", "orders") as consumer:
+            assert [message.queue_offset for message in consumer.poll(100)] == list(range(50, 80))
+
+
+def test_only_a_promoted_mirror_takes_positions_and_topics(tmp_path: Path) -> None:
+    """The next round of copying would replace them by the master's."""
+    _mirror(tmp_path)
+    with pytest.raises(ReplicaStore):
+        commit_group_offsets(tmp_path / "mirror", "billing", {("orders", 0): 1})
+    done = ended("topics", "create", tmp_path / "mirror", "returns", "--queues", "2")
+    assert done.returncode == 2
+    assert "is a mirror of the store at" in plain(done.stderr)
+    promote(tmp_path / "mirror")
+    commit_group_offsets(tmp_path / "mirror", "billing", {("orders", 0): 1})
 
 
 def test_a_mirror_is_promoted_once(tmp_path: Path) -> None:
