@@ -35,6 +35,7 @@ from commitlog.queue.get_message import (
     Pulled,
     PullLimits,
     checked_count,
+    checked_int,
 )
 from commitlog.reader import StoreReader
 from commitlog.services.owned_store import OwnedStore
@@ -160,7 +161,7 @@ class Consumer:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_member"):
+        if hasattr(self, "_member") and not self._owned.state.forked:
             self._members.leave(self._member)
 
     def close(self) -> None:
@@ -169,6 +170,8 @@ class Consumer:
         From any thread; a poll that waits then raises ``ConsumerClosed``, and iterations end.
         """
         self._closed = True
+        if self._owned.state.forked:
+            return
         self._members.leave(self._member)
         self._owned.waiters.wake_all()
         if not self._calls.is_within():  # else a signal handler has interrupted a call, which still reads
@@ -264,7 +267,7 @@ class Consumer:
 
     def ack(self, message: MessageExt) -> None:
         """Note that a message of ``poll`` is done. ``StoreClosed``, ``ConsumerClosed``."""
-        with self._calls.enter(), self._lock:
+        with self._enter(), self._lock:
             self._begin()
             self._take_share()
             progress = self._progress.get((message.topic, message.queue_id))
@@ -290,7 +293,7 @@ class Consumer:
         ``TransactionEnded``, and ``InvalidValue`` for a version that was committed before, and while another
         transaction has positions of this consumer.
         """
-        with self._calls.enter(), self._lock:
+        with self._enter(), self._lock:
             self._begin()
             self._take_share()
             if in_transaction is not None:
@@ -340,7 +343,7 @@ class Consumer:
 
     def rewind(self) -> None:
         """Go back to the positions of the group: what was polled and is not committed comes again."""
-        with self._calls.enter(), self._lock:
+        with self._enter(), self._lock:
             self._begin()
             parts = list(self._progress.values())
             self._refuse_in_transaction(parts)
@@ -364,9 +367,10 @@ class Consumer:
         further time, or ``delay_level`` if that is above 0. After ``retryMaxTimes`` (16) times, and at once with a
         negative level, it goes to ``%DLQ%<group>``. ``PutRefused``: nothing was done; ``PutNotConfirmed``.
         """
-        with self._calls.enter(), self._lock:
+        level = checked_int("delay_level", delay_level)
+        with self._enter(), self._lock:
             self._begin()
-        copy = copy_for_retry(message, self._settings, delay_level)
+        copy = copy_for_retry(message, self._settings, level)
         queues = max(self._settings.retry_queue_nums, 1) if copy.topic == self._retry_topic else 1
         self._owned.run(lambda: self._owned.topics.create_topic(copy.topic, queues))
         result = self._user.put_message(copy).raise_for_status()
@@ -381,7 +385,7 @@ class Consumer:
         an open transaction.
         """
         check_queue_place(topic, queue_id, offset)
-        with self._calls.enter(), self._lock:
+        with self._enter(), self._lock:
             self._begin()
             self._note_queues()
             self._take_share()
@@ -397,11 +401,17 @@ class Consumer:
 
     def positions(self) -> dict[tuple[str, int], int]:
         """The next offset to be polled of each queue that this consumer reads, by topic and queue id."""
-        with self._calls.enter(), self._lock:
+        with self._enter(), self._lock:
             self._begin()
             self._note_queues()
             self._take_share()
             return {key: progress.position for key, progress in sorted(self._progress.items())}
+
+    def _enter(self) -> threading.Lock:
+        """This thread's lock of a call. ``StoreForked``: another thread of the parent may have held the other lock."""
+        if self._owned.state.forked:
+            self._owned.state.refuse_closed()
+        return self._calls.enter()
 
     def _begin(self) -> None:
         """Begin a call, under the lock. ``ConsumerClosed``, ``StoreClosed``."""
@@ -414,7 +424,7 @@ class Consumer:
 
     def _read_ahead(self, count: int) -> bool:
         """Pull once more, unless so many messages are there. Whether to call it again: a pull may find none."""
-        with self._calls.enter(), self._lock:
+        with self._enter(), self._lock:
             self._begin()
             if self._rows:
                 self._forget_read_ahead()
@@ -424,7 +434,7 @@ class Consumer:
     def _hand_out(self, count: int) -> list[MessageExt]:
         """Up to so many of the messages that were read ahead."""
         found: list[MessageExt] = []
-        with self._calls.enter(), self._lock:
+        with self._enter(), self._lock:
             self._begin()
             self._take_share()
             while self._messages and len(found) < count:
@@ -436,7 +446,7 @@ class Consumer:
 
     def _next_rows(self, limits: PullLimits, names: Sequence[str]) -> tuple[bool, pa.RecordBatch | None]:
         """Whether a queue has moved, and the next batch that was read ahead, if any."""
-        with self._calls.enter(), self._lock:
+        with self._enter(), self._lock:
             self._begin()
             self._take_share()
             moved = False

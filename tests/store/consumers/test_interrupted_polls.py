@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commitlog import Consumer, MessageStore
-from commitlog.errors import ConsumerClosed, InvalidValue, NestedCall
+from commitlog import Consumer, MessageExt, MessageStore
+from commitlog.errors import ConsumerClosed, InvalidValue, NestedCall, StoreForked
 from tests.store.consumers.test_consumer import CONFIG, consumer_offsets, numbers, put
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -175,6 +177,33 @@ def test_a_signal_handler_within_a_call_may_close_and_not_poll(consumer: Consume
     assert consumer._reader._closed
 
 
+def test_a_forked_child_is_refused_though_another_thread_was_polling(store: MessageStore, consumer: Consumer) -> None:
+    put(store, 1)
+    (message,) = consumer.poll()
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)  # ends the child, and not the test within it
+        os._exit(_refusals(consumer, message))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+    consumer.ack(message)
+
+
+def _refusals(consumer: Consumer, message: MessageExt) -> int:
+    """The number of calls that are refused in the child."""
+    consumer._lock.acquire()  # as another thread of the parent may have left it
+    refused = 0
+    for call in (consumer.poll, consumer.commit, consumer.positions, lambda: consumer.ack(message)):
+        try:
+            call()
+        except StoreForked:
+            refused += 1
+        except BaseException:  # noqa: BLE001 - the child must not go on with the test
+            return -1
+    consumer.close()
+    return refused
+
+
 WRONG_ARGUMENTS: list[tuple[dict[str, object], str]] = [
     ({"timeout_s": math.nan}, "timeout_s is a number of seconds, not nan"),
     ({"timeout_s": "1"}, "timeout_s is a number of seconds, not '1'"),
@@ -195,6 +224,13 @@ def test_what_is_not_a_number_is_refused(consumer: Consumer) -> None:
         of_rows = {name.replace("messages", "rows"): value for name, value in arguments.items()}
         with pytest.raises(InvalidValue, match=said.replace("messages", "rows")):
             consumer.poll_batch(**of_rows)  # type: ignore[arg-type]
+
+
+def test_a_delay_level_is_a_number(store: MessageStore, consumer: Consumer) -> None:
+    put(store, 1)
+    (message,) = consumer.poll()
+    with pytest.raises(InvalidValue, match="delay_level is an int, not '10s'"):
+        consumer.retry(message, "10s")  # type: ignore[arg-type]
 
 
 def test_numbers_of_numpy_and_times_in_the_past_are_taken(store: MessageStore, consumer: Consumer) -> None:
