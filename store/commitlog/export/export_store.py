@@ -27,6 +27,7 @@ from commitlog.export.targets import (
     parse_target,
 )
 from commitlog.export.writers import DEFAULT_FILE_SIZE, new_writer
+from commitlog.files import disk
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.filter.tags import TagSubscription
 from commitlog.queue.block_reader import DEFAULT_ROWS
@@ -119,7 +120,7 @@ def export_store(
         raise InvalidValue(f"The columns of an export are at least one, each named once, not {list(columns)!r}.")
     if file_size < 1:
         raise InvalidValue(f"file_size is at least 1, not {file_size}.")
-    source = os.path.abspath(os.fspath(path))
+    source = disk.absolute_path(path)
     check_outside(target.path, source)
     chosen = _chosen(tags, filter)
     with StoreReader.open(source, from_log=from_log) as reader:
