@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from operator import index
+from typing import TYPE_CHECKING, SupportsIndex
 
 from commitlog.errors import InvalidValue
 from commitlog.paths import MOST_QUEUES
@@ -260,7 +261,7 @@ class MessageStoreConfig:
         parse_delay_levels(self.message_delay_level)
 
     def _require_allowed_slaves(self) -> None:
-        """Replication has neither passwords nor encryption: beyond this machine, only named addresses may connect."""
+        """RocketMQ's slaves have neither token nor TLS: beyond this machine, only named addresses may connect."""
         address = self.ha_address
         if address is not None and not self.ha_allowed and not ipaddress.ip_address(address[0]).is_loopback:
             raise InvalidValue(
@@ -398,7 +399,14 @@ def _bad_setting(setting: str, expected: str, found: object) -> InvalidValue:
 
 # Sizes in bytes: these may be texts with a suffix.
 _SIZES = frozenset(
-    {"mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_message_size", "retention_bytes"}
+    {
+        "mapped_file_size_commit_log",
+        "mapped_file_size_consume_queue",
+        "max_message_size",
+        "retention_bytes",
+        "ha_slave_fallbehind_max",
+        "ha_transfer_batch_size",
+    }
 )
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)")
 _SUFFIXES = ("", "k", "m", "g", "t")
@@ -486,8 +494,10 @@ def delay_level(delay: object, message_delay_level: str) -> int | None:
     >>> delay_level("10s", "1s 5s 10s")
     3
     """
-    if delay is None or (isinstance(delay, int) and not isinstance(delay, bool)):
-        return delay
+    if delay is None:
+        return None
+    if isinstance(delay, SupportsIndex) and not isinstance(delay, bool):
+        return index(delay)
     if not isinstance(delay, str):
         raise InvalidValue(f"delay is the number of a level, or a text such as '10s', not {delay!r}.")
     match = _LEVEL.fullmatch(delay)

@@ -85,9 +85,9 @@ def as_texts(keys: object) -> pa.StringArray:
     return array.cast(pa.string())
 
 
-def could_be_key(key: str) -> bool:
-    """Whether a message can have that key: it is not empty, and has no space, which separates keys."""
-    return bool(key) and KEY_SEPARATOR not in key
+def could_be_key(key: object) -> bool:
+    """Whether a message can have that key: a text that is not empty, and has no space, which separates keys."""
+    return isinstance(key, str) and bool(key) and KEY_SEPARATOR not in key
 
 
 def newest_places(

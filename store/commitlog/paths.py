@@ -187,14 +187,21 @@ def validate_topic(topic: str, *, max_length: int = _LONGEST_TOPIC_LENGTH) -> No
 
     Stores hold longer names than RocketMQ's tools create: ``validate_new_topic`` has the limit for new ones.
     """
+    _require_text("topic", topic)
     if not _TOPIC.fullmatch(topic):
         raise InvalidValue(f"A topic is made of letters, digits, '_', '-', '%' and '|', and not empty: {topic!r}.")
     if len(topic) > max_length:
         raise InvalidValue(f"A topic has at most {max_length} characters here, {topic!r} has {len(topic)}.")
 
 
+def _require_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidValue(f"A {what} is text, not {value!r}.")
+
+
 def validate_group(group: str) -> None:
     """``InvalidValue`` for a text that cannot be the name of a consumer group (``Validators.checkGroup``)."""
+    _require_text("consumer group", group)
     if not _TOPIC.fullmatch(group):
         raise InvalidValue(
             f"A consumer group is made of letters, digits, '_', '-', '%' and '|', and not empty: {group!r}."
@@ -210,8 +217,7 @@ def validate_new_topic(topic: str) -> None:
 
     Also for the topic of the store's batches, into which only the store puts messages.
     """
-    if not isinstance(topic, str):
-        raise InvalidValue(f"A topic is text, not {topic!r}.")
+    _require_text("topic", topic)
     refuse_batch_topic(topic)
     for_group = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
     validate_topic(topic, max_length=_LONGEST_TOPIC_LENGTH if for_group else _NEW_TOPIC_LENGTH)

@@ -76,6 +76,7 @@ from commitlog.queue.get_message import (
     Pulled,
     PullLimits,
     answer_without_reading,
+    checked_count,
     checked_int,
     pull,
 )
@@ -84,7 +85,7 @@ from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import CatalogView, QueueView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.schedule.levels import DelayLevel, delay_level
-from commitlog.timestamps import checked_seconds, checked_timestamp_ms, milliseconds_of
+from commitlog.timestamps import checked_seconds, milliseconds_of
 
 __all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
 
@@ -247,7 +248,7 @@ class StoreReader:
                 for gap in reader.skipped:
                     print(gap)
         """
-        directory = os.path.abspath(os.fspath(path))
+        directory = disk.absolute_path(path)
         check_store_directory(directory)
         # A piece that recovery or repair has kept has no queues of its own.
         return cls(directory, from_log=from_log or is_kept_piece(directory), on_damage=on_damage)
@@ -486,7 +487,7 @@ class StoreReader:
         self._refuse_closed()
         schema = arrow_schema(columns)
         limits = BlockLimits(
-            rows=_positive("max_batch_rows", max_batch_rows), size=_positive("max_batch_bytes", max_batch_bytes)
+            rows=checked_count("max_batch_rows", max_batch_rows), size=checked_count("max_batch_bytes", max_batch_bytes)
         )
         wanted = _chosen(tags, filter, keys)
         low, high = self._check_range(topic, queue_id, start, stop)
@@ -799,7 +800,7 @@ class StoreReader:
         self._refuse_closed()
         low, high = self._check_range(topic, queue_id, start, stop)
         strict = self._on_damage == "raise"
-        units = self._catalog.queue(topic, queue_id).units(low, high, chunk=_positive("chunk", chunk), check=strict)
+        units = self._catalog.queue(topic, queue_id).units(low, high, chunk=checked_count("chunk", chunk), check=strict)
         return self._while_open(units if strict else map(_without_impossible, units))
 
     def first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
@@ -846,9 +847,9 @@ class StoreReader:
         return self._commit_log.read_record(unit[0], check_crc=False).store_timestamp
 
     def offset_by_time(
-        self, topic: str, queue_id: int, timestamp_ms: int, *, boundary: Literal["lower", "upper"] = "lower"
+        self, topic: str, queue_id: int, timestamp_ms: int | datetime, *, boundary: Literal["lower", "upper"] = "lower"
     ) -> int:
-        """A queue offset by store time (milliseconds), found by bisection.
+        """A queue offset by store time (milliseconds, or a datetime with a time zone), found by bisection.
 
         ``lower``: the first message stored at or after the time, the queue's end when all are older. ``upper``: the
         last message stored at or before it, the queue's first offset when all are younger. These are the answers of
@@ -857,13 +858,13 @@ class StoreReader:
         """
         if boundary not in ("lower", "upper"):
             raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
-        checked_timestamp_ms(timestamp_ms)
+        wanted_ms = milliseconds_of(timestamp_ms, "timestamp_ms")
         info = self.queue_info(topic, queue_id)
         low, high = info.min_offset, info.max_offset
         while low < high:
             middle = (low + high) // 2
             at, stored = self._stored_from(topic, queue_id, middle, high)
-            if stored < timestamp_ms or (boundary == "upper" and stored == timestamp_ms):
+            if stored < wanted_ms or (boundary == "upper" and stored == wanted_ms):
                 low = at + 1
             else:
                 high = middle
@@ -904,6 +905,7 @@ class StoreReader:
     def message_at(self, physical_offset: int) -> MessageExt:
         """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``."""
         self._refuse_closed()
+        physical_offset = checked_int("physical_offset", physical_offset)
         self._commit_log.refresh()
         record = self._commit_log.read_record(physical_offset)
         return message_of(record, self._commit_log.body(record))
@@ -926,21 +928,28 @@ class StoreReader:
             )
         return message_of(record, self._commit_log.body(record))
 
-    def query(self, topic: str, key: str, *, begin: int = 0, end: int = 2**63 - 1, limit: int = 64) -> list[MessageExt]:
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: int | datetime = 0,
+        end: int | datetime = _AFTER_ALL,
+        limit: int = 64,
+    ) -> list[MessageExt]:
         """The newest ``limit`` messages of a topic with that key or unique key, in the order of the log.
 
-        ``begin`` and ``end`` are store times in milliseconds, both inclusive. The index holds hashes, so each
+        ``begin`` and ``end`` are store times as in ``scan``, both inclusive. The index holds hashes, so each
         message's own topic and keys are compared. With ``from_log`` the whole log is searched instead. Unless
         ``on_damage`` is ``"raise"``, a damaged record is skipped, with a warning.
         ``CorruptIndex``, ``CorruptRecord``, ``StoreBusy``.
         """
         self._refuse_closed()
         validate_topic(topic)
-        if not key or " " in key:
+        if not could_be_key(key):
             raise InvalidValue(f"A key is a non-empty text without spaces, not {key!r}.")
-        _positive("limit", limit)
-        checked_timestamp_ms(begin, "begin")
-        checked_timestamp_ms(end, "end")
+        checked_count("limit", limit)
+        begin, end = milliseconds_of(begin, "begin"), milliseconds_of(end, "end")
         if self._snapshot is not None:
             return self._query_log(self._snapshot.end, topic, key, begin, end, limit)
         for pause in _LOOK_AGAIN_SECONDS:
@@ -1013,7 +1022,7 @@ class StoreReader:
         validate_topic(topic)
         schema = arrow_schema(columns)
         limits = BlockLimits(
-            rows=_positive("max_batch_rows", max_batch_rows), size=_positive("max_batch_bytes", max_batch_bytes)
+            rows=checked_count("max_batch_rows", max_batch_rows), size=checked_count("max_batch_bytes", max_batch_bytes)
         )
         try:
             distinct = as_texts(keys).dictionary_encode()
@@ -1168,8 +1177,9 @@ class StoreReader:
         return [one[1] for one in found if one is not None]
 
     def _check_range(self, topic: str, queue_id: int, start: int, stop: int | None) -> tuple[int, int]:
+        start = checked_int("start", start)
         info = self.queue_info(topic, queue_id)
-        high = info.max_offset if stop is None else stop
+        high = info.max_offset if stop is None else checked_int("stop", stop)
         if stop is None and start > high:
             _refuse_outside(info, start, start + 1)
         _refuse_outside(info, start, high)
@@ -1236,9 +1246,3 @@ def _snapshot(path: str, commit_log: CommitLog) -> LogSnapshot:
         return take_snapshot(path, commit_log)
     piece = read_kept_piece(path)
     return take_snapshot(path, commit_log, begin_at=piece.start, all_committed=not piece.uncommitted)
-
-
-def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise InvalidValue(f"{name} is at least 1, not {value}.")
-    return value

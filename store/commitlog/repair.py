@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, DamagedLog, InvalidValue, LogLost, LogShort
+from commitlog.files import disk
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.store_directory import check_store_directory
 from commitlog.paths import COMMIT_LOG
@@ -83,7 +84,7 @@ def repair_store(
         if report.loses:
             print(report.damage, report.messages, "messages after", report.cut_at)
     """
-    where = os.path.abspath(os.fspath(path))
+    where = disk.absolute_path(path)
     config = config or MessageStoreConfig()
     check_store_directory(where)  # or opening would create a store there
     if cut_at is None and not accept_lost_log:

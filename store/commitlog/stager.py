@@ -27,6 +27,7 @@ from commitlog.columnar.queue_choice import choose_queues
 from commitlog.columnar.unique_key import unique_keys
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import PutRefused
+from commitlog.files import disk
 from commitlog.format.message_rules import no_producers_fault
 from commitlog.format.record import FILLER_SIZE
 from commitlog.paths import MOST_QUEUES
@@ -78,7 +79,7 @@ class BatchStager:
         """
         config = config or MessageStoreConfig()
         self._uses: dict[str, TopicUse] = {}
-        self._store_path = os.fspath(store_path)
+        self._store_path = disk.absolute_path(store_path)
         self._batch = batch
         self._known = queue_counts
         self._topic = topic

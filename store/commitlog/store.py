@@ -23,6 +23,7 @@ from commitlog.config_files.subscription_group import SubscriptionGroupConfig, S
 from commitlog.consumers.consumer import ConsumeFrom, Consumer, checked_topics
 from commitlog.consumers.group import ConsumerGroup
 from commitlog.errors import CommitLogError, InvalidValue, StoreClosed
+from commitlog.files import disk
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
 from commitlog.groups.corrected_positions import correct_positions
@@ -32,7 +33,7 @@ from commitlog.ha.replica_mark import read_mark
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
 from commitlog.paths import POSITIONS_TOPIC, validate_group
-from commitlog.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult
+from commitlog.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult, checked_int
 from commitlog.reader import StoreReader
 from commitlog.recovery.cut import OnCut
 from commitlog.recovery.log_end import Progress
@@ -119,7 +120,7 @@ class MessageStore:
         """
         config = _checked_config(config)
         opening = StoreOpening(
-            os.path.abspath(_checked_path(path)),
+            disk.absolute_path(path),
             config,
             lock_timeout_s=checked_seconds("lock_timeout_s", lock_timeout_s),
             wishes=OpenWishes(accept_lost_log, rebuild, _checked_on_cut(on_cut)),
@@ -413,7 +414,8 @@ class MessageStore:
 
         ``InvalidValue``, ``CorruptConfig``, ``StoreIOError``.
         """
-        self._owned.run(lambda: self._owned.topics.create_topic(topic, queues, read_queue_nums=read_queues))
+        count, read_count = checked_int("queues", queues), checked_int("read_queues", read_queues)
+        self._owned.run(lambda: self._owned.topics.create_topic(topic, count, read_queue_nums=read_count))
 
     def expired_topics(self) -> list[str]:
         """The topics whose messages are all gone from the log: ``delete_topic`` takes them. RocketMQ's own are not
@@ -731,13 +733,6 @@ def _close_soon(opened: list[MessageStore]) -> None:
     with contextlib.suppress(IndexError):  # the other thread took it
         store = opened.pop()
         store._owned.close(wait=False)
-
-
-def _checked_path(path: object) -> str:
-    text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise InvalidValue(f"path is the directory of a store, a text or a pathlib.Path, not {path!r}.")
-    return text
 
 
 def _checked_on_cut(on_cut: object) -> OnCut:

@@ -7,7 +7,8 @@ since a query with them silently starts at the first message.
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import SupportsFloat
+from operator import index
+from typing import SupportsFloat, SupportsIndex
 
 from commitlog.errors import InvalidValue
 
@@ -26,6 +27,7 @@ def checked_timestamp_ms(value: int, name: str = "timestamp_ms") -> int:
     >>> checked_timestamp_ms(1795250230000)
     1795250230000
     """
+    # Of anything but an int, ``in`` would compare it with each number of the range.
     if value in _SECONDS:
         raise InvalidValue(f"{name} is in milliseconds, and {value} looks like seconds: give {value * 1000}.")
     return value
@@ -41,9 +43,9 @@ def milliseconds_of(value: int | datetime, name: str) -> int:
             raise InvalidValue(f"{name} has no time zone: give {value!r} with tzinfo, such as timezone.utc.")
         since = value - datetime(1970, 1, 1, tzinfo=timezone.utc)
         return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise InvalidValue(f"{name} is a datetime or an int of milliseconds, not {value!r}.")
-    return checked_timestamp_ms(value, name)
+    return checked_timestamp_ms(index(value), name)
 
 
 def checked_seconds(name: str, value: object) -> float:

@@ -239,7 +239,7 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
         "disk_space_warning_level_ratio",
         _parse_ratio,
         "of the disk",
-        "no commit when more of the disk is used; 1: always",
+        "no commit when more of the disk is used; 1: never refused for that",
     ),
     WriteOption(
         "retentionHours", "retention_hours", values.parse_positive, None, "hours", "older log files go after a commit"
@@ -299,7 +299,8 @@ _STORE_SETTINGS = (
     "max_hash_slot_num",
     "max_index_num",
 )
-
+# The store's name of a setting, where the field has another.
+_SETTING_OF = {"retention_hours": "file_reserved_time"}
 _REPLICATION_SETTINGS = ("ha_listen_address", "ha_allow", "ha_token_file", "ha_tls_certificate", "ha_tls_key")
 
 _BY_LOWER_NAME = {option.name.lower(): option for option in WRITE_OPTIONS}
@@ -364,7 +365,7 @@ def _refuse_settings(error: InvalidValue, given: Mapping[str, str]) -> NoReturn:
     texts = {
         option.name: str(given.get(option.name, option.default))
         for option in WRITE_OPTIONS
-        if option.field in error.settings
+        if _SETTING_OF.get(option.field, option.field) in error.settings
     }
     if not texts:
         raise error

@@ -27,7 +27,6 @@ from commitlog.cli import (
     salvage_commands,
     schedule_commands,
     topic_commands,
-    topic_rm,
     txn_commands,
     write_commands,
 )
@@ -95,6 +94,5 @@ for _module in (
     group_commands,
     topic_commands,
     clean_commands,
-    topic_rm,
 ):
     _module.register(app)

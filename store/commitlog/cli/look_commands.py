@@ -1,4 +1,4 @@
-"""Commands that look at a whole store: ``info``, ``offset-at`` and ``verify``."""
+"""Commands that look at a whole store: ``info``, ``offset-at``, ``stats`` and ``verify``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from commitlog.cli.row_output import print_rows
 from commitlog.cli.stats import STATS_COLUMNS, topic_stats
 from commitlog.cli.times import TIME_HELP, Clock, parse_time, parse_zone
 from commitlog.cli.values import chosen_topics
-from commitlog.errors import StoreOpenError
+from commitlog.errors import StoreOpenError, UnsupportedStore
+from commitlog.reader import StoreReader
 
 __all__ = ["info", "offset_at", "register", "stats", "verify"]
 
@@ -111,8 +112,12 @@ def offset_at(
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     timestamp = parse_time(when, clock.zone)
     with open_reader(path, from_log, on_damage) as reader:
-        names = reader.topics() if not topics else chosen_topics(reader, topics)
+        names, unreadable = _readable_topics(reader, topics)
         print_rows(OFFSET_COLUMNS, offsets_at(reader, names, timestamp, clock), form)
+        for problem in unreadable:
+            say(problem)
+    if unreadable:
+        raise typer.Exit(1)
 
 
 def stats(
@@ -128,8 +133,12 @@ def stats(
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with open_reader(path, from_log=False, on_damage=OnDamage.RAISE) as reader:
-        names = reader.topics() if not topics else chosen_topics(reader, topics)
+        names, unreadable = _readable_topics(reader, topics)
         print_rows(STATS_COLUMNS, topic_stats(reader, names, clock), form)
+        for problem in unreadable:
+            say(problem)
+    if unreadable:
+        raise typer.Exit(1)
 
 
 def verify(
@@ -164,3 +173,18 @@ def verify(
         print_rows(FINDING_COLUMNS, map(summary.camel_members, report.findings), form)
     if report.errors or lost_messages(report):
         raise typer.Exit(1)
+
+
+def _readable_topics(reader: StoreReader, wanted: list[str] | None) -> tuple[list[str], list[UnsupportedStore]]:
+    """The topics that are named, or all that can be read, and why the others cannot."""
+    if wanted:
+        return chosen_topics(reader, wanted), []
+    found, unreadable = [], []
+    for topic in reader.topics():
+        try:
+            reader.queue_ids(topic)
+        except UnsupportedStore as error:
+            unreadable.append(error)
+        else:
+            found.append(topic)
+    return found, unreadable

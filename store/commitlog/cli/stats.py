@@ -42,6 +42,6 @@ def topic_stats(
             "topic": topic,
             "queues": len(queues),
             "messages": sum(info.max_offset - info.min_offset for info in queues),
-            **{f"putTps{window}": count / window for window, count in zip(WINDOWS_S, counts, strict=True)},
+            **{f"putTps{window}": round(count / window, 3) for window, count in zip(WINDOWS_S, counts, strict=True)},
             "lastStoreTimestamp": None if newest is None else clock.iso(newest),
         }

@@ -1,4 +1,4 @@
-"""Commands about topics: ``topics ls`` and ``topics create``."""
+"""Commands about topics: ``topics ls``, ``topics create`` and ``topics rm``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from typing import Annotated
 
 import typer
 
-from commitlog.cli.options import TOPICS, AsJson, LockTimeout, Output, StorePath, chosen_output, examples
+from commitlog.cli.options import (
+    TOPICS,
+    AsJson,
+    LockTimeout,
+    OptionalTopics,
+    Output,
+    StorePath,
+    chosen_output,
+    examples,
+)
 from commitlog.errors import InvalidValue
 from commitlog.paths import MOST_QUEUES
 
-__all__ = ["register", "topics_create", "topics_list"]
+__all__ = ["register", "topics_create", "topics_list", "topics_rm"]
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +33,14 @@ def register(app: typer.Typer) -> None:
             "commitlog topics create /data/store orders --queues 8 --perm 4",
         ),
     )(topics_create)
+    topics.command(
+        "rm",
+        epilog=examples(
+            "commitlog topics rm /data/store --expired",
+            "commitlog topics rm /data/store orders --with-messages --yes",
+            "commitlog topics rm /data/store --unused --retain payments",
+        ),
+    )(topics_rm)
     app.add_typer(topics, name="topics", rich_help_panel=TOPICS)
 
 
@@ -55,3 +72,44 @@ def topics_create(
         print(create_topic(path, topic, queues, perm, lock_timeout))
     except InvalidValue as error:
         raise typer.BadParameter(str(error), param_hint="TOPIC") from error
+
+
+def topics_rm(
+    path: StorePath,
+    topics: OptionalTopics = None,
+    expired: Annotated[bool, typer.Option("--expired", help="All topics whose messages are all gone.")] = False,
+    unused: Annotated[
+        bool, typer.Option("--unused", help="All topics that config/topics.json does not list, with their messages.")
+    ] = False,
+    retain: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC", help="With --unused: a topic that stays though not listed.", show_default=False),
+    ] = None,
+    with_messages: Annotated[
+        bool, typer.Option("--with-messages", help="Also topics that have messages in the log.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete messages too. Without it, --with-messages and --unused only show.")
+    ] = False,
+    lock_timeout: LockTimeout = 0.0,
+) -> None:
+    """Delete topics: their queues, list entries, and positions of groups. Takes the store's lock.
+
+    A topic that has messages in the log is refused without --with-messages. With it no queue leads to them any more,
+    and delayed messages for the topic are not delivered; 'clean' frees their space.
+    """
+    from commitlog.cli.topics import delete_topics, topics_to_delete
+
+    if bool(topics) + expired + unused != 1:
+        raise typer.BadParameter("Name topics, or give one of --expired and --unused.")
+    if retain and not unused:
+        raise typer.BadParameter("--retain belongs to --unused.")
+    named = topics or []
+    if (with_messages or unused) and not expired and not yes:
+        for line in topics_to_delete(path, named, retain or [], unused=unused):
+            print(line)
+        return
+    for topic in delete_topics(
+        path, named, retain or [], lock_timeout, expired=expired, unused=unused, with_messages=with_messages
+    ):
+        print(f"Deleted {topic}.")

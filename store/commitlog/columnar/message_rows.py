@@ -79,7 +79,8 @@ def _all_batches(stream: ArrowStream) -> pa.Table:
 
 
 def _without_views(rows: Rows) -> Rows:
-    """The rows with views (polars has them for texts) as plain texts and bytes, and lists of pairs as maps."""
+    """The rows with views (polars has them for texts) as plain texts and bytes, numbers without sign as others, and
+    lists of pairs as maps."""
     schema = pa.schema([field.with_type(_plain_type(field.type)) for field in rows.schema])
     plain = rows if schema.types == rows.schema.types else rows.cast(schema)
     for place, field in enumerate(schema):
@@ -113,6 +114,10 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if pa.types.is_binary_view(kind):
         return pa.large_binary()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _plain_type(kind.value_type), kind.ordered)
+    if pa.types.is_unsigned_integer(kind) and kind.bit_width < 64:
+        return pa.int64()
     if pa.types.is_map(kind):
         return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
     if pa.types.is_struct(kind):

@@ -639,6 +639,8 @@ def _before_damage(limits: PullLimits, pull: Callable[[PullLimits], _T]) -> _T:
 
 def checked_topics(topics: str | Sequence[str]) -> list[str]:
     """The topics of a consumer. ``InvalidValue``."""
+    if not isinstance(topics, Iterable):
+        raise InvalidValue(f"topics is a name, or a list of names, not {topics!r}.")
     names = [topics] if isinstance(topics, str) else list(topics)
     if not names:
         raise InvalidValue("A consumer reads at least one topic.")

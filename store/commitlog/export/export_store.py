@@ -7,6 +7,7 @@ any moment is resumed from there.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ from commitlog.export.targets import (
     parse_target,
 )
 from commitlog.export.writers import DEFAULT_FILE_SIZE, new_writer
+from commitlog.files import disk
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.filter.tags import TagSubscription
 from commitlog.queue.block_reader import DEFAULT_ROWS
@@ -113,13 +115,10 @@ def export_store(
         print(report.rows, "new rows")
     """
     target = parse_target(target) if isinstance(target, str) else target
-    for name in columns:
-        column_type(name)
-    if not columns or len(set(columns)) < len(columns):
-        raise InvalidValue(f"The columns of an export are at least one, each named once, not {list(columns)!r}.")
+    _check_columns(columns)
     if file_size < 1:
         raise InvalidValue(f"file_size is at least 1, not {file_size}.")
-    source = os.path.abspath(os.fspath(path))
+    source = disk.absolute_path(path)
     check_outside(target.path, source)
     chosen = _chosen(tags, filter)
     with StoreReader.open(source, from_log=from_log) as reader:
@@ -131,13 +130,7 @@ def export_store(
             tags=None if tags is None else sorted(set(tags)),
             filter=filter,
         )
-        try:
-            _check_unused(target, resume=resume)
-            make_directory_of(target)
-            lock = lock_target(target)
-        except OSError as error:
-            raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
-        try:
+        with _locked(target, resume=resume):
             state = _begun(target, asked, resume=resume)
             ranges = list(_ranges(reader, names, state, since_ms, until_ms))
             state = _with_starts(state, ranges)
@@ -148,13 +141,32 @@ def export_store(
                 state = export.run(ranges)
             finally:
                 writer.close()
-        except OSError as error:
-            raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
-        finally:
-            lock.release()
     return ExportReport(
         target=target, topics=names, rows=export.new_rows, total_rows=state.rows, committed=state.committed
     )
+
+
+def _check_columns(columns: Sequence[str]) -> None:
+    """``InvalidValue`` for columns that do not exist, and unless each is named once."""
+    for name in columns:
+        column_type(name)
+    if not columns or len(set(columns)) < len(columns):
+        raise InvalidValue(f"The columns of an export are at least one, each named once, not {list(columns)!r}.")
+
+
+@contextlib.contextmanager
+def _locked(target: ExportTarget, *, resume: bool) -> Iterator[None]:
+    """Hold the lock of a target that can be used. ``InvalidValue``; ``TargetFailed`` for any failure to write it."""
+    try:
+        _check_unused(target, resume=resume)
+        make_directory_of(target)
+        lock = lock_target(target)
+        try:
+            yield
+        finally:
+            lock.release()
+    except OSError as error:
+        raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
 
 
 def _readable(reader: StoreReader, names: list[str], given: Sequence[str]) -> list[str]:

@@ -26,12 +26,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import NotAStore, StoreAccessDenied
+from commitlog.errors import InvalidValue, NotAStore, StoreAccessDenied
 
 __all__ = [
     "Bytes",
     "DirectorySignature",
     "FileIdentity",
+    "absolute_path",
     "allocate",
     "close",
     "create_file",
@@ -99,6 +100,17 @@ class DirectorySignature(NamedTuple):
     device: int
     inode: int
     modified_ns: int
+
+
+def absolute_path(path: object) -> str:
+    """The absolute path of a store's directory that a caller names. ``InvalidValue`` if it cannot be one.
+
+    An empty text is not the current directory: it comes from a variable that was not set.
+    """
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidValue(f"path is the directory of a store, a text or a pathlib.Path, not {path!r}.")
+    return os.path.abspath(text)
 
 
 def _denied(path: str) -> StoreAccessDenied:

@@ -15,7 +15,7 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import FileChanged
+from commitlog.errors import FileChanged, ReadFailed
 from commitlog.files import disk
 from commitlog.files.memory import drop_pages, populate_pages
 
@@ -59,17 +59,26 @@ class MappedFile:
         return disk.size_of(self._opened())
 
     def read(self, position: int, length: int) -> bytes:
-        """``length`` bytes from ``position`` of the file, fewer at its end."""
-        return disk.read_at(self._opened(), length, position)
+        """``length`` bytes from ``position`` of the file, fewer at its end. ``ReadFailed``."""
+        try:
+            return disk.read_at(self._opened(), length, position)
+        except OSError as error:
+            raise ReadFailed("read", path=self.path, cause=error) from error
 
     def read_into(self, data: npt.NDArray[np.uint8], start: int) -> None:
-        """Fill ``data`` with the bytes from ``start`` of the file. ``FileChanged`` when the file ends before that.
+        """Fill ``data`` with the bytes from ``start`` of the file. ``FileChanged`` when it ends before, ``ReadFailed``.
 
         Cheaper than faulting in mapped pages where most of the bytes are used: the memory is used again and again.
         """
-        done = disk.read_into(self._opened(), data.data, start)
+        done = self._fill(data.data, start)
         if done < len(data):
             raise self._truncated(f"holds {start + done} bytes, {start + len(data)} were expected")
+
+    def _fill(self, buffer: memoryview, start: int) -> int:
+        try:
+            return disk.read_into(self._opened(), buffer, start)
+        except OSError as error:
+            raise ReadFailed("read", path=self.path, cause=error) from error
 
     def data_extents(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The stretches of ``[start, stop)`` that are not holes of the file."""
@@ -97,10 +106,10 @@ class MappedFile:
         return disk.mapped_bytes(self._mapping, start, stop)
 
     def scanned(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
-        """The bytes ``[start, stop)`` for a scan, which may go beyond the written ones. ``FileChanged``.
+        """The bytes ``[start, stop)`` for a scan, which may go beyond the written ones.
 
         A stretch with holes is copied: in tmpfs a hole of a mapping takes space when it is touched, and on a full disk
-        kills the process.
+        kills the process. ``FileChanged``, ``ReadFailed``.
         """
         extents = self.data_extents(start, stop)
         if extents == [(start, stop)]:
@@ -109,7 +118,7 @@ class MappedFile:
             raise self._truncated(f"holds {self.size} bytes, {stop} were expected")
         memory = mmap.mmap(-1, max(stop - start, 1))  # of its zeros, no page takes memory
         for first, last in extents:
-            disk.read_into(self._opened(), memoryview(memory)[first - start : last - start], first)
+            self._fill(memoryview(memory)[first - start : last - start], first)
         return np.frombuffer(memory, np.uint8, stop - start)
 
     def _reside(self, mapping: mmap.mmap, start: int, stop: int, *, populate: bool) -> None:

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 
 from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, DiskFull, InvalidValue, LogDiverged, PeerRefused
+from commitlog.files import disk
 from commitlog.follower.link import MasterLink
 from commitlog.follower.mirror_start import Start, prepare_mirror
 from commitlog.follower.remoting_config import SlaveSynchronize
@@ -118,7 +119,7 @@ class LogFollower:
                 f"ack is 'none', 'received' or 'synced', not {ack!r}.", expected="none, received or synced"
             )
         self.master = parse_address(master)
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = disk.absolute_path(path)
         settings = dataclasses.replace(
             config or MessageStoreConfig(),
             broker_role=BrokerRole.SLAVE,

@@ -47,7 +47,7 @@ def promote(path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> Pro
         with MessageStore.open("/data/store-mirror") as store:
             store.put("orders", b"to the new master")
     """
-    place = os.path.abspath(os.fspath(path))
+    place = disk.absolute_path(path)
     mark = read_mark(place)
     if mark is None or mark.state == "promoted":
         raise InvalidValue(f"{place} is not a mirror, nor a superseded master; only such a store is promoted.")
@@ -79,7 +79,7 @@ def move_aside(path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> 
     Nothing of it is lost; readers that have it open read on. ``InvalidValue`` for a store that is not a mirror;
     ``StoreLocked`` while it is followed; ``StoreIOError``.
     """
-    place = os.path.abspath(os.fspath(path))
+    place = disk.absolute_path(path)
     mark = read_mark(place)
     if mark is None or mark.state == "promoted":
         raise InvalidValue(f"{place} is not a mirror: there is nothing to begin again.")

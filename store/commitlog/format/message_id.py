@@ -69,6 +69,8 @@ def encode_message_id(host: bytes, port: int, physical_offset: int) -> str:
 
 def decode_message_id(text: str) -> MessageId:
     """The parts of an offset message id, in either case of letters. ``InvalidValue`` for any other text."""
+    if not isinstance(text, str):
+        raise InvalidValue(f"A message id is a text, not {text!r}.")
     ip_size = _IP_SIZE_OF_LENGTH.get(len(text))
     if ip_size is None:
         raise InvalidValue(

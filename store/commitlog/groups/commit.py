@@ -27,7 +27,7 @@ def owned_config(store_path: str | os.PathLike[str], *, lock_timeout_s: float = 
     The errors of ``MessageStore.open`` as to the directory and its lock, ``ReplicaStore`` for a mirror, whose
     configuration is its master's, and ``StoreNotFound``.
     """
-    path = os.path.abspath(os.fspath(store_path))
+    path = disk.absolute_path(store_path)
     check_store_directory(path)
     with OwnerDirectory.open(path, lock_timeout_s=lock_timeout_s):
         refuse_replica(path, BrokerRole.ASYNC_MASTER)

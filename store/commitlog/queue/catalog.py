@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from operator import index
+from typing import SupportsIndex
 
 from commitlog.columnar.columns import nearest_name
 from commitlog.errors import InvalidValue, QueueNotFound, StoreAccessDenied, TopicNotFound
@@ -70,6 +72,9 @@ class QueueCatalog:
         """One queue. ``QueueNotFound``, and the errors of ``queue_ids``."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
+            if not isinstance(queue_id, SupportsIndex):
+                raise InvalidValue(f"queue_id is an int, not {queue_id!r}.")
+            queue_id = index(queue_id)  # one of numpy's is no constant for Arrow
             if queue_id not in self.queue_ids(topic):
                 raise QueueNotFound(f"Topic {topic!r} has no queue {queue_id} in {self._path}.")
             path = os.path.join(self._topics.path, topic, str(queue_id))

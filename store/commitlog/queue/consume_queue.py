@@ -11,6 +11,7 @@ its unit is damaged, and that is an error.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -18,7 +19,14 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, MessageNotFound, OffsetOutOfRange
+from commitlog.errors import (
+    CorruptConsumeQueue,
+    CorruptRecord,
+    FileMissing,
+    MessageNotFound,
+    OffsetOutOfRange,
+    ReadFailed,
+)
 from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE, decode_units, unit_place
@@ -122,13 +130,10 @@ class ConsumeQueue:
     def _read(self, base: int, start: int, stop: int) -> bytes:
         """Bytes of the units ``[start, stop)`` as far as the file of that base holds them, in whole units."""
         try:
-            descriptor = disk.open_file(self._files.path_of(base))
+            with _opened(self._files.path_of(base)) as descriptor:
+                data = disk.read_at(descriptor, (stop - start) * UNIT_SIZE, start * UNIT_SIZE - base)
         except FileNotFoundError:
             return b""
-        try:
-            data = disk.read_at(descriptor, (stop - start) * UNIT_SIZE, start * UNIT_SIZE - base)
-        finally:
-            disk.close(descriptor)
         return data[: len(data) - len(data) % UNIT_SIZE]
 
     def _unit_bytes(self, offset: int) -> bytes:
@@ -175,21 +180,18 @@ class ConsumeQueue:
     def _written_units(self, base: int) -> int:
         """The number of written units of a file: they are its beginning, the rest is zero."""
         try:
-            descriptor = disk.open_file(self._files.path_of(base))
+            with _opened(self._files.path_of(base)) as descriptor:
+                capacity = disk.size_of(descriptor) // UNIT_SIZE
+                if self._tolerant:
+                    return _units_with_bytes(descriptor, capacity)
+
+                def written(index: int) -> bool:
+                    data = disk.read_at(descriptor, UNIT_SIZE, index * UNIT_SIZE)
+                    return len(data) == UNIT_SIZE and unit_place(data) is not None
+
+                return _first_false(0, capacity, written)
         except FileNotFoundError:
             return 0
-        try:
-            capacity = disk.size_of(descriptor) // UNIT_SIZE
-            if self._tolerant:
-                return _units_with_bytes(descriptor, capacity)
-
-            def written(index: int) -> bool:
-                data = disk.read_at(descriptor, UNIT_SIZE, index * UNIT_SIZE)
-                return len(data) == UNIT_SIZE and unit_place(data) is not None
-
-            return _first_false(0, capacity, written)
-        finally:
-            disk.close(descriptor)
 
     def _refuse_hole(self, base: int) -> None:
         """Bisection also ends at a unit that damage has zeroed; then units stand after it, which must not be lost."""
@@ -417,6 +419,18 @@ class ConsumeQueue:
             found=f"{physical_offset} and {size}",
             advice="The queue can be rebuilt from the CommitLog.",
         )
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """The descriptor of a file, for reading. ``FileNotFoundError``; ``ReadFailed`` for a read that fails."""
+    descriptor = disk.open_file(path)
+    try:
+        yield descriptor
+    except OSError as error:
+        raise ReadFailed("read", path=path, cause=error) from error
+    finally:
+        disk.close(descriptor)
 
 
 def _units_with_bytes(descriptor: int, capacity: int) -> int:

@@ -77,7 +77,7 @@ def forecast_open(
 
     ``StoreLocked`` if it is open now; ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``.
     """
-    directory = os.path.abspath(os.fspath(path))
+    directory = disk.absolute_path(path)
     check_store_directory(directory)
     refuse_kept_piece(directory)
     for _ in range(_LOOKS):

@@ -11,6 +11,7 @@ from types import UnionType
 from typing import Any
 
 from commitlog.errors import InvalidValue, ReadFailed
+from commitlog.files import disk
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.store_checkpoint import read_mark
 from commitlog.log.store_directory import check_store_directory
@@ -157,6 +158,6 @@ def forecast_clean(
 
     The log's end is the one in the checkpoint. ``StoreOpenError`` if the path is not a store; the errors of ``survey``.
     """
-    directory = os.path.abspath(os.fspath(path))
+    directory = disk.absolute_path(path)
     check_store_directory(directory)
     return survey(directory, request, int(clock() * 1000)).report(directory, dry_run=True)

@@ -84,7 +84,7 @@ def salvage_store(
         print(report.found, "messages,", report.lost, "lost,", report.unreadable_bytes, "bytes unreadable")
         salvage_store("/data/store", "parquet:/data/store-salvaged")
     """
-    source = os.path.abspath(os.fspath(path))
+    source = disk.absolute_path(path)
     place = None if target is None else _checked_target(source, os.fspath(target))
     _refuse_owned(source)
     files = LogSource.at(source)

@@ -93,7 +93,7 @@ def verification_report(
 ) -> VerificationReport:
     """``verify_store``, with numbers of what was verified."""
     started = time.perf_counter()
-    directory = os.path.abspath(os.fspath(path))
+    directory = disk.absolute_path(path)
     check_store_directory(directory)
     if is_kept_piece(directory):
         return _report_on_kept(directory, started, progress)

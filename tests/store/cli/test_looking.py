@@ -19,6 +19,7 @@ from commitlog.cli.exit_codes import EXIT_CODES
 from commitlog.cli.stats import topic_stats
 from commitlog.cli.times import Clock
 from commitlog.cli.values import parse_size
+from commitlog.paths import COMPACTION_CONSUME_QUEUE
 from tests.store.cli.commands import ended, lines, plain, run, script
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
@@ -71,7 +72,7 @@ def test_stats_counts_the_messages_stored_within_each_window(tmp_path: Path) -> 
     with StoreReader.open(builder.path) as reader:
         (row,) = topic_stats(reader, ["orders"], Clock(timezone.utc), FIRST_STORE_TIME + 12_000)
         assert row == {
-            "topic": "orders", "queues": 2, "messages": 10, "putTps10": 0.7, "putTps60": 10 / 60, "putTps600": 10 / 600,
+            "topic": "orders", "queues": 2, "messages": 10, "putTps10": 0.7, "putTps60": 0.167, "putTps600": 0.017,
             "lastStoreTimestamp": "2023-11-14T22:13:29.000+00:00",
         }  # fmt: skip
         (row,) = topic_stats(reader, ["orders"], Clock(timezone.utc), FIRST_STORE_TIME + 3_600_000)
@@ -88,6 +89,20 @@ def test_stats_has_a_line_for_each_topic(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [row["topic"] for row in lines("stats", builder.path, "pay*", "--json")] == ["payments"]
     assert "lastStoreTimestamp" in run("stats", builder.path)
+
+
+@pytest.mark.parametrize("command", ["stats", "offset-at"])
+def test_topics_that_cannot_be_read_are_reported_after_the_others(tmp_path: Path, command: str) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    for topic in ("audit", "orders"):
+        builder.append(topic, 0, [b"x"])
+    (builder.path / COMPACTION_CONSUME_QUEUE / "audit").mkdir(parents=True)
+    time = ["0"] if command == "offset-at" else []
+    done = ended(command, builder.path, *time, "-o", "csv")
+    assert done.returncode == 1
+    assert [row["topic"] for row in csv.DictReader(io.StringIO(done.stdout))] == ["orders"]
+    assert "Topic 'audit'" in done.stderr
+    assert "compaction topic" in ended(command, builder.path, *time, "audit").stderr
 
 
 def test_info_as_csv_has_a_line_for_each_queue(golden_533: Path) -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from commitlog import StoreReader
-from commitlog.errors import NotAStore, StoreNotFound, StoreOpenError, UnsupportedStore
+from commitlog import (
+    LogFollower,
+    StoreReader,
+    commit_group_offsets,
+    export_store,
+    promote,
+    repair_store,
+    salvage_store,
+    store_metadata,
+    verify_store,
+)
+from commitlog.errors import InvalidValue, NotAStore, StoreNotFound, StoreOpenError, UnsupportedStore
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -34,10 +46,30 @@ def test_a_directory_of_other_things_is_not_a_store(tmp_path: Path) -> None:
         StoreReader.open(tmp_path)
 
 
-@pytest.mark.parametrize("path", ["a\0b", "x" * 5000])
-def test_a_path_that_no_file_system_has_is_not_found(path: str) -> None:
+def test_a_path_that_no_file_system_has_is_not_found() -> None:
     with pytest.raises(StoreNotFound):
-        StoreReader.open(path)
+        StoreReader.open("x" * 5000)
+
+
+_OPENING: dict[str, Callable[[Any], object]] = {
+    "StoreReader": StoreReader.open,
+    "LogFollower": lambda path: LogFollower("127.0.0.1:1", path),
+    "commit_group_offsets": lambda path: commit_group_offsets(path, "billing", {}),
+    "export_store": lambda path: export_store(path, "csv:/nowhere/x.csv"),
+    "promote": promote,
+    "repair_store": repair_store,
+    "salvage_store": salvage_store,
+    "store_metadata": lambda path: store_metadata(path, "queues"),
+    "verify_store": verify_store,
+}
+
+
+@pytest.mark.parametrize("name", _OPENING)
+@pytest.mark.parametrize("path", [b"/tmp", "", None, 5, "a\0b"], ids=repr)
+def test_an_argument_that_is_not_a_path_is_refused_by_name(name: str, path: Any) -> None:
+    """An empty one is not the current directory, and bytes are not joined with texts."""
+    with pytest.raises(InvalidValue, match="path is the directory of a store"):
+        _OPENING[name](path)
 
 
 def test_a_link_that_leads_to_itself_is_not_a_store(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.errors import CorruptRecord, DiskFull, StoreIOError
+from commitlog.errors import CorruptRecord, DiskFull, ReadFailed, StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.files.mapped_file_writer import MappedFileWriter, make_file
@@ -158,7 +158,7 @@ def test_a_file_is_opened_when_it_is_used_first_and_only_once(tmp_path: Path, mo
         thread.join()
     assert opened == [str(tmp_path / f"{_SIZE:020d}")]
     files.close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
+    with pytest.raises(ReadFailed, match="Bad file descriptor"):
         found.read(0, 5)
 
 

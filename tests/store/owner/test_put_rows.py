@@ -38,6 +38,14 @@ def _with_views() -> _Frame:
     return _Frame(_TABLE.cast(pa.schema(views.items())).append_column("keys", keys))
 
 
+def _categorical() -> _Frame:
+    """As polars gives categories, and numbers that it counts with."""
+    codes = pa.array([0, None], pa.uint32())
+    tags = pa.DictionaryArray.from_arrays(codes, pa.array(["x"], pa.string_view()))
+    numbers = pa.array([0, 0], pa.uint32())
+    return _Frame(pa.table({"body": [b"a", b"b"], "topic": ["orders"] * 2, "tags": tags, "queueId": numbers}))
+
+
 def _with_an_index() -> _Frame:
     """As pandas gives a frame whose index is not the row's number."""
     return _Frame(_TABLE.append_column("__index_level_0__", pa.array([7, 8])))
@@ -52,6 +60,7 @@ _WAYS: dict[str, Callable[[], Any]] = {
     "reader": _TABLE.to_reader,
     "frame": lambda: _Frame(_TABLE),
     "views": _with_views,
+    "categories": _categorical,
     "table of views": lambda: _with_views()._table,
     "index": _with_an_index,
     "dicts": lambda: _DICTS,

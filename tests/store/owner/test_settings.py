@@ -101,6 +101,12 @@ def test_a_size_may_be_a_text_with_a_suffix(text: str, size: int) -> None:
     assert given.mapped_file_size_commit_log == size
 
 
+def test_each_size_may_be_such_a_text() -> None:
+    names = ("mapped_file_size_commit_log", "max_message_size", "ha_slave_fallbehind_max", "ha_transfer_batch_size")
+    config = MessageStoreConfig.from_mapping(dict.fromkeys(names, "1m"))
+    assert {getattr(config, name) for name in names} == {1 << 20}
+
+
 @pytest.mark.parametrize("text", ["SYNC_FLUSH", "sync_flush"])
 def test_a_flush_type_may_be_its_name(text: str) -> None:
     assert MessageStoreConfig.from_mapping({"flush_disk_type": text}).flush_disk_type is FlushDiskType.SYNC_FLUSH

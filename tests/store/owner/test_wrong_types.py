@@ -173,6 +173,18 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         put_ok(store, queue_id=np.int64(3), flag=np.int16(7))
         assert [(row["queueId"], row["flag"]) for row in rows(store, queue_id=3)] == [(3, 7)]
+        assert store.put("orders", b"x", delay=np.int64(3)).queue_id == 2  # type: ignore[arg-type]
+        store.create_topic("bills", np.int64(3))  # type: ignore[arg-type]
+
+
+def test_names_and_numbers_of_topics_are_checked(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        with pytest.raises(InvalidValue, match="queues is an int, not '4'"):
+            store.create_topic("orders", "4")  # type: ignore[arg-type]
+        with pytest.raises(InvalidValue, match="topics is a name, or a list of names, not None"):
+            store.consumer("billing", None)  # type: ignore[arg-type]
+        with pytest.raises(InvalidValue, match="A consumer group is text, not None"):
+            store.consumer(None, "orders")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", [b"/tmp", "", None, 5, "with\0nul"], ids=repr)
