@@ -74,7 +74,7 @@ class _Wakeups(NamedTuple):
 
 
 class OwnedStore:
-    """The parts of one open store. ``close`` ends it, ``abandon`` leaves it as a killed process would."""
+    """The parts of one open store. ``close`` ends it, ``leave`` leaves it as a killed process would."""
 
     def __init__(
         self,
@@ -295,14 +295,11 @@ class OwnedStore:
         self.schedule.save()
         self.consumer_offsets.flush()
 
-    def abandon(self) -> None:
-        """End the threads, close the files, flush nothing: the store is as a killed process leaves it."""
-        self.state.close()
-        self.waiters.wake_all()
-        self._jobs.finish(self.leave).wait()
-
     def leave(self) -> None:
-        """``abandon`` on the job thread."""
+        """End the threads, close the files, flush nothing: the store is as a killed process leaves it.
+
+        On the job thread, as its last job.
+        """
         self.state.close()
         self._services.stop()
         self.replication.stop()
