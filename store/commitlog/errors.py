@@ -396,7 +396,7 @@ class HalfMessageNotFound(NotFoundError):
 class HalfMessageEnded(Refused):
     """The half message has ended before: it was committed, rolled back, or given up by a check. Nothing was written.
 
-    ``committed`` says whether its message is in the store; None where that cannot be told without an index.
+    ``committed`` says whether its message is in the store; None where only an index could answer that.
     """
 
     def __init__(self, handle: object, *, committed: bool | None) -> None:

@@ -227,7 +227,7 @@ class OwnedStore:
     def commit(self, work: Callable[[], CommittedBatch]) -> CommittedBatch:
         """``run`` for the commit of a batch; returns when the slaves that it has to wait for have it.
 
-        ``PutNotConfirmed`` when they do not in time. The job thread does not wait: other commits go on.
+        ``PutNotConfirmed`` when they do not in time. The job thread does not wait: other commits continue.
         """
         with self.calls.enter():
             self.state.refuse_closed()
@@ -403,7 +403,7 @@ class StoreOpening:
 
 
 class _OpeningUndone(Exception):
-    """Ends a recovery that nobody waits for any more."""
+    """Ends a recovery that no caller waits for any more."""
 
 
 class _AsJob:

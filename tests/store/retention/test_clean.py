@@ -225,7 +225,7 @@ def test_delayed_messages_stay_until_they_are_delivered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("enabled", [None, False])
 def test_a_position_after_the_end_of_a_queue_holds_all_that_came_since(tmp_path: Path, enabled: bool | None) -> None:
-    """As after the loss of the log's end: the file says 50, the queue ends at 5, and nobody delivers what follows."""
+    """As after the loss of the log's end: the file says 50, the queue ends at 5, and what follows is not delivered."""
     config = replace(SMALL, schedule_enable=enabled)
     with MessageStore.open(tmp_path, config) as store:
         _fill_around_delayed(store)
