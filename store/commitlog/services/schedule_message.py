@@ -29,6 +29,7 @@ from commitlog.errors import CommitLogError, InvalidValue, Refused, StoreClosed
 from commitlog.files.mapped_file_writer import MappedFileWriter
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE
+from commitlog.format.half_messages import HALF_TOPIC
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import HEADER_SIZE, field_offset
 from commitlog.paths import refuse_batch_topic, validate_topic
@@ -49,8 +50,6 @@ __all__ = ["ScheduleMessageService", "WakeScheduleService"]
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
-
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 # A message that waits is looked at again after this time at the latest: the clock may have been set.
 _LONGEST_SECONDS = 1.0
