@@ -18,7 +18,7 @@
     │   ├── NestedCall              a signal handler used the store within a call of its own thread
     │   ├── ReaderClosed            the reader was closed before the call
     │   ├── ConsumerClosed          the consumer was closed before the call
-    │   ├── StoreBusy               batches were committed faster than a reader could read their queues
+    │   ├── StoreBusy               the store changed during each of a reader's looks
     │   ├── NotFoundError
     │   │   ├── TopicNotFound
     │   │   ├── QueueNotFound
@@ -415,7 +415,7 @@ class ConsumerClosed(Refused):
 
 
 class StoreBusy(Refused):
-    """A reader read queues or the index many times, and several batches were dispatched during each attempt.
+    """The store changed during each of many looks: several batches were dispatched, or retention removed messages.
 
     Call again.
     """
