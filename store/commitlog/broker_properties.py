@@ -100,7 +100,7 @@ class BrokerProperties:
     store_path_root_dir: str | None
     """The store's directory, as the file names it (``storePathRootDir``)."""
     unused: Mapping[str, str]
-    """The keys that are no settings here, with their values."""
+    """The keys that are not settings here, with their values."""
     given: frozenset[str]
     """The names of the settings that are in the file."""
 

@@ -18,7 +18,7 @@
     │   ├── NestedCall              a signal handler used the store within a call of its own thread
     │   ├── ReaderClosed            the reader was closed before the call
     │   ├── ConsumerClosed          the consumer was closed before the call
-    │   ├── StoreBusy               batches were committed faster than a reader could read their queues
+    │   ├── StoreBusy               the store changed during each of a reader's looks
     │   ├── NotFoundError
     │   │   ├── TopicNotFound
     │   │   ├── QueueNotFound
@@ -396,7 +396,7 @@ class HalfMessageNotFound(NotFoundError):
 class HalfMessageEnded(Refused):
     """The half message has ended before: it was committed, rolled back, or given up by a check. Nothing was written.
 
-    ``committed`` says whether its message is in the store; None where that cannot be told without an index.
+    ``committed`` says whether its message is in the store; None where only an index could answer that.
     """
 
     def __init__(self, handle: object, *, committed: bool | None) -> None:
@@ -415,7 +415,7 @@ class ConsumerClosed(Refused):
 
 
 class StoreBusy(Refused):
-    """A reader read queues or the index many times, and several batches were dispatched during each attempt.
+    """The store changed during each of many looks: several batches were dispatched, or retention removed messages.
 
     Call again.
     """

@@ -3,21 +3,24 @@
 The keys are hashed together, their chains followed side by side (``index.many_keys``), and the records that these lead
 to are read, checked and compared in blocks. What is unusual (damage, a chain that an owner is writing, one that is much
 longer than the others) is left to the look-up of a single key, which ``StoreReader.query`` does: so both find the same,
-and raise the same errors. docs/decisions/0017-lookup.md.
+and raise the same errors. Without index files, one walk of the log finds candidates for all keys (``places_in_log``).
+docs/decisions/0017-lookup.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog.columnar.bodies import BodiesTooLarge, verify_crc
 from commitlog.columnar.columns import arrow_schema
 from commitlog.columnar.decode import record_batch
+from commitlog.columnar.dispatch import dispatch_requests, index_entries
 from commitlog.columnar.hash_codes import index_key_hashes
 from commitlog.columnar.keyed_records import carry_keys
 from commitlog.columnar.locate import QueuePlace, RecordBlock, RecordProblem, locate
@@ -29,13 +32,24 @@ from commitlog.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
 from commitlog.index.many_keys import KeyChains
 from commitlog.index.service import IndexService
 from commitlog.log.commit_log import CommitLog
+from commitlog.log.past_damage import Gap, walk_past_damage
 from commitlog.queue.block_reader import BlockLimits
 
-__all__ = ["LookUpAlone", "NewestPlaces", "as_texts", "could_be_key", "newest_batches", "newest_places"]
+__all__ = [
+    "LookUpAlone",
+    "NewestPlaces",
+    "as_texts",
+    "could_be_key",
+    "newest_batches",
+    "newest_places",
+    "places_in_log",
+]
 
 # Bytes of a record that are read before its size is known; most records fit.
 _FIRST_READ = 1024
 _NO_LIMIT = 2**62
+# After every store time.
+_AFTER_ALL = 2**63 - 1
 _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view(), pa.null())
 _MAGICS = frozenset(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 
@@ -122,6 +136,24 @@ def newest_places(
         file.release()
     for row in np.flatnonzero(unusual).tolist():
         places.put(row, alone(keys[row].as_py()))
+    return places
+
+
+def places_in_log(
+    commit_log: CommitLog, log_end: int, wanted: npt.NDArray[np.integer[Any]], begin: int = 0, end: int = _AFTER_ALL
+) -> dict[int, list[int]]:
+    """The physical offsets of messages stored within ``[begin, end]`` that may have a key, by the key's hash."""
+    places: dict[int, list[int]] = {}
+    for scan in walk_past_damage(commit_log, commit_log.min_offset, log_end, check_crc=False):
+        if isinstance(scan, Gap):
+            continue
+        requests = dispatch_requests(scan, ())
+        hashes, rows = index_entries(scan, requests)
+        times = requests.store_timestamps[rows]
+        hits = np.flatnonzero(np.isin(hashes, wanted) & (times >= begin) & (times <= end))
+        found = requests.physical_offsets[rows[hits]].tolist()
+        for key_hash, place in zip(hashes[hits].tolist(), found, strict=True):
+            places.setdefault(key_hash, []).append(place)
     return places
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "GATE",
     "INDEX",
     "KEPT",
+    "LIGHT_QUEUE_PREFIX",
     "LOCK",
     "MAX_QUEUE_ID",
     "MOST_QUEUES",
@@ -117,6 +118,8 @@ _MAX_OFFSET = 2**63 - 1
 
 RETRY_TOPIC_PREFIX = "%RETRY%"
 DLQ_TOPIC_PREFIX = "%DLQ%"
+# Light queues, fed by multi-dispatch: their units point to records of other queues.
+LIGHT_QUEUE_PREFIX = "%LMQ%"
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _NEW_TOPIC_LENGTH = 127
 # Also the longest name that file systems give a directory, as every topic has one.

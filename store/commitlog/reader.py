@@ -13,24 +13,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog.batch.frames import StoredFrames
 from commitlog.batch.ledger import BatchLedger, delivered_offsets, load_ledger
 from commitlog.batch.log_snapshot import LogSnapshot, take_snapshot
-from commitlog.batch.visibility import NOTHING_HIDDEN, BatchMoments
+from commitlog.batch.visibility import LOOK_AGAIN_PAUSES, NOTHING_HIDDEN, BatchMoments
 from commitlog.batch_id import CommittedBatch, is_store_application
 from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
-from commitlog.columnar.dispatch import dispatch_requests, index_entries
 from commitlog.columnar.hash_codes import index_key_hashes
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.config_files.delay_offset import DelayOffsetFile
 from commitlog.errors import (
-    CorruptCheckpoint,
     CorruptConsumeQueue,
     CorruptIndex,
     CorruptRecord,
@@ -47,7 +44,7 @@ from commitlog.files import disk
 from commitlog.files.file_watch import LOOK_AGAIN_SECONDS, FileWatch
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format import message_id
-from commitlog.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
+from commitlog.format.checkpoint import Checkpoint
 from commitlog.format.checksum import crc32
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
@@ -59,9 +56,10 @@ from commitlog.groups.positions import GroupPosition, group_offsets, group_posit
 from commitlog.half.pending import HalfQueues, PendingHalfMessages, group_position, read_pending
 from commitlog.half_message import PendingHalfMessage
 from commitlog.index.service import IndexFileInfo, IndexService
-from commitlog.key_lookup import NewestPlaces, as_texts, could_be_key, newest_batches, newest_places
+from commitlog.key_lookup import NewestPlaces, as_texts, could_be_key, newest_batches, newest_places, places_in_log
 from commitlog.log.commit_log import CommitLog
-from commitlog.log.past_damage import Gap, walk_past_damage
+from commitlog.log.past_damage import Gap
+from commitlog.log.store_checkpoint import read_checkpoint
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import MessageExt
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, validate_topic
@@ -97,8 +95,6 @@ _logger = logging.getLogger(__name__)
 
 # After every store time.
 _AFTER_ALL = 2**63 - 1
-# How long to wait before each further look when several batches were dispatched during a look; then StoreBusy.
-_LOOK_AGAIN_SECONDS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,25 +345,14 @@ class StoreReader:
         if self._snapshot is not None:
             return [QueueInfo(*key, *self._catalog.bounds(*key)) for key in (queues() if callable(queues) else queues)]
         given = None if callable(queues) else list(queues)
-        for pause in _LOOK_AGAIN_SECONDS:
-            before = self._moments.now()
-            wanted = list(queues()) if callable(queues) else given or []
-            self._commit_log.refresh()
-            infos = [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
-            hidden = self._moments.hidden_since(before)
-            if hidden == NOTHING_HIDDEN:
-                return infos
-            if hidden is not None:
-                return [self._without(info, hidden) for info in infos]
-            time.sleep(pause)
-        raise self._busy()
 
-    def _busy(self) -> StoreBusy:
-        return StoreBusy(
-            f"Several batches were dispatched during each of {len(_LOOK_AGAIN_SECONDS)} looks at {self.path}, and its "
-            "list of batches does not say where the first of them begins. Ask again; if it stays so, run `commitlog "
-            "verify`."
-        )
+        def look() -> list[QueueInfo]:
+            wanted = queues() if callable(queues) else given or []
+            self._commit_log.refresh()
+            return [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
+
+        infos, hidden = self._moments.look(look)
+        return infos if hidden == NOTHING_HIDDEN else [self._without(info, hidden) for info in infos]
 
     def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
         """The queue as if the log ended at a physical offset."""
@@ -430,18 +415,7 @@ class StoreReader:
     def checkpoint(self) -> Checkpoint | None:
         """The times up to which the owner flushed; None without a checkpoint file. ``CorruptCheckpoint``."""
         self._refuse_closed()
-        path = os.path.join(self.path, CHECKPOINT)
-        try:
-            # Larger than any version of the file, and small enough to read in any case.
-            data = disk.read_file(path, 16 * CHECKPOINT_SIZE)
-            return decode_checkpoint(data)
-        except FileNotFoundError:
-            return None
-        except (InvalidValue, OSError) as error:
-            found = error.strerror if isinstance(error, OSError) else str(error)
-            raise CorruptCheckpoint(
-                "Checkpoint", path=path, offset=0, expected=f"{CHECKPOINT_SIZE} bytes of times", found=found
-            ) from error
+        return read_checkpoint(os.path.join(self.path, CHECKPOINT))
 
     def index_files(self) -> list[IndexFileInfo]:
         """The index files, oldest first, with the times and offsets they cover. ``CorruptIndex``."""
@@ -598,7 +572,7 @@ class StoreReader:
             by_topic.setdefault(queue.topic, []).append((queue, start, stop))
         batches: list[pa.RecordBatch] = []
         for topic, parts in by_topic.items():
-            names = schema.names or ["queueOffset"]  # of batches without columns no rows can be told apart
+            names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
             read = read_together(self._commit_log, parts, names, BlockLimits(), verify_crc=verify_crc, wanted=filter)
             if read is None:
                 return None
@@ -617,8 +591,8 @@ class StoreReader:
     ) -> SideBySideBatches:
         """The messages of ranges ``(topic, queue_id, start, stop)`` of one topic's queues, in the order of the log.
 
-        A quick way to read long ranges that cover the same stretch of the log, which is passed over once; a ``read``
-        of each would do so for each queue. Within a queue the order is that of its messages. ``filter`` selects as in
+        A quick way to read long ranges that cover the same stretch of the log, which is read once; a ``read`` of each
+        would do so for each queue. Within a queue the order is that of its messages. ``filter`` selects as in
         ``read``.
 
         The batches end early if anything stands in the way: damage, or a missing file. ``positions`` has the offsets
@@ -758,7 +732,7 @@ class StoreReader:
         verify_crc: bool,
     ) -> tuple[Pulled, int, int]:
         """The answer of ``get_message`` as record batches, and the queue's bounds."""
-        for pause in _LOOK_AGAIN_SECONDS:
+        for pause in LOOK_AGAIN_PAUSES:
             try:
                 info = self.queue_info(topic, queue_id)
             except (TopicNotFound, QueueNotFound):
@@ -783,7 +757,10 @@ class StoreReader:
             if pulled is not None:
                 return pulled, low, high
             time.sleep(pause)  # retention removes files faster than they are read
-        raise self._busy()
+        raise StoreBusy(
+            f"Retention removed messages of topic {topic!r}, queue {queue_id}, during each of {len(LOOK_AGAIN_PAUSES)} "
+            f"looks at {self.path}. Ask again."
+        )
 
     def _skips(self, on_damage: OnDamage) -> Skips | None:
         """The report of a read that skips; None for one that raises."""
@@ -952,17 +929,11 @@ class StoreReader:
         begin, end = milliseconds_of(begin, "begin"), milliseconds_of(end, "end")
         if self._snapshot is not None:
             return self._query_log(self._snapshot.end, topic, key, begin, end, limit)
-        for pause in _LOOK_AGAIN_SECONDS:
-            before = self._moments.now()
-            found = self._query(topic, key, begin, end, limit)
-            hidden = self._moments.hidden_since(before)
-            if hidden is not None and (not found or found[-1].physical_offset < hidden):
-                return found
-            if hidden is not None:
-                # Parts of a batch may have replaced older messages among the newest.
-                return self._query(topic, key, begin, end, limit, below=hidden)
-            time.sleep(pause)
-        raise self._busy()
+        found, hidden = self._moments.look(lambda: self._query(topic, key, begin, end, limit))
+        if not found or found[-1].physical_offset < hidden:
+            return found
+        # Parts of a batch may have replaced older messages among the newest.
+        return self._query(topic, key, begin, end, limit, below=hidden)
 
     def _query(
         self, topic: str, key: str, begin: int, end: int, limit: int, *, below: int | None = None
@@ -1051,20 +1022,14 @@ class StoreReader:
         if self._snapshot is not None:
             places = NewestPlaces.none(len(keys))
             hashes = index_key_hashes([topic], np.zeros(len(keys), np.int8), keys)
-            log_places = self._places_in_log(self._snapshot.end, hashes)
+            log_places = places_in_log(self._commit_log, self._snapshot.end, hashes)
             for row, (key, key_hash) in enumerate(zip(keys.to_pylist(), hashes.tolist(), strict=True)):
                 found = self._newest_with_key(log_places.get(key_hash, []), topic, key, 1)
                 places.put(row, _place_of(found))
             return places, NOTHING_HIDDEN
-        for pause in _LOOK_AGAIN_SECONDS:
-            before = self._moments.now()
-            places = self._look_up(topic, keys, NOTHING_HIDDEN)
-            hidden = self._moments.hidden_since(before)
-            if hidden is not None:
-                seen = int(places.offsets.max(initial=-1)) >= hidden
-                return (self._look_up(topic, keys, hidden) if seen else places), hidden
-            time.sleep(pause)
-        raise self._busy()
+        places, hidden = self._moments.look(lambda: self._look_up(topic, keys, NOTHING_HIDDEN))
+        seen = int(places.offsets.max(initial=-1)) >= hidden
+        return (self._look_up(topic, keys, hidden) if seen else places), hidden
 
     def _look_up(self, topic: str, keys: pa.StringArray, below: int) -> NewestPlaces:
         self._commit_log.refresh()
@@ -1087,26 +1052,8 @@ class StoreReader:
     def _query_log(self, log_end: int, topic: str, key: str, begin: int, end: int, limit: int) -> list[MessageExt]:
         """``query`` without index files: the key's hash is compared with those of every record's keys."""
         wanted = index_key_hash(f"{topic}#{key}")
-        places = self._places_in_log(log_end, np.array([wanted]), begin, end)
+        places = places_in_log(self._commit_log, log_end, np.array([wanted]), begin, end)
         return self._newest_with_key(places.get(wanted, []), topic, key, limit)
-
-    def _places_in_log(
-        self, log_end: int, wanted: npt.NDArray[np.integer[Any]], begin: int = 0, end: int = _AFTER_ALL
-    ) -> dict[int, list[int]]:
-        """The physical offsets of messages stored within ``[begin, end]`` that may have a key, by the key's hash."""
-        places: dict[int, list[int]] = {}
-        for scan in walk_past_damage(self._commit_log, self._commit_log.min_offset, log_end, check_crc=False):
-            if isinstance(scan, Gap):
-                continue
-            requests = dispatch_requests(scan, ())
-            hashes, rows = index_entries(scan, requests)
-            times = requests.store_timestamps[rows]
-            hits = np.flatnonzero(np.isin(hashes, wanted) & (times >= begin) & (times <= end))
-            for key_hash, place in zip(
-                hashes[hits].tolist(), requests.physical_offsets[rows[hits]].tolist(), strict=True
-            ):
-                places.setdefault(key_hash, []).append(place)
-        return places
 
     def _newest_with_key(self, places: Sequence[int], topic: str, key: str, limit: int) -> list[MessageExt]:
         """Of the messages at ``places`` of the log, in its order, the last ``limit`` that have the key."""

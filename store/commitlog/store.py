@@ -113,7 +113,7 @@ class MessageStore:
         nothing is cut.
 
         A log that is shorter than its checkpoint says, or gone, is refused (``LogShort``, ``LogLost``).
-        ``accept_lost_log`` goes on with what is left of it. ``commitlog repair`` reports all this without opening.
+        ``accept_lost_log`` continues with what is left of it. ``commitlog repair`` reports all this without opening.
 
         ``StoreLocked``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``; ``CorruptStoreError``
         for damage that no crash explains (invariant 5); ``StoreIOError``; ``InvalidValue`` if ``path`` is not a path.
@@ -165,7 +165,7 @@ class MessageStore:
         try:
             await asyncio.to_thread(open_here)
         except asyncio.CancelledError:
-            # The thread goes on, and perhaps the loop does not: whoever comes second closes the store.
+            # The thread continues, and perhaps the loop does not: the second of the two closes the store.
             is_wanted = False
             _close_soon(opened)
             raise
@@ -180,7 +180,7 @@ class MessageStore:
     ) -> None:
         import asyncio  # programs without it do not import it
 
-        # Cancelled, the task ends; the closing goes on. It is no task, which the end of the loop would cancel.
+        # Cancelled, the task ends; the closing continues. It is not a task, which the end of the loop would cancel.
         await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self.close))
 
     def __enter__(self) -> MessageStore:
@@ -638,7 +638,7 @@ class MessageStore:
 
         A file goes when all its messages are older than ``older_than_hours``, or while the log has more than
         ``max_bytes``; without either, by the settings that the store was opened with, at any hour: of age, of bytes,
-        and of how full the disk is. ``clock="mtime"`` tells a file's age by its last change, as RocketMQ does.
+        and of how full the disk is. ``clock="mtime"`` takes a file's age from its last change, as RocketMQ does.
         ``dry_run`` only reports, and leaves the disk out.
 
         ``keep_for``: Spark checkpoints (directories) and consumer groups whose unread messages stay, until they are

@@ -20,7 +20,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every file of the log and of the index get its space in several steps."""
     monkeypatch.setattr(space, "FIRST_STEP", 4 << 10)
     monkeypatch.setattr(space, "LARGEST_STEP", 4 << 10)
-    monkeypatch.setattr(file_writer, "_ENTRY_STEP", 1 << 10)
+    monkeypatch.setattr(file_writer, "ENTRY_STEP", 1 << 10)
 
 
 @pytest.fixture

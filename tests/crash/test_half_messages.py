@@ -1,4 +1,4 @@
-"""A machine stops at any moment of half messages: each is pending, or has ended once as its caller was told."""
+"""A machine stops at any moment of half messages: each is pending, or has ended once, as was reported to its caller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIG = replace(small_config(FlushDiskType.SYNC_FLUSH), transaction_time_out=0,
 
 @dataclass
 class Fate:
-    """What the caller of one half message knows: the operation after which it was told, and what was asked for."""
+    """What the caller of one half message knows: the operation after which the answer came, and what was asked for."""
 
     handle: HalfMessageHandle
     prepared: int

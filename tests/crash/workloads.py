@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
 from commitlog.format.sys_flag import (
@@ -19,11 +17,10 @@ from commitlog.format.sys_flag import (
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
 )
-from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.message import MessageExtBrokerInner
-from commitlog.recovery import open as opened_log
 from tests.crash.simulated_disk import RecordingDisk
 from tests.crash.stored_messages import Stored, log_records
+from tests.store.retention.small_stores import store_clock
 
 __all__ = ["WORKLOADS", "Recording", "Run", "Workload", "kill", "slow_clock", "small_config"]
 
@@ -55,14 +52,16 @@ def small_config(flush: FlushDiskType, *, log_size: int = 16 << 10, pool: bool =
 def slow_clock() -> Iterator[None]:
     """Half a second between two puts, so that recovery finds files that are older than its margin."""
     ticks = itertools.count(time.time(), 0.5)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opened_log, "CommitLogWriter", functools.partial(CommitLogWriter, clock=lambda: next(ticks)))
+    with store_clock(lambda: next(ticks)):
         yield
 
 
 def kill(store: MessageStore) -> None:
     """End the store as ``kill -9`` does: what it wrote stays in the kernel, nothing is flushed or marked."""
-    store._owned.abandon()
+    owned = store._owned
+    owned.state.close()
+    owned.waiters.wake_all()
+    owned._jobs.finish(owned.leave).wait()
 
 
 class Run:

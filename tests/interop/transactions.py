@@ -7,6 +7,7 @@ import time
 from typing import NamedTuple
 
 from commitlog import HalfMessageHandle
+from tests.interop.operations import message_of
 from tests.interop.store_process import Json, StoreProcess
 from tests.support.waiting import wait_for
 
@@ -35,24 +36,7 @@ class Round(NamedTuple):
 
 def broker_message(topic: str, body: bytes, **fields: object) -> Json:
     """A message as a broker puts it, for the program's commands."""
-    message: Json = {
-        "topic": topic,
-        "queueId": 0,
-        "body": base64.b64encode(body).decode(),
-        "tags": None,
-        "keys": [],
-        "flag": 0,
-        "properties": {},
-        "sysFlag": 0,
-        "compression": None,
-        "delayLevel": 0,
-        "reconsumeTimes": 0,
-        "bornTimestamp": BORN,
-        "bornHost": "192.168.1.9:40000",
-        "storeHost": "10.1.2.3:10911",
-        "preparedTransactionOffset": 0,
-    }
-    return message | fields
+    return message_of(topic, body) | {"bornTimestamp": BORN, "bornHost": "192.168.1.9:40000"} | fields
 
 
 def half_properties(key: str) -> dict[str, str]:

@@ -100,7 +100,6 @@ class RetentionMachine(RuleBasedStateMachine):
     def _open(self, *, rebuild: bool = False) -> None:
         self.store = MessageStore.open(self.scratch / str(self.lives), CONFIG, rebuild=rebuild)
         self.deliverer = Deliverer(self.store)
-        self.store._owned.cleaner._delayed_from = self.deliverer.service.waiting_from
 
     def teardown(self) -> None:
         if hasattr(self, "store"):

@@ -18,7 +18,7 @@ from commitlog import (
     QueueInfo,
     StoreReader,
 )
-from commitlog.errors import CorruptRecord, InvalidValue, StoreClosed
+from commitlog.errors import CorruptRecord, InvalidValue, StoreBusy, StoreClosed
 from tests.support.golden import ROCKETMQ_533, expected
 from tests.support.store_builder import StoreBuilder
 
@@ -239,3 +239,12 @@ def test_any_number_of_threads_of_the_owner_pull(tmp_path: Path) -> None:
             store.get_message("orders", 0, 0)
     with pytest.raises(StoreClosed):
         store.get_message("orders", 0, 0)
+
+
+def test_retention_that_is_faster_than_every_look_is_named(
+    reader: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commitlog.reader.LOOK_AGAIN_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("commitlog.reader.pull", lambda *_, **__: None)
+    with pytest.raises(StoreBusy, match=r"Retention removed messages of topic 'orders'.* 2 looks"):
+        reader.get_message("orders", 0, 50)

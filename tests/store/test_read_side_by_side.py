@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from commitlog import ALL_COLUMNS, BatchId, MessageFilter, MessageStore, StoreReader
-from commitlog.columnar.body_compression import BodyCompression
+from commitlog import ALL_COLUMNS, MessageFilter, StoreReader
 from commitlog.errors import InvalidValue, OffsetOutOfRange, ReaderClosed
-from commitlog.format.sys_flag import CompressionType
-from commitlog.stager import BatchStager
+from tests.store.ranges_of_queues import (
+    CUTS,
+    QUEUES,
+    Rows,
+    damaged,
+    interleaved,
+    one_by_one,
+    ranges_between,
+    rows_of,
+    two_queues,
+    unpacked_bodies,
+    whole_queues,
+)
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
 
-Range = tuple[str, int, int, int]
-Rows = list[dict[str, object]]
-
 _PLACES = ["topic", "queueId", "queueOffset", "physicalOffset"]
-
-
-def _rows(batches: Sequence[pa.RecordBatch]) -> Rows:
-    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def _of_log(rows: Rows) -> Rows:
@@ -35,41 +36,26 @@ def _of_log(rows: Rows) -> Rows:
     return sorted(rows, key=lambda row: int(str(row["physicalOffset"])))
 
 
-def _whole(reader: StoreReader, topic: str) -> list[Range]:
-    return [(topic, queue.queue_id, queue.min_offset, queue.max_offset) for queue in reader.queues(topic)]
-
-
-def _one_by_one(reader: StoreReader, ranges: Sequence[Range], chosen: MessageFilter | None = None) -> Rows:
-    return _rows([batch for one in ranges for batch in reader.read(*one, columns=ALL_COLUMNS, filter=chosen)])
-
-
 @pytest.mark.parametrize("name", ["golden_533", "golden_498"])
 def test_each_topic_of_a_store_of_rocketmq(name: str, request: pytest.FixtureRequest) -> None:
     with StoreReader.open(request.getfixturevalue(name)) as reader:
         for topic in reader.topics():
-            ranges = _whole(reader, topic)
+            ranges = whole_queues(reader, topic)
             batches = reader.read_side_by_side(ranges, columns=ALL_COLUMNS, verify_crc=True)
-            assert _rows(list(batches)) == _of_log(_one_by_one(reader, ranges))
+            assert rows_of(list(batches)) == _of_log(one_by_one(reader, ranges))
             assert batches.positions == [stop for *_, stop in ranges]
 
 
-@given(
-    queues=st.lists(st.integers(0, 4), min_size=1, max_size=60),
-    cuts=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=5, max_size=5),
-)
+@given(queues=QUEUES, cuts=CUTS)
 def test_any_ranges_of_interleaved_queues(
     tmp_path_factory: pytest.TempPathFactory, queues: list[int], cuts: list[tuple[int, int]]
 ) -> None:
     """Over several files of the log and of the queues."""
-    store = StoreBuilder(tmp_path_factory.mktemp("beside") / "store", log_file_size=4 << 10, queue_file_units=7)
-    store.append("t", queues, [b"%d" % number * 50 for number in range(len(queues))])
+    store = interleaved(tmp_path_factory.mktemp("beside"), queues)
     with StoreReader.open(store.path) as reader:
-        ranges = []
-        for queue, (one, other) in zip(reader.queues("t"), cuts, strict=False):
-            start, stop = sorted((min(one, queue.max_offset), min(other, queue.max_offset)))
-            ranges.append(("t", queue.queue_id, start, stop))
-        assert _rows(list(reader.read_side_by_side(ranges, columns=ALL_COLUMNS))) == _of_log(
-            _one_by_one(reader, ranges)
+        ranges = ranges_between(reader, cuts)
+        assert rows_of(list(reader.read_side_by_side(ranges, columns=ALL_COLUMNS))) == _of_log(
+            one_by_one(reader, ranges)
         )
 
 
@@ -79,7 +65,7 @@ def test_every_message_of_long_ranges_is_given_once_and_in_the_order_of_its_queu
     queues = [number % 3 if number < 60_000 else number % 7 % 2 for number in range(120_000)]
     store.append("t", queues, [b"x"] * len(queues))
     with StoreReader.open(store.path) as reader:
-        ranges = _whole(reader, "t")
+        ranges = whole_queues(reader, "t")
         batches = list(reader.read_side_by_side(ranges, columns=_PLACES))
         rows = pa.Table.from_batches(batches)
         for _, queue_id, start, stop in ranges:
@@ -95,30 +81,22 @@ def test_every_message_of_long_ranges_is_given_once_and_in_the_order_of_its_queu
 def test_a_filter_selects_as_in_read(golden_533: Path, wanted: dict[str, str]) -> None:
     chosen = MessageFilter.parse(**wanted)
     with StoreReader.open(golden_533) as reader:
-        ranges = _whole(reader, "orders")
+        ranges = whole_queues(reader, "orders")
         batches = reader.read_side_by_side(ranges, columns=ALL_COLUMNS, filter=chosen)
-        assert _rows(list(batches)) == _of_log(_one_by_one(reader, ranges, chosen))
+        assert rows_of(list(batches)) == _of_log(one_by_one(reader, ranges, chosen=chosen))
         assert batches.positions == [stop for *_, stop in ranges]
 
 
 @pytest.mark.parametrize("damage", ["record", "unit", "file"])
 def test_batches_end_before_damage_or_a_missing_file_and_say_where(tmp_path: Path, damage: str) -> None:
-    store = StoreBuilder(tmp_path / "store", log_file_size=1 << 10)
-    store.append("t", [0, 1] * 20, [b"x" * 100] * 40)
+    store = two_queues(tmp_path)
     ranges = [("t", 0, 0, 20), ("t", 1, 0, 20)]
     with StoreReader.open(store.path) as reader:
-        every = _of_log(_one_by_one(reader, ranges))
-    logs = sorted((store.path / "commitlog").iterdir())
-    if damage == "file":
-        logs[2].unlink()
-    else:
-        path, place = (logs[1], 4) if damage == "record" else (store.path / "consumequeue/t/1" / ("0" * 20), 65)
-        with path.open("r+b") as file:
-            file.seek(place)
-            file.write(b"\xff")
+        every = _of_log(one_by_one(reader, ranges))
+    damaged(store, damage)
     with StoreReader.open(store.path) as reader:
         batches = reader.read_side_by_side(ranges, columns=ALL_COLUMNS)
-        read = _rows(list(batches))
+        read = rows_of(list(batches))
         assert read == every[: len(read)]
         assert len(read) < 40
         assert sum(batches.positions) == len(read)
@@ -126,22 +104,12 @@ def test_batches_end_before_damage_or_a_missing_file_and_say_where(tmp_path: Pat
 
 
 def test_batches_hold_no_more_than_fits_of_bodies_that_unpack_to_much(tmp_path: Path) -> None:
-    MessageStore.open(tmp_path / "store").close()
-    batch_id = BatchId("packed", 1)
-    compression = BodyCompression(CompressionType.ZLIB, 0)
-    with BatchStager(tmp_path / "store", batch_id, queue_counts={"t": 2}, compression=compression) as stager:
-        rows = {"topic": ["t"] * 16, "body": [b"x" * (1 << 20)] * 16, "queueId": pa.array([0, 1] * 8, pa.int32())}
-        stager.put(pa.record_batch(rows))
-        staged = stager.finish()
-        assert staged is not None
-    with MessageStore.open(tmp_path / "store") as store:
-        store.commit_batch(batch_id, [staged])
-    with StoreReader.open(tmp_path / "store") as reader:
+    with StoreReader.open(unpacked_bodies(tmp_path, 16)) as reader:
         batches = reader.read_side_by_side([("t", 0, 0, 8), ("t", 1, 0, 8)])
         found = list(batches)
         assert batches.positions == [8, 8]
         assert all(batch.num_rows <= 4 for batch in found)
-        assert [row["body"] for row in _rows(found)] == [b"x" * (1 << 20)] * 16
+        assert [row["body"] for row in rows_of(found)] == [b"x" * (1 << 20)] * 16
 
 
 def test_a_file_that_is_cut_while_it_is_read_ends_the_batches(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from commitlog import StoreReader
 from commitlog.errors import OffsetOutOfRange, ReaderClosed, UnsupportedStore
-from commitlog.queue.consume_queue import ConsumeQueue
+from commitlog.files import disk
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -116,16 +116,14 @@ def test_an_expired_queue_is_searched_once(tmp_path: Path, monkeypatch: pytest.M
     builder.delete_log_files(2)
     with StoreReader.open(builder.path) as reader:
         assert reader.queue_info("quiet", 0).min_offset == reader.queue_info("quiet", 0).max_offset == 10
-        queue = reader._catalog.queue("quiet", 0)
-        assert isinstance(queue, ConsumeQueue)
-        reads: list[tuple[int, int, int]] = []
-        read = queue._read
+        reads: list[tuple[int, int]] = []
+        read_at = disk.read_at
 
-        def counted(base: int, start: int, stop: int) -> bytes:
-            reads.append((base, start, stop))
-            return read(base, start, stop)
+        def counted(descriptor: int, length: int, offset: int) -> bytes:
+            reads.append((length, offset))
+            return read_at(descriptor, length, offset)
 
-        monkeypatch.setattr(queue, "_read", counted)
+        monkeypatch.setattr(disk, "read_at", counted)
         reader.queue_info("quiet", 0)
         assert len(reads) == 1
         builder.append("quiet", 0, [b"new"])

@@ -12,7 +12,7 @@ __all__ = ["assert_clean"]
 def assert_clean(store: Path | str, *, killed: bool = False) -> None:
     """No error, whatever the notes: the queues of a store in use or after an interruption may lag behind its log.
 
-    A store that was ``killed`` within a batch may have to cut records off that nobody acknowledged.
+    A store that was ``killed`` within a batch may have to cut records off that were never acknowledged.
     """
     allowed = {"opening.cuts"} if killed else set()
     errors = [one for one in verify_store(store) if one.severity == "error" and one.check not in allowed]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from commitlog import Message, MessageStore, StoreReader
 from commitlog.services.schedule_message import ScheduleMessageService
@@ -11,13 +12,19 @@ from commitlog.services.schedule_message import ScheduleMessageService
 __all__ = ["Deliverer", "bodies_of", "delayed"]
 
 
+_T = TypeVar("_T")
+
+
 class Deliverer:
     """The service of a store that was opened with ``schedule_enable=False``. ``now`` is its clock, in seconds."""
 
-    def __init__(self, store: MessageStore, *, enabled: bool | None = True, flush_interval_s: float = 10.0) -> None:
+    def __init__(self, store: MessageStore, *, enabled: bool | None = True, **settings: Any) -> None:
+        """``settings`` are the service's own, such as ``flush_interval_s``."""
         owned = store._owned
         self.store = store
         self.now = time.time()
+        # Called once, before the next job of the service.
+        self.before_job: Callable[[], None] = _nothing
         self.service = ScheduleMessageService(
             owned.path,
             enabled,
@@ -28,11 +35,16 @@ class Deliverer:
             owned.state,
             owned.stats,
             owned.store_flush,
-            owned.run,
-            flush_interval_s=flush_interval_s,
+            self._run_job,
             clock=lambda: self.now,
             monotonic=lambda: self.now,
+            **settings,
         )
+
+    def _run_job(self, work: Callable[[], _T]) -> _T:
+        before, self.before_job = self.before_job, _nothing
+        before()
+        return self.store._owned.run(work)
 
     def step(self) -> float:
         """One step, with everything that was put before in its queue. The seconds to the next one."""
@@ -46,6 +58,10 @@ class Deliverer:
         self.now += ahead_s
         while self.step() == 0:
             pass
+
+
+def _nothing() -> None:
+    pass
 
 
 def delayed(body: bytes, level: int = 1, topic: str = "orders", **fields: Any) -> Message:

@@ -1,4 +1,4 @@
-"""A scripted master: sends what a test tells it to, over a real socket."""
+"""A scripted master: sends what a test gives it, over a real socket."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``GroupCommits``: a query's positions as those of a consumer group of the store (``commitGroup``).
 
-The checkpoint alone says where a query goes on. The group's positions are for others: ``commitlog groups lag``, and a
-program or a broker that goes on from there. So no failure here fails the query; the next batch commits newer positions.
+The checkpoint alone says where a query continues. The group's positions are for others: ``commitlog groups lag``, and a
+program or a broker that continues there. So no failure here fails the query; the next batch commits newer positions.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
                 "broker-b": {"version": 1, "offsets": ...}},
      "turn": "broker-b"}                                        whose oldest message comes first in the next batch
 
-``turn`` is there once a limit has left messages for later. It makes planning repeatable from the offset alone, and lets
+``turn`` exists once a limit has left messages for later. It makes planning repeatable from the offset alone, and lets
 no store wait for ever: ages of messages are physical offsets, which cannot be compared between stores.
 """
 

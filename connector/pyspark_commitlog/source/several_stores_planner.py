@@ -183,9 +183,9 @@ class SeveralStoresPlanner:
         for name, reader in self._open.look().items():
             known = self._planners.get(name)
             if known is None or known.reader is not reader:
-                known = StorePlanner(reader, self._options.of_store(name))
-                if self._targets is not None:  # of a store that was away when the run began, nothing is read
-                    known.targets = self._targets.get(name, {})
+                # Of a store that was away when a run of AvailableNow began, nothing is read.
+                targets = None if self._targets is None else self._targets.get(name, {})
+                known = StorePlanner(reader, self._options.of_store(name), targets)
             there[name] = known
         self._planners = there
         return there

@@ -53,11 +53,12 @@ class Backlog:
 class StorePlanner:
     """The part of planning that concerns one store, in one run of one query."""
 
-    def __init__(self, reader: StoreReader, options: SourceOptions) -> None:
+    def __init__(self, reader: StoreReader, options: SourceOptions, targets: dict[QueueKey, int] | None = None) -> None:
+        """``targets``: where AvailableNow stops, if it has begun already."""
         self.reader = reader
         self._options = options
         # Where AvailableNow stops; None for the other triggers.
-        self.targets: dict[QueueKey, int] | None = None
+        self.targets = targets
         # As the last ``look`` saw them; None before the first.
         self._bounds: dict[QueueKey, QueueInfo] | None = None
         self._checked_idle = False

@@ -24,16 +24,31 @@ import contextlib
 import os
 import struct
 import threading
-from typing import NamedTuple
+import time
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from commitlog.batch.frames import StoredFrames
-from commitlog.errors import CorruptStoreError, FileMissing, StoreIOError, StoreOpenError
+from commitlog.errors import CorruptStoreError, FileMissing, StoreBusy, StoreIOError, StoreOpenError
 from commitlog.files import disk
 from commitlog.format.checksum import crc32
 from commitlog.log.store_checkpoint import read_mark
 from commitlog.paths import CHECKPOINT, GATE
 
-__all__ = ["NOTHING_HIDDEN", "BatchGate", "BatchMoments", "GateReader", "GateState", "Moment", "hidden_from"]
+__all__ = [
+    "LOOK_AGAIN_PAUSES",
+    "NOTHING_HIDDEN",
+    "BatchGate",
+    "BatchMoments",
+    "GateReader",
+    "GateState",
+    "hidden_from",
+]
+
+_T = TypeVar("_T")
+
+# Seconds to wait after each look at a store that changed during it; then StoreBusy.
+LOOK_AGAIN_PAUSES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 _MAGIC = b"PYGT"
 _FIELDS = struct.Struct(">4siqqq")
@@ -195,7 +210,7 @@ class GateReader:
             self._descriptor = -1
 
 
-class Moment(NamedTuple):
+class _Moment(NamedTuple):
     """How many batches had begun to be dispatched (-1 when that is not known), and the gate just after."""
 
     batches: int
@@ -207,18 +222,37 @@ class BatchMoments:
 
     def __init__(self, store_path: str, frames: StoredFrames) -> None:
         self.gate = GateReader(store_path)
+        self._store_path = store_path
         self._frames = frames
         self._checkpoint = os.path.join(store_path, CHECKPOINT)
 
-    def now(self) -> Moment:
-        """The moment to give to ``hidden_since``."""
+    def look(self, ask: Callable[[], _T]) -> tuple[_T, int]:
+        """What ``ask`` returns, and the physical offset from which on it may show a part of a batch.
+
+        ``StoreBusy`` if several batches were dispatched during each of many looks.
+        """
+        for pause in LOOK_AGAIN_PAUSES:
+            before = self._now()
+            found = ask()
+            hidden = self._hidden_since(before)
+            if hidden is not None:
+                return found, hidden
+            time.sleep(pause)
+        raise StoreBusy(
+            f"Several batches were dispatched during each of {len(LOOK_AGAIN_PAUSES)} looks at {self._store_path}, and "
+            "its list of batches does not say where the first of them begins. Ask again; if it stays so, run "
+            "`commitlog verify`."
+        )
+
+    def _now(self) -> _Moment:
+        """The moment to give to ``_hidden_since``."""
         batches = -1
         # A damaged frame queue must not fail a question about other queues.
         with contextlib.suppress(CorruptStoreError, FileMissing, StoreOpenError):
             batches = self._frames.queue_end()
-        return Moment(batches, self.gate.look())
+        return _Moment(batches, self.gate.look())
 
-    def hidden_since(self, moment: Moment) -> int | None:
+    def _hidden_since(self, moment: _Moment) -> int | None:
         """The physical offset from which on messages seen since then may be a part of a batch; None: look again."""
         batches, before = moment
         if not before.is_open and read_mark(self._checkpoint) is None:

@@ -16,7 +16,7 @@ __all__ = ["FromLogOption", "OnDamage", "OnDamageOption", "open_reader"]
 
 
 class OnDamage(str, enum.Enum):
-    """What to do at a damaged record or unit: end with an error, or go on after it and report what was skipped."""
+    """What to do at a damaged record or unit: end with an error, or continue after it and report what was skipped."""
 
     RAISE = "raise"
     SKIP = "skip"

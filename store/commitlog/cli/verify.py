@@ -16,7 +16,7 @@ from commitlog.verify.store import VerificationReport
 
 __all__ = ["TOPIC_COLUMNS", "lost_messages", "print_report", "topic_rows"]
 
-# Lost offsets, any number of ranges, are no column of CSV.
+# Lost offsets, any number of ranges, are not a column of CSV.
 TOPIC_COLUMNS = ("topic", "found", "lost", "prepared", "rolledBack")
 _NUMBERS = ("found", "lost", "prepared", "rolled_back")
 _OFFSET_FIELDS = ("queueId", "start", "stop")

@@ -53,10 +53,9 @@ from commitlog.format.properties import (
     INNER_NUM,
     TAGS,
 )
-from commitlog.paths import names_directory
+from commitlog.paths import LIGHT_QUEUE_PREFIX, names_directory
 
 __all__ = [
-    "LIGHT_QUEUE_PREFIX",
     "DispatchRequests",
     "LightUnits",
     "QueueUnits",
@@ -66,7 +65,6 @@ __all__ = [
     "units_by_queue",
 ]
 
-LIGHT_QUEUE_PREFIX = "%LMQ%"
 _LIGHT_QUEUE_SEPARATOR = ","
 # Messages of topics with this prefix get no units in light queues, nor do those of SCHEDULE_TOPIC_XXXX.
 _NOT_SHARED_PREFIXES = ("%RETRY%", "rmq_sys_")

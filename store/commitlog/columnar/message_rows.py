@@ -204,7 +204,7 @@ def _bytes(value: Any) -> bytes:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
-    value.encode()  # a lone surrogate is no text
+    value.encode()  # a lone surrogate is not a text
     return value
 
 

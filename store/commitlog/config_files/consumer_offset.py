@@ -71,7 +71,7 @@ class ConsumerOffsets:
         # The names in the table of topics and groups that are known to be possible.
         self._keys: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
-        # One thread writes at a time; commits go on meanwhile.
+        # One thread writes at a time; commits continue concurrently.
         self._flushing = threading.Lock()
         # Changes since the file was read, and those of them that are in the file.
         self._changes = 0

@@ -9,7 +9,7 @@ The content before the last change lies beside it, with ``.bak``::
     }
 
 A file that is missing, empty or damaged is read from its ``.bak``: RocketMQ 5.x overwrites in place, so a crash leaves
-that. Members that nobody here knows stay as they are.
+that. Members that this package does not know stay as they are.
 
 A file is written under another name, synced, and renamed: whenever the machine stops, it is the old one or the new one.
 Only the owner of a store writes: a live broker overwrites these files from its memory and does not read them again.

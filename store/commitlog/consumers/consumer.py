@@ -27,8 +27,8 @@ from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message, MessageExt
-from commitlog.paths import validate_topic
-from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, LIGHT_QUEUE_PREFIX
+from commitlog.paths import LIGHT_QUEUE_PREFIX, validate_topic
+from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE
 from commitlog.queue.get_message import (
     DEFAULT_PULL_MESSAGES,
     GetMessageStatus,

@@ -126,7 +126,7 @@ class MappedFileWriter(MappedFile):
         # A sync that failed has lost its pages, and the next one would succeed all the same (invariant 2).
         self._failure: StoreIOError | None = None
         self._on_opened = on_opened
-        # Held by the thread that opens or reads the file, or allocates in it, so that it is not closed meanwhile.
+        # Held by the thread that opens or reads the file, or allocates in it, so that it is not closed concurrently.
         self._opening = threading.RLock()
 
     @classmethod

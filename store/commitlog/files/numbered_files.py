@@ -85,6 +85,10 @@ class NumberedFiles:
         self._paths = {}
         return True
 
+    def add(self, base: int) -> None:
+        """Note a file that was made after the last refresh."""
+        self.bases = sorted({*self.bases, base})
+
     def path_of(self, base: int) -> str:
         path = self._paths.get(base)
         if path is None:

@@ -58,7 +58,7 @@ class GroupPosition:
     dead_letters: int
     """How many messages are in the group's dead-letter topic, ``%DLQ%`` and its name; the same in all its rows."""
     error: str = ""
-    """Why a value is missing, if that is not told above; or what is wrong with the position."""
+    """Why a value is missing, if that is not said above; or what is wrong with the position."""
 
 
 _Queue = tuple[str, int]

@@ -39,15 +39,16 @@ from commitlog.format.index_file import (
 )
 from commitlog.index.service import IndexFile
 
-__all__ = ["IndexFileWriter", "Links", "count_entries", "link_entries"]
+__all__ = ["ENTRY_STEP", "IndexFileWriter", "Links", "count_entries", "link_entries"]
+
+# Entries are given space in steps of this many bytes.
+ENTRY_STEP = 1 << 20
 
 _SECOND_MS = 1000
 _LARGEST_INT = 2**31 - 1
 _ROW_BITS = 32
 # Entries to read at a time when a file is checked: 5 MB.
 _CHECKED_ENTRIES = 1 << 18
-# Entries are given space in steps of this many bytes.
-_ENTRY_STEP = 1 << 20
 _ADVICE = "The file can be made again from the CommitLog."
 
 
@@ -211,7 +212,7 @@ class IndexFileWriter:
         if end <= self._allocated:
             return
         size = file_size(self.slot_count, self.capacity)
-        stop = min(-(-end // _ENTRY_STEP) * _ENTRY_STEP, size)
+        stop = min(-(-end // ENTRY_STEP) * ENTRY_STEP, size)
         with errors_name(self.path):
             space.allocate(self._descriptor, self._allocated, stop, unwritten=written)
         self._allocated = stop

@@ -35,7 +35,7 @@ from commitlog.put_status import PutMessageStatus
 __all__ = ["CommitLogWriter"]
 
 _LOG = logging.getLogger(__name__)
-# An append that holds the put lock for longer is reported, as RocketMQ does: other puts wait meanwhile.
+# An append that holds the put lock for longer is reported, as RocketMQ does: other puts wait for it.
 _SLOW_S = 0.5
 
 

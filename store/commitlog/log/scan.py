@@ -9,7 +9,7 @@ import numpy as np
 
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.files.mapped_file import MappedFile
-from commitlog.format.record import Corrupt, Filler, Record, Torn, Unwritten, decode_record
+from commitlog.format.record import PROPERTIES_LENGTH_SIZE, Corrupt, Filler, Record, Torn, Unwritten, decode_record
 from commitlog.log.record_search import first_good_record
 
 __all__ = ["BLOCK_SIZE", "SECTOR_SIZE", "LogFileList", "LogFiles", "LogWalk", "find_by_time", "find_record"]
@@ -17,7 +17,6 @@ __all__ = ["BLOCK_SIZE", "SECTOR_SIZE", "LogFileList", "LogFiles", "LogWalk", "f
 BLOCK_SIZE = 4 << 20
 # Bytes that a device writes wholly or not at all.
 SECTOR_SIZE = 512
-_PROPERTIES_LENGTH_SIZE = 2
 # The longest first record of a file whose store time is read.
 _LONGEST_FIRST = 4 << 20
 
@@ -118,7 +117,7 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
     lengths still agree. ``position`` is where in its file the data starts.
     """
     # The length of empty properties is zero itself: whether it reached the device is unknown and does not matter.
-    unmarked = np.where(scan.properties_lengths > 0, 0, _PROPERTIES_LENGTH_SIZE)
+    unmarked = np.where(scan.properties_lengths > 0, 0, PROPERTIES_LENGTH_SIZE)
     starts, ends = scan.positions + position, scan.positions + scan.sizes + position - unmarked
     places = scan.positions + scan.physical_offset
     # Not the sector in which a record starts: it holds TOTALSIZE. Nor those with only body.

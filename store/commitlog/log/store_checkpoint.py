@@ -10,7 +10,7 @@ import dataclasses
 import threading
 import time
 
-from commitlog.errors import InvalidValue, ReadFailed, StoreIOError
+from commitlog.errors import CorruptCheckpoint, InvalidValue, ReadFailed, StoreIOError
 from commitlog.files import disk
 from commitlog.files.mapped_file_writer import make_file
 from commitlog.format.checkpoint import (
@@ -22,11 +22,25 @@ from commitlog.format.checkpoint import (
     encode_checkpoint,
 )
 
-__all__ = ["StoreCheckpoint", "read_mark"]
+__all__ = ["StoreCheckpoint", "read_checkpoint", "read_mark"]
 
 _NEVER = Checkpoint(0, 0, 0)
 # A read while the owner writes may see a part of each mark: how often to look before a mark counts as missing.
 _LOOK_AGAIN_SECONDS = (0.0, 0.0005, 0.001, 0.002, 0.005)
+
+
+def read_checkpoint(path: str) -> Checkpoint | None:
+    """The times on disk; None without the file. ``CorruptCheckpoint``."""
+    try:
+        # Larger than any version of the file, and small enough to read in any case.
+        return decode_checkpoint(disk.read_file(path, 16 * CHECKPOINT_SIZE))
+    except FileNotFoundError:
+        return None
+    except (InvalidValue, OSError) as error:
+        found = error.strerror if isinstance(error, OSError) else str(error)
+        raise CorruptCheckpoint(
+            "Checkpoint", path=path, offset=0, expected=f"{CHECKPOINT_SIZE} bytes of times", found=found
+        ) from error
 
 
 def read_mark(path: str) -> CheckpointMark | None:

@@ -26,11 +26,12 @@ from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.arrays import ByteArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.log.commit_log import CommitLog
+from commitlog.paths import LIGHT_QUEUE_PREFIX
 from commitlog.queue.consume_queue import Units
 from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import QueueView
 
-__all__ = ["DEFAULT_ROWS", "DEFAULT_SIZE", "LIGHT_QUEUE_PREFIX", "BlockLimits", "BlockReader", "block_bytes"]
+__all__ = ["DEFAULT_ROWS", "DEFAULT_SIZE", "BlockLimits", "BlockReader", "block_bytes"]
 
 # Units read at a time: 1.25 MiB; more where few of them may lead to messages that are read.
 _UNITS_CHUNK = 65_536
@@ -43,9 +44,6 @@ _DENSE_GAP = 16 << 10
 _COPIED_GAP = 2
 # More than any block of good units spans then, unless one record is larger. A damaged size is not read into memory.
 _MOST_COPIED = 16 << 20
-# Queues fed by multi-dispatch: their units point to records of other queues.
-LIGHT_QUEUE_PREFIX = "%LMQ%"
-
 
 # Batches of this size passed through Spark fastest: larger ones leave the processor's caches, smaller ones are more.
 DEFAULT_ROWS = 16_384

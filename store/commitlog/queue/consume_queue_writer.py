@@ -255,7 +255,7 @@ class ConsumeQueueWriter:
                     raise StoreIOError("make the directory", path=self.path, cause=error) from error
                 make_file(path, self._file_size, sparse=True)
                 self._open_files.count(1)
-            self._files.bases = sorted({*self._files.bases, base})
+            self._files.add(base)
         return path
 
     def read(self, first: int, stop: int) -> Units:

@@ -26,7 +26,8 @@ from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.arrays import Int32Array, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.log.commit_log import CommitLog
-from commitlog.queue.block_reader import LIGHT_QUEUE_PREFIX, BlockLimits, block_bytes
+from commitlog.paths import LIGHT_QUEUE_PREFIX
+from commitlog.queue.block_reader import BlockLimits, block_bytes
 from commitlog.queue.views import QueueView
 
 __all__ = ["SideBySide", "read_together"]

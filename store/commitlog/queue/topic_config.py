@@ -28,13 +28,20 @@ from typing import Annotated, Any
 import msgspec
 
 from commitlog.batch_id import TopicUse
-from commitlog.columnar.dispatch import LIGHT_QUEUE_PREFIX
 from commitlog.config_files.json_file import JsonConfigFile, decode_config, next_version
 from commitlog.errors import CorruptConfig, InvalidValue, OutcomeUnknown, PutRefused, ReadFailed, Refused
 from commitlog.files import disk
 from commitlog.log.store_directory import other_topic_kind
 from commitlog.message import PutMessageStatus
-from commitlog.paths import BACKUP_SUFFIX, CONFIG, MOST_QUEUES, TOPICS_CONFIG, is_system_topic, validate_new_topic
+from commitlog.paths import (
+    BACKUP_SUFFIX,
+    CONFIG,
+    LIGHT_QUEUE_PREFIX,
+    MOST_QUEUES,
+    TOPICS_CONFIG,
+    is_system_topic,
+    validate_new_topic,
+)
 
 __all__ = [
     "TopicConfig",

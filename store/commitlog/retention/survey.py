@@ -32,7 +32,7 @@ _CLOCKS = ("store", "mtime")
 
 @dataclass(frozen=True, kw_only=True)
 class CleanRequest:
-    """What a cleaning is to delete: the limits, how age is told, and the readers that hold files, for how long."""
+    """What a cleaning is to delete: the limits, how age is measured, and the readers that hold files, for how long."""
 
     limits: RetentionLimits
     clock: AgeClock = "store"
@@ -75,7 +75,7 @@ def clean_request(
     keep_at_most_hours: float = KEEP_AT_MOST_HOURS,
     clock: str = "store",
 ) -> CleanRequest:
-    """A request with these limits; None is no limit. ``InvalidValue``."""
+    """A request with these limits; None: no limit. ``InvalidValue``."""
     if older_than_hours is None and max_bytes is None:
         raise InvalidValue(
             "Nothing says what may be deleted: give older_than_hours or max_bytes, or open the store with "

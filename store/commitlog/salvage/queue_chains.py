@@ -5,7 +5,7 @@ log is whole has one. Between two runs, offsets are missing or start again.
 
 A record whose offset does not fit (a damaged QUEUEOFFSET, which no CRC covers) is a run of its own. So is one that came
 into a queue by a damaged TOPIC or QUEUEID. Offsets can be missing only where bytes of the log are unreadable, at least
-as many as the smallest records take: that is the means to tell them apart.
+as many as the smallest records take: that is the means to distinguish them.
 
 The consume queues of a store cannot have a gap: RocketMQ and this package put the unit of the next message right after
 the last one, whatever its QUEUEOFFSET says. So in a salvaged store the runs of a queue follow each other. The last one

@@ -50,7 +50,7 @@ class Unreadable(NamedTuple):
 class DamagedBatch:
     """A batch of which some records are damaged or missing. ``rows_found`` of ``frame.frame.rows`` are whole.
 
-    ``committed``: the log goes on after it, so it was committed. Else it is what a crash left of a commit.
+    ``committed``: the log continues after it, so it was committed. Else it is what a crash left of a commit.
     """
 
     frame: FoundFrame
@@ -136,7 +136,7 @@ def _lost(survey: Survey) -> Iterator[tuple[int, int]]:
 
 
 def _settle_batches(survey: Survey, known_end: int) -> None:
-    """Batches that lack a record are no frames any more: their frame records are left out, and no batch begins."""
+    """Batches that lack a record are not frames any more: their frame records are left out, and no batch begins."""
     wrong = np.array(survey.left_out, np.int64)
     for frame in list(survey.frames):
         inside = int(((wrong > frame.physical_offset) & (wrong < frame.end)).sum())

@@ -24,7 +24,7 @@ _NOTE = {"createdBy": "commitlog"}
 # Every broker lists these when it starts (``TopicConfigManager``, ``SubscriptionGroupManager``).
 _TOPICS = ("TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
 _GROUPS = ("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL")
-# Files of the config directory that nobody else writes (``BrokerPathConfigHelper``).
+# Files of the config directory that only brokers write (``BrokerPathConfigHelper``).
 _FILES = ("consumerOrderInfo.json", "topicQueueMapping.json", "timercheck", "timermetrics")
 
 

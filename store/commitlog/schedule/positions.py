@@ -13,7 +13,7 @@ __all__ = ["start_position"]
 
 
 def start_position(level: int, ledger: Mapping[int, int], file: Mapping[int, int], low: int, high: int) -> int:
-    """Where a level goes on whose queue has the offsets ``[low, high)``; 0, as in RocketMQ, for an unknown level.
+    """Where a level continues whose queue has the offsets ``[low, high)``; 0, as in RocketMQ, for an unknown level.
 
     A position outside of the queue is moved to its nearer end, as in RocketMQ.
     """

@@ -81,7 +81,7 @@ def _deliver(outcomes: Sequence[_Outcome]) -> None:
     for outcome in outcomes:
         by_loop.setdefault(outcome[0].get_loop(), []).append(outcome)
     for loop, its_own in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits any more
             loop.call_soon_threadsafe(_settle, its_own)
 
 

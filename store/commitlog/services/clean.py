@@ -259,12 +259,14 @@ class CleanCommitLogService:
         config: MessageStoreConfig,
         settings: RetentionSettings,
         *,
+        first_round_s: float = _FIRST_ROUND_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``clock`` returns the seconds since the epoch."""
+        """``first_round_s``: the pause before the first round. ``clock`` returns the seconds since the epoch."""
         self._cleaner = cleaner
         self._config = config
         self._settings = settings
+        self._first_round_s = first_round_s
         self._clock = clock
         self._has_begun = False
         # The number of files that may still go in this round.
@@ -274,7 +276,7 @@ class CleanCommitLogService:
         config = self._config
         if not self._has_begun:
             self._has_begun = True
-            return _FIRST_ROUND_SECONDS
+            return self._first_round_s
         now = self._clock()
         limits = self._settings.limits_at(now)
         if self._left and limits != RetentionLimits():

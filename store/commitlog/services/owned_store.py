@@ -74,7 +74,7 @@ class _Wakeups(NamedTuple):
 
 
 class OwnedStore:
-    """The parts of one open store. ``close`` ends it, ``abandon`` leaves it as a killed process would."""
+    """The parts of one open store. ``close`` ends it, ``leave`` leaves it as a killed process would."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class OwnedStore:
     def commit(self, work: Callable[[], CommittedBatch]) -> CommittedBatch:
         """``run`` for the commit of a batch; returns when the slaves that it has to wait for have it.
 
-        ``PutNotConfirmed`` when they do not in time. The job thread does not wait: other commits go on.
+        ``PutNotConfirmed`` when they do not in time. The job thread does not wait: other commits continue.
         """
         with self.calls.enter():
             self.state.refuse_closed()
@@ -295,14 +295,11 @@ class OwnedStore:
         self.schedule.save()
         self.consumer_offsets.flush()
 
-    def abandon(self) -> None:
-        """End the threads, close the files, flush nothing: the store is as a killed process leaves it."""
-        self.state.close()
-        self.waiters.wake_all()
-        self._jobs.finish(self.leave).wait()
-
     def leave(self) -> None:
-        """``abandon`` on the job thread."""
+        """End the threads, close the files, flush nothing: the store is as a killed process leaves it.
+
+        On the job thread, as its last job.
+        """
         self.state.close()
         self._services.stop()
         self.replication.stop()
@@ -406,7 +403,7 @@ class StoreOpening:
 
 
 class _OpeningUndone(Exception):
-    """Ends a recovery that nobody waits for any more."""
+    """Ends a recovery that no caller waits for any more."""
 
 
 class _AsJob:

@@ -188,17 +188,16 @@ class PutTableService:
         """
         table = message_rows(rows)
         schema = message_schema(table, topic=topic)
+        topic_fault = self._topics.put_fault if from_store else self._topic_fault
         for first, chunk in message_chunks(table):
-            columns = self._parsed(schema, first, chunk, from_store=from_store)
-            encoded = encode_messages(columns, self._queues_of(columns), self._settings)
+            _, encoded = self._encoded(schema, first, chunk, topic_fault)
             if encoded.refusals:
                 raise encoded.refusals[0]
             yield encoded
 
     def _put_chunk(self, schema: MessageSchema, first: int, chunk: pa.RecordBatch, results: _Results) -> None:
         started = time.perf_counter()
-        columns = self._parsed(schema, first, chunk)
-        encoded = encode_messages(columns, self._queues_of(columns), self._settings)
+        columns, encoded = self._encoded(schema, first, chunk, self._topic_fault)
         appended = self._log.append_rows(encoded.queued())
         results.put(first, encoded, appended)
         results.waits |= columns.waits
@@ -207,17 +206,19 @@ class PutTableService:
         if appended.error is not None:
             raise appended.error
 
-    def _parsed(
-        self, schema: MessageSchema, first: int, chunk: pa.RecordBatch, *, from_store: bool = False
-    ) -> MessageColumns:
-        return parse_messages(
+    def _encoded(
+        self, schema: MessageSchema, first: int, chunk: pa.RecordBatch, topic_fault: Callable[[str], str | None]
+    ) -> tuple[MessageColumns, EncodedMessages]:
+        """A chunk whose first row has the number ``first``: parsed, with a queue for each row, encoded."""
+        columns = parse_messages(
             chunk,
             schema,
             born_timestamp_ms=int(time.time() * 1000),
             limits=self._settings.limits,
             first_row=first,
-            topic_fault=self._topics.put_fault if from_store else self._topic_fault,
+            topic_fault=topic_fault,
         )
+        return columns, encode_messages(columns, self._queues_of(columns), self._settings)
 
     def _topic_fault(self, topic: str) -> str | None:
         return no_producers_fault(topic) or self._topics.put_fault(topic)

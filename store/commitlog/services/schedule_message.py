@@ -29,6 +29,7 @@ from commitlog.errors import CommitLogError, InvalidValue, Refused, StoreClosed
 from commitlog.files.mapped_file_writer import MappedFileWriter
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE
+from commitlog.format.half_messages import HALF_TOPIC
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import HEADER_SIZE, field_offset
 from commitlog.paths import refuse_batch_topic, validate_topic
@@ -49,8 +50,6 @@ __all__ = ["ScheduleMessageService", "WakeScheduleService"]
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
-
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 # A message that waits is looked at again after this time at the latest: the clock may have been set.
 _LONGEST_SECONDS = 1.0
@@ -144,10 +143,15 @@ class ScheduleMessageService:
         run_job: RunJob,
         *,
         flush_interval_s: float = 10.0,
+        frame_bytes: int = _MOST_FRAME_BYTES,
+        piece_bytes: int = _PIECE_BYTES,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``enabled``: None delivers unless the store is a broker's."""
+        """``enabled``: None delivers unless the store is a broker's.
+
+        ``frame_bytes`` and ``piece_bytes``: the most that is delivered in one frame, and encoded at once.
+        """
         self._store_path = store_path
         self._enabled = enabled
         self._delays = delay_levels_ms
@@ -159,6 +163,8 @@ class ScheduleMessageService:
         self._store_flush = store_flush
         self._run_job = run_job
         self._flush_interval_s = flush_interval_s
+        self._frame_bytes = frame_bytes
+        self._piece_bytes = piece_bytes
         self._clock = clock
         self._monotonic = monotonic
         self._file = DelayOffsetFile(store_path)
@@ -310,7 +316,7 @@ class ScheduleMessageService:
         units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, position, stop)
         due = self._are_due(level, self._times(level, units), now)
         sizes = np.where(units["size"] == FILLER_SIZE, 0, np.maximum(units["size"], 0)).astype(np.int64)
-        fit = int(np.searchsorted(np.cumsum(sizes), _MOST_FRAME_BYTES, side="right"))
+        fit = int(np.searchsorted(np.cumsum(sizes), self._frame_bytes, side="right"))
         count = len(due) if due.all() else int(np.argmin(due))
         return _Waiting(position, units[: max(min(count, fit), 1)])
 
@@ -370,7 +376,10 @@ class ScheduleMessageService:
         at = 0
         while at < len(rows):
             file = self._log.files.find(int(physical[rows[at]]))
-            stop = at + 1 if file is None else _piece_stop(file, physical[rows[at:]], sizes[rows[at:]]) + at
+            if file is None:
+                stop = at + 1
+            else:
+                stop = _piece_stop(file, physical[rows[at:]], sizes[rows[at:]], self._piece_bytes) + at
             piece = rows[at:stop]
             at = stop
             if file is None:  # retention has removed it since
@@ -460,11 +469,11 @@ class ScheduleMessageService:
         self._saved.update(positions)
 
 
-def _piece_stop(file: MappedFileWriter, physical: Int64Array, sizes: Int64Array) -> int:
+def _piece_stop(file: MappedFileWriter, physical: Int64Array, sizes: Int64Array, most_bytes: int) -> int:
     """The number of records, from the first one on, that are read at once: they lie in one file, close together."""
     ends = physical + sizes
     start = int(physical[0])
-    fits = (physical >= start) & (ends <= file.base + file.capacity) & (np.cumsum(sizes) <= _PIECE_BYTES)
+    fits = (physical >= start) & (ends <= file.base + file.capacity) & (np.cumsum(sizes) <= most_bytes)
     return max(len(fits) if fits.all() else int(np.argmin(fits)), 1)
 
 

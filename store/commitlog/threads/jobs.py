@@ -27,13 +27,12 @@ class JobThreadEnded(Exception):
 class Job(Generic[_T]):
     """A piece of work, and its result or error."""
 
-    __slots__ = ("_done", "error", "is_given", "result", "work")
+    __slots__ = ("_done", "error", "result", "work")
 
     def __init__(self, work: Callable[[], _T]) -> None:
         self.work = work
         self.result: _T | None = None
         self.error: BaseException | None = None
-        self.is_given = False
         self._done = threading.Lock()
         self._done.acquire()
 
@@ -61,6 +60,7 @@ class JobThread:
         # A signal handler or a finalizer may call this while its own thread holds the lock.
         self._lock = threading.RLock()
         self._last: Job[object] | None = None
+        self._last_is_given = False
         self._ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -94,9 +94,9 @@ class JobThread:
             if self._last is None:
                 self._last = Job(work)
             # An exception from a signal handler may come between these: then the next caller adds it again.
-            if not self._last.is_given:
+            if not self._last_is_given:
                 self._give(self._last)
-                self._last.is_given = True
+                self._last_is_given = True
             return self._last
 
     def _run(self) -> None:

@@ -256,8 +256,10 @@ def test_a_transaction_that_is_rolled_back_leaves_the_staged_files_of_others(tmp
 def test_a_store_is_closed_while_the_interpreter_shuts_down(tmp_path: Path) -> None:
     program = f"""
 import atexit
+import logging
 import pyarrow as pa
 from commitlog import MessageStore
+logging.disable(logging.WARNING)  # appends that a busy machine slows down
 store = MessageStore.open({str(tmp_path)!r})
 
 @atexit.register

@@ -218,9 +218,18 @@ class _Moves:
         return [("orders", 0)]
 
 
-def test_a_whole_batch_is_not_hidden_because_the_next_one_has_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class _Looks:
+    """A waiter that notes what readers see whenever messages were dispatched."""
+
+    def __init__(self, seen: list[ENDS], path: Path) -> None:
+        self._seen = seen
+        self._path = path
+
+    def set(self) -> None:
+        self._seen.append(ends(self._path))
+
+
+def test_a_whole_batch_is_not_hidden_because_the_next_one_has_begun(tmp_path: Path) -> None:
     """Dispatch that catches up reads blocks of the log that end within batches."""
     with open_store(tmp_path, mapped_file_size_commit_log=32 << 20) as store:
         seen: list[ENDS] = []
@@ -229,8 +238,8 @@ def test_a_whole_batch_is_not_hidden_because_the_next_one_has_begun(
             for version in range(4):
                 with store.transaction("loader", version) as batch:
                     batch.put_messages(rows, topic="orders")
-        monkeypatch.setattr(store._owned.reput, "_on_dispatched", lambda: seen.append(ends(tmp_path)))
-        store.dispatch()
+        with store._owned.waiters.waiting(_Looks(seen, tmp_path)):
+            store.dispatch()
         assert ends(tmp_path) == {0: 400, 1: 400, 2: 400}
     assert seen[0] == {0: 100, 1: 100, 2: 100}, "the first block of 4 MiB ends in the second batch"
     assert seen == sorted(seen, key=lambda shown: shown[0])

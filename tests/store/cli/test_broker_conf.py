@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from commitlog import FlushDiskType, MessageStoreConfig
-from commitlog.cli import write_commands
+from commitlog import FlushDiskType, MessageStore, MessageStoreConfig
+from commitlog.cli import produce
 from commitlog.cli.owner_config import owner_config
 from tests.store.cli.commands import ended, plain
 from tests.store.owner.owned_store import open_store, put_ok
@@ -56,13 +56,13 @@ def test_options_win_over_the_file(
     conf = tmp_path / "broker.conf"
     conf.write_text("flushDiskType=ASYNC_FLUSH\nmappedFileSizeCommitLog=1048576")
     made: list[MessageStoreConfig] = []
-    checked = write_commands._checked_config
+    open_store = produce.open_store
 
-    def noted(*given: Any) -> MessageStoreConfig:
-        made.append(checked(*given))
-        return made[-1]
+    def noted(path: str, config: MessageStoreConfig, **given: Any) -> MessageStore:
+        made.append(config)
+        return open_store(path, config, **given)
 
-    monkeypatch.setattr(write_commands, "_checked_config", noted)
+    monkeypatch.setattr(produce, "open_store", noted)
     given = [text for one in options for text in ([one, str(conf)] if one == "--config" else [one])]
     ended("produce", tmp_path / "none", "-t", "orders", "--mapped-file-size-consume-queue", "2000", *given)
     assert made[0].flush_disk_type is expected

@@ -23,6 +23,7 @@ from commitlog.errors import InvalidValue, TransactionEnded
 from commitlog.format.positions_message import decode_positions, encode_positions
 from commitlog.paths import POSITIONS_GROUP, POSITIONS_TOPIC
 from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
+from tests.crash.workloads import kill
 from tests.support.interrupter import interrupt_main_thread
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -75,7 +76,7 @@ def test_after_a_kill_the_file_of_positions_follows_the_log(store: MessageStore)
     with store.consumer("billing", "orders") as consumer:
         step(store, consumer, 1, 4)
         step(store, consumer, 2, 3)
-    store._owned.abandon()
+    kill(store)
     assert ConsumerOffsets(store.path).get("billing", "orders") == {}
     with MessageStore.open(store.path, CONFIG) as again:
         assert ConsumerOffsets(store.path).get("billing", "orders") == {0: 7}
@@ -89,7 +90,7 @@ def test_positions_that_were_written_are_not_applied_again(store: MessageStore) 
         step(store, consumer, 1, 4)
         consumer.seek("orders", 0, 1)
         consumer.commit(sync=True)
-    store._owned.abandon()
+    kill(store)
     with MessageStore.open(store.path, CONFIG) as again:
         assert positions(again) == {0: 1}
 
@@ -158,16 +159,18 @@ def test_a_queue_that_passes_to_another_consumer_ends_the_transaction(store: Mes
 
 
 def test_a_queue_that_comes_back_is_read_from_where_the_other_consumer_left_it(store: MessageStore) -> None:
-    first, second = store.consumer("billing", "orders"), store.consumer("billing", "orders")
-    assert (len(first.poll(3)), second.poll()) == (3, [])
-    group = store._groups["billing"]
-    group.leave(first._member)  # as if another one with the first place had joined and left
-    assert len(second.poll(5)) == 5
-    second.commit()
-    second.close()
-    first._member = group.join(["orders"])
-    assert [message.queue_offset for message in first.poll()] == [5, 6, 7, 8, 9]
+    queue_ids = [0, *[1] * 10, 2]
+    store.put_messages(pa.table({"queueId": queue_ids, "body": [b"x"] * len(queue_ids)}), topic="bills")
+    store.dispatch()
+    first, second = store.consumer("billing", "bills"), store.consumer("billing", "bills")
+    assert [message.queue_id for message in first.poll(4)] == [0, 1, 1, 1]
+    assert [message.queue_id for message in second.poll()] == [2]
+    with store.consumer("billing", "bills"):  # a queue for each: the second consumer gets the middle one
+        assert [(message.queue_id, message.queue_offset) for message in second.poll(5)] == [(1, at) for at in range(5)]
+        second.commit()
+    assert [(message.queue_id, message.queue_offset) for message in first.poll()] == [(1, at) for at in range(5, 10)]
     first.close()
+    second.close()
 
 
 def test_positions_alone_are_a_batch_too(store: MessageStore) -> None:
@@ -175,7 +178,7 @@ def test_positions_alone_are_a_batch_too(store: MessageStore) -> None:
         consumer.poll()
         with store.transaction("invoices", 1) as batch:
             consumer.commit(in_transaction=batch)
-    store._owned.abandon()
+    kill(store)
     with MessageStore.open(store.path, CONFIG) as again:
         assert positions(again) == {0: 10}
 
@@ -212,7 +215,7 @@ def test_a_reset_after_a_kill_is_not_undone_by_the_log(store: MessageStore) -> N
     with store.consumer("audit", "orders") as consumer, store.transaction("audit", 1) as batch:
         consumer.poll_batch(6)
         consumer.commit(in_transaction=batch)
-    store._owned.abandon()
+    kill(store)
     commit_group_offsets(store.path, "billing", {("orders", 0): 1})
     with StoreReader.open(store.path) as reader:
         assert reader.group_offsets("billing") == {("orders", 0): 1}
@@ -221,7 +224,7 @@ def test_a_reset_after_a_kill_is_not_undone_by_the_log(store: MessageStore) -> N
         assert again._owned.consumer_offsets.offsets.get("audit", "orders") == {0: 6}
         with again.consumer("billing", "orders") as consumer:
             step(again, consumer, 2, 5)
-        again._owned.abandon()
+        kill(again)
     with MessageStore.open(store.path, CONFIG) as third:
         assert positions(third) == {0: 6}, "the reset counts once, not for positions after it"
 
@@ -230,7 +233,7 @@ def test_readers_see_positions_that_only_the_log_has_and_write_nothing(store: Me
     with store.consumer("billing", "orders") as consumer:
         step(store, consumer, 1, 4)
     store.dispatch()
-    store._owned.abandon()
+    kill(store)
     with StoreReader.open(store.path) as reader:
         assert reader.group_offsets("billing") == {("orders", 0): 4}
         assert [row.lag for row in reader.groups("billing")] == [6]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -77,10 +78,14 @@ def test_a_wait_ends_when_it_is_time_to_look_again(tmp_path: Path, monkeypatch: 
     watch.close()
 
 
-def test_without_inotify_a_wait_is_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_watch, "_library", lambda: None)
+def test_without_inotify_a_wait_is_a_pause(tmp_path: Path) -> None:
     watch = FileWatch(str(tmp_path))
-    watch.follow([str(tmp_path)])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # the kernel gives no more descriptors
+    try:
+        watch.follow([str(tmp_path)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert not watch.reports
     started = time.monotonic()
     watch.wait(0.01)

@@ -5,6 +5,8 @@ The first tests say of this package what RocketMQ's TransactionalMessageServiceI
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
 import time
 from collections.abc import Callable
@@ -17,6 +19,8 @@ from commitlog.errors import HalfMessageEnded, InvalidValue
 from commitlog.format.half_messages import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from commitlog.format.properties import MAX_PROPERTIES_SIZE, encode_properties
 from commitlog.half_message import Answer
+from commitlog.services import owned_store
+from commitlog.services.transactional_message import TransactionalMessageService
 from tests.store.half.brokers import positions, put_half, put_op
 from tests.store.half.test_half_messages import stored
 from tests.store.owner.owned_store import open_store, put_ok
@@ -249,14 +253,16 @@ def test_checks_are_counted_as_a_broker_counts_them(tmp_path: Path, times: str, 
         assert stored(store, HALF_TOPIC)[-1].properties["TRANSACTION_CHECK_TIMES"] == next_times
 
 
-def test_a_round_ends_after_60_seconds_and_the_next_one_continues(tmp_path: Path) -> None:
+def test_a_round_ends_after_60_seconds_and_the_next_one_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.chain([0.0, 1.0, 61.0], itertools.repeat(62.0))
+    timed = functools.partial(TransactionalMessageService, elapsed=lambda: next(seconds))
+    monkeypatch.setattr(owned_store, "TransactionalMessageService", timed)
     with open_store(tmp_path / "store") as store:
         for body in (b"a", b"b", b"c"):
             old(store, body)
-        seconds = iter([0.0, 1.0, 61.0])
-        store.half_messages._elapsed = lambda: next(seconds)
         assert store.half_messages.check(answering("commit")) == HalfMessagesChecked(committed=1, left=2)
-        store.half_messages._elapsed = time.monotonic
         assert store.half_messages.check(answering("commit")) == HalfMessagesChecked(committed=2)
 
 

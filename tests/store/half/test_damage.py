@@ -1,4 +1,4 @@
-"""Damaged half messages and op messages: reported, skipped, and all others go on."""
+"""Damaged half messages and op messages: reported, skipped, and all others are answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is pending: the half queue without what op messages name, whoever wrote both."""
+"""What is pending: the half queue without what op messages name, written by a broker or here."""
 
 from __future__ import annotations
 

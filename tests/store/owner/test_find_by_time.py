@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.log.scan import find_by_time
 from tests.store.owner.owned_store import open_store, put_ok
+from tests.store.retention.small_stores import store_clock
 
 __all__: list[str] = []
 
 
 def test_a_time_leads_to_the_newest_file_that_begins_at_or_before_it(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        clock = 1_000_000.0
-
-        def tick() -> float:
-            nonlocal clock
-            clock += 1
-            return clock
-
-        store._owned.log.writer._clock = tick
-        store._owned.log.writer.last_store_timestamp = 0
+    ticks = itertools.count(1_000_000.0)
+    with store_clock(lambda: next(ticks)), open_store(tmp_path) as store:
         times = [put_ok(store, body=bytes(1_000)).store_timestamp for _ in range(40)]
     files = MappedFileQueueWriter(str(tmp_path / "commitlog"), 16 << 10)
     files.load(aborted=False)

@@ -17,6 +17,7 @@ from commitlog.columnar.input_chunks import CHUNK_ROWS
 from commitlog.errors import FileChanged, StoreIOError
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
 from commitlog.files.mapped_file_writer import MappedFileWriter
+from commitlog.queue.catalog import QueueCatalog
 from commitlog.services import put_table as bulk
 from commitlog.services.running_state import RunningFlags
 from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
@@ -127,29 +128,27 @@ def test_rows_that_are_in_the_log_keep_their_result_when_the_rest_fails(
         assert put_ok(store).queue_offset == CHUNK_ROWS
 
 
-def _as_link(store: MessageStore, queue: Path) -> None:
+def _as_link(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.move(queue, queue.parent / "elsewhere")
     os.symlink(queue.parent / "elsewhere", queue)
 
 
-def _changing(store: MessageStore, queue: Path) -> None:
-    def changing(topic: str, queue_id: int) -> int:
-        if topic == "bills":
-            return 0
+def _changing(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def changing(*_: object) -> tuple[int, int]:
         raise FileChanged(f"{queue} was removed while it was read.", path=str(queue))
 
-    store._owned.log.writer._next_queue_offset = changing
+    monkeypatch.setattr(QueueCatalog, "bounds", changing)
 
 
 @pytest.mark.parametrize("damage", [_as_link, _changing])
 def test_a_queue_whose_next_offset_is_unknown_rejects_puts(
-    tmp_path: Path, damage: Callable[[MessageStore, Path], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path, pytest.MonkeyPatch], None]
 ) -> None:
     """Nothing was written, so the store continues with its other queues."""
     with open_store(tmp_path) as store:
         put_ok(store)
     with open_store(tmp_path) as store:
-        damage(store, tmp_path / "consumequeue" / "orders" / "0")
+        damage(tmp_path / "consumequeue" / "orders" / "0", monkeypatch)
         message, end = Message(queue_id=0, topic="orders", body=b"x"), store.physical_bounds()
         single, batch = store.put_message(message), store.put_message_batch([message])
         table = store.put_messages(TABLE, topic="orders")

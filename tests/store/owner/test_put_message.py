@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from commitlog import Message, MessageStore, PutMessageStatus, StoreReader
+from commitlog import Message, PutMessageStatus, StoreReader
 from commitlog.errors import PutRefused
-from commitlog.log.commit_log_writer import CommitLogWriter
 from tests.store.owner.owned_store import open_store, put_ok, rows
+from tests.store.retention.small_stores import store_clock
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -156,18 +156,11 @@ def test_retry_topics_may_be_longer_and_make_records_of_version_2(tmp_path: Path
 def test_store_time_never_goes_back_when_the_clock_does(tmp_path: Path) -> None:
     """Neither while the store is open, nor from one owner to the next."""
     times = iter([1_000.0, 900.0, 1_001.0, 1_000.5])
-    with open_store(tmp_path) as store:
-        _set_clock(store, lambda: next(times))
+    with store_clock(lambda: next(times)), open_store(tmp_path) as store:
         stamps = [put_ok(store).store_timestamp for _ in range(4)]
     assert stamps == [1_000_000, 1_000_000, 1_001_000, 1_001_000]
-    with open_store(tmp_path) as store:
-        _set_clock(store, lambda: 5.0)
+    with store_clock(lambda: 5.0), open_store(tmp_path) as store:
         assert put_ok(store).store_timestamp == 1_001_000
-
-
-def _set_clock(store: MessageStore, clock: Any) -> None:
-    writer: CommitLogWriter = store._owned.log.writer
-    writer._clock = clock
 
 
 def test_a_reader_beside_the_owner_sees_what_is_dispatched(tmp_path: Path) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from commitlog import Message, StoreReader
-from commitlog.log import commit_log_writer
-from commitlog.services import put_message
+from commitlog.files import disk
 from commitlog.services.stats import PUT_TIME_BUCKETS_MS, StoreStatsService
-from tests.store.owner.owned_store import SYNC, Gate, open_store, put_ok
+from tests.store.owner.owned_store import SYNC, Gate, commit_log_path, open_store, put_ok
 
 __all__: list[str] = []
 
@@ -95,14 +97,25 @@ def test_what_is_pulled_and_consumed_is_counted(tmp_path: Path) -> None:
     assert found.topic_get_times == {"orders": 1 + 4 + 1}, "a poll reads ahead"
 
 
+def _slow(write: Callable[..., None]) -> Callable[..., None]:
+    """The call of a disk that takes half a second for each write to the log."""
+
+    def slow(*given: Any, **named: Any) -> None:
+        if commit_log_path(named.get("descriptor", given[0])) is not None:
+            time.sleep(0.51)
+        write(*given, **named)
+
+    return slow
+
+
 def test_slow_puts_and_slow_appends_are_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_store(tmp_path) as store:
         put_ok(store)
         assert not caplog.records, "quick ones are not"
-        monkeypatch.setattr(put_message, "_SLOW_S", 0.0)
-        monkeypatch.setattr(commit_log_writer, "_SLOW_S", 0.0)
+        for name in ("write_at", "write_mapped"):
+            monkeypatch.setattr(disk, name, _slow(getattr(disk, name)))
         put_ok(store)
         store.put_message_batch([Message(topic="orders", body=b"x")] * 3)
         store.put_messages([{"body": b"x"}] * 5, topic="orders")

@@ -10,6 +10,7 @@ import pytest
 from commitlog import MessageStoreConfig, verify_store
 from commitlog.errors import InvalidValue
 from commitlog.files.transient_store_pool import TransientStorePool
+from tests.crash.workloads import kill
 from tests.store.owner.owned_store import SYNC, open_store, put_ok
 from tests.support.stored_bodies import bodies
 from tests.support.waiting import WAIT_LIMIT_S
@@ -58,7 +59,7 @@ def test_a_killed_process_leaves_no_hole_where_all_buffers_were_in_use(tmp_path:
         for body in wanted:
             put_ok(store, body=body)
         assert store.physical_bounds()[1] > 10 * store.config.mapped_file_size_commit_log
-        store._owned.abandon()
+        kill(store)
     assert not [one for one in verify_store(tmp_path) if one.severity == "error"]
     with open_store(tmp_path) as store:
         kept = bodies(store)

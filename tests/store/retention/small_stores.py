@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +36,7 @@ class Clock:
 
 
 @contextlib.contextmanager
-def store_clock(clock: Clock) -> Iterator[None]:
+def store_clock(clock: Callable[[], float]) -> Iterator[None]:
     """Stores that are opened within take the store times of their messages from ``clock``."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opened_log, "CommitLogWriter", functools.partial(CommitLogWriter, clock=clock))

@@ -17,6 +17,7 @@ from commitlog.files import disk
 from commitlog.recovery.start import StartKind
 from commitlog.retention.survey import clean_request, forecast_clean
 from commitlog.verify.store import verify_store
+from tests.crash.workloads import kill
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
 from tests.support.delayed import Deliverer, bodies_of
 
@@ -128,7 +129,7 @@ def test_an_idle_queue_keeps_its_end(tmp_path: Path, *, killed: bool, rebuild: b
         assert _bounds(tmp_path, "idle") == (25, 25)
         if killed:
             store.flush()
-            store._owned.abandon()
+            kill(store)
     with MessageStore.open(tmp_path, SMALL, rebuild=rebuild) as store:
         expected = StartKind.REBUILD if rebuild else StartKind.SCAN if killed else StartKind.CLEAN
         assert store._owned.log.start.kind is expected
@@ -160,7 +161,7 @@ def test_the_ledger_outlives_the_frames_of_its_batches(tmp_path: Path) -> None:
             batch.put_messages(table, topic="orders")
         fill(store, 80)
         assert store.clean(max_bytes=20_000).log_start > 40 * 900
-        store._owned.abandon()
+        kill(store)
     with MessageStore.open(tmp_path, SMALL) as store:
         assert [one.batch.version for one in store.batches()] == [7]
         with store.transaction("loader", version=7) as batch:
@@ -224,7 +225,7 @@ def test_delayed_messages_stay_until_they_are_delivered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("enabled", [None, False])
 def test_a_position_after_the_end_of_a_queue_holds_all_that_came_since(tmp_path: Path, enabled: bool | None) -> None:
-    """As after the loss of the log's end: the file says 50, the queue ends at 5, and nobody delivers what follows."""
+    """As after the loss of the log's end: the file says 50, the queue ends at 5, and what follows is not delivered."""
     config = replace(SMALL, schedule_enable=enabled)
     with MessageStore.open(tmp_path, config) as store:
         _fill_around_delayed(store)
@@ -355,7 +356,7 @@ def test_verify_finds_nothing_wrong_in_a_store_that_was_cleaned(tmp_path: Path, 
         fill(store, 10)
         if killed:
             store.flush()
-            store._owned.abandon()
+            kill(store)
     assert [str(one) for one in verify_store(tmp_path) if one.severity == "error"] == []
 
 
@@ -368,7 +369,7 @@ def test_a_frame_that_retention_has_cut_in_two_reads_as_plain_messages(tmp_path:
         assert store.clean(max_bytes=30_000).deleted
         low, high = _bounds(tmp_path, "orders")
         assert 0 < low < high == 60
-        store._owned.abandon()
+        kill(store)
     for rebuild in (False, True):
         with MessageStore.open(tmp_path, SMALL, rebuild=rebuild) as store:
             assert _bounds(tmp_path, "orders") == (low, 60)
@@ -395,7 +396,7 @@ def test_positions_committed_with_a_batch_survive_a_cleaning_and_a_kill(
             report = store.clean(max_bytes=40_000)
             assert bool(report.deleted) is has_space
             assert any("consumerOffset.json" in holder for holder in report.holders) is not has_space
-            store._owned.abandon()
+            kill(store)
     monkeypatch.undo()
     with MessageStore.open(tmp_path, config):
         assert ConsumerOffsets(str(tmp_path)).get("billing", "orders") == {0: 4}

@@ -15,6 +15,7 @@ from commitlog.errors import CorruptConfig, InvalidValue, StoreIOError, TopicInU
 from commitlog.files import disk
 from commitlog.recovery.start import StartKind
 from commitlog.verify.store import verify_store
+from tests.crash.workloads import kill
 from tests.store.cli.commands import ended, run
 from tests.store.retention.small_stores import SMALL, Clock, fill, store_clock
 from tests.support.clean_store import assert_clean
@@ -48,7 +49,7 @@ def test_a_topic_whose_messages_are_gone_is_deleted_and_may_begin_again(path: Pa
         assert "idle@" not in (path / "config/consumerOffset.json").read_text()
         fill(store, 3, topic="idle")
         if killed:
-            store._owned.abandon()
+            kill(store)
     with MessageStore.open(path, SMALL) as store:
         assert store._owned.log.start.kind is (StartKind.SCAN if killed else StartKind.CLEAN)
         (queue,) = store.reader().queues("idle")
@@ -131,7 +132,7 @@ def test_a_topic_is_deleted_with_its_messages_and_neither_a_crash_nor_a_rebuild_
         fill(store, 1, topic="kept")
         assert store.reader().message_at(first).topic == "orders", "the log still has it"
         store.flush()
-        store._owned.abandon()
+        kill(store)
     for wishes, expected in (({}, StartKind.SCAN), ({}, StartKind.CLEAN), ({"rebuild": True}, StartKind.REBUILD)):
         assert _open(tmp_path, **wishes) is expected
         assert (_bounds(tmp_path, "orders"), _bounds(tmp_path, "kept")) == (None, (0, 21))
@@ -154,7 +155,7 @@ def test_a_topic_that_was_deleted_with_its_messages_continues_its_offsets(tmp_pa
         assert _bounds(tmp_path, "orders") == (33, 37)
         if killed:
             store.flush()
-            store._owned.abandon()
+            kill(store)
     for rebuild in (False, True):
         _open(tmp_path, rebuild=rebuild)
         assert _bounds(tmp_path, "orders") == (33, 37)
@@ -182,7 +183,7 @@ def test_a_kill_right_after_a_put_into_a_deleted_topic_loses_nothing(tmp_path: P
         fill(store, 5, topic="kept")
         store.flush()
         fill_one(store, "orders")
-        store._owned.abandon()
+        kill(store)
     shutil.rmtree(tmp_path / "consumequeue" / "orders", ignore_errors=True)
     with MessageStore.open(tmp_path, SMALL) as store:
         assert store.recovered is not None
@@ -239,22 +240,13 @@ def test_delayed_messages_for_a_topic_keep_it_or_go_with_it(tmp_path: Path) -> N
         store.delete_topic("orders", with_messages=True)
 
 
-def test_a_topic_that_is_deleted_while_a_delivery_to_it_is_prepared_does_not_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_is_deleted_while_a_delivery_to_it_is_prepared_does_not_come_back(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, replace(SMALL, schedule_enable=False)) as store:
         store.put_message(delayed(b"waits")).raise_for_status()
         store.put_message(delayed(b"other", topic="kept")).raise_for_status()
         deliverer = Deliverer(store)
-        copies = deliverer.service._copies
-
-        def delete_then(*given: object) -> object:
-            monkeypatch.undo()
-            made = copies(*given)  # type: ignore[arg-type]
-            store.delete_topic("orders", with_messages=True)
-            return made
-
-        monkeypatch.setattr(deliverer.service, "_copies", delete_then)
+        deliverer.step()  # nothing is due yet: the next job appends the copies
+        deliverer.before_job = lambda: store.delete_topic("orders", with_messages=True)
         deliverer.everything()
         assert (bodies_of(store.path), bodies_of(store.path, "kept")) == ([], [b"other"])
 

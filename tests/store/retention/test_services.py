@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from commitlog import MessageStore, MessageStoreConfig
 from commitlog.errors import InvalidValue, StoreIOError
 from commitlog.files import disk
 from commitlog.retention.survey import clean_request
-from commitlog.services import clean
+from commitlog.services import owned_store
 from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
+from tests.crash.workloads import kill
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, queue_bases, store_clock
 from tests.support.waiting import wait_for
 
@@ -231,7 +233,7 @@ def test_a_failed_sync_of_the_directory_fences_the_store(
         with pytest.raises(StoreIOError, match="sync"):
             cleaning.log()
     assert not cleaning.store.writable
-    cleaning.store._owned.abandon()
+    kill(cleaning.store)
     with MessageStore.open(tmp_path, SMALL) as store:
         assert store.physical_bounds()[0] == log_bases(tmp_path)[0]
 
@@ -263,7 +265,8 @@ def test_impossible_settings_are_refused(settings: dict[str, object]) -> None:
 
 
 def test_the_threads_of_an_open_store_delete_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clean, "_FIRST_ROUND_SECONDS", 0.01)
+    at_once = functools.partial(CleanCommitLogService, first_round_s=0.01)
+    monkeypatch.setattr(owned_store, "CleanCommitLogService", at_once)
     config = _config(
         retention_enable=False,
         retention_bytes=40_000,

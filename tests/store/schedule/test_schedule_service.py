@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from commitlog import MessageExtBrokerInner, MessageStore, StoreReader
+from commitlog.batch_id import BatchId, schedule_application
 from commitlog.config_files.delay_offset import DelayOffsetFile
 from commitlog.errors import InvalidValue
 from commitlog.files import disk
 from commitlog.format.properties import decode_properties
-from commitlog.services import schedule_message
 from tests.crash.workloads import kill
 from tests.store.owner.owned_store import open_store, put_ok, small
 from tests.support.clean_store import assert_clean
@@ -169,11 +169,9 @@ def test_a_damaged_record_is_skipped_and_its_neighbours_are_delivered(tmp_path: 
             log.write(b"\xda")
 
 
-def test_a_backlog_goes_out_in_several_frames_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule_message, "_MOST_FRAME_BYTES", 4_000)
-    monkeypatch.setattr(schedule_message, "_PIECE_BYTES", 1_000)
+def test_a_backlog_goes_out_in_several_frames_of_bounded_size(tmp_path: Path) -> None:
     with without_service(tmp_path) as store:
-        deliverer = Deliverer(store)
+        deliverer = Deliverer(store, frame_bytes=4_000, piece_bytes=1_000)
         for number in range(60):
             store.put_message(delayed(b"%02d" % number * 100))
             store.put_message(delayed(b"other", 1, "audit"))
@@ -186,15 +184,14 @@ def test_a_backlog_goes_out_in_several_frames_of_bounded_size(tmp_path: Path, mo
     assert_clean(tmp_path)
 
 
-def test_a_restart_in_the_middle_of_a_backlog_continues_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule_message, "_MOST_FRAME_BYTES", 2_000)
+def test_a_restart_in_the_middle_of_a_backlog_continues_there(tmp_path: Path) -> None:
     expected = [b"%02d" % number * 50 for number in range(40)]
     with without_service(tmp_path) as store:
         for body in expected:
             store.put_message(delayed(body))
     for turn in range(4):
         store = without_service(tmp_path)
-        deliverer = Deliverer(store)
+        deliverer = Deliverer(store, frame_bytes=2_000)
         deliverer.now += 3600
         assert deliverer.step() == 0
         if turn % 2:
@@ -325,8 +322,10 @@ def test_a_queue_that_was_begun_again_is_delivered_from_its_start_on(tmp_path: P
         deliverer.everything()
         store.put_message(delayed(b"old"))
         store.dispatch()
+        DelayOffsetFile(store.path).write({1: 50})
+        owned = store._owned
+        owned.run(lambda: owned.batches.commit_blocks(BatchId(schedule_application(1), 50), []))
         deliverer = Deliverer(store)
-        deliverer.service._begun = ({1: 50}, {1: 50})
         deliverer.everything()
         assert store.stats().delayed_delivered == 3, "the queue ended before the position: nothing is due"
         store.put_message(delayed(b"newer"))
