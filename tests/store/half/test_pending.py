@@ -16,6 +16,9 @@ from tests.store.owner.owned_store import open_store, put_ok
 
 __all__: list[str] = []
 
+# A broker's copies have the birth of the message that they were copied from.
+BORN = 1_600_000_000_123
+
 
 def pending(store: MessageStore) -> list[bytes]:
     """The bodies of what is pending, for which owner and reader agree."""
@@ -88,9 +91,9 @@ def test_positions_beyond_the_queues_do_not_hide_later_half_messages(tmp_path: P
 def test_a_copy_that_a_check_has_put_back_counts_alone(tmp_path: Path) -> None:
     """A broker that crashes before it notes its position leaves the first one and the copy."""
     with open_store(tmp_path / "store") as store:
-        put_half(store, b"first", UNIQ_KEY="u1")
+        put_half(store, b"first", born=BORN, UNIQ_KEY="u1")
         put_half(store, b"other", UNIQ_KEY="u2")
-        put_half(store, b"copy", UNIQ_KEY="u1", TRANSACTION_CHECK_TIMES="1")
+        put_half(store, b"copy", born=BORN, UNIQ_KEY="u1", TRANSACTION_CHECK_TIMES="1")
         assert pending(store) == [b"other", b"copy"]
         put_half(store, b"immune", UNIQ_KEY="u3", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
         put_half(store, b"its copy", CHECK_IMMUNITY_TIME_IN_SECONDS="60", TRAN_PREPARED_QUEUE_OFFSET="3")
@@ -183,8 +186,8 @@ def test_what_is_known_before_the_queue_is_read_agrees_with_it(tmp_path: Path) -
 def test_a_copy_that_has_ended_ends_the_message_it_was_copied_from(tmp_path: Path) -> None:
     """A broker asked its producer, noted the answer, and crashed before it noted its position."""
     with open_store(tmp_path / "store") as store:
-        put_half(store, b"first", UNIQ_KEY="u1")
-        put_half(store, b"copy", UNIQ_KEY="u1", TRANSACTION_CHECK_TIMES="1")
+        put_half(store, b"first", born=BORN, UNIQ_KEY="u1")
+        put_half(store, b"copy", born=BORN, UNIQ_KEY="u1", TRANSACTION_CHECK_TIMES="1")
         put_half(store, b"immune", UNIQ_KEY="u2", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
         put_half(store, b"its copy", UNIQ_KEY="u2", TRAN_PREPARED_QUEUE_OFFSET="2", TRANSACTION_CHECK_TIMES="1")
         put_op(store, b"1,3,")
@@ -195,7 +198,7 @@ def test_each_copy_stands_for_one_of_two_messages_with_one_unique_key(tmp_path: 
     """A client has sent its message twice, and a broker has put both back."""
     with open_store(tmp_path / "store") as store:
         for body, times in ((b"a", "0"), (b"b", "0"), (b"a1", "1"), (b"b1", "1"), (b"a2", "2")):
-            put_half(store, body, UNIQ_KEY="u", TRANSACTION_CHECK_TIMES=times)
+            put_half(store, body, born=BORN, UNIQ_KEY="u", TRANSACTION_CHECK_TIMES=times)
         assert pending(store) == [b"b1", b"a2"]
 
 
