@@ -175,10 +175,14 @@ class PendingHalfMessages:
     @property
     def op_position(self) -> int:
         """No op message before it names a half message from ``half_position`` on."""
+        self._forget_done_ops()
+        return self._ops[0][0] if self._ops else self._next_op
+
+    def _forget_done_ops(self) -> None:
+        """Forget the op messages before ``op_position``."""
         done = self.half_position
         while self._ops and self._ops[0][1] < done:
             self._ops.popleft()
-        return self._ops[0][0] if self._ops else self._next_op
 
     def read_up_to(self, queues: HalfQueues, half_bounds: tuple[int, int], op_bounds: tuple[int, int]) -> None:
         """Read both queues on. ``half_bounds`` were asked for after ``op_bounds``, or both are of one moment."""
@@ -197,6 +201,7 @@ class PendingHalfMessages:
             elif place.queue_offset not in self._places:
                 self._add(place, ended)
         self._next_op, self._next_half = max(self._next_op, op_bounds[1]), max(self._next_half, half_bounds[1])
+        self._forget_done_ops()  # an owner that never checks asks for no positions until it closes
 
     def _forget_before(self, first: int) -> None:
         """Forget the half messages that retention has removed."""

@@ -57,6 +57,18 @@ def test_an_op_message_ends_all_half_messages_that_it_names(tmp_path: Path) -> N
         assert pending(store) == []
 
 
+def test_op_messages_that_are_done_are_not_kept(tmp_path: Path) -> None:
+    """An owner that commits for months, and never checks, needs no more memory."""
+    with open_store(tmp_path / "store") as store:
+        for number in range(3):
+            put_half(store, b"x")
+            put_op(store, b"%d" % number)
+        put_half(store, b"left")
+        assert pending(store) == [b"left"]
+        assert store.half_messages._pending is not None
+        assert not store.half_messages._pending._ops
+
+
 def test_reading_begins_at_the_positions_of_the_group(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with open_store(path) as store:
