@@ -454,7 +454,7 @@ class TransactionalMessageService:
                 handle,
                 expected="a message at its physical offset",
                 found=str(error).rstrip("."),
-                advice="Retention may remove it.",
+                advice="Retention may remove it; `commitlog half ls` shows the handles of all pending ones.",
             ) from error
 
     def _is_committed(self, log: CommitLog, half: Record) -> bool | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from commitlog import Message, MessageStore, StoreReader
-from commitlog.errors import CorruptConfig
+from commitlog.errors import CorruptConfig, HalfMessageNotFound
 from commitlog.format.half_messages import HALF_TOPIC, named_offsets
 from tests.crash.workloads import kill
 from tests.store.half.brokers import note_positions, positions, put_half, put_op
@@ -18,6 +19,10 @@ __all__: list[str] = []
 
 # A broker's copies have the birth of the message that they were copied from.
 BORN = 1_600_000_000_123
+
+
+def now() -> int:
+    return int(time.time() * 1000)
 
 
 def pending(store: MessageStore) -> list[bytes]:
@@ -255,3 +260,18 @@ def test_half_messages_that_retention_has_removed_are_not_pending(
         assert store.clean(max_bytes=20_000).deleted
         assert pending(store) == [b"new"]
     assert "1 pending half messages before the offset 1" in caplog.text
+
+
+def test_a_handle_whose_place_retention_has_removed_leads_to_the_list_of_pending_ones(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", transaction_time_out=0) as store:
+        half = store.half_messages
+        first = half.prepare(Message(topic="orders", body=b"x", born_timestamp=now() - 1_000), "payments")
+        for _ in range(40):
+            put_ok(store, body=b"x" * 1_000)
+        assert half.check(lambda _: "unknown").put_back == 1
+        assert store.clean(max_bytes=20_000).deleted
+        with pytest.raises(HalfMessageNotFound, match="half ls"):
+            half.commit(first)
+        (copy,) = half.pending()
+        half.commit(copy.handle)
+        assert pending(store) == []
