@@ -28,6 +28,7 @@ from commitlog.errors import InvalidValue
 
 __all__ = [
     "FILLER_SIZE",
+    "LAST_HASH_CODE",
     "UNIT",
     "UNIT_DTYPE",
     "UNIT_FILE_DTYPE",
@@ -54,6 +55,8 @@ assert UNIT_SIZE == UNIT_FILE_DTYPE.itemsize == UNIT_DTYPE.itemsize == 20
 
 # No record is as long as this.
 FILLER_SIZE = 0x7FFF_FFFF
+# Tags codes up to this one are hash codes, or addresses in consumequeue_ext: as times they end in January 1970.
+LAST_HASH_CODE = 2**31 - 1
 
 UnitArray = npt.NDArray[np.void]
 

@@ -22,7 +22,7 @@ _AFTER_ALL = 2**63 - 1
 
 
 def committed_messages(index: IndexService, log: CommitLog, half: Record) -> list[Record] | None:
-    """The committed messages with the topic and unique key of a half message, which the index must have by now.
+    """The committed messages of a half message, or of a copy: with its topic, unique key and birth, from the index.
 
     None where that cannot be said: the half message has no unique key, or index or log are damaged.
     """
@@ -35,11 +35,11 @@ def committed_messages(index: IndexService, log: CommitLog, half: Record) -> lis
         records = [log.read_record(hit.physical_offset) for hit in hits]
     except CommitLogError:
         return None
-    return [record for record in records if _is_committed(record, topic, key)]
+    return [record for record in records if _is_committed(record, half, topic, key)]
 
 
 def is_commit_of(committed: Record, half: Record) -> bool:
-    """Whether a committed message with the unique key of a half message is that one's, or that of its original."""
+    """Whether one of the ``committed_messages`` of a half message is that one's, or that of its original."""
     if committed.prepared_transaction_offset == half.physical_offset:
         return True
     properties = decode_properties(half.properties)
@@ -48,9 +48,11 @@ def is_commit_of(committed: Record, half: Record) -> bool:
     return is_copy and same and committed.prepared_transaction_offset < half.physical_offset
 
 
-def _is_committed(record: Record, topic: str, key: str) -> bool:
+def _is_committed(record: Record, half: Record, topic: str, key: str) -> bool:
+    """Whether it is committed, with that topic and key, and names the half message or has its birth."""
     return (
         transaction_type(record.sys_flag) == TRANSACTION_COMMIT_TYPE
         and record.topic == topic.encode()
         and decode_properties(record.properties).get(UNIQ_KEY) == key
+        and (record.prepared_transaction_offset == half.physical_offset or record.born_timestamp == half.born_timestamp)
     )

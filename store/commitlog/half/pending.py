@@ -6,7 +6,8 @@ half message that an op message names is not pending, wherever they stand.
 
 A broker's check puts a half message back at the end of the queue, and moves its position past the first one. When that
 position is lost in a crash, both look pending. The copy is known by its properties and counts alone: it has the link to
-the first one, or the same unique key and one check more.
+the first one, or the same unique key and birth and one check more. The key alone does not say it: a program that
+repeats its work may prepare two half messages with one key.
 
 Source: RocketMQ ``broker/transaction/queue/TransactionalMessageServiceImpl.java`` (``check``, ``fillOpRemoveMap``).
 """
@@ -16,7 +17,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.errors import CorruptRecord, MessageNotFound, QueueNotFound, TopicNotFound
@@ -47,11 +50,15 @@ _OP_QUEUE = (OP_TOPIC, HALF_QUEUE_ID)
 
 
 class HalfPlace(NamedTuple):
-    """A half message in its queue. ``copy_of`` is the offset of the message it was copied from, -1 if not named."""
+    """A half message in its queue. ``copy_of`` is the offset of the message it was copied from, -1 if not named.
+
+    ``born_timestamp`` is None for a number that is not a time.
+    """
 
     queue_offset: int
     physical_offset: int
     unique_key: str
+    born_timestamp: int | None
     check_times: int
     copy_of: int
 
@@ -97,11 +104,12 @@ class HalfQueues:
 
     def half_messages(self, start: int, stop: int) -> Iterator[HalfPlace]:
         """The half messages of a range."""
-        columns = ("queueOffset", "physicalOffset", "properties")
-        for offset, place, entries in self._rows(_HALF_QUEUE, start, stop, columns):
+        columns = ("queueOffset", "physicalOffset", "bornTimestamp", "properties")
+        for offset, place, born_us, entries in self._rows(_HALF_QUEUE, start, stop, columns):
             properties: dict[str, str] = dict(entries or ())
             key, copy_of = properties.get(UNIQ_KEY, ""), prepared_queue_offset(properties)
-            yield HalfPlace(offset, place, key, check_times(properties), copy_of)
+            born = None if born_us is None else born_us // 1000
+            yield HalfPlace(offset, place, key, born, check_times(properties), copy_of)
 
     def op_messages(self, start: int, stop: int) -> Iterator[OpMessage]:
         """The op messages of a range."""
@@ -114,7 +122,12 @@ class HalfQueues:
         view, limits = self._catalog.queue(*queue), BlockLimits()
         blocks = BlockReader(self._commit_log, view, limits, verify_crc=False, skips=self._skips)
         for batch in blocks.batches(start, stop, columns):
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            yield from zip(*(_values(column) for column in batch.columns), strict=True)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column; times as microseconds."""
+    return (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()  # type: ignore[no-any-return]
 
 
 def group_position(offsets: ConsumerOffsets, topic: str, bounds: tuple[int, int]) -> int:
@@ -162,10 +175,14 @@ class PendingHalfMessages:
     @property
     def op_position(self) -> int:
         """No op message before it names a half message from ``half_position`` on."""
+        self._forget_done_ops()
+        return self._ops[0][0] if self._ops else self._next_op
+
+    def _forget_done_ops(self) -> None:
+        """Forget the op messages before ``op_position``."""
         done = self.half_position
         while self._ops and self._ops[0][1] < done:
             self._ops.popleft()
-        return self._ops[0][0] if self._ops else self._next_op
 
     def read_up_to(self, queues: HalfQueues, half_bounds: tuple[int, int], op_bounds: tuple[int, int]) -> None:
         """Read both queues on. ``half_bounds`` were asked for after ``op_bounds``, or both are of one moment."""
@@ -184,6 +201,7 @@ class PendingHalfMessages:
             elif place.queue_offset not in self._places:
                 self._add(place, ended)
         self._next_op, self._next_half = max(self._next_op, op_bounds[1]), max(self._next_half, half_bounds[1])
+        self._forget_done_ops()  # an owner that never checks asks for no positions until it closes
 
     def _forget_before(self, first: int) -> None:
         """Forget the half messages that retention has removed."""
@@ -220,9 +238,10 @@ class PendingHalfMessages:
         self._places[place.queue_offset] = place
 
     def _copied_by_key(self, copy: HalfPlace) -> int:
-        """What a copy was copied from, by unique key and checks; -1 if that is not pending."""
+        """What a copy was copied from, by unique key, birth and checks; -1 if that is not pending."""
         for offset in self._by_key.get(copy.unique_key, ()):
-            if self._places[offset].check_times == copy.check_times - 1:
+            place = self._places[offset]
+            if (place.born_timestamp, place.check_times) == (copy.born_timestamp, copy.check_times - 1):
                 return offset
         return -1
 
@@ -248,15 +267,19 @@ class PendingHalfMessages:
             if not same:
                 del self._by_key[place.unique_key]
 
-    def current(self, handle: HalfMessageHandle) -> HalfPlace | None:
-        """The pending message of a handle: the one at its place, or the copy that was put back in its stead."""
+    def current(self, handle: HalfMessageHandle, born_timestamp: int) -> HalfPlace | None:
+        """The pending message of a handle: the one at its place, or the copy that was put back in its stead.
+
+        ``born_timestamp`` is that of the message at its place, which its copies have too.
+        """
         found = self._places.get(handle.queue_offset)
         if found is not None:
             return found if found.physical_offset == handle.physical_offset else None
         copy = self._places.get(self._copies.get(handle.queue_offset, -1))
         if copy is None:
             same = [self._places[offset] for offset in self._by_key.get(handle.unique_key, ())]
-            copy = next((place for place in reversed(same) if place.is_copy), None)
+            born = (born_timestamp, None)
+            copy = next((place for place in reversed(same) if place.is_copy and place.born_timestamp in born), None)
         return copy if copy is not None and copy.queue_offset > handle.queue_offset else None
 
 

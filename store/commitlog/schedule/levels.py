@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from commitlog.errors import CorruptRecord, MessageNotFound
+from commitlog.format.consume_queue_unit import LAST_HASH_CODE
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.log.commit_log import CommitLog
 from commitlog.queue.views import CatalogView
@@ -20,7 +21,8 @@ class DelayLevel:
 
     ``position`` is the queue offset of the next message to deliver, ``waiting`` the number of messages from there on.
     ``next_due`` is when the first of them is due, and ``oldest`` its store time; both are None without any. ``delay``
-    is that of the queue's last message; None when the queue is empty.
+    is that of the queue's last message; None when the queue is empty. ``next_due`` and ``delay`` are also None where
+    the unit has no time: RocketMQ 4 wrote it while it recovered, or it points into ``consumequeue_ext``.
 
     ::
 
@@ -55,7 +57,7 @@ def delay_level(
     last = _times(catalog, commit_log, level, high - 1) if low < high else None
     return DelayLevel(
         level=level,
-        delay=None if last is None or last[1] is None else last[0] - last[1],
+        delay=None if last is None or last[0] is None or last[1] is None else last[0] - last[1],
         waiting=high - position,
         next_due=None if first is None else first[0],
         oldest=None if first is None else first[1],
@@ -65,11 +67,12 @@ def delay_level(
     )
 
 
-def _times(catalog: CatalogView, commit_log: CommitLog, level: int, offset: int) -> tuple[int, int | None]:
-    """The time of delivery and the store time of a message; the latter is None where the record cannot be read."""
+def _times(catalog: CatalogView, commit_log: CommitLog, level: int, offset: int) -> tuple[int | None, int | None]:
+    """The time of delivery and the store time of a message; None where the unit has none, or the record is damaged."""
     (units,) = catalog.queue(SCHEDULE_TOPIC, level - 1).units(offset, offset + 1, check=False)
     try:
         stored = commit_log.read_record(int(units["physical_offset"][0]), check_crc=False).store_timestamp
     except (CorruptRecord, MessageNotFound):
         stored = None
-    return int(units["tags_code"][0]), stored
+    due = int(units["tags_code"][0])
+    return due if due > LAST_HASH_CODE else None, stored

@@ -28,7 +28,7 @@ from commitlog.config_files.delay_offset import DelayOffsetFile
 from commitlog.errors import CommitLogError, InvalidValue, Refused, StoreClosed
 from commitlog.files.mapped_file_writer import MappedFileWriter
 from commitlog.format.arrays import BoolArray, Int64Array
-from commitlog.format.consume_queue_unit import FILLER_SIZE
+from commitlog.format.consume_queue_unit import FILLER_SIZE, LAST_HASH_CODE
 from commitlog.format.half_messages import HALF_TOPIC
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import HEADER_SIZE, field_offset
@@ -69,8 +69,6 @@ _PIECE_BYTES = 8 << 20
 # Records are read together if at least this share of the bytes between them is theirs.
 _DENSE = 4
 _MS = 1000.0
-# Tags codes up to this one are hash codes, or addresses in consumequeue_ext: as times they end in January 1970.
-_LAST_HASH_CODE = 2**31 - 1
 
 Units = npt.NDArray[Any]
 
@@ -323,7 +321,7 @@ class ScheduleMessageService:
     def _times(self, level: int, units: Units) -> Int64Array:
         """The times of delivery, in milliseconds: the tags codes of the units."""
         times = units["tags_code"].astype(np.int64)
-        for row in np.flatnonzero(times <= _LAST_HASH_CODE).tolist():
+        for row in np.flatnonzero(times <= LAST_HASH_CODE).tolist():
             # The code lies in consumequeue_ext; or RocketMQ 4, which knows no delays while it recovers, wrote the hash
             # code of the tags, and would deliver the message at once. The record says when it is due.
             delay = self._delay(level)

@@ -17,6 +17,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
@@ -189,12 +190,13 @@ class TransactionalMessageService:
     def _prepare(self, message: Message, producer_group: str) -> HalfMessageHandle:
         encoded = self._putter.encode(message)  # refuses what the store would refuse at the commit
         half = half_message(message, encoded.queue_id, producer_group, secrets.token_hex(16).upper())
+        born = int(self._clock() * 1000) if half.born_timestamp is None else half.born_timestamp
         unique_key = half.properties[UNIQ_KEY]
         if any(character.isspace() for character in unique_key):
             raise InvalidValue(f"The unique key of a half message has no spaces: {unique_key!r}.")
-        result = self._putter.put_message(half).raise_for_status()
+        result = self._putter.put_message(replace(half, born_timestamp=born)).raise_for_status()
         if not self._config.transient_store_pool_enable:  # whose bytes cannot be read back yet
-            self._prepared.append(HalfPlace(result.queue_offset, result.physical_offset, unique_key, 0, -1))
+            self._prepared.append(HalfPlace(result.queue_offset, result.physical_offset, unique_key, born, 0, -1))
         return HalfMessageHandle(result.physical_offset, result.queue_offset, producer_group, unique_key)
 
     def commit(self, handle: HalfMessageHandle) -> None:
@@ -432,11 +434,10 @@ class TransactionalMessageService:
         log, pending = self._loaded()
         while self._prepared:
             pending.note(self._prepared.popleft())
-        place = pending.current(handle)
-        if place is None or pending.ended_ahead > _MOST_ENDED_AHEAD:
+        if handle.queue_offset not in pending or pending.ended_ahead > _MOST_ENDED_AHEAD:
             self._read_on()
-            place = pending.current(handle)
         first = _checked(handle, self._record_at(log, handle))
+        place = pending.current(handle, first.born_timestamp)
         if place is None:
             raise HalfMessageEnded(handle, committed=self._is_committed(log, first))
         half = first if place.physical_offset == handle.physical_offset else log.read_record(place.physical_offset)
@@ -453,7 +454,7 @@ class TransactionalMessageService:
                 handle,
                 expected="a message at its physical offset",
                 found=str(error).rstrip("."),
-                advice="Retention may remove it.",
+                advice="Retention may remove it; `commitlog half ls` shows the handles of all pending ones.",
             ) from error
 
     def _is_committed(self, log: CommitLog, half: Record) -> bool | None:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from commitlog.cli.app import app
 from commitlog.config_files.delay_offset import DelayOffsetFile
+from commitlog.format.consume_queue_unit import UNIT_SIZE
 from tests.store.owner.owned_store import open_store
 from tests.support.delayed import delayed
 
@@ -41,6 +42,17 @@ def test_levels_are_listed_with_what_waits(store: Path) -> None:
         "level", "delaySeconds", "waiting", "nextDue", "oldest", "position", "minOffset", "maxOffset"
     ]  # fmt: skip
     assert len(lines) == 2
+
+
+@pytest.mark.parametrize("tags_code", [3433164, -(2**63) + 5], ids=["hash code", "address in consumequeue_ext"])
+def test_a_unit_without_a_time_of_delivery_shows_none(store: Path, tags_code: int) -> None:
+    """RocketMQ 4 writes the first while it recovers, and the second with enableConsumeQueueExt."""
+    with open(store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "17" / f"{0:020d}", "r+b") as units:
+        units.seek(UNIT_SIZE - 8)
+        units.write(tags_code.to_bytes(8, "big", signed=True))
+    row = json.loads(run("schedule", "ls", store, "--json").splitlines()[-1])
+    assert (row["level"], row["waiting"], row["nextDue"], row["delaySeconds"]) == (18, 1, None, None)
+    assert row["oldest"] is not None
 
 
 def test_a_store_without_delayed_messages_has_no_levels(tmp_path: Path) -> None:

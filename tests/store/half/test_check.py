@@ -22,7 +22,7 @@ from commitlog.half_message import Answer
 from commitlog.services import owned_store
 from commitlog.services.transactional_message import TransactionalMessageService
 from tests.store.half.brokers import positions, put_half, put_op
-from tests.store.half.test_half_messages import stored
+from tests.store.half.test_half_messages import prepare, stored
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.clean_store import assert_clean
 
@@ -148,6 +148,22 @@ def test_the_first_handle_ends_the_message_that_was_put_back(tmp_path: Path) -> 
         store.half_messages.rollback(handles[1])
         assert store.half_messages.pending() == []
         assert [one.body for one in stored(store, "orders")] == [b"0"]
+
+
+def test_a_copy_does_not_stand_for_another_half_message_with_its_unique_key(tmp_path: Path) -> None:
+    """A program that stopped before it kept the handle repeats its work, with the key that it gave the message."""
+    with open_store(tmp_path / "store") as store:
+        half = store.half_messages
+        old(store, b"u")
+        second = prepare(store, b"second", properties={"UNIQ_KEY": "u"})
+        assert half.check(answering("unknown")) == HalfMessagesChecked(put_back=1, too_young=1)
+        assert [one.message.body for one in half.pending()] == [b"second", b"u"]
+        with StoreReader.open(store.path) as reader:
+            assert reader.pending_half_messages() == half.pending()
+        half.rollback(second)
+        with pytest.raises(HalfMessageEnded):
+            half.commit(second)
+        assert [one.message.body for one in half.pending()] == [b"u"]
 
 
 def test_a_callback_that_fails_counts_as_unknown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -27,6 +27,9 @@ from tests.support.clean_store import assert_clean
 
 __all__: list[str] = []
 
+KEY = {"UNIQ_KEY": "u"}
+TWO_TRIES = (b"first", 1_600_000_000_000), (b"second", 1_600_000_000_001)
+
 
 def prepare(store: MessageStore, body: bytes = b"body", group: str = "payments", **fields: object) -> HalfMessageHandle:
     message = Message(topic="orders", body=body, **fields)  # type: ignore[arg-type]
@@ -113,6 +116,18 @@ def test_a_half_message_ends_once(tmp_path: Path, first: str, committed: bool, s
             getattr(store.half_messages, second)(handle)
         assert refused.value.committed is committed
         assert len(stored(store, "orders")) == committed
+
+
+def test_the_end_of_another_half_message_with_the_same_unique_key_does_not_count(tmp_path: Path) -> None:
+    """A program that stopped before it kept the handle repeats its work, with the key that it gave the message."""
+    with open_store(tmp_path / "store") as store:
+        half = store.half_messages
+        first, second = (prepare(store, body, born_timestamp=born, properties=KEY) for body, born in TWO_TRIES)
+        half.rollback(first)
+        half.commit(second)
+        with pytest.raises(HalfMessageEnded) as refused:
+            half.commit(first)
+        assert refused.value.committed is False
 
 
 def test_without_an_index_it_cannot_be_told_how_a_half_message_has_ended(tmp_path: Path) -> None:

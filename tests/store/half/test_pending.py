@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from commitlog import Message, MessageStore, StoreReader
-from commitlog.errors import CorruptConfig
+from commitlog.errors import CorruptConfig, HalfMessageNotFound
 from commitlog.format.half_messages import HALF_TOPIC, named_offsets
 from tests.crash.workloads import kill
 from tests.store.half.brokers import note_positions, positions, put_half, put_op
@@ -15,6 +16,13 @@ from tests.store.half.test_half_messages import stored
 from tests.store.owner.owned_store import open_store, put_ok
 
 __all__: list[str] = []
+
+# A broker's copies have the birth of the message that they were copied from.
+BORN = 1_600_000_000_123
+
+
+def now() -> int:
+    return int(time.time() * 1000)
 
 
 def pending(store: MessageStore) -> list[bytes]:
@@ -54,6 +62,18 @@ def test_an_op_message_ends_all_half_messages_that_it_names(tmp_path: Path) -> N
         assert pending(store) == []
 
 
+def test_op_messages_that_are_done_are_not_kept(tmp_path: Path) -> None:
+    """An owner that commits for months, and never checks, needs no more memory."""
+    with open_store(tmp_path / "store") as store:
+        for number in range(3):
+            put_half(store, b"x")
+            put_op(store, b"%d" % number)
+        put_half(store, b"left")
+        assert pending(store) == [b"left"]
+        assert store.half_messages._pending is not None
+        assert not store.half_messages._pending._ops
+
+
 def test_reading_begins_at_the_positions_of_the_group(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with open_store(path) as store:
@@ -88,9 +108,9 @@ def test_positions_beyond_the_queues_do_not_hide_later_half_messages(tmp_path: P
 def test_a_copy_that_a_check_has_put_back_counts_alone(tmp_path: Path) -> None:
     """A broker that crashes before it notes its position leaves the first one and the copy."""
     with open_store(tmp_path / "store") as store:
-        put_half(store, b"first", UNIQ_KEY="u1")
+        put_half(store, b"first", born=BORN, UNIQ_KEY="u1")
         put_half(store, b"other", UNIQ_KEY="u2")
-        put_half(store, b"copy", UNIQ_KEY="u1", TRANSACTION_CHECK_TIMES="1")
+        put_half(store, b"copy", born=BORN, UNIQ_KEY="u1", TRANSACTION_CHECK_TIMES="1")
         assert pending(store) == [b"other", b"copy"]
         put_half(store, b"immune", UNIQ_KEY="u3", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
         put_half(store, b"its copy", CHECK_IMMUNITY_TIME_IN_SECONDS="60", TRAN_PREPARED_QUEUE_OFFSET="3")
@@ -183,8 +203,8 @@ def test_what_is_known_before_the_queue_is_read_agrees_with_it(tmp_path: Path) -
 def test_a_copy_that_has_ended_ends_the_message_it_was_copied_from(tmp_path: Path) -> None:
     """A broker asked its producer, noted the answer, and crashed before it noted its position."""
     with open_store(tmp_path / "store") as store:
-        put_half(store, b"first", UNIQ_KEY="u1")
-        put_half(store, b"copy", UNIQ_KEY="u1", TRANSACTION_CHECK_TIMES="1")
+        put_half(store, b"first", born=BORN, UNIQ_KEY="u1")
+        put_half(store, b"copy", born=BORN, UNIQ_KEY="u1", TRANSACTION_CHECK_TIMES="1")
         put_half(store, b"immune", UNIQ_KEY="u2", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
         put_half(store, b"its copy", UNIQ_KEY="u2", TRAN_PREPARED_QUEUE_OFFSET="2", TRANSACTION_CHECK_TIMES="1")
         put_op(store, b"1,3,")
@@ -195,7 +215,7 @@ def test_each_copy_stands_for_one_of_two_messages_with_one_unique_key(tmp_path: 
     """A client has sent its message twice, and a broker has put both back."""
     with open_store(tmp_path / "store") as store:
         for body, times in ((b"a", "0"), (b"b", "0"), (b"a1", "1"), (b"b1", "1"), (b"a2", "2")):
-            put_half(store, body, UNIQ_KEY="u", TRANSACTION_CHECK_TIMES=times)
+            put_half(store, body, born=BORN, UNIQ_KEY="u", TRANSACTION_CHECK_TIMES=times)
         assert pending(store) == [b"b1", b"a2"]
 
 
@@ -240,3 +260,18 @@ def test_half_messages_that_retention_has_removed_are_not_pending(
         assert store.clean(max_bytes=20_000).deleted
         assert pending(store) == [b"new"]
     assert "1 pending half messages before the offset 1" in caplog.text
+
+
+def test_a_handle_whose_place_retention_has_removed_leads_to_the_list_of_pending_ones(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", transaction_time_out=0) as store:
+        half = store.half_messages
+        first = half.prepare(Message(topic="orders", body=b"x", born_timestamp=now() - 1_000), "payments")
+        for _ in range(40):
+            put_ok(store, body=b"x" * 1_000)
+        assert half.check(lambda _: "unknown").put_back == 1
+        assert store.clean(max_bytes=20_000).deleted
+        with pytest.raises(HalfMessageNotFound, match="half ls"):
+            half.commit(first)
+        (copy,) = half.pending()
+        half.commit(copy.handle)
+        assert pending(store) == []
