@@ -55,7 +55,7 @@ tidy: $(DEV_READY) ## Import directions, __all__, no print (seconds, no Java)
 bench: $(DEV_READY) ## Run the benchmarks (ARGS="source query" picks some)
 	@$(WITH_JAVA) $(PYTHON) -m tests.benchmarks $(ARGS)
 
-stress: $(TEST_READY) ## Long runs (an hour): every byte of real stores damaged, crash images, kills, 5,000 examples
+stress: $(TEST_READY) ## Long runs, more than an hour: every byte of real stores damaged, crash images, kills, 5,000 examples
 	@rm -f $(STRESS_LOG)
 	@$(WITH_JAVA) HYPOTHESIS_PROFILE=stress STRESS_LOG=$(STRESS_LOG) $(PYTHON) -m pytest -m "stress or hypothesis" \
 		-n $(WORKERS) --dist loadscope --no-loadscope-reorder --timeout=7200 --durations=40 $(ARGS)

@@ -15,7 +15,7 @@ import pytest
 
 __all__ = ["LONG_RUN_S", "Progress", "log_end", "place_of", "share_of", "write_summary"]
 
-# A limit that only a run that hangs meets: the longest take a fifth of it where nothing else runs.
+# A limit that only a run that hangs should meet.
 LONG_RUN_S = 7200
 # A test that took less is not in the log unless it failed.
 _LOGGED_S = 5.0

@@ -83,7 +83,9 @@ class StoreBuilder:
         times = self.now_ms + np.arange(count) * step_ms
         self.now_ms += count * step_ms
         tag_list = [tags] * count if isinstance(tags, str) else list(tags)
-        texts = _property_texts(tag_list, keys, more)
+        # Most stores repeat one text, which is made once.
+        same = isinstance(tags, str) and keys is None and isinstance(more, str)
+        texts = _property_texts(tag_list[:1], keys, more) * count if same else _property_texts(tag_list, keys, more)
         headers = new_headers(count)
         headers["queue_id"] = queue_of
         headers["sys_flag"] = sys_flag

@@ -1,6 +1,6 @@
 """A Spark driver for the tests to kill: streams a store into one file per batch, ``<batch id>.json``.
 
-    python -m tests.connector.source.crash_driver STORE CHECKPOINT OUTPUT SCRATCH [forever|once]
+    python -m tests.connector.source.crash_driver STORE CHECKPOINT OUTPUT SCRATCH
 
 A batch is written beside its name and then renamed, so a batch that is run again replaces itself and a file is whole.
 """
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 from tests.support.local_spark import QUICK_SPARK, start_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__: list[str] = []
+__all__ = ["into_files"]
 
 
-def main(store: str, checkpoint: str, output: str, scratch: str, mode: str) -> None:
-    spark = start_spark(Path(scratch), **QUICK_SPARK, spark__sql__adaptive__enabled="false")
+def into_files(spark: SparkSession, store: str, checkpoint: str, output: str) -> DataStreamWriter:
+    """The query, which is yet to be started."""
 
     def write(frame: DataFrame, batch_id: int) -> None:
         rows = [[row.queueId, row.queueOffset, bytes(row.body).decode()] for row in frame.collect()]
@@ -38,9 +39,13 @@ def main(store: str, checkpoint: str, output: str, scratch: str, mode: str) -> N
         .option("maxOffsetsPerTrigger", "200")
         .load(store)
     )
-    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-    trigger = {"availableNow": True} if mode == "once" else {"processingTime": "10 milliseconds"}
-    writer.trigger(**trigger).start().awaitTermination()
+    return frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+
+
+def main(store: str, checkpoint: str, output: str, scratch: str) -> None:
+    spark = start_spark(Path(scratch), **QUICK_SPARK, spark__sql__adaptive__enabled="false")
+    query = into_files(spark, store, checkpoint, output).trigger(processingTime="10 milliseconds").start()
+    query.awaitTermination()
 
 
 if __name__ == "__main__":

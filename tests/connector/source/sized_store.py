@@ -82,23 +82,30 @@ class SizedStore:
 
     def append(self, topic: str, queue_ids: int | Sequence[int], sizes: Sequence[int]) -> None:
         """Write messages of these sizes to one queue, or each to the queue named at its place."""
-        queue_of = [queue_ids] * len(sizes) if isinstance(queue_ids, int) else list(queue_ids)
-        body_sizes = np.array(sizes, np.int64) - _BARE_RECORD - len(topic)
+        self._append(topic, np.broadcast_to(np.array(queue_ids, np.int64), len(sizes)), np.array(sizes, np.int64))
+
+    def _append(self, topic: str, queue_of: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> None:
+        body_sizes = sizes - _BARE_RECORD - len(topic)
         assert len(queue_of) == len(sizes)
         assert (body_sizes >= 0).all(), f"the smallest message of topic {topic} has {_BARE_RECORD + len(topic)} bytes"
         if len(sizes):
-            places = self.builder.append(topic, queue_of, _bodies(body_sizes), tags=_TAGS)
-            for queue_id, place, size in zip(queue_of, places.tolist(), sizes, strict=True):
-                self.places.setdefault((topic, queue_id), []).append(place)
-                self.sizes.setdefault((topic, queue_id), []).append(size)
+            places = self.builder.append(topic, queue_of.tolist(), _bodies(body_sizes), tags=_TAGS)
+            for queue_id in np.unique(queue_of).tolist():
+                its = queue_of == queue_id
+                self.places.setdefault((topic, queue_id), []).extend(places[its].tolist())
+                self.sizes.setdefault((topic, queue_id), []).extend(sizes[its].tolist())
 
     def append_queues(self, topic: str, sizes: Sequence[Sequence[int]], *, in_turns: bool) -> None:
         """Write queues 0, 1, ..: one message of each in turns, as several producers would, or one after the other."""
         for queue_id in range(len(sizes)):
             self.add_queue(topic, queue_id)
-        rows = [(turn, queue_id) for queue_id, queue in enumerate(sizes) for turn in range(len(queue))]
-        rows = sorted(rows) if in_turns else rows
-        self.append(topic, [queue_id for _, queue_id in rows], [sizes[queue_id][turn] for turn, queue_id in rows])
+        queue_of = np.repeat(np.arange(len(sizes)), [len(queue) for queue in sizes])
+        flat = np.array([size for queue in sizes for size in queue], np.int64)
+        if in_turns and len(flat):
+            turns = np.concatenate([np.arange(len(queue)) for queue in sizes])
+            order = np.lexsort((queue_of, turns))
+            queue_of, flat = queue_of[order], flat[order]
+        self._append(topic, queue_of, flat)
 
     def add_queue(self, topic: str, queue_id: int) -> None:
         """A queue without a message."""

@@ -8,14 +8,19 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.connector.source.crash_driver import into_files
 from tests.support.killed_driver import Drivers
 from tests.support.long_runs import LONG_RUN_S, Progress
 from tests.support.spark_programs import SparkPrograms
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__: list[str] = []
 
@@ -31,21 +36,24 @@ def drivers() -> Iterator[Drivers]:
 
 
 def test_a_query_killed_at_any_moment_reads_every_message_once(
-    tmp_path: Path, drivers: Drivers, progress: Progress
+    spark: SparkSession, tmp_path: Path, drivers: Drivers, progress: Progress
 ) -> None:
     """The driver dies between any two of: offset written, batch run, output renamed, commit written."""
-    kill_again_and_again(tmp_path, drivers, progress, kills=1)
+    kill_again_and_again(spark, tmp_path, drivers, progress, kills=1)
 
 
 @pytest.mark.stress
 @pytest.mark.timeout(LONG_RUN_S)
 def test_a_query_killed_many_times_reads_every_message_once(
-    tmp_path: Path, drivers: Drivers, progress: Progress
+    spark: SparkSession, tmp_path: Path, drivers: Drivers, progress: Progress
 ) -> None:
-    kill_again_and_again(tmp_path, drivers, progress, kills=8)
+    kill_again_and_again(spark, tmp_path, drivers, progress, kills=8)
 
 
-def kill_again_and_again(tmp_path: Path, drivers: Drivers, progress: Progress, *, kills: int) -> None:
+def kill_again_and_again(
+    spark: SparkSession, tmp_path: Path, drivers: Drivers, progress: Progress, *, kills: int
+) -> None:
+    """Driver after driver is killed; the tests' own session is the last one."""
     chance = random.Random(20240807)
     store = StoreBuilder(tmp_path / "store", log_file_size=32 << 10)
     output = tmp_path / "output"
@@ -62,7 +70,7 @@ def kill_again_and_again(tmp_path: Path, drivers: Drivers, progress: Progress, *
     for attempt in range(kills):
         done = len(list(output.glob("*.json")))
         log = tmp_path / f"driver-{attempt}.log"
-        with drivers.run(DRIVER, *fixed, str(tmp_path / f"scratch-{attempt}"), "forever", log=log) as process:
+        with drivers.run(DRIVER, *fixed, str(tmp_path / f"scratch-{attempt}"), log=log) as process:
             deadline = time.monotonic() + WAIT_LIMIT_S
             until = None
             while until is None or time.monotonic() < until:
@@ -74,9 +82,8 @@ def kill_again_and_again(tmp_path: Path, drivers: Drivers, progress: Progress, *
                     until = time.monotonic() + chance.uniform(0, 1.5)
         assert process.returncode == -signal.SIGKILL
         progress.count("driver kills", attempt + 1)
-    log = tmp_path / "driver.log"
-    with drivers.run(DRIVER, *fixed, str(tmp_path / "scratch"), "once", log=log) as process:
-        assert process.wait(WAIT_LIMIT_S) == 0, log.read_text()
+    last = into_files(spark, *fixed).trigger(availableNow=True).start()
+    assert last.awaitTermination(WAIT_LIMIT_S)
 
     batches = [json.loads((output / f"{i}.json").read_text()) for i in range(len(list(output.glob("*.json"))))]
     rows = [tuple(row) for batch in batches for row in batch]
