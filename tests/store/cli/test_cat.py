@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
-from tests.store.cli.commands import COUNTS, EXPECTED, SCRIPT, iso, lines, run, script
+from tests.store.cli.commands import COUNTS, EXPECTED, SCRIPT, ended, iso, lines, run
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -50,7 +50,7 @@ def test_cat_starts_at_an_offset(golden_533: Path) -> None:
     found = lines("cat", golden_533, "orders", "--queue", 1, "--offset", 77, "--json")
     assert [row["queueOffset"] for row in found] == [77, 78, 79]
     assert run("cat", golden_533, "orders", "--queue", 1, "--offset", 80) == ""
-    done = script("cat", golden_533, "orders", "--queue", 1, "--offset", 81)
+    done = ended("cat", golden_533, "orders", "--queue", 1, "--offset", 81)
     assert (done.returncode, done.stdout) == (1, "")
     assert "available are [0, 80)" in done.stderr
 

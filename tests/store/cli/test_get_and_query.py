@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from commitlog import StoreReader
-from tests.store.cli.commands import EXPECTED, lines, run, script
+from tests.store.cli.commands import EXPECTED, ended, lines, run
 
 __all__: list[str] = []
 
@@ -29,7 +29,7 @@ def test_query_finds_what_rocketmq_finds(golden_533: Path) -> None:
     with StoreReader.open(golden_533) as reader:
         stored = reader.message_at(answer["physicalOffsets"][0]).store_timestamp
     assert run("query", golden_533, answer["topic"], answer["key"], "--since", stored, "--until", stored)
-    done = script("query", golden_533, answer["topic"], answer["key"], "--since", stored + 1)
+    done = ended("query", golden_533, answer["topic"], answer["key"], "--since", stored + 1)
     assert (done.returncode, done.stdout) == (1, "")
 
 

@@ -110,12 +110,12 @@ def test_info_continues_when_a_part_of_the_store_is_damaged(tmp_path: Path) -> N
     (builder.path / "consumequeue" / "batch" / "0").mkdir(parents=True)
     (builder.path / "index" / "20261121000000000").write_bytes(b"?")
     (builder.path / "checkpoint").write_bytes(b"?")
-    done = script("info", builder.path)
+    done = ended("info", builder.path)
     assert done.returncode == 1
     assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("good")] == [["good", "1"]]
     for words in ("a multiple of the unit size", "20261121000000000", "checkpoint", "batch consume queues"):
         assert words in done.stderr
-    found = json.loads(script("info", builder.path, "--json").stdout)
+    found = json.loads(ended("info", builder.path, "--json").stdout)
     assert len(found["problems"]) >= 4
     by_topic = {topic["topic"]: topic["queues"] for topic in found["topics"]}
     assert by_topic["good"][0]["messages"] == 5

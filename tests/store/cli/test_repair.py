@@ -27,19 +27,19 @@ def test_the_command_it_prints_repairs_the_store(tmp_path: Path) -> None:
     cut = script(*command[1:])
     assert (cut.returncode, cut.stderr) == (0, "")
     assert f"The log ends at physical offset {bad.physical_offset} now, and the store opens." in cut.stdout
-    assert script("repair", store).stdout.startswith(f"{store} opens, and nothing is lost: ")
+    assert ended("repair", store).stdout.startswith(f"{store} opens, and nothing is lost: ")
 
 
 def test_csv_has_a_line_for_each_queue_that_loses_messages(tmp_path: Path) -> None:
     store = tmp_path / "store"
     _, bad = damaged_store(store)
-    lost = json.loads(script("repair", store, "-o", "json").stdout)["lost"]
+    lost = json.loads(ended("repair", store, "-o", "json").stdout)["lost"]
     done = script("repair", store, "-o", "csv")
     assert (done.returncode, done.stderr) == (1, "")
     assert [{name: str(value) for name, value in one.items()} for one in lost] == list(
         csv.DictReader(io.StringIO(done.stdout))
     )
-    assert script("repair", store, "--cut-at", bad.physical_offset).returncode == 0
+    assert ended("repair", store, "--cut-at", bad.physical_offset).returncode == 0
     assert ended("repair", store, "-o", "csv").stdout == "topic,queueId,start,stop,messages\n"
     (piece,) = csv.DictReader(io.StringIO(ended("repair", store, "--drop-kept", "-o", "csv").stdout))
     assert (piece["cutAt"], piece["messages"]) == (str(bad.physical_offset), str(sum(one["messages"] for one in lost)))
@@ -61,13 +61,13 @@ def test_after_an_accepted_loss_the_store_opens(tmp_path: Path) -> None:
 
 def test_an_undamaged_place_is_not_cut(tmp_path: Path) -> None:
     _, bad = damaged_store(tmp_path / "store")
-    done = script("repair", tmp_path / "store", "--cut-at", "0")
+    done = ended("repair", tmp_path / "store", "--cut-at", "0")
     assert (done.returncode, done.stdout) == (1, "")
     assert f"is to be cut at physical offset {bad.physical_offset}, not at 0; nothing was cut" in done.stderr
 
 
 def test_repair_without_a_store_creates_none(tmp_path: Path) -> None:
-    done = script("repair", tmp_path / "nowhere")
+    done = ended("repair", tmp_path / "nowhere")
     assert done.returncode == 2
     assert "nowhere" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ import pytest
 
 from commitlog import StoreReader
 from commitlog.cli import scan
-from tests.store.cli.commands import EXPECTED, SCRIPT, lines, run, script
+from tests.store.cli.commands import EXPECTED, SCRIPT, ended, lines, run
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -60,7 +60,7 @@ def test_tail_reports_a_damaged_unit_among_the_newest(tmp_path: Path) -> None:
     with (builder.path / "consumequeue" / "t" / "1" / f"{0:020d}").open("r+b") as file:
         file.seek(20 * 17)
         file.write(bytes(8))
-    done = script("tail", builder.path, "t", "-n", 10)
+    done = ended("tail", builder.path, "t", "-n", 10)
     assert done.returncode == 1
     assert "queue offset 17" in done.stderr
 

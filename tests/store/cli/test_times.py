@@ -63,7 +63,7 @@ def test_the_help_of_every_time_says_which_zone(command: str) -> None:
 
 @pytest.mark.parametrize("text", ["tomorrow", "", "2h30", "--", "2026-13-01", "²", "12:00", "1e9", "-5"])
 def test_an_argument_that_is_not_a_time_is_wrong_usage(golden_533: Path, text: str) -> None:
-    done = script("cat", golden_533, "orders", f"--since={text}")
+    done = ended("cat", golden_533, "orders", f"--since={text}")
     assert (done.returncode, done.stdout) == (2, "")
     assert "is not a time" in plain(done.stderr)
 

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from commitlog import Message, MessageStore
-from tests.store.cli.commands import COUNTS, lines, run, script
+from tests.store.cli.commands import COUNTS, ended, lines, run, script
 from tests.store.verify.made_store import damage, files, make_store, message_place, queue_file
 from tests.support.store_builder import StoreBuilder
 
@@ -51,14 +51,14 @@ def test_lost_messages_are_counted_by_topic(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store")
     file, place, _ = message_place(path, "orders", 2, 130)
     damage(file, place + 100, b"XXXX")
-    done = script("verify", path)
+    done = ended("verify", path)
     assert done.returncode == 1
     *_, headings, audit, orders, summary = done.stdout.splitlines()
     assert headings.split() == ["topic", "found", "lost", "prepared", "rolled", "back", "lost", "offsets"]
     assert audit.split() == ["audit", "180", "0", "0", "0"]
     assert orders.split() == ["orders", "719", "1", "0", "0", "2:", "130"]
     assert summary.endswith(": 1 error, no notes, 1 message lost")
-    report = json.loads(script("verify", path, "--json").stdout)
+    report = json.loads(ended("verify", path, "--json").stdout)
     assert report["lost"] == 1
     (orders_count,) = [one for one in report["topics"] if one["topic"] == "orders"]
     assert orders_count["lostOffsets"] == [{"queueId": 2, "start": 130, "stop": 131}]
@@ -66,7 +66,7 @@ def test_lost_messages_are_counted_by_topic(tmp_path: Path) -> None:
 
 def test_messages_that_opening_would_cut_off_count_as_lost(tmp_path: Path) -> None:
     store, refused = damaged_and_left_open(tmp_path / "store")
-    done = script("verify", store)
+    done = ended("verify", store)
     assert done.returncode == 1
     assert done.stdout.rstrip().endswith(f"{refused} messages lost")
     assert "no errors" not in done.stdout
@@ -116,7 +116,7 @@ def test_errors_are_listed_and_end_with_code_1(tmp_path: Path) -> None:
     (row,) = [line for line in done.stdout.splitlines() if line.startswith("error")]
     assert row.split()[:4] == ["error", "queue.unit", str(file.relative_to(path)), str(place)]
     assert done.stdout.rstrip().endswith(": 1 error, no notes")
-    done = script("verify", path, "--json")
+    done = ended("verify", path, "--json")
     assert done.returncode == 1
     (finding,) = json.loads(done.stdout)["findings"]
     assert (finding["check"], finding["severity"], finding["path"]) == ("queue.unit", "error", str(file))
@@ -146,7 +146,7 @@ def test_a_path_that_is_not_a_store_ends_with_code_2(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("commitlog: ")
         assert done.stderr.count("\n") == 1
-    assert script("verify").returncode == 2
+    assert ended("verify").returncode == 2
 
 
 def test_names_cannot_drive_the_terminal(tmp_path: Path) -> None:
