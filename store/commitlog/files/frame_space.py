@@ -78,16 +78,17 @@ class FrameSpace:
         # is closed, which would wait for a file being made ahead.
         self._files.appended(ahead=False)
 
-    def discard(self, *, keep_files: bool = False) -> None:
+    def discard(self) -> None:
         """Zero the written bytes: they must never come back. ``StoreIOError``.
 
         Their space is given back, and new files are removed: a frame that found no room on the disk must not keep the
-        disk full. With ``keep_files`` they stay, without content, as files made ahead do.
+        disk full. A file stays, without content, where others that were made ahead come after it: a crash within an
+        earlier frame leaves such files, and a gap before them would be a missing file.
         """
         while self._new:
             file = self._new.pop()
             file.zero_from(0)  # its name may come back when the machine stops
-            if keep_files:
+            if self._files.is_made(file.base + file.capacity):
                 file.close()
             else:
                 self._files.remove(file)

@@ -315,6 +315,10 @@ class MappedFileQueueWriter:
         self._note_opened(file)
         return file
 
+    def is_made(self, base: int) -> bool:
+        """Whether there is a file of that base, part of the log or made ahead."""
+        return os.path.exists(self._path_of(base))
+
     def _note_opened(self, file: MappedFileWriter) -> None:
         """A file was opened, by any thread: others are closed for it. Never waits, since a reader holds the file."""
         with self._open_lock:

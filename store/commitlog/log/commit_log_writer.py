@@ -362,8 +362,7 @@ class CommitLogWriter:
     def discard_replica_frame(self, space: FrameSpace) -> None:
         """The batch will not become whole: zero what there is of it. ``StoreIOError``."""
         with self.lock:
-            # The batch will come again; and without its files, those made ahead after them would follow a gap.
-            self._discard(space, keep_files=True)
+            self._discard(space)
 
     def append_frame(self, head: FrameHead, queue: tuple[str, int], blocks: Iterable[StagedBlock]) -> AppendedFrame:
         """Append a record to ``queue`` and all blocks after it, so that all of it is in the log or nothing.
@@ -446,10 +445,10 @@ class CommitLogWriter:
             row, last = piece.stop, int(piece.places[-1])
         return last
 
-    def _discard(self, space: FrameSpace, *, keep_files: bool = False) -> None:
+    def _discard(self, space: FrameSpace) -> None:
         try:
             self.recent_appends.drop_from(space.start)
-            space.discard(keep_files=keep_files)
+            space.discard()
         except BaseException as error:
             self._fence(error)
             raise

@@ -69,6 +69,22 @@ def test_a_frame_has_no_files_made_ahead_and_the_next_put_has(tmp_path: Path) ->
     files.close()
 
 
+def test_a_discarded_frame_leaves_no_gap_before_files_made_ahead(tmp_path: Path) -> None:
+    """Such files are left by a crash within an earlier frame; a store with a gap is not opened."""
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=working(1.0))
+    files.writable().append(b"x")
+    for step in (1, 2, 3):
+        (tmp_path / f"{step * _SIZE:020d}").write_bytes(bytes(_SIZE))
+    space = FrameSpace(files)
+    for _ in range(2):
+        space.end_file(b"x" * 8)
+    space.write(b"x" * 100)
+    space.discard()
+    assert sorted(int(path.name) for path in tmp_path.iterdir()) == [0, _SIZE, 2 * _SIZE, 3 * _SIZE]
+    assert not any(map(any, (path.read_bytes()[1:] for path in tmp_path.iterdir())))
+    files.close()
+
+
 def test_a_put_waits_only_so_long_for_its_file(tmp_path: Path) -> None:
     idle = AllocateMappedFileService(0.01, Wakeup(), warm=False)  # no thread runs it
     files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=idle)
