@@ -45,25 +45,20 @@ def main(mount: Path) -> None:
         _continues(store)
     store = MessageStore.open(path, config)
     with _full(mount):
-        # Into space that was allocated ahead, and then none is left for their queue.
-        while store.put_message(Message(topic="orders", queue_id=0, body=bytes(1_000))).ok:
-            taken += 1
+        taken += _fill(store, "rest")
         _refused(StoreIOError, store.close)
         _refused(DiskFull, lambda: MessageStore.open(path, config))
     with MessageStore.open(path, config) as store:
         assert store.recovered is not None
         assert len(bodies(store)) == taken + 5
+        assert bodies(store, "crumbs") == bodies(store, "rest") == [b"x"]
     assert_clean(path)
     print("fine")
 
 
 def _refuses_all_calls(store: MessageStore) -> int:
-    """How many messages were taken until there was no space for their queue."""
-    taken = 0
-    with contextlib.suppress(PutRefused):
-        while taken < 10_000:
-            _put(store, bytes(3_000))
-            taken += 1
+    """How many messages were taken until there was no space for a queue."""
+    taken = _fill(store, "crumbs")
     _refused(PutRefused, lambda: store.put("new", b"x"))
     _refused(PutRefused, lambda: store.put("new", b"x", sharding_key="key"))
     _refused(PutRefused, lambda: store.put("new", b"x", delay="1s"))
@@ -75,6 +70,20 @@ def _refuses_all_calls(store: MessageStore) -> int:
     for call in (store.flush, store.dispatch):
         assert "once the disk has space" in _refused(StoreIOError, call)
     assert store.clean(max_bytes=1 << 40).deleted == []
+    return taken
+
+
+def _fill(store: MessageStore, topic: str) -> int:
+    """Put until the store rejects messages, first to a topic without a queue. How many more were taken.
+
+    The log's last step has room for that one, and its queue has none. Without it the log might be full first, and then
+    smaller messages still find room.
+    """
+    store.put(topic, b"x", queue_id=0)
+    taken = 0
+    while store.put_message(Message(topic="orders", queue_id=0, body=bytes(3_000), keys=["key"])).ok:
+        taken += 1
+    wait_for(lambda: not store.writable)
     return taken
 
 

@@ -12,11 +12,7 @@ from tests.support.waiting import WAIT_LIMIT_S
 __all__: list[str] = []
 
 
-# Whether the last one finds the disk still full is a matter of time: it runs under stress.
-@pytest.mark.parametrize(
-    "program",
-    ["on_a_full_disk", "steps_on_a_full_disk", pytest.param("calls_on_a_full_disk", marks=pytest.mark.stress)],
-)
+@pytest.mark.parametrize("program", ["on_a_full_disk", "steps_on_a_full_disk", "calls_on_a_full_disk"])
 def test_a_full_disk_refuses_puts_until_space_is_available(program: str, tmp_path: Path) -> None:
     """When the next file finds no space, or the next step within a file larger than the disk, or any other call."""
     if not may_mount(tmp_path):
