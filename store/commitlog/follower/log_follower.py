@@ -291,7 +291,7 @@ class _Following:
         self.close()
 
     def close(self) -> None:
-        """End the connection. A batch that has not come whole is removed."""
+        """End the connection. A batch or filler that has not come whole is removed."""
         link, self._link = self._link, None
         if link is not None:
             link.close()
@@ -386,12 +386,15 @@ class _Following:
             return
         while (found := self._next(link)).size:
             data = bytes(memoryview(link.frames.log)[: found.size])
-            self._log.append(
-                data,
-                last_record=found.last_record,
-                last_store_timestamp=found.last_store_timestamp,
-                frame_end=found.frame_end,
-            )
+            if found.filler_end:
+                self._log.append_filler(data, found.filler_end)
+            else:
+                self._log.append(
+                    data,
+                    last_record=found.last_record,
+                    last_store_timestamp=found.last_store_timestamp,
+                    frame_end=found.frame_end,
+                )
             link.frames.take(found.size)
         if self._log.end > before:
             self._failed = self._refused = 0
@@ -417,6 +420,9 @@ class _Following:
         if not frames.log:
             return WholeRecords(0)
         assert frames.start is not None
+        filler_end = self._log.filler_end
+        if filler_end:
+            return WholeRecords(min(len(frames.log), filler_end - frames.start), filler_end=filler_end)
         return whole_records(
             frames.log,
             frames.start,

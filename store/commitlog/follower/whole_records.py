@@ -1,8 +1,8 @@
 """Whole records at the head of received bytes: what a mirror appends at once. Pure.
 
 A mirror's log ends where a record does, so the beginning of a record waits until the rest has come. A blank filler
-counts as whole when the file's unused rest after it has come, too: a mirror has the same bytes there. The frame record
-of a batch stands alone, since the batch's records become part of the log all together.
+does not wait, since it may be as long as a file: its header says where it ends, and the log takes it in pieces. The
+frame record of a batch stands alone, since the batch's records become part of the log all together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FEW = 8 << 10
 
 
 class WholeRecords(NamedTuple):
-    """The first ``size`` bytes are whole records, or a file's end.
+    """The first ``size`` bytes are whole records, or what has come of a filler that ends the file at ``filler_end``.
 
     ``last_record`` is the physical offset of the last one (-1: none of them is a record) and ``last_store_timestamp``
     its store time in ms. ``frame_end``, if not 0, is the end of the batch whose frame record is all of it.
@@ -34,6 +34,7 @@ class WholeRecords(NamedTuple):
     last_record: int = -1
     last_store_timestamp: int = 0
     frame_end: int = 0
+    filler_end: int = 0
 
 
 def whole_records(
@@ -58,7 +59,11 @@ def whole_records(
     left = stop - physical_offset
     if stop and isinstance(first, Torn) and first.needed > left and len(data) >= left:
         raise PeerRefused(f"The batch that ends at physical offset {stop} ends within the record before that.")
-    return WholeRecords(room if isinstance(first, Filler) and size == room else 0)
+    if not isinstance(first, Filler):
+        return WholeRecords(0)
+    if stop and left <= room:
+        raise PeerRefused(f"The batch that ends at physical offset {stop} ends within the blank filler before that.")
+    return WholeRecords(size, filler_end=physical_offset + room)
 
 
 def _run_of_records(scan: RecordScan) -> WholeRecords:

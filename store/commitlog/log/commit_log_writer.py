@@ -316,10 +316,10 @@ class CommitLogWriter:
             )
 
     def append_replica(self, data: bytes, *, last_record: int, last_store_timestamp: int) -> None:
-        """Append bytes of another store's log as they are: whole records, or a file's end, within one file.
+        """Append bytes of another store's log as they are: whole records within one file.
 
-        ``last_record`` is where the last record of them starts (-1: none of them is one). No queue offset is given
-        here: the records have theirs. ``DiskFull``, ``TimeoutError``, ``PutRefused``: nothing is written.
+        ``last_record`` is where the last record of them starts. No queue offset is given here: the records have
+        theirs. ``DiskFull``, ``TimeoutError``, ``PutRefused``: nothing is written.
         """
         with self.lock:
             self._refuse_fenced()
@@ -332,8 +332,7 @@ class CommitLogWriter:
                 if file.is_full:
                     file.skip_to_end()
                 self.files.appended()
-                if last_record >= 0:
-                    self.last_record, self.last_store_timestamp = last_record, last_store_timestamp
+                self.last_record, self.last_store_timestamp = last_record, last_store_timestamp
                 self._unsettled = False
             except BaseException as error:
                 self._fence_unless(error, settled=not self._unsettled)
@@ -342,7 +341,7 @@ class CommitLogWriter:
                 self.locked_at = 0.0
 
     def begin_replica_frame(self) -> FrameSpace:
-        """Space after the log's end for a batch of another store's log, until ``end_replica_frame``. Errors as above.
+        """Space after the log's end for another store's batch or filler, until ``end_replica_frame``. Errors as above.
 
         No other append comes before that.
         """
@@ -353,10 +352,11 @@ class CommitLogWriter:
             return space
 
     def end_replica_frame(self, space: FrameSpace, *, last_record: int, last_store_timestamp: int) -> None:
-        """The batch is whole: it becomes a part of the log."""
+        """The batch is whole: it becomes a part of the log. Without a record (-1) it was a filler."""
         with self.lock:
             space.publish()
-            self.last_record, self.last_store_timestamp = last_record, last_store_timestamp
+            if last_record >= 0:
+                self.last_record, self.last_store_timestamp = last_record, last_store_timestamp
             self._unsettled = False
 
     def discard_replica_frame(self, space: FrameSpace) -> None:
