@@ -17,6 +17,7 @@ from commitlog.follower.frames import FrameReader
 from commitlog.format.ha_transfer import encode_offset
 from commitlog.ha.address import MasterAddress
 from commitlog.ha.handshake import say_hello
+from commitlog.ha.hangup import Hangup
 from commitlog.ha.security import Security
 
 __all__ = ["MasterLink"]
@@ -30,10 +31,16 @@ class MasterLink:
     """A connection. ``frames`` has what was received; the first number is sent by ``request``."""
 
     def __init__(
-        self, connection: socket.socket, request_offset: int, frames: FrameReader, master_epoch: int | None
+        self,
+        connection: socket.socket,
+        hangup: Hangup,
+        request_offset: int,
+        frames: FrameReader,
+        master_epoch: int | None,
     ) -> None:
         """Use ``connect``."""
         self._socket = connection
+        self._hangup = hangup
         self.request_offset = request_offset
         # The epoch that the master's hello gave; None without a hello.
         self.master_epoch = master_epoch
@@ -46,31 +53,40 @@ class MasterLink:
 
     @classmethod
     def connect(
-        cls, address: MasterAddress, start: int | None, *, timeout_s: float, security: Security | None, epoch: int
+        cls,
+        address: MasterAddress,
+        start: int | None,
+        *,
+        timeout_s: float,
+        security: Security | None,
+        epoch: int,
+        hangup: Hangup | None = None,
     ) -> MasterLink:
         """Connect and ask for the log from ``start`` on; None: from the master's last file. ``OSError``,
         ``PeerRefused``.
 
-        ``security`` begins with a hello, which RocketMQ's masters do not know.
+        ``security`` begins with a hello, which RocketMQ's masters do not know. ``hangup`` ends all of it from another
+        thread.
         """
         # A request of 0 is for the last file. The first byte of the first record, of its size, is always 0.
         request_offset, frames = (1, FrameReader(0, b"\0")) if start == 0 else (start or 0, FrameReader(start))
-        connection = socket.create_connection(address, timeout=timeout_s)
+        hangup = hangup or Hangup()
+        connection = hangup.connect(address, timeout_s)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             master_epoch = None
             if security is not None:
                 if security.as_slave is not None:
-                    connection = security.as_slave.wrap_socket(connection, server_hostname=address.host)
+                    connection = hangup.begin_tls(connection, security.as_slave, address.host)
                 master_epoch = say_hello(connection, token=security.token, epoch=epoch, timeout_s=timeout_s)
             connection.settimeout(timeout_s)
             connection.sendall(encode_offset(request_offset))
-            return cls(connection, request_offset, frames, master_epoch)
+            return cls(connection, hangup, request_offset, frames, master_epoch)
         except ssl.SSLError as error:
-            connection.close()
+            hangup.close()
             raise PeerRefused(f"TLS with the master at {address} failed: {error}.") from error
         except BaseException:
-            connection.close()
+            hangup.close()
             raise
 
     def receive(self, wait_s: float) -> bool:
@@ -98,7 +114,7 @@ class MasterLink:
         self.sent_at = time.monotonic()
 
     def close(self) -> None:
-        self._socket.close()
+        self._hangup.close()
 
     def __enter__(self) -> MasterLink:
         return self

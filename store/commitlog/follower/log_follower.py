@@ -26,6 +26,7 @@ from commitlog.follower.mirror_start import Start, prepare_mirror
 from commitlog.follower.remoting_config import SlaveSynchronize
 from commitlog.follower.whole_records import WholeRecords, whole_records
 from commitlog.ha.address import MasterAddress, parse_address
+from commitlog.ha.hangup import Hangup
 from commitlog.ha.replica_mark import ReplicaMark, read_mark, write_mark
 from commitlog.ha.security import Security, security_of
 from commitlog.recovery.open import OpenWishes
@@ -198,11 +199,14 @@ class LogFollower:
         self._owned.store_flush.dispatch()
 
     def close(self) -> None:
-        """End the connection and close the store. It may be called again."""
+        """End the connection and close the store; no peer is waited for. It may be called again."""
+        if self._owned.state.forked:
+            return  # the connection, the files and the batch that is being received are the parent's
+        self._following.hang_up()
+        if self._synchronize is not None:
+            self._synchronize.hang_up()
         for worker in self._workers:
             worker.stop()
-        if self._owned.state.forked:
-            return  # the files and the batch that is being received are the parent's
         self._following.close()
         self._owned.close()
 
@@ -245,6 +249,7 @@ class _Following:
         self._largest_record = config.max_message_size + _RECORD_HEAD
         self._heartbeat_s = config.ha_send_heartbeat_interval / _MS
         self._housekeeping_s = config.ha_housekeeping_interval / _MS
+        self._hangup = Hangup()
         self._link: MasterLink | None = None
         self._acknowledged = 0
         self._master_end = -1
@@ -285,6 +290,10 @@ class _Following:
         _LOG.error("%s does not follow %s any more: %s", self._owned.path, self._master, self._error)
         self._waiters.wake_all()
 
+    def hang_up(self) -> None:
+        """End the connection, from any thread, also while it is being made; connect no more."""
+        self._hangup.hang_up()
+
     def stop_because(self, error: BaseException) -> None:
         """``fail`` on the follower's own thread, which has the connection."""
         self.fail(error)
@@ -309,7 +318,7 @@ class _Following:
             return 0.0
         except PeerRefused as error:
             self._refused += 1
-            if self._refused < _ATTEMPTS:
+            if self._refused < _ATTEMPTS or self._hangup.is_hung_up:
                 return self._pause(error)
             self.stop_because(error)
             return _STOPPED_S
@@ -319,6 +328,8 @@ class _Following:
     def _pause(self, error: Exception) -> float:
         """The connection has failed: how long to wait before the next one."""
         self.close()
+        if self._hangup.is_hung_up:
+            return _STOPPED_S
         if str(error) != self._error:
             _LOG.warning("%s is not connected to its master %s: %s", self._owned.path, self._master, error)
         self._error = str(error) or type(error).__name__
@@ -360,7 +371,9 @@ class _Following:
         # Only a hello says it, and RocketMQ's masters have none.
         epoch = 0 if self._security is None else self._owned.run(self._owned.batches.epoch)
         place = self._log.last_record if self._log.last_record >= 0 else self._log.start
-        link = MasterLink.connect(self._master, place, timeout_s=_CONNECT_S, security=self._security, epoch=epoch)
+        link = MasterLink.connect(
+            self._master, place, timeout_s=_CONNECT_S, security=self._security, epoch=epoch, hangup=self._hangup
+        )
         if link.master_epoch is not None and link.master_epoch < epoch:
             link.close()
             raise PeerRefused(

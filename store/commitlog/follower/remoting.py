@@ -17,7 +17,6 @@ Source: RocketMQ ``remoting/protocol/RemotingCommand.java``, ``RequestCode.java`
 from __future__ import annotations
 
 import json
-import socket
 import struct
 import time
 from types import TracebackType
@@ -28,6 +27,7 @@ import msgspec
 from commitlog.errors import RemotingFailed
 from commitlog.ha.address import MasterAddress
 from commitlog.ha.handshake import receive_exactly
+from commitlog.ha.hangup import Hangup
 
 __all__ = ["LARGEST_REMOTING_FRAME", "RemotingClient"]
 
@@ -64,12 +64,14 @@ class _Bounds(msgspec.Struct):
 class RemotingClient:
     """One connection, one request after the other. Use as a context manager. ``RemotingFailed`` from every call."""
 
-    def __init__(self, broker: MasterAddress, *, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, broker: MasterAddress, *, timeout_s: float = _TIMEOUT_S, hangup: Hangup | None = None) -> None:
+        """``hangup`` ends a request from another thread."""
         self.broker = broker
         self._timeout_s = timeout_s
+        self._hangup = hangup or Hangup()
         self._opaque = 0
         try:
-            self._socket = socket.create_connection(broker, timeout_s)
+            self._socket = self._hangup.connect(broker, timeout_s)
         except OSError as error:
             raise self._failed(f"cannot be reached: {error}") from error
 
@@ -120,7 +122,7 @@ class RemotingClient:
         return RemotingFailed(f"The broker at {self.broker} {what}.")
 
     def close(self) -> None:
-        self._socket.close()
+        self._hangup.close()
 
     def __enter__(self) -> RemotingClient:
         return self

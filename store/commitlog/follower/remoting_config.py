@@ -24,6 +24,7 @@ from commitlog.follower.remoting import (
     RemotingClient,
 )
 from commitlog.ha.address import MasterAddress
+from commitlog.ha.hangup import Hangup
 from commitlog.queue.topic_config import replace_topics
 
 __all__ = ["SlaveSynchronize"]
@@ -49,21 +50,28 @@ class SlaveSynchronize:
         self._store_path = store_path
         self._broker = broker
         self._on_end = on_end
+        self._hangup = Hangup()
+
+    def hang_up(self) -> None:
+        """End the request that is being made, from another thread, and begin no other."""
+        self._hangup.hang_up()
 
     def run_once(self) -> float:
         try:
-            self.error = self._round()
+            failure = self._round()
         except StoreClosed:
             return _INTERVAL_S
         except CommitLogError as error:
-            self.error = error
+            failure = error
+        if not self._hangup.is_hung_up:
+            self.error = failure
         self.rounds += 1
         return _INTERVAL_S
 
     def _round(self) -> CommitLogError | None:
         """Copy everything; the first failure. What one request answers does not keep the others from being copied."""
         failure: CommitLogError | None = None
-        with RemotingClient(self._broker) as client:
+        with RemotingClient(self._broker, hangup=self._hangup) as client:
             self._on_end(client.log_bounds()[1])
             for code, what, copy in _COPIES:
                 try:

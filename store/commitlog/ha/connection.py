@@ -27,6 +27,7 @@ from commitlog.files.mapped_file import MappedFile
 from commitlog.format.ha_hello import HELLO_SIZE, MAGIC, Purpose
 from commitlog.format.ha_transfer import OFFSET_SIZE, decode_offset, encode_offset, encode_transfer_header
 from commitlog.ha.handshake import answer_hello
+from commitlog.ha.hangup import Hangup
 from commitlog.ha.security import Security
 
 __all__ = ["HAConnection", "LogFiles", "MasterIdentity", "SlaveState"]
@@ -125,6 +126,8 @@ class HAConnection:
         # Where the log ended when the thread began to wait for an append; _BUSY while it does not wait.
         self.idle_at = _BUSY
         self._peer = peer
+        self._hangup = Hangup()
+        self._hangup.watch(peer)
         self._log = log
         self._batch_size = config.ha_transfer_batch_size
         self._heartbeat_s = config.ha_send_heartbeat_interval / _MS
@@ -179,8 +182,9 @@ class HAConnection:
             self._wake_writer.send(b"\0")
 
     def stop(self) -> None:
-        """Do nothing after the current step, which ends soon; then the caller ends the thread, and closes."""
+        """Do nothing after the current step, which ends at once; then the caller ends the thread, and closes."""
         self._stopping = True
+        self._hangup.hang_up()
         self.wake()
 
     def run_once(self) -> float:
@@ -304,7 +308,7 @@ class HAConnection:
         self._poll.unregister(self._peer)
         self._peer.settimeout(_HELLO_S)
         try:
-            self._peer = context.wrap_socket(self._peer, server_side=True)
+            self._peer = self._hangup.begin_tls(self._peer, context)
         except OSError as error:  # ssl.SSLError is one
             raise _Dropped(f"it does not begin TLS: {error}") from error
         self._peer.setblocking(False)
@@ -371,6 +375,8 @@ class HAConnection:
             self._on_acknowledged()
 
     def _end(self, level: int, how: str) -> None:
+        if self._stopping:
+            level, how = logging.DEBUG, "is closed with the store"
         _LOG.log(level, "Slave %s %s", self.address, how)
         self._on_ended(self)
         self.close()
@@ -380,7 +386,7 @@ class HAConnection:
         self._ended = True
         self._frames = []
         self._close_file()
-        self._peer.close()
+        self._hangup.close()
         with self._waking:
             self._wake_reader.close()
             self._wake_writer.close()

@@ -16,6 +16,7 @@ from commitlog.format.ha_hello import Purpose
 from commitlog.format.ha_transfer import OFFSET_SIZE, decode_offset
 from commitlog.ha.address import MasterAddress
 from commitlog.ha.handshake import receive_exactly, say_hello
+from commitlog.ha.hangup import Hangup
 from commitlog.ha.security import Security
 
 __all__ = ["EpochReporter"]
@@ -34,36 +35,41 @@ class EpochReporter:
         self._epoch = epoch
         self._security = security
         self._on_told = on_told
+        self._hangup = Hangup()
         self._is_told = False
         self._warned = False
+
+    def hang_up(self) -> None:
+        """End the report that is being made, from another thread, and begin no other."""
+        self._hangup.hang_up()
 
     def run_once(self) -> float:
         if self._is_told:
             return _TOLD_S
         try:
-            with socket.create_connection(self._peer, timeout=_TIMEOUT_S) as connection:
-                self._tell(connection)
+            self._tell(self._hangup.connect(self._peer, _TIMEOUT_S))
         except (PeerRefused, TimeoutError, ConnectionResetError) as error:
             self._warn(error)
         except OSError:
             pass  # nobody listens there: the old master is away
+        finally:
+            self._hangup.close()
         return _INTERVAL_S
 
     def _tell(self, connection: socket.socket) -> None:
-        tls = self._security.as_slave
-        wrapped = connection if tls is None else tls.wrap_socket(connection, server_hostname=self._peer[0])
-        with wrapped:
-            epoch = say_hello(
-                wrapped,
-                token=self._security.token,
-                epoch=self._epoch,
-                timeout_s=_TIMEOUT_S,
-                purpose=Purpose.REPORT_EPOCH,
-            )
-            if epoch >= self._epoch:
-                return  # this store itself, at the address of the old master, or one that knows better
-            # A connection that only ends may be that of a master that was killed before it took the epoch in.
-            answer = receive_exactly(wrapped, OFFSET_SIZE, time.monotonic() + _TIMEOUT_S)
+        if self._security.as_slave is not None:
+            connection = self._hangup.begin_tls(connection, self._security.as_slave, self._peer.host)
+        epoch = say_hello(
+            connection,
+            token=self._security.token,
+            epoch=self._epoch,
+            timeout_s=_TIMEOUT_S,
+            purpose=Purpose.REPORT_EPOCH,
+        )
+        if epoch >= self._epoch:
+            return  # this store itself, at the address of the old master, or one that knows better
+        # A connection that only ends may be that of a master that was killed before it took the epoch in.
+        answer = receive_exactly(connection, OFFSET_SIZE, time.monotonic() + _TIMEOUT_S)
         if decode_offset(answer) != self._epoch:
             raise PeerRefused(f"It answered with epoch {decode_offset(answer)}.")
         self._is_told = True
@@ -71,6 +77,8 @@ class EpochReporter:
         self._on_told()
 
     def _warn(self, error: Exception) -> None:
+        if self._hangup.is_hung_up:
+            return
         if not self._warned:
             _LOG.warning(
                 "The old master at %s answers, and cannot be told that epoch %d has superseded it (%s): stop it, or "

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import ListenFailed
 from commitlog.ha.connection import HAConnection, LogFiles, MasterIdentity, SlaveState
+from commitlog.ha.epoch_reporter import EpochReporter
 from commitlog.ha.group_transfer import GroupTransferService
-from commitlog.threads.worker import Service, Worker
+from commitlog.threads.worker import Worker
 
 __all__ = ["HAService"]
 
@@ -41,7 +42,7 @@ class HAService:
         log: LogFiles,
         identity: MasterIdentity,
         on_error: Callable[[BaseException], None],
-        reporter: Service | None = None,
+        reporter: EpochReporter | None = None,
     ) -> None:
         """Listens from here on; ``start`` begins to accept. ``ListenFailed``.
 
@@ -50,6 +51,7 @@ class HAService:
         self._config = config
         self._log = log
         self._identity = identity
+        self._reporter = reporter
         self._reporting = None if reporter is None else Worker(type(reporter).__name__, reporter, on_error)
         self._allowed = config.ha_allowed
         # Replaced, not changed: putting threads look through it.
@@ -86,11 +88,18 @@ class HAService:
             self._reporting.start()
 
     def stop(self) -> None:
-        """End all connections and threads, and listen no more. It may be called again, and without ``start``."""
+        """End all connections and threads, and listen no more. It may be called again, and without ``start``.
+
+        It waits for no peer, whatever a thread does with it at the time.
+        """
         self._stopping = True
+        # Before the accepting thread is waited for: it may be ending the thread of a connection.
+        for connection in self.connections:
+            connection.stop()
         self._wake()
         self._accepting.stop()
-        if self._reporting is not None:
+        if self._reporter is not None and self._reporting is not None:
+            self._reporter.hang_up()
             self._reporting.stop()
         self._end_workers()
         self.close()
