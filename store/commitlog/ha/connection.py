@@ -392,8 +392,8 @@ class HAConnection:
             self._wake_writer.close()
 
     def forget(self) -> None:
-        """In a forked child: close this process's descriptors; the connection is the parent's."""
-        for one in (self._peer, self._wake_reader, self._wake_writer):
+        """In a forked child: close this process's descriptors. That of the connection is closed by ``Hangup``."""
+        for one in (self._wake_reader, self._wake_writer):
             one.close()
 
     def _close_file(self) -> None:

@@ -7,13 +7,19 @@ the thread that waits on it; shutting its connection down does.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import ssl
 import threading
+import weakref
 
 from commitlog.ha.address import MasterAddress
 
 __all__ = ["Hangup"]
+
+
+# All of this process: a forked child has none of their threads.
+_ALL: weakref.WeakSet[Hangup] = weakref.WeakSet()
 
 
 class Hangup:
@@ -24,6 +30,7 @@ class Hangup:
         # A number of a closed socket may soon be another file's: so no socket is closed while it is shut down.
         self._changing = threading.Lock()
         self.is_hung_up = False
+        _ALL.add(self)
 
     def hang_up(self) -> None:
         """End the connection; the thread's call on it fails at once, and so does every later one."""
@@ -76,3 +83,21 @@ class Hangup:
         with self._changing:
             if self._connection is not None:
                 self._connection.close()
+
+    def forget(self) -> None:
+        """In a forked child: close this process's descriptor, with which the peer would not see the parent's end.
+
+        The connection is the parent's. Another thread of the parent may have held the lock.
+        """
+        self._changing = threading.Lock()
+        self.is_hung_up = True
+        self.close()
+        self._connection = None
+
+
+def _forget_all() -> None:
+    for one in _ALL:
+        one.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
