@@ -4,7 +4,7 @@ What the master sends is treated so; of what the slave sends, cut and delayed. O
 
 The protocol has no checksum, and a record's CRC is that of its body: a changed property is stored, and nobody can tell.
 So bytes change within bodies and in headers of frames only. The bodies must have nothing but bytes from 0x80 on, so
-that the proxy knows them. (Only TLS finds every change.)
+that the proxy knows them. TLS finds every change: ``sealed`` streams are changed anywhere.
 """
 
 from __future__ import annotations
@@ -38,14 +38,19 @@ class CuttingProxy:
     ``done`` counts what was done to streams. With ``honest`` set, nothing is any more.
     """
 
-    def __init__(self, master: str, seed: int) -> None:
+    def __init__(self, master: str, seed: int, *, sealed: bool = False) -> None:
+        self._sealed = sealed
         self._master = parse_address(master)
         self._chance = random.Random(seed)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(_STEP_MS / 1000)
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.done = dict.fromkeys(("cut", "delay", "double", "flip", "header"), 0)
+        # Headers of frames are not to be seen in a sealed stream.
+        self._changes = ["double", "flip"] if sealed else ["double", "flip", "header"]
+        self.done = dict.fromkeys(["cut", "delay", *self._changes], 0)
         self.honest = False
+        # What is done to the next piece that the master sends, if not by chance.
+        self.next = ""
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="CuttingProxy")
         self._thread.start()
@@ -70,7 +75,8 @@ class CuttingProxy:
                 data = source.recv(_RECEIVED_SIZE)
                 if not data:
                     return
-                data, goes_on = (data, True) if self.honest else self._treat(data, is_down, is_first and is_down)
+                is_honest = self.honest and not (is_down and self.next)
+                data, goes_on = (data, True) if is_honest else self._treat(data, is_down, is_first and is_down)
                 is_first &= not is_down
                 target.sendall(data)
                 if not goes_on:
@@ -78,12 +84,20 @@ class CuttingProxy:
 
     def _treat(self, data: bytes, is_down: bool, is_first: bool) -> tuple[bytes, bool]:
         """The bytes to send on, and whether the connection lives after that."""
-        kind = self._chance.choice(["", "", "", "cut", "delay", *["double", "flip", "header"] * is_down])
+        # Sealed, each change ends the connection: most pieces have to come through, or nothing ever does.
+        nothing = [""] * (24 if self._sealed else 3)
+        kind = self._chance.choice([*nothing, "cut", "delay", *self._changes * is_down])
+        if is_down and self.next:
+            kind, self.next = self.next, ""
         place = self._chance.randrange(len(data))
         if kind == "header":
             if not is_first or len(data) < TRANSFER_HEADER_SIZE:
                 return data, True
             place %= TRANSFER_HEADER_SIZE
+        elif kind in ("double", "flip") and self._sealed:
+            if len(data) < 2:
+                return data, True
+            place = max(place, 1)  # a byte before it is doubled
         elif kind in ("double", "flip") and not _is_in_body(data, place):
             return data, True
         if kind:
