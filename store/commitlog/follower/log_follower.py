@@ -343,6 +343,8 @@ class _Following:
             link = self._link = self._connect()
         if link.receive(_STEP_S):
             self._take(link)
+            # Of a long batch or filler nothing is acknowledged before its end, and masters drop who is silent.
+            self._heartbeat(link)
             return
         is_compared = link.frames.start == self._log.received_end
         has_heard = link.frames.heartbeat_at is not None
@@ -350,12 +352,14 @@ class _Following:
         if self._caught_up:
             self._refused = 0
             self._error = self._no_data() if has_heard and self._log.end == self._log.start else ""
-        now = self._clock()
-        silent_s = now - link.received_at
+        silent_s = self._clock() - link.received_at
         if silent_s >= self._housekeeping_s:
             raise TimeoutError(f"The master sent nothing for {silent_s:.0f} s (ha_housekeeping_interval).")
-        if now - link.sent_at >= self._heartbeat_s:
-            # A heartbeat promises nothing new.
+        self._heartbeat(link)
+
+    def _heartbeat(self, link: MasterLink) -> None:
+        """Say again what was said last, when that is long ago: it promises nothing new."""
+        if self._clock() - link.sent_at >= self._heartbeat_s:
             link.acknowledge(self._acknowledged or link.request_offset)
 
     def _no_data(self) -> str:

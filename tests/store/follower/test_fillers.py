@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 import threading
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -70,6 +71,31 @@ def test_a_long_filler_is_not_gathered_in_memory(tmp_path: Path, filled: tuple[b
     assert most - before < MOST_MEMORY
     assert log_bytes(tmp_path, 0, len(log)) == log
     assert not verify_store(tmp_path)
+
+
+def test_a_follower_is_not_silent_while_a_long_filler_comes(tmp_path: Path, filled: tuple[bytes, int]) -> None:
+    """Masters drop a slave that says nothing for ``ha_housekeeping_interval``."""
+    log, start = filled
+    heard: list[int] = []
+
+    def serve(slave: Slave) -> None:
+        slave.send_log(log, slave.says(), start)
+        while slave.says() < start:
+            pass
+        listening = threading.Thread(target=lambda: heard.append(slave.says()), daemon=True)
+        listening.start()
+        for at in range(start, FILE_SIZE - PIECE, 100):
+            if heard:
+                break
+            slave.send(frame(at, log[at : at + 100]))
+            time.sleep(0.001)
+        listening.join(WAIT_LIMIT_S)
+
+    settings = SETTINGS | {"ha_send_heartbeat_interval": 100}
+    with ScriptedMaster(serve) as master, follow(master.address, tmp_path, settings=settings) as follower:
+        wait_for(lambda: heard)
+        assert heard == [start]
+        assert follower.status.end == start
 
 
 @pytest.mark.parametrize("missing", [FILE_SIZE // 2, 1])

@@ -123,9 +123,10 @@ def test_an_old_master_that_returns_is_told_and_takes_no_more_messages(tmp_path:
         put_ok(new)
         with master_of(tmp_path / "master", **{**settings, "ha_listen_address": address}) as old:
             wait_for(lambda: not old.writable)
+            # Its answer comes after that, unless it closes before.
+            wait_for(lambda: read_mark(str(tmp_path / "mirror")) is None)
         with pytest.raises(ReplicaStore, match="superseded by epoch 1"):
             MessageStore.open(tmp_path / "master", small())
-        wait_for(lambda: read_mark(str(tmp_path / "mirror")) is None)
         put_ok(new)
 
 
