@@ -56,7 +56,8 @@ class Failure:
     - ``half``: it dies within the operation, and only writes count.
     - ``error``: the operation fails with ``code``.
     - ``pause``: the commit waits for a file with the suffix ``go`` beside the plan.
-    - ``zombie``: the same, and the driver's JVM is killed concurrently.
+    - ``zombie``: the same, and the driver's JVM is killed concurrently. It happens at the commit's end when
+      that has fewer operations than ``turn``, as that of a batch that comes again.
     - ``after``: JVM and process are killed when all is done.
     - ``lose``: what was staged is gone when the commit begins.
 
@@ -129,6 +130,8 @@ class _FailingWriter(CommitLogStreamWriter):
         self._tell(begun=batchId, messages=len(messages))
         with operations.watched():
             super().commit(messages, batchId)
+        if failure.kind == "zombie" and operations.count < failure.turn:
+            operations.live_on()
         if failure.kind == "after":
             operations.kill_driver()
             os._exit(17)
@@ -212,8 +215,6 @@ class _Operations:
             done = len(whole) // 2 if name == "write_mapped" else (offset + len(whole)) // _PAGE * _PAGE - offset
             if done > 0:
                 real(target, whole[:done], offset, **named)
-        if kind == "zombie":
-            self.kill_driver()
         if kind in ("exit", "half"):
             with self._plan.with_suffix(".exits").open("a") as stream:
                 stream.write(f"{self.writes if kind == 'half' else self.count} {name}\n")
@@ -224,12 +225,22 @@ class _Operations:
             # As the system says it: of a descriptor it does not know the name.
             file = None if isinstance(arguments[0], int) else arguments[0]
             raise OSError(self._failure.code, "as the test wants", file)
-        if kind in ("pause", "zombie"):
-            unfinished = self._plan.with_suffix(".unfinished")
-            unfinished.write_text(str(os.getpid()))
-            unfinished.rename(self._plan.with_suffix(".paused"))
-            while not self._plan.with_suffix(".go").exists():
-                time.sleep(0.01)
+        if kind == "pause":
+            self._pause()
+        if kind == "zombie":
+            self.live_on()
+
+    def live_on(self) -> None:
+        """Without a driver, from when the test says so."""
+        self.kill_driver()
+        self._pause()
+
+    def _pause(self) -> None:
+        unfinished = self._plan.with_suffix(".unfinished")
+        unfinished.write_text(str(os.getpid()))
+        unfinished.rename(self._plan.with_suffix(".paused"))
+        while not self._plan.with_suffix(".go").exists():
+            time.sleep(0.01)
 
     def kill_driver(self) -> None:
         """kill -9 of the JVM that started the daemon that started this process, and live on."""
