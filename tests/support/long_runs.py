@@ -33,7 +33,10 @@ _KILLS = (
 # The longest of the others.
 _LONG = (
     "tests/store/damage/",
+    "tests/crash_kill/test_replication",
+    "tests/store/follower/",
     "tests/store/columnar/test_scan",
+    "tests/crash/test_cleaning",
     "tests/model/",
     "tests/interop/",
 )
