@@ -21,7 +21,7 @@ from commitlog.columnar.encode import RecordSettings, encode_messages
 from commitlog.columnar.input import message_schema, parse_messages
 from commitlog.columnar.unique_key import unique_keys
 from tests.benchmarks.dropping_sink import DroppingSink
-from tests.benchmarks.measure import GIB, machine, memory_at_hand, scratch, show
+from tests.benchmarks.measure import GIB, machine, made_rows, memory_at_hand, scratch, show
 from tests.support.local_spark import start_spark
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _growth() -> None:
 
 def _batch_writes(spark: SparkSession, work: Path) -> None:
     for body_size, count in ((1024, 1_000_000), (100, 4_000_000)):
-        frame = _made(spark, body_size, count)
+        frame = made_rows(spark, body_size, count)
 
         def drop(frame: DataFrame = frame) -> None:
             frame.write.format("dropping").mode("append").save()
@@ -195,13 +195,6 @@ def _batch_writes(spark: SparkSession, work: Path) -> None:
             f"{count / mine / 1e3:.0f} k rows/s",
             f"{ceiling / mine:.0%} (goal 35 %)",
         )
-
-
-def _made(spark: SparkSession, body_size: int, count: int) -> DataFrame:
-    """Rows that Spark makes as they are asked for: cheap, and the same for both sides."""
-    filler = "".join(chr(33 + place % 90) for place in range(body_size))
-    text = f"concat(cast(id + 100000000 as string), '{filler[9:].replace(chr(39), '-').replace(chr(92), '-')}')"
-    return spark.range(0, count, 1, 2).selectExpr(f"cast({text} as binary) as body")
 
 
 def _trigger_ms(frame: DataFrame, sink: str, options: dict[str, str]) -> float:

@@ -8,11 +8,15 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from tests.support.store_builder import StoreBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "GIB",
@@ -20,6 +24,7 @@ __all__ = [
     "best_of",
     "indexed_store",
     "machine",
+    "made_rows",
     "many_queues",
     "memory_at_hand",
     "message_store",
@@ -99,6 +104,13 @@ def many_queues() -> Path:
         builder.append(f"topic-{topic:03d}", list(range(10)), [b"x" * 100] * 500)
     (path / "complete").touch()
     return path
+
+
+def made_rows(spark: SparkSession, body_size: int, count: int) -> DataFrame:
+    """Rows that Spark makes as they are asked for: cheap, and the same for both sides."""
+    filler = "".join(chr(33 + place % 90) for place in range(body_size))
+    text = f"concat(cast(id + 100000000 as string), '{filler[9:].replace(chr(39), '-').replace(chr(92), '-')}')"
+    return spark.range(0, count, 1, 2).selectExpr(f"cast({text} as binary) as body")
 
 
 def memory_at_hand(size: int) -> None:
