@@ -69,10 +69,10 @@ class Progress:
 
 
 def log_end(report: pytest.TestReport) -> None:
-    """A line for the end of a test, by the process that ran it."""
+    """A line for the end of a test, by the process that ran it, and why it failed: pytest says so hours later."""
     over = report.when == "call" or not report.passed
     if over and not hasattr(report, "node") and (report.failed or report.duration >= _LOGGED_S):
-        _log(f"{report.outcome} after {report.duration:.0f} s{_counted(report)}", report.nodeid)
+        _log(f"{report.outcome} after {report.duration:.0f} s{_counted(report)}", report.nodeid, report.longreprtext)
 
 
 def write_summary(reporter: pytest.TerminalReporter) -> None:
@@ -101,8 +101,8 @@ def _counted(report: pytest.TestReport) -> str:
     return "".join(f", {number} {what}" for what, number in _counts(report))
 
 
-def _log(what: str, test: str) -> None:
+def _log(what: str, test: str, why: str = "") -> None:
     path = os.environ.get("STRESS_LOG")
     if path:
         with open(path, "a") as stream:
-            stream.write(f"{time.strftime('%H:%M:%S')} {what}: {test}\n")
+            stream.write(f"{time.strftime('%H:%M:%S')} {what}: {test}\n{why and why + chr(10)}")
