@@ -12,7 +12,16 @@ from commitlog.files.mapped_file import MappedFile
 from commitlog.format.record import PROPERTIES_LENGTH_SIZE, Corrupt, Filler, Record, Torn, Unwritten, decode_record
 from commitlog.log.record_search import first_good_record
 
-__all__ = ["BLOCK_SIZE", "SECTOR_SIZE", "LogFileList", "LogFiles", "LogWalk", "find_by_time", "find_record"]
+__all__ = [
+    "BLOCK_SIZE",
+    "SECTOR_SIZE",
+    "LogFileList",
+    "LogFiles",
+    "LogWalk",
+    "find_by_time",
+    "find_record",
+    "first_store_timestamp",
+]
 
 BLOCK_SIZE = 4 << 20
 # Bytes that a device writes wholly or not at all.
@@ -151,14 +160,14 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
 def find_by_time(files: LogFileList, timestamp: int) -> MappedFile | None:
     """The newest file that begins with a message stored at or before a time (ms); None without such a file."""
     for file in reversed(files.files):
-        stored = _first_store_timestamp(file)
+        stored = first_store_timestamp(file)
         if stored is not None and 0 < stored <= timestamp:
             return file
     return None
 
 
-def _first_store_timestamp(file: MappedFile) -> int | None:
-    """The store time of a file's first record; None when the file does not start with a record."""
+def first_store_timestamp(file: MappedFile) -> int | None:
+    """The store time (ms) of a file's first record; None when the file does not start with a record."""
     size = min(file.capacity, _LONGEST_FIRST)
     match decode_record(file.read(0, size), physical_offset=file.base, check_crc=False):
         case Record(store_timestamp=timestamp):

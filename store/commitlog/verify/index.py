@@ -48,6 +48,8 @@ class IndexCheck:
         self._findings = findings
         self._aborted = aborted
         self._safe = safe_timestamp
+        # A crash within a recovery leaves an index that lacks what comes after this place.
+        self._indexed_again_from = log.recovery_start(safe_timestamp) if aborted else NOWHERE
         self._must_be_whole = must_be_whole
         self._missing: tuple[int, int, int, Severity] | None = None
         # Physical offset of the message whose keys were compared last.
@@ -252,7 +254,8 @@ class IndexCheck:
         """Gather keys that the index does not hold; they are reported when a key that it holds follows."""
         if self._unreadable:
             return  # a file could not be read, which is reported already
-        note = self._aborted and bool((keys.stored > self._safe).all())
+        later = (keys.stored > self._safe) | (keys.places >= self._indexed_again_from)
+        note = self._aborted and bool(later.all())
         # The checkpoint's time says that the last owner kept no index; the next opening with one builds it.
         note |= self._safe <= 0 and not self._files
         severity: Severity = "note" if note or not self._must_be_whole_here() else "error"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -20,6 +21,7 @@ from commitlog.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, Torn, Unwritten, field_offset
 from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog.log.record_search import first_good_record, good_record
+from commitlog.log.scan import first_store_timestamp
 from commitlog.paths import parse_file_name
 from commitlog.verify.findings import NOWHERE, Finding, Findings, Lost, Severity
 
@@ -189,6 +191,16 @@ class LogCheck:
                 else:
                     self._note("files.size", file, file.base, str(error), "error")
         self.end = max(self.end, self.min_offset)
+
+    def recovery_start(self, timestamp: int) -> int:
+        """The physical offset from which recovery indexes the log again when the index holds all that was stored up to
+        a time (ms): the newest file that begins with a message of that time or before."""
+        for file in reversed(self._files if timestamp > 0 else []):
+            with contextlib.suppress(FileNotFoundError, FileChanged):
+                stored = first_store_timestamp(self._mapped.file(file.base))
+                if stored is not None and 0 < stored <= timestamp:
+                    return file.base
+        return self.min_offset
 
     def begin_at(self, physical_offset: int) -> None:
         """Verify only the log from there on; for a piece of a log that was cut there."""

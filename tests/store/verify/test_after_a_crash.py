@@ -11,6 +11,7 @@ from commitlog import MessageStore, StoreReader
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark, encode_checkpoint
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.index_file import HEADER_SIZE, decode_header
+from commitlog.index.writer import IndexWriter
 from commitlog.verify.store import verify_store
 from tests.store.verify.made_store import (
     CONFIG,
@@ -71,6 +72,26 @@ def test_units_ahead_of_the_log(path: Path) -> None:
     damage(file, place, struct.pack(">qiq", 10_000_000, 120, 0))
     assert "the log ends at" in only(path, "queue.extra-unit", "note").message
     _is_mended_by_opening(path)
+
+
+@pytest.mark.parametrize(("cut_before", "severities"), [(-1, ["note"]), (-2, ["error", "note"])])
+def test_an_opening_may_die_while_it_indexes_the_newest_file_again(
+    path: Path, cut_before: int, severities: list[str]
+) -> None:
+    """It indexes what the checkpoint vouches for, too, from the beginning of a log file on."""
+    slots, entries = CONFIG.max_hash_slot_num, CONFIG.max_index_num
+    index = IndexWriter(str(path / "index"), max_hash_slot_num=slots, max_index_num=entries)
+    written = [file for file in files(path, "commitlog") if any(file.read_bytes()[:8])]
+    index.truncate(int(written[cut_before].name))
+    index.release()
+    times = 4_000_000_000_000
+    mark = CheckpointMark(closed=False, flushed_offset=0)
+    (path / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(times, times, times), mark))
+    found = [one for one in verify_store(path) if one.check != "checkpoint.ahead"]
+    assert {one.check for one in found} == {"index.missing-key"}
+    assert [one.severity for one in found] == severities
+    if cut_before == -1:
+        _is_mended_by_opening(path)
 
 
 def test_a_torn_end_is_a_note(path: Path) -> None:
