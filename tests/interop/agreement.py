@@ -29,7 +29,7 @@ def agree_on_closed(path: Path, rocketmq: RocketMq, settings: Mapping[str, objec
 def agree_on_crashed(path: Path, rocketmq: RocketMq, settings: Mapping[str, object]) -> Answers:
     """RocketMQ and MessageStore, each on a copy, find the same end of the log and the same queues."""
     assert (path / "abort").exists()
-    assert_clean(path)
+    assert_clean(path, killed=True)  # a writer killed within a copy of a large record leaves a part of it
     theirs, ours = _copy(path, "rocketmq"), _copy(path, "python")
     with rocketmq.open(theirs, settings) as process:
         answers = answers_of(process)

@@ -13,6 +13,7 @@ import java.util.Properties;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.config.BrokerRole;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
@@ -54,6 +55,9 @@ public class RocketMqStore {
         config.setDiskMaxUsedSpaceRatio(95);
         config.setCleanFileForciblyEnable(false);
         BrokerConfig broker = new BrokerConfig();
+        if (config.getBrokerRole() == BrokerRole.SLAVE) {
+            broker.setBrokerId(1); // a master, which is 0, skips a record of which a part has come yet
+        }
         store = Version.newStore(config, new BrokerStatsManager("interop", true), broker);
         if (!store.load()) {
             throw new IllegalStateException("RocketMQ could not load " + path);
