@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer.main
 from hypothesis import HealthCheck, settings
 
 from tests.support import golden
@@ -28,6 +30,10 @@ os.environ["TZ"] = "UTC"
 time.tzset()
 
 make_spark_quick()
+
+# The command's application never changes, and typer makes all of its commands at each call: 20 ms for each of 1,600.
+# Before typer.testing is imported, which takes the function by its name.
+pytest.MonkeyPatch().setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
 
 # A shell without job control lets what it runs in the background ignore Ctrl-C, and so would every child process.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
