@@ -31,6 +31,9 @@ def serve(program: Callable[..., None]) -> None:
         child = os.fork()
         if not child:
             code = 1
+            # By the fork itself, and at once: what the program says comes after it.
+            sys.stdout.write(f"{os.getpid()}\n")
+            sys.stdout.flush()
             try:
                 program(*line.rstrip("\n").split("\t"))
                 code = 0
@@ -39,7 +42,6 @@ def serve(program: Callable[..., None]) -> None:
             finally:
                 sys.stderr.flush()
                 os._exit(code)
-        print(child, flush=True)
         _, status = os.waitpid(child, 0)
         print(f"\ngone {os.waitstatus_to_exitcode(status)}", flush=True)  # it may have been killed within a line
 
