@@ -82,8 +82,8 @@ class FrameSpace:
         """Zero the written bytes: they must never come back. ``StoreIOError``.
 
         Their space is given back, and new files are removed: a frame that found no room on the disk must not keep the
-        disk full. A file stays, without content, where others that were made ahead come after it: a crash within an
-        earlier frame leaves such files, and a gap before them would be a missing file.
+        disk full. A file stays, without content, where others that were made ahead, or are being made, come after it:
+        a gap before them would be a missing file. An earlier put ordered them, or one before a crash.
         """
         while self._new:
             file = self._new.pop()

@@ -60,12 +60,15 @@ def check_log_file(path: str, base: int, size: int, file_size: int, following: i
 class FileAllocator(Protocol):
     """Maker of new files, and of space in them.
 
-    ``make`` raises ``DiskFull``, ``StoreIOError`` and ``TimeoutError``; ``prepare`` and ``allocate_ahead`` never raise.
+    ``make`` raises ``DiskFull``, ``StoreIOError`` and ``TimeoutError``; the others never raise. ``is_made`` says
+    whether a file is there, or was prepared and may still be made.
     """
 
     def make(self, path: str, size: int, /) -> None: ...
 
     def prepare(self, path: str, size: int, /) -> None: ...
+
+    def is_made(self, path: str, /) -> bool: ...
 
     def allocate_ahead(self, file: MappedFileWriter, position: int, /) -> None: ...
 
@@ -79,6 +82,9 @@ class AllocateNow:
 
     def prepare(self, path: str, size: int, /) -> None:
         """Nothing is made ahead."""
+
+    def is_made(self, path: str, /) -> bool:
+        return disk.exists(path)
 
     def allocate_ahead(self, file: MappedFileWriter, position: int, /) -> None:
         """The append that needs space allocates it."""
@@ -316,8 +322,8 @@ class MappedFileQueueWriter:
         return file
 
     def is_made(self, base: int) -> bool:
-        """Whether there is a file of that base, part of the log or made ahead."""
-        return os.path.exists(self._path_of(base))
+        """Whether there is a file of that base, part of the log or made ahead, or another thread makes it soon."""
+        return self._allocator.is_made(self._path_of(base))
 
     def _note_opened(self, file: MappedFileWriter) -> None:
         """A file was opened, by any thread: others are closed for it. Never waits, since a reader holds the file."""

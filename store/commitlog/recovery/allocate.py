@@ -78,6 +78,12 @@ class AllocateMappedFileService:
                 self._wanted.append((path, size))
         self._wakeup.set()
 
+    def is_made(self, path: str, /) -> bool:
+        with self._lock:
+            ordered = any(path == wanted for wanted, _ in self._wanted)
+        # In this order: an order ends when its file is there.
+        return ordered or disk.exists(path)
+
     def make(self, path: str, size: int, /) -> None:
         """The file at ``path``, now. ``DiskFull``, ``StoreIOError``, ``TimeoutError``."""
         with self._lock:

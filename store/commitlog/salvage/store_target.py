@@ -21,6 +21,7 @@ from commitlog.columnar.dispatch import dispatch_requests, index_entries, units_
 from commitlog.columnar.records import move_records
 from commitlog.columnar.scan import RecordScan, scan_records
 from commitlog.config import MessageStoreConfig
+from commitlog.files import disk
 from commitlog.files.mapped_file_writer import MappedFileWriter, make_file
 from commitlog.format.arrays import ByteArray, Int64Array
 from commitlog.format.checkpoint import CheckpointMark
@@ -53,6 +54,9 @@ class _SparseFiles:
 
     def prepare(self, path: str, size: int) -> None:
         """Nothing is made ahead."""
+
+    def is_made(self, path: str) -> bool:
+        return disk.exists(path)
 
     def allocate_ahead(self, file: MappedFileWriter, position: int) -> None:
         """Nor allocated."""

@@ -85,6 +85,24 @@ def test_a_discarded_frame_leaves_no_gap_before_files_made_ahead(tmp_path: Path)
     files.close()
 
 
+def test_a_discarded_frame_leaves_no_gap_before_a_file_that_is_being_made(tmp_path: Path) -> None:
+    service = AllocateMappedFileService(WAIT_LIMIT_S, Wakeup(), warm=False)
+    thread = threading.Thread(target=work, args=(service,))
+    files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=service)
+    service.prepare(str(tmp_path / f"{0:020d}"), _SIZE)
+    work(service)
+    files.writable().append(b"x" * (_SIZE // 2))
+    files.appended()
+    assert service.run_once() == 0, "the first of the two files that the put ordered"
+    space = FrameSpace(files)
+    space.end_file(b"x" * 8)
+    space.discard()
+    thread.start()
+    thread.join(WAIT_LIMIT_S)
+    assert sorted(int(path.name) for path in tmp_path.iterdir()) == [0, _SIZE, 2 * _SIZE]
+    files.close()
+
+
 def test_a_put_waits_only_so_long_for_its_file(tmp_path: Path) -> None:
     idle = AllocateMappedFileService(0.01, Wakeup(), warm=False)  # no thread runs it
     files = MappedFileQueueWriter(str(tmp_path), _SIZE, allocator=idle)
