@@ -129,9 +129,11 @@ def test_prometheus_gets_the_numbers(spark: SparkSession, new_store: NewStore, t
             writer = frame.writeStream.queryName("shop").foreachBatch(batches._take)
             query = writer.option("checkpointLocation", str(batches.checkpoint)).start()
             read = 25 if expired else 20
-            wait_for(lambda read=read: value("commitlog_read_messages_total") == read)  # type: ignore[misc]
-            assert value("commitlog_lag_messages", queue="0") == 0
-            query.stop()
+            try:
+                wait_for(lambda read=read: value("commitlog_read_messages_total") == read)  # type: ignore[misc]
+                wait_for(lambda: value("commitlog_lag_messages", queue="0") == 0)
+            finally:
+                query.stop()  # its name is another test's, too
             wait_for(lambda: value("commitlog_lag_messages", queue="0") is None)
     assert value("commitlog_skipped_offsets_total", queue="0") == 5
     assert b'commitlog_read_messages_total{query="shop",topic="orders"} 25.0' in prometheus.generate_latest(registry)
