@@ -50,9 +50,9 @@ def scratch() -> Path:
     return path
 
 
-def message_store(name: str, *, body_size: int, size: int, queues: int = 4) -> Path:
+def message_store(name: str, *, body_size: int, size: int, queues: int = 4, below: Path | None = None) -> Path:
     """A store of one topic, ``orders``, with tags and keys, its messages spread evenly over the queues."""
-    path = scratch() / name
+    path = (below or scratch()) / name
     if (path / "complete").exists():
         return path
     shutil.rmtree(path, ignore_errors=True)
