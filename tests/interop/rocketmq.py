@@ -19,6 +19,7 @@ __all__ = [
     "RocketMq",
     "RocketMqBroker",
     "RocketMqUnavailable",
+    "benchmark_command",
     "complaints",
     "install",
     "install_broker",
@@ -127,6 +128,16 @@ class RocketMqBroker:
 
 def _java_command(home: Path, classpath: str) -> list[str]:
     return ["java", *_JVM, *_OPENED, *_PROPERTIES, f"-Duser.home={home}", "-cp", classpath]
+
+
+def benchmark_command(version: str, cache: Path, *arguments: object) -> list[str]:
+    """The command that runs ``java/benchmark/StoreBenchmark.java``, on a Java machine with its own settings but for
+    what RocketMQ needs. ``RocketMqUnavailable``."""
+    directories = (SOURCES / "common", SOURCES / "benchmark", _version_directory(version))
+    sources = sorted(source for directory in directories for source in directory.glob("*.java"))
+    classpath = _installed(version, cache, _version_directory(version), sources, "")
+    home = f"-Duser.home={cache / 'home'}"
+    return ["java", "-Xmx4g", *_OPENED, *_PROPERTIES, home, "-cp", classpath, "StoreBenchmark", *map(str, arguments)]
 
 
 def complaints(log: str) -> list[str]:
