@@ -1,0 +1,1 @@
+"""Power cuts of a real block device: a file system on it loses what its device had not flushed."""
