@@ -6,6 +6,7 @@ process. New messages are visible at the next call; messages removed by retentio
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -31,6 +32,7 @@ from commitlog.errors import (
     CorruptConsumeQueue,
     CorruptIndex,
     CorruptRecord,
+    FileMissing,
     InvalidValue,
     MessageNotFound,
     OffsetOutOfRange,
@@ -799,11 +801,20 @@ class StoreReader:
             place: int | None = last_place
         else:
             unit = queue.unit(offset)
+            if unit is None:
+                self._refuse_damaged_unit(queue, offset)
             place = None if unit is None else unit[0]
         if place is not None and self._on_damage != "raise" and self._whole_record(place) is None:
             return None  # its header cannot identify it
         head = None if place is None else self._commit_log.header(place)
         return None if place is None or head is None else Fence(place, crc32(head))
+
+    def _refuse_damaged_unit(self, queue: QueueView, offset: int) -> None:
+        """``CorruptConsumeQueue`` for a unit within the queue's bounds that was zeroed; not where damage is skipped."""
+        low, high = queue.bounds()
+        if self._on_damage == "raise" and low <= offset < high:
+            with contextlib.suppress(FileMissing, OffsetOutOfRange):
+                next(queue.units(offset, offset + 1), None)
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message at a queue offset was stored, in milliseconds since the epoch. ``OffsetOutOfRange``."""
@@ -811,6 +822,7 @@ class StoreReader:
         queue = self._catalog.queue(topic, queue_id)
         unit = queue.unit(offset)
         if unit is None:
+            self._refuse_damaged_unit(queue, offset)
             low, high = queue.bounds()
             raise OffsetOutOfRange(
                 topic=topic,

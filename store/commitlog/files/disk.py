@@ -459,6 +459,8 @@ def is_symlink(path: str) -> bool:
 def data_extents(descriptor: int, start: int, stop: int) -> list[tuple[int, int]]:
     """The stretches of ``[start, stop)`` that are not holes of the file, all of them before one is read.
 
+    Where the file system cannot tell holes, all is one stretch.
+
     Allocated space that was never written counts as data once the kernel has read it ahead: a caller that asked again
     after each stretch would chase that through the whole file.
     """
@@ -468,6 +470,8 @@ def data_extents(descriptor: int, start: int, stop: int) -> list[tuple[int, int]
             at = min(os.lseek(descriptor, first, os.SEEK_HOLE), stop)
             extents.append((first, at))
     except OSError as error:
+        if error.errno == errno.EINVAL:
+            return [(start, stop)]
         if error.errno != errno.ENXIO:  # no more data up to the end
             raise
     return extents

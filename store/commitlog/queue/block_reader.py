@@ -356,7 +356,9 @@ class BlockReader:
         self._commit_log.refuse_cut(physical)
         low, high = self._queue.bounds()
         queue = self._queue
-        if physical < self._commit_log.min_offset or not self._commit_log.file_count:
+        # The bounds of a queue that was derived from the log do not move; in another one, the unit is damaged.
+        removed = physical < self._commit_log.min_offset and (offset < low or queue.fillers_are_lost)
+        if removed or not self._commit_log.file_count:
             raise OffsetOutOfRange(
                 topic=queue.topic,
                 queue_id=queue.queue_id,
@@ -376,10 +378,15 @@ class BlockReader:
             f"Unit of queue offset {offset} of topic {queue.topic!r}, queue {queue.queue_id}",
             path=unit_path,
             offset=unit_position,
-            expected=f"a physical offset below the log's end {self._commit_log.bounds()[1]}",
+            expected=f"a physical offset {_within(*self._commit_log.bounds(), physical)}",
             found=physical,
             advice="The queue can be rebuilt from the CommitLog.",
         )
+
+
+def _within(start: int, end: int, physical: int) -> str:
+    """The bound of the log that a place is beyond."""
+    return f"from the log's first byte {start} on" if physical < start else f"below the log's end {end}"
 
 
 def _is_sparse(span: int, count: int) -> bool:

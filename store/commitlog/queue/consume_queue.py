@@ -1,7 +1,8 @@
 """A consume queue, read-only: the places in the CommitLog of all messages of one queue of a topic.
 
 A queue is a sequence of 20-byte units in files of one directory; unit *n* is queue offset *n*. Files are allocated
-ahead, so a unit of zeros marks the end. Bounds are found by bisection, never by reading whole files.
+ahead, so zeros up to the end of the last file mark the end: it comes after the last unit that is not zero, also where
+damage has left zeros before that. The start is found by bisection.
 
 The last units may lead to no message. In a store that was closed cleanly they are damaged, and reading them reports
 that. Where the ``abort`` file exists, a machine may have stopped between writing the queue and writing the log: units
@@ -33,13 +34,14 @@ from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE, decode_u
 from commitlog.format.record import own_queue_place
 from commitlog.format.sys_flag import has_queue_unit
 from commitlog.log.commit_log import CommitLog
+from commitlog.queue.expired_units import end_before
+from commitlog.queue.written_units import last_written, written_units
 
 __all__ = ["ConsumeQueue"]
 
 Units = npt.NDArray[Any]
 
 _PAGE = 4096
-_PIECE_SIZE = 1 << 20
 # How long a unit may stay half written, when its writer's thread is put to sleep.
 _LOOK_AGAIN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.0)
 
@@ -49,8 +51,9 @@ _A_PLACE = "a physical offset of at least 0 and a size of at least 1"
 class ConsumeQueue:
     """Read access to ``<store>/consumequeue/<topic>/<queue id>``. A ``QueueView``.
 
-    ``bounds`` looks at the disk every time, which is cheap without a change: one ``stat``, one small read. Damaged
-    units that mislead its searches are refused; with ``tolerant`` they are searched around, and reading meets them.
+    ``bounds`` looks at the disk every time, which is cheap without a change: one ``stat``, one small read. Its searches
+    look around damaged units, which reading meets. After a crash, a damaged unit at the end is refused; not with
+    ``tolerant``.
     """
 
     fillers_are_lost = False
@@ -73,6 +76,8 @@ class ConsumeQueue:
         self._aborted = aborted
         self._files = NumberedFiles(path)
         self._end = -1
+        # Of each file that was looked through, by its first byte: the number of its written units.
+        self._written: dict[int, int] = {}
         self._last_unit: tuple[int, int] = (-1, 0)
         self._start = 0
         # The state for which ``_start`` was found: the log's first byte, the queue's first file, whether a log exists.
@@ -122,6 +127,7 @@ class ConsumeQueue:
                     found=base,
                 )
         self._end = -1
+        self._written = {}
         self._start_seen_at = None
 
     def _base_of(self, offset: int) -> int | None:
@@ -135,6 +141,14 @@ class ConsumeQueue:
         except FileNotFoundError:
             return b""
         return data[: len(data) - len(data) % UNIT_SIZE]
+
+    def _read_across(self, start: int, stop: int) -> Units:
+        """The units ``[start, stop)`` as far as files hold them without a gap."""
+        parts, at = [], start
+        while at < stop and (base := self._base_of(at)) is not None and (data := self._read(base, at, stop)):
+            parts.append(data)
+            at += len(data) // UNIT_SIZE
+        return decode_units(b"".join(parts))
 
     def _unit_bytes(self, offset: int) -> bytes:
         base = self._base_of(offset)
@@ -167,41 +181,31 @@ class ConsumeQueue:
         for base in reversed(self._bases):
             first = base // UNIT_SIZE
             count = self._written_units(base)
+            self._end = first + count
             if count:
-                self._end = first + count
-                if not self._tolerant:
-                    self._refuse_hole(base)
                 break
             # An empty last file follows a full one; without the one before it, the queue ends (and starts) here.
-            self._end = first
         if self._bases:
             self._judge_the_last()
 
     def _written_units(self, base: int) -> int:
-        """The number of written units of a file: they are its beginning, the rest is zero."""
+        """The number of units of a file up to the last one with bytes. Reading refuses those that damage has zeroed.
+
+        A file is looked through once. After that its owner adds units where these ended, unless recovery cuts some off.
+        """
         try:
             with _opened(self._files.path_of(base)) as descriptor:
-                capacity = disk.size_of(descriptor) // UNIT_SIZE
-                if self._tolerant:
-                    return _units_with_bytes(descriptor, capacity)
-
-                def written(index: int) -> bool:
-                    data = disk.read_at(descriptor, UNIT_SIZE, index * UNIT_SIZE)
-                    return len(data) == UNIT_SIZE and unit_place(data) is not None
-
-                return _first_false(0, capacity, written)
+                known = self._written.get(base)
+                if known and any(disk.read_at(descriptor, UNIT_SIZE, (known - 1) * UNIT_SIZE)):
+                    count = written_units(descriptor, known)
+                elif known == 0:
+                    count = written_units(descriptor)
+                else:
+                    count = last_written(descriptor)
+                count = self._written[base] = min(count, disk.size_of(descriptor) // UNIT_SIZE)
+                return count
         except FileNotFoundError:
             return 0
-
-    def _refuse_hole(self, base: int) -> None:
-        """Bisection also ends at a unit that damage has zeroed; then units stand after it, which must not be lost."""
-        # Read twice: beside a live owner, both units may be written while they are read.
-        for last_look in (False, True):
-            pair = self._read(base, self._end, self._end + 2)
-            if len(pair) < 2 * UNIT_SIZE or unit_place(pair[:UNIT_SIZE]) or not unit_place(pair[UNIT_SIZE:]):
-                return
-            if last_look:
-                self._refuse(self._end, base, 0, 0)
 
     def _judge_the_last(self) -> None:
         """Keep units at the end that lead to no message, for reading to refuse, or leave them out."""
@@ -212,9 +216,9 @@ class ConsumeQueue:
             self._commit_log.refresh()
 
             def present(offset: int) -> bool:
-                # Below the end every unit was written: where one is missing, its file is missing, not its message.
-                unit = self._unit(offset)
-                return unit is None or self._in_log(unit)
+                # Below the end every unit was written: where a file is missing, its messages are not.
+                data = self._unit_bytes(offset)
+                return not data or ((unit := unit_place(data)) is not None and self._in_log(unit))
 
             first = _first_false(low, self._end, present)
             if first < self._end and self._aborted():
@@ -316,33 +320,7 @@ class ConsumeQueue:
         if not self._commit_log.file_count:
             return self._end
 
-        def expired(offset: int) -> bool:
-            unit = self._unit(offset)
-            return unit is not None and (unit[1] == FILLER_SIZE or 0 <= unit[0] < log_start)
-
-        start = _first_false(low, self._end, expired)
-        # Expired units stand together at the head, in the order of the log. One that bisection met alone, with
-        # messages before it, or whose place is before that of the unit before it, is damaged: no message may be lost.
-        if start - 2 >= low and (stray := self._unit(start - 1)) is not None:
-            before = self._unit(start - 2)
-            back = before is not None and stray[1] != FILLER_SIZE != before[1] and before[0] >= stray[0]
-            if (back or not expired(start - 2)) and self._tolerant:
-                return self._first_left(low, log_start)
-            if back or not expired(start - 2):
-                expected = "the place of a message that is in the log"
-                self._refuse(start - 1, self._base_of(start - 1) or 0, *stray, expected)
-        return start
-
-    def _first_left(self, low: int, log_start: int) -> int:
-        """The first offset whose message has not expired, whatever damaged units say of those after it."""
-        at = low
-        for units in self.units(low, self._end, check=False):
-            expired = (units["size"] == FILLER_SIZE) | ((units["physical_offset"] >= 0) & (units["size"] > 0))
-            expired &= (units["physical_offset"] < log_start) | (units["size"] == FILLER_SIZE)
-            if not expired.all():
-                return at + int(np.argmin(expired))
-            at += len(units)
-        return self._end
+        return end_before(self._read_across, low, self._end, log_start)
 
     @property
     def removed(self) -> bool:
@@ -352,11 +330,7 @@ class ConsumeQueue:
     def first_offset_from(self, physical_offset: int, start: int, stop: int) -> int:
         """The first offset in ``[start, stop)`` whose message lies at or after ``physical_offset``, or ``stop``."""
 
-        def before(offset: int) -> bool:
-            unit = self._unit(offset)
-            return unit is not None and unit[0] < physical_offset
-
-        return _first_false(start, stop, before)
+        return end_before(self._read_across, start, stop, physical_offset)
 
     def place_of(self, offset: int) -> tuple[str, int]:
         """The file that holds a unit, and the unit's first byte in it."""
@@ -431,17 +405,6 @@ def _opened(path: str) -> Iterator[int]:
         raise ReadFailed("read", path=path, cause=error) from error
     finally:
         disk.close(descriptor)
-
-
-def _units_with_bytes(descriptor: int, capacity: int) -> int:
-    """The number of units up to the last one of a file that is not zero."""
-    for first, last in reversed(disk.data_extents(descriptor, 0, capacity * UNIT_SIZE)):
-        for stop in range(last, first, -_PIECE_SIZE):
-            start = max(stop - _PIECE_SIZE, first)
-            written = len(disk.read_at(descriptor, stop - start, start).rstrip(b"\0"))
-            if written:
-                return -(-(start + written) // UNIT_SIZE)
-    return 0
 
 
 def _first_false(low: int, high: int, predicate: Callable[[int], bool]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import threading
 from collections import Counter
@@ -17,18 +18,20 @@ import numpy.typing as npt
 from commitlog.columnar.dispatch import QueueUnits
 from commitlog.errors import CorruptConsumeQueue, NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
 from commitlog.files import disk
-from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
+from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name_for_offset, names_directory, parse_file_name
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_ext import remove_ext_files
 from commitlog.queue.consume_queue_writer import ConsumeQueueWriter, OpenFiles
 from commitlog.queue.deleted_topics import DeletedTopics
+from commitlog.queue.expired_units import sound_units
 from commitlog.queue.light_queues import append_light, rewrite_light
 from commitlog.queue.written_units import written_units
 from commitlog.threads.parallel import for_each
 
 __all__ = ["ConsumeQueueStore", "QueueFiles"]
 
+_LOG = logging.getLogger(__name__)
 _MOST_SYNCS = 8
 
 Units = npt.NDArray[Any]
@@ -98,11 +101,12 @@ class ConsumeQueueStore:
         return QueueFiles(count=count, uneven=next((path for path, files in found.items() if _is_uneven(files)), None))
 
     def find_ends(self) -> int:
-        """``ends`` of all queues that the last survey saw. Reads the last unit of each. ``OSError``."""
+        """``ends`` of all queues that the last survey saw. Reads the last units of each. ``OSError``.
+
+        To be compared with the mark: where zeros between units mislead the search, it finds another end.
+        """
         self._ends = {
-            path: _ends_of(
-                base + size, base // UNIT_SIZE + written_units(os.path.join(path, file_name_for_offset(base)))
-            )
+            path: _ends_of(base + size, base // UNIT_SIZE + _units_in(os.path.join(path, file_name_for_offset(base))))
             for path, (base, size) in self._last_files.items()
         }
         return self.ends
@@ -133,16 +137,16 @@ class ConsumeQueueStore:
         }
 
     def place_from(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """The physical offset of the queue's first message at ``offset`` or after it; None while it has none there."""
+        """The physical offset of the queue's message at ``offset``; None while it has none there or after it.
+
+        A damaged unit has that of the last message before it.
+        """
         with self._lock:
             # The store remembers each queue whose offset is read, so only existing queues are read.
             if queue_id > self._highest_id(topic):
                 return None
             writer = self._positioned(topic, queue_id)
-            if (writer.next_offset or 0) <= offset:
-                return None
-            unit = writer.unit(max(offset, writer.first_offset))
-            return None if unit is None else unit[0]
+            return writer.place_from(max(offset, writer.first_offset))
 
     def place_left(self, topic: str, queue_id: int, offset: int, log_start: int) -> int | None:
         """``place_from`` of the messages that the log still has: units of those before ``log_start`` are skipped, and
@@ -152,8 +156,7 @@ class ConsumeQueueStore:
             if queue_id > self._highest_id(topic):
                 return None
             writer = self._positioned(topic, queue_id)
-            unit = writer.unit(max(offset, writer.end_before(log_start)))
-            return None if unit is None else unit[0]
+            return writer.place_from(max(offset, writer.end_before(log_start)))
 
     def highest_id(self, topic: str) -> int:
         """The highest id among a topic's queues; -1 when it has none."""
@@ -336,15 +339,18 @@ class ConsumeQueueStore:
     def discount_expired(self, log_start: int) -> list[tuple[str, int, int]]:
         """Topic, queue id and number of the oldest files that hold only messages before ``log_start``.
 
-        Every queue keeps its last file, which holds its end. From now on the files are not counted: the checkpoint must
-        claim fewer before they go, or a crash in between would look like a loss. ``OSError``.
+        Every queue keeps its last file, which holds its end, and its files from a damaged one on, with a warning. From
+        now on the files are not counted: the checkpoint must claim fewer before they go, or a crash in between would
+        look like a loss. ``OSError``.
         """
+        found = []
         with self._lock:
-            found = [
-                (topic, queue_id, count)
-                for topic, queue_id in list(self.known_queues())
-                if (count := self.writer(topic, queue_id).expired_files(log_start))
-            ]
+            for topic, queue_id in list(self.known_queues()):
+                count, damage = self.writer(topic, queue_id).expired_files(log_start)
+                if damage is not None:
+                    _LOG.warning("Cleaning keeps the files of a damaged queue: %s", damage)
+                if count:
+                    found.append((topic, queue_id, count))
             self._open_files.count(-sum(count for _, _, count in found))
             return found
 
@@ -365,8 +371,9 @@ class ConsumeQueueStore:
             for topic, queue_id in list(self.known_queues()):
                 writer = self.writer(topic, queue_id)
                 first = writer.end_before(log_start)
-                left = writer.read(first, first + 1)
-                if len(left) and left["size"][0]:
+                left = writer.read(first, first + 3)
+                # A damaged unit has no address that can be trusted.
+                if len(left) and sound_units(left)[0]:
                     count += remove_ext_files(self._ext_directory(topic, queue_id), int(left["tags_code"][0]))
         return count
 
@@ -374,9 +381,12 @@ class ConsumeQueueStore:
         return os.path.join(self._ext_path, topic, str(queue_id))
 
     def last_place(self, topic: str) -> int:
-        """The physical offset of the last message that the units of a topic's queues lead to; -1 without any."""
+        """The physical offset of the last message that the units of a topic's queues lead to; -1 without any.
+
+        ``CorruptConsumeQueue`` for a queue whose last unit is damaged.
+        """
         with self._lock:
-            return max((_last_place_in(writer) for writer in self._writers_of(topic)), default=-1)
+            return max((writer.last_place() for writer in self._writers_of(topic)), default=-1)
 
     def ends_of(self, topic: str) -> dict[int, int]:
         """The next offset of each queue of a topic, by queue id; also of those that were deleted."""
@@ -432,10 +442,13 @@ class ConsumeQueueStore:
             self._writers = {}
 
 
-def _last_place_in(writer: ConsumeQueueWriter) -> int:
-    """The physical offset of a queue's last message; -1 without one."""
-    last = writer.unit(writer.next_offset - 1) if writer.next_offset else None
-    return -1 if last is None or last[1] == FILLER_SIZE else last[0]
+def _units_in(path: str) -> int:
+    """The number of units of a file, where no zeros are between them. ``OSError``."""
+    descriptor = disk.open_file(path)
+    try:
+        return written_units(descriptor)
+    finally:
+        disk.close(descriptor)
 
 
 def _ends_of(files_end: int, next_offset: int) -> int:

@@ -24,6 +24,8 @@ from commitlog.files.mapped_file_writer import make_file
 from commitlog.files.numbered_files import NumberedFiles
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, UNIT_FILE_DTYPE, UNIT_SIZE, decode_units
 from commitlog.paths import file_name_for_offset
+from commitlog.queue.expired_units import end_before, judge_range, sound_at_or_before, sound_units
+from commitlog.queue.written_units import last_written
 
 __all__ = ["ConsumeQueueWriter", "OpenFiles", "first_of_each"]
 
@@ -162,10 +164,12 @@ class ConsumeQueueWriter:
 
     def _pad(self, first: int) -> None:
         """Fill the file of the first unit up to it: the messages before it have expired."""
-        begin = first - first % (self._file_size // UNIT_SIZE)
-        fillers = np.zeros(first - begin, UNIT_FILE_DTYPE)
+        self._fill(first - first % (self._file_size // UNIT_SIZE), first)
+
+    def _fill(self, first: int, stop: int) -> None:
+        fillers = np.zeros(stop - first, UNIT_FILE_DTYPE)
         fillers["size"] = FILLER_SIZE
-        self._write(begin, fillers)
+        self._write(first, fillers)
 
     def _pad_missing(self, first: int, *, write_back: bool) -> None:
         """``_pad`` unless units stand there already: fillers, or those of messages that have expired."""
@@ -279,18 +283,18 @@ class ConsumeQueueWriter:
         found = self.read(offset, offset + 1)
         return (int(found["physical_offset"][0]), int(found["size"][0])) if len(found) and found["size"][0] else None
 
+    @property
+    def written_end(self) -> int:
+        """The offset after the last unit that is not zero; ``first_offset`` without any. ``OSError``."""
+        for base in reversed(self._files.bases):
+            count = last_written(self._open_files.get(self._files.path_of(base)))
+            if count:
+                return base // UNIT_SIZE + count
+        return self.first_offset
+
     def end_before(self, physical_offset: int) -> int:
-        """The offset after the last unit whose message lies before ``physical_offset``, by bisection."""
-        low = self.first_offset
-        high = (self._files.bases[-1] + self._file_size) // UNIT_SIZE if self._files.bases else 0
-        while low < high:
-            middle = (low + high) // 2
-            found = self.unit(middle)
-            if found is not None and (found[1] == FILLER_SIZE or found[0] < physical_offset):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        """The offset after the last unit whose message lies before ``physical_offset``. ``OSError``."""
+        return end_before(self.read, self.first_offset, self.written_end, physical_offset)
 
     def cut(self, end: int) -> None:
         """Zero all units at ``end`` and after; files that begin after it are deleted. ``StoreIOError``."""
@@ -345,27 +349,76 @@ class ConsumeQueueWriter:
         return max(-(-self._dirty_bytes // _PAGE), len(self._syncing))
 
     def keep_expired(self, log_start: int) -> None:
-        """Remove all but the units of messages before ``log_start``, and these too when they cannot be right."""
-        end = self.end_before(log_start)
+        """Remove all but the units of messages before ``log_start``; those too that cannot be right.
+
+        The queue's end stays: where one of the units that are kept is damaged, fillers take the place of all.
+        """
+        end = self.written_end
+        last = self.unit(end - 1) if end > self.first_offset else None
+        if last is None or not (last[1] == FILLER_SIZE or (last[0] >= 0 < last[1] and sum(last) <= log_start)):
+            end = self.end_before(log_start)
         first = max(end - self._file_size // UNIT_SIZE, self.first_offset)
         there = self.read(first, end)
-        expired = there[there["size"] != FILLER_SIZE]
-        places, sizes = expired["physical_offset"], expired["size"]
-        right = (places >= 0) & (sizes > 0) & (places + sizes <= log_start)
-        if len(expired) and len(there) == end - first and right.all() and (np.diff(places) > 0).all():
+        if not log_start or not len(there):
+            self.delete()
+        elif len(there) == end - first and sound_units(there).all():
             self.cut(end)
         else:
             self.delete()
+            self._fill(end - 1 - (end - 1) % (self._file_size // UNIT_SIZE), end)
 
-    def expired_files(self, log_start: int) -> int:
-        """How many of the oldest files hold only messages before ``log_start``. The last file is never among them."""
+    def expired_files(self, log_start: int) -> tuple[int, CorruptConsumeQueue | None]:
+        """How many of the oldest files hold only messages before ``log_start``; the last file is never among them.
+
+        Units follow the order of the log, so the last one of a file decides. Where that is damaged, the error that says
+        so comes too: its file, and those after it, stay.
+        """
         count = 0
         for base in self._files.bases[:-1]:
-            last = self.unit((base + self._file_size) // UNIT_SIZE - 1)
-            if last is None or (last[1] != FILLER_SIZE and last[0] >= log_start):
+            last = (base + self._file_size) // UNIT_SIZE - 1
+            whole = self.first_offset, self.files_end // UNIT_SIZE
+            sound, before = judge_range(self.read, last, last + 1, *whole, log_start)
+            if not sound[0]:
+                return count, self._damaged(last)
+            if not before[0]:
                 break
             count += 1
-        return count
+        return count, None
+
+    def last_place(self) -> int:
+        """The physical offset of the queue's last message; -1 without one. ``CorruptConsumeQueue`` for damage there."""
+        end = self.next_offset or 0
+        if end <= self.first_offset:
+            return -1
+        sound, _ = judge_range(self.read, end - 1, end, self.first_offset, end, 0)
+        last = self.unit(end - 1)
+        if not sound[0] or last is None:
+            raise self._damaged(end - 1)
+        return -1 if last[1] == FILLER_SIZE else last[0]
+
+    def place_from(self, offset: int) -> int | None:
+        """The physical offset of the message at an offset; None where nothing was written.
+
+        Where its unit is damaged, that of the last message before it whose unit is not; 0 without one.
+        """
+        end = self.next_offset or 0
+        if offset >= end:
+            return None
+        found = sound_at_or_before(self.read, offset, self.first_offset, end)
+        return 0 if found is None else found[1]
+
+    def _damaged(self, offset: int) -> CorruptConsumeQueue:
+        at = offset * UNIT_SIZE
+        base = at - at % self._file_size
+        place, size = self.unit(offset) or (0, 0)
+        return CorruptConsumeQueue(
+            f"Unit of queue offset {offset} of topic {self.topic!r}, queue {self.queue_id}",
+            path=self._files.path_of(base),
+            offset=at - base,
+            expected="a size of at least 1, and a physical offset between those of the units before and after it",
+            found=f"{place} and {size}",
+            advice="The queue can be rebuilt from the CommitLog.",
+        )
 
     @property
     def file_count(self) -> int:

@@ -24,6 +24,7 @@ from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog.log.commit_log import CommitLog
 from commitlog.message import MessageExt
 from commitlog.queue.block_reader import BlockLimits, BlockReader
+from commitlog.queue.expired_units import count_before
 from commitlog.queue.skipped import Skips
 from commitlog.queue.views import QueueView
 
@@ -195,9 +196,10 @@ def pull(
     except OffsetOutOfRange:
         return None
     commit_log.refresh()  # retention may have removed log files since the bounds were read
-    removed = (units["physical_offset"] < commit_log.min_offset) & (units["physical_offset"] >= 0)
-    if queue.fillers_are_lost:
-        removed &= units["size"] != FILLER_SIZE  # reading reports them
+    judged = units
+    if queue.fillers_are_lost:  # they are no head that was removed: reading reports them
+        judged = np.where(units["size"] == FILLER_SIZE, np.zeros(1, units.dtype), units)
+    removed = np.arange(len(units)) < count_before(judged, commit_log.min_offset)
     # Those that match, as far as that is known.
     matched = ~removed & wanted.may_match(units["tags_code"])
     units_decide = wanted.expression is None and wanted.keys is None
@@ -213,7 +215,7 @@ def pull(
         wanted=None if wanted.is_all else wanted,
     )
     batches: list[pa.RecordBatch] = []
-    start = offset + int(np.count_nonzero(removed))  # what was removed stands at the head
+    start = offset + int(np.count_nonzero(removed))
     try:
         for batch in blocks.batches(start, offset + end, columns) if start < offset + end else ():
             batches.append(batch)

@@ -39,7 +39,6 @@ __all__ = ["append_light", "first_light_offset", "lacks_light_units", "places_of
 
 Units = npt.NDArray[Any]
 
-_BEHIND_ALL = 2**63 - 1
 # A queue may begin there and still have room. RocketMQ's own byte positions overflow soon after.
 _HIGHEST_OFFSET = 1 << 58
 
@@ -78,7 +77,7 @@ def append_light(writer: ConsumeQueueWriter, offsets: Int64Array, units: Units) 
         return
     end = writer.next_offset
     if end is None:
-        end = writer.end_before(_BEHIND_ALL)
+        end = writer.written_end
     if end <= writer.first_offset or writer.pads:
         begin = first_light_offset(offsets)
         if begin is None:

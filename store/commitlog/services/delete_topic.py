@@ -11,11 +11,12 @@ Source: RocketMQ ``store/DefaultMessageStore.java`` (``deleteTopics``, ``cleanUn
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
-from commitlog.errors import InvalidValue, TopicInUse, TopicNotFound
+from commitlog.errors import CorruptConsumeQueue, InvalidValue, TopicInUse, TopicNotFound
 from commitlog.paths import is_system_topic, validate_topic
 from commitlog.queue.topic_config import TopicConfig, unused_topics
 from commitlog.recovery.open import OpenedLog
@@ -23,6 +24,8 @@ from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
 from commitlog.services.store_flush import StoreFlush
 
 __all__ = ["TopicDeletion"]
+
+_LOG = logging.getLogger(__name__)
 
 
 class TopicDeletion:
@@ -51,10 +54,14 @@ class TopicDeletion:
 
     def expired_topics(self) -> list[str]:
         """The topics that have queues, and no message in the log any more; not RocketMQ's own."""
-        queues, log_start = self._log.queues, self._log.files.min_offset
-        return [
-            topic for topic in self._known_topics() if queues.last_place(topic) < log_start and not self._delayed[topic]
-        ]
+        return [topic for topic in self._known_topics() if self._has_expired(topic) and not self._delayed[topic]]
+
+    def _has_expired(self, topic: str) -> bool:
+        try:
+            return self._log.queues.last_place(topic) < self._log.files.min_offset
+        except CorruptConsumeQueue as damage:
+            _LOG.warning("Topic %s may have messages: %s", topic, damage)
+            return False
 
     def unused_topics(self, retain: Iterable[str]) -> list[str]:
         """``unused_topics`` of the store. ``CorruptConfig``."""

@@ -1,0 +1,162 @@
+"""Sectors and pages of a queue that were zeroed, with units after them: no message is lost without a word."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader, verify_store
+from commitlog.errors import CorruptConsumeQueue
+from commitlog.format.consume_queue_unit import UNIT_SIZE
+from tests.crash.workloads import kill
+from tests.store.owner.owned_store import put_ok
+from tests.store.retention.small_stores import Clock, store_clock
+from tests.support.clean_store import assert_clean
+
+__all__: list[str] = []
+
+COUNT = 1000
+ONE_FILE, SEVERAL = 5000, 300
+BODIES = [b"%04d" % number for number in range(COUNT)]
+
+
+def settings(units: int) -> MessageStoreConfig:
+    return MessageStoreConfig(
+        mapped_file_size_commit_log=64 << 10,
+        mapped_file_size_consume_queue=units * UNIT_SIZE,
+        max_hash_slot_num=100,
+        max_index_num=4000,
+    )
+
+
+def fill(path: Path, units: int, *, killed: bool) -> Path:
+    """1,000 messages in one queue, and others a day later. Killed, the scan of a recovery begins after the 1,000."""
+    clock = Clock()
+    with store_clock(clock), MessageStore.open(path, settings(units)) as store:
+        for body in BODIES:
+            store.put_message(Message(topic="orders", body=body, queue_id=0)).raise_for_status()
+        clock.now += 86_400
+        for number in range(1500):
+            put_ok(store, "others", b"%04d" % number, queue_id=0)
+        store.dispatch()
+        store.flush()
+        if killed:
+            clock.now += 86_400
+            put_ok(store, "others", queue_id=0)
+            store.dispatch()
+            store._owned.store_flush.flush_everything()
+            kill(store)
+    return path
+
+
+@pytest.fixture(scope="module", params=[ONE_FILE, SEVERAL], ids=["one file", "several files"])
+def units(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture(scope="module")
+def closed(units: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill(tmp_path_factory.mktemp("closed") / "store", units, killed=False)
+
+
+@pytest.fixture(scope="module")
+def killed(units: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill(tmp_path_factory.mktemp("killed") / "store", units, killed=True)
+
+
+def queue_files(path: Path) -> list[Path]:
+    return sorted((path / "consumequeue" / "orders" / "0").iterdir())
+
+
+def holes(path: Path, size: int) -> Iterator[tuple[str, int, bool]]:
+    """Each piece of a queue's files with units: name, place, and whether units follow it in the queue."""
+    for file in queue_files(path):
+        end = min(COUNT * UNIT_SIZE - int(file.name), file.stat().st_size)
+        for at in range(0, end, size):
+            yield file.name, at, int(file.name) + at + size <= (COUNT - 1) * UNIT_SIZE
+
+
+def copied(store: Path, target: Path, *, sparse: bool) -> Path:
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(store, target)
+    if not sparse:
+        for file in queue_files(target):
+            file.write_bytes(file.read_bytes())
+    return target
+
+
+def zero(path: Path, name: str, at: int, size: int) -> None:
+    file = path / "consumequeue" / "orders" / "0" / name
+    with file.open("r+b") as stream:
+        stream.seek(at)
+        stream.write(bytes(min(size, file.stat().st_size - at)))
+
+
+def read(path: Path) -> list[bytes]:
+    """All bodies of the queue. ``CorruptConsumeQueue``."""
+    with StoreReader.open(path) as reader:
+        start = reader.queue_info("orders", 0).min_offset
+        batches = reader.read("orders", 0, start, columns=["body"])
+        return [body for batch in batches for body in batch["body"].to_pylist()]
+
+
+def is_whole(path: Path, file: str, expected: list[bytes]) -> bool:
+    """Whether reading gives everything; if not, it names the damaged file, and no more than the zeroed are skipped."""
+    with StoreReader.open(path, on_damage="skip") as reader:
+        assert reader.queue_info("orders", 0).max_offset == len(expected)
+        batches = reader.read("orders", 0, 0, columns=["body"])
+        bodies = [body for batch in batches for body in batch["body"].to_pylist()]
+    if bodies == expected:
+        assert read(path) == expected
+        return True
+    assert set(bodies) <= set(expected)
+    assert len(expected) - len(bodies) <= 4096 // UNIT_SIZE + 2
+    with pytest.raises(CorruptConsumeQueue, match=file):
+        read(path)
+    return False
+
+
+each_hole = pytest.mark.parametrize(("size", "sparse"), [(512, True), (512, False), (4096, True), (4096, False)])
+
+
+@each_hole
+def test_a_reader_ends_no_queue_at_zeros_before_its_last_unit(
+    closed: Path, size: int, sparse: bool, tmp_path: Path
+) -> None:
+    path = copied(closed, tmp_path / "store", sparse=sparse)
+    for name, at, followed in holes(closed, size):
+        (whole,) = [file.read_bytes() for file in queue_files(path) if file.name == name]
+        zero(path, name, at, size)
+        if followed:
+            with StoreReader.open(path) as reader:
+                assert reader.queue_info("orders", 0).max_offset == COUNT, (name, at)
+            assert not is_whole(path, name, BODIES), (name, at)
+        (path / "consumequeue" / "orders" / "0" / name).write_bytes(whole)
+    assert read(path) == BODIES
+
+
+@pytest.mark.parametrize("state", ["closed", "killed"])
+@each_hole
+def test_an_owner_gives_no_offset_twice_and_a_rebuild_keeps_every_message(
+    state: str, size: int, sparse: bool, request: pytest.FixtureRequest, units: int, tmp_path: Path
+) -> None:
+    store: Path = request.getfixturevalue(state)
+    config = settings(units)
+    for name, at, followed in holes(store, size):
+        if state == "killed" and not followed:
+            continue  # nothing but the log says then that the queue is longer
+        path = copied(store, tmp_path / "store", sparse=sparse)
+        zero(path, name, at, size)
+        with MessageStore.open(path, config) as owner:
+            assert put_ok(owner, "orders", b"new", queue_id=0).queue_offset == COUNT, (name, at)
+        expected = [*BODIES, b"new"]
+        whole = is_whole(path, name, expected)
+        found = [one for one in verify_store(path) if one.severity == "error"]
+        assert whole == (not found)
+        with MessageStore.open(path, config, rebuild=True) as owner:
+            assert put_ok(owner, "orders", b"newer", queue_id=0).queue_offset == COUNT + 1
+        assert read(path) == [*expected, b"newer"]
+        assert_clean(path)
