@@ -10,6 +10,7 @@ entries. The usual number is tried first, then that of a file of the same size, 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -267,6 +268,24 @@ class IndexFile:
                 path=self.path,
             )
         return data
+
+    def last_indexed(self) -> int | None:
+        """The physical offset of the file's last message, the greater of header and last entry; None without entries.
+
+        Only by the header where the number of slots cannot be inferred. ``CorruptIndex`` for a negative one.
+        """
+        header = self.header()
+        if header.index_count <= 1:
+            return None
+        ends = [header.end_physical_offset]
+        with contextlib.suppress(UnsupportedStore):
+            slots = self.slot_count() or 0
+            ends.append(
+                decode_entry(self._read(entry_offset(header.index_count - 1, slots), ENTRY_SIZE)).physical_offset
+            )
+        if min(ends) < 0:
+            raise self._corrupt("end_physical_offset", 24, "the physical offset of the last entry's message", min(ends))
+        return max(ends)
 
     def info(self) -> IndexFileInfo:
         slots = self.slot_count()

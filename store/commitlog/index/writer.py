@@ -9,7 +9,7 @@ Source: RocketMQ ``store/index/IndexService.java``.
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import threading
 import time
@@ -29,6 +29,8 @@ from commitlog.index.file_writer import IndexFileWriter, count_entries
 from commitlog.index.service import INDEX_NAME_DIGITS, IndexFile, is_index_file_name
 
 __all__ = ["IndexSurvey", "IndexWriter"]
+
+_LOG = logging.getLogger(__name__)
 
 # The errors of a damaged file when it is opened or checked.
 _DAMAGE = (CorruptIndex, FileChanged, UnsupportedStore)
@@ -145,6 +147,18 @@ class IndexWriter:
             if reader.header().index_count <= 1 or (slots and reader.slot_count(spread=spread) is None):
                 return None
             return reader.header()
+        finally:
+            reader.close()
+
+    def _last_indexed_in(self, name: str) -> int | None:
+        """``IndexFile.last_indexed`` of a file; None too for one that RocketMQ has just made."""
+        file = MappedFile.open(self._file_path(name), 0)
+        if file.size == 0:
+            file.close()
+            return None
+        reader = IndexFile(file, self._slots_by_size)
+        try:
+            return reader.last_indexed()
         finally:
             reader.close()
 
@@ -340,17 +354,19 @@ class IndexWriter:
     def discount_expired(self, log_start: int) -> int:
         """How many of the oldest files hold only messages before ``log_start``; not counted from now on. ``OSError``.
 
-        The newest file stays. A damaged file, and those after it, stay too.
+        The newest file stays. A damaged file, and those after it, stay too, with a warning.
         """
         with self._lock:
             self._check_open()
             count = 0
-            with contextlib.suppress(*_DAMAGE):
+            try:
                 for name in self._names()[:-1]:
-                    header = self._look_into(name, slots=False)
-                    if header is None or header.end_physical_offset >= log_start:
+                    end = self._last_indexed_in(name)
+                    if end is None or end >= log_start:
                         break
                     count += 1
+            except _DAMAGE as damage:
+                _LOG.warning("Cleaning keeps the index files from a damaged one on: %s", damage)
             self._file_count -= count
             return count
 

@@ -17,23 +17,30 @@ a Spark checkpoint  ``offsets/<n>`` of the last file in ``commits``  a line for 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from commitlog.batch.frames import StoredFrames
 from commitlog.batch.ledger import delivered_offsets, load_ledger
 from commitlog.config_files.delay_offset import DelayOffsetFile
 from commitlog.config_files.json_file import LARGEST_CONFIG, JsonConfigFile
-from commitlog.errors import InvalidValue, QueueNotFound, ReadFailed, TopicNotFound
+from commitlog.errors import FileMissing, InvalidValue, OffsetOutOfRange, QueueNotFound, ReadFailed, TopicNotFound
 from commitlog.files import disk
+from commitlog.format.consume_queue_unit import UNIT_DTYPE
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.log.commit_log import CommitLog
 from commitlog.paths import CONFIG, CONSUMER_OFFSET_CONFIG, POSITIONS_GROUP, POSITIONS_TOPIC
-from commitlog.queue.views import CatalogView
+from commitlog.queue.expired_units import sound_at_or_before
+from commitlog.queue.views import CatalogView, QueueView
 from commitlog.retention.decision import Hold
 from commitlog.schedule.positions import start_position
 
@@ -75,10 +82,22 @@ def _queue_ids(catalog: CatalogView, topic: str) -> list[int]:
 def _first_unread(catalog: CatalogView, topic: str, queue_id: int, offset: int) -> int | None:
     try:
         start, stop = catalog.bounds(topic, queue_id)
-        unit = catalog.queue(topic, queue_id).unit(max(offset, start)) if offset < stop else None
+        if max(offset, start) >= stop:
+            return None
+        read = partial(_units, catalog.queue(topic, queue_id))
+        # A damaged unit would hold less than it should.
+        found = sound_at_or_before(read, max(offset, start), start, stop)
+        return 0 if found is None else found[1]
     except (QueueNotFound, TopicNotFound):
         return None
-    return None if unit is None else unit[0]
+
+
+def _units(queue: QueueView, start: int, stop: int) -> npt.NDArray[Any]:
+    """Units as far as files hold them."""
+    parts = [np.zeros(0, UNIT_DTYPE)]
+    with contextlib.suppress(FileMissing, OffsetOutOfRange):
+        parts.extend(queue.units(start, stop, check=False))
+    return np.concatenate(parts)
 
 
 def delay_hold(level: int, place: int) -> Hold:

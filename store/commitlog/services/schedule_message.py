@@ -34,6 +34,7 @@ from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import HEADER_SIZE, field_offset
 from commitlog.paths import refuse_batch_topic, validate_topic
 from commitlog.queue.deleted_topics import DeletedTopics
+from commitlog.queue.expired_units import count_before
 from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.open import OpenedLog
 from commitlog.schedule.broker_marks import broker_mark
@@ -363,8 +364,9 @@ class ScheduleMessageService:
         physical, sizes = due.units["physical_offset"].astype(np.int64), due.units["size"].astype(np.int64)
         first, end = self._log.files.min_offset, self._log.files.max_wrote
         is_filler = sizes == FILLER_SIZE
-        is_wrong = (sizes <= 0) | (physical < 0) | (physical + sizes > end)
-        is_gone = (physical < first) & ~is_wrong
+        is_gone = np.arange(len(physical)) < count_before(due.units, first)
+        is_wrong = (sizes <= 0) | (physical < 0) | (physical + sizes > end) | ((physical < first) & ~is_gone)
+        is_gone &= ~is_wrong
         for which, reason in ((is_wrong, "its unit is damaged"), (is_gone, "its record was removed from the log")):
             skipped += [
                 Undeliverable(due.first + row, int(physical[row]), reason)
