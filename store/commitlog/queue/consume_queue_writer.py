@@ -296,6 +296,10 @@ class ConsumeQueueWriter:
         """The offset after the last unit whose message lies before ``physical_offset``. ``OSError``."""
         return end_before(self.read, self.first_offset, self.written_end, physical_offset)
 
+    def ends_before(self, physical_offset: int) -> bool:
+        """Whether the last unit is that of a message before a place. Another one is of a lost message, or damaged."""
+        return self.end_before(physical_offset) == self.written_end
+
     def cut(self, end: int) -> None:
         """Zero all units at ``end`` and after; files that begin after it are deleted. ``StoreIOError``."""
         self.next_offset = end

@@ -120,6 +120,10 @@ class DerivedParts(Protocol):
         """Take a block's records. False when units of earlier ones are missing."""
         ...
 
+    def queues_end_before(self, start: int, /) -> bool:
+        """After a scan from ``start``: whether each queue without messages there ends with a message before it."""
+        ...
+
     def start_over(self) -> None:
         """Forget everything: the scan begins at the log's first byte."""
         ...
@@ -142,6 +146,9 @@ class LogOnly:
         return True
 
     def take(self, _block: SoundBlock, /, **_: bool) -> bool:
+        return True
+
+    def queues_end_before(self, _start: int, /) -> bool:
         return True
 
     def start_over(self) -> None:
@@ -237,9 +244,10 @@ class _Search:
         end = self._scan(start, from_start=start == first)
         if end is not None:
             self._refuse_damage(end)
-        if end is None or self._derived.index_end >= end.offset:
-            # Expected units are missing, or the index has entries of records that will be cut off, and would skip
-            # records at the same places later: the part that was thought to be safe is not.
+        unsafe = end is None or self._derived.index_end >= end.offset
+        if end is None or unsafe or (start != first and not self._derived.queues_end_before(start)):
+            # Expected units are missing or damaged, or the index has entries of records that will be cut off, and would
+            # skip records at the same places later: the part that was thought to be safe is not.
             self._derived.start_over()
             start = first
             end = self._scan(start, from_start=True)

@@ -16,6 +16,7 @@ from commitlog.columnar.dispatch import index_entries
 from commitlog.errors import CutRefused
 from commitlog.format.checkpoint import CheckpointMark
 from commitlog.log.owner_directory import OwnerDirectory
+from commitlog.queue.consume_queue_writer import ConsumeQueueWriter
 from commitlog.recovery.cut import OnCut, cut_off_after, keep
 from commitlog.recovery.kept import CutOff, KeptPiece
 from commitlog.recovery.log_end import FoundEnd, LogOnly, Progress, RecoveryPolicy, SoundBlock, find_end
@@ -203,11 +204,21 @@ class _Rewriting:
                 self._index.put(entries.key_hashes, requests.physical_offsets[rows], requests.store_timestamps[rows])
         return True
 
+    def queues_end_before(self, start: int) -> bool:
+        return all(writer.ends_before(start) for writer in self._untouched())
+
     def count_units(self, start: int, stop: int) -> int:
         return self._queues.count_units(start, stop)
 
     def cut_queues(self, start: int) -> None:
         """End every queue where its last message in the log ends."""
+        for writer in self._untouched():
+            writer.continue_at(writer.end_before(start))
         for topic, queue_id in list(self._queues.known_queues()):
             writer = self._queues.writer(topic, queue_id)
-            writer.cut(writer.end_before(start) if writer.next_offset is None else writer.next_offset)
+            writer.cut(writer.next_offset or 0)
+
+    def _untouched(self) -> list[ConsumeQueueWriter]:
+        """The queues without messages in the part of the log that was scanned."""
+        writers = [self._queues.writer(topic, queue_id) for topic, queue_id in self._queues.known_queues()]
+        return [writer for writer in writers if writer.next_offset is None]

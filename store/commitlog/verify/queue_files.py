@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
-from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_FILE_DTYPE, UNIT_SIZE
+from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog.paths import file_name_for_offset
+from commitlog.queue.expired_units import end_before
 
 __all__ = ["UnitFile", "UnitFiles", "queue_directories"]
 
@@ -73,15 +74,7 @@ class UnitFiles:
 
     def end_before(self, physical_offset: int) -> int:
         """The offset after the last unit whose message lies before ``physical_offset``, by bisection."""
-        low, high = self.bounds()
-        while low < high:
-            middle = (low + high) // 2
-            unit = self.read(middle, middle + 1)[0]
-            if unit["size"] == FILLER_SIZE or (unit["size"] and unit["physical_offset"] < physical_offset):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return end_before(self.read, *self.bounds(), physical_offset)
 
     def place_of(self, offset: int) -> tuple[str, int]:
         """The file that holds an offset, or should, and the byte within it."""

@@ -10,6 +10,7 @@ import pytest
 
 from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader, verify_store
 from commitlog.errors import CorruptConsumeQueue
+from commitlog.files import disk
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from tests.crash.workloads import kill
 from tests.store.owner.owned_store import put_ok
@@ -119,7 +120,14 @@ def is_whole(path: Path, file: str, expected: list[bytes]) -> bool:
     return False
 
 
-each_hole = pytest.mark.parametrize(("size", "sparse"), [(512, True), (512, False), (4096, True), (4096, False)])
+each_hole = pytest.mark.parametrize(
+    ("size", "sparse"),
+    [
+        (512, True),
+        (4096, False),
+        *(pytest.param(*one, marks=pytest.mark.stress) for one in ((512, False), (4096, True))),
+    ],
+)
 
 
 @each_hole
@@ -139,13 +147,21 @@ def test_a_reader_ends_no_queue_at_zeros_before_its_last_unit(
 
 
 @pytest.mark.parametrize("state", ["closed", "killed"])
-@each_hole
+@pytest.mark.parametrize(
+    ("size", "sparse", "step"),
+    [
+        (512, True, 4),
+        (4096, False, 1),
+        pytest.param(512, True, 1, marks=pytest.mark.stress),
+        pytest.param(512, False, 1, marks=pytest.mark.stress),
+    ],
+)
 def test_an_owner_gives_no_offset_twice_and_a_rebuild_keeps_every_message(
-    state: str, size: int, sparse: bool, request: pytest.FixtureRequest, units: int, tmp_path: Path
+    state: str, size: int, sparse: bool, step: int, request: pytest.FixtureRequest, units: int, tmp_path: Path
 ) -> None:
     store: Path = request.getfixturevalue(state)
     config = settings(units)
-    for name, at, followed in holes(store, size):
+    for name, at, followed in [*holes(store, size)][::step]:
         if state == "killed" and not followed:
             continue  # nothing but the log says then that the queue is longer
         path = copied(store, tmp_path / "store", sparse=sparse)
@@ -160,3 +176,95 @@ def test_an_owner_gives_no_offset_twice_and_a_rebuild_keeps_every_message(
             assert put_ok(owner, "orders", b"newer", queue_id=0).queue_offset == COUNT + 1
         assert read(path) == [*expected, b"newer"]
         assert_clean(path)
+
+
+def test_units_that_a_crash_has_left_after_a_hole_are_written_again(units: int, tmp_path: Path) -> None:
+    """The kernel writes pages in any order: a machine that stops may leave the last units and not those before."""
+    made = tmp_path / "made"
+    with MessageStore.open(made, settings(units)) as store:
+        for body in BODIES:
+            store.put_message(Message(topic="orders", body=body, queue_id=0)).raise_for_status()
+        store.dispatch()
+        store.flush()
+        kill(store)
+    for name, at, _ in holes(made, 4096):
+        path = copied(made, tmp_path / "store", sparse=True)
+        zero(path, name, at, 4096)
+        with MessageStore.open(path, settings(units)) as store:
+            assert put_ok(store, "orders", b"new", queue_id=0).queue_offset == COUNT, (name, at)
+        assert read(path) == [*BODIES, b"new"]
+        assert_clean(path)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x80", b"\x70", bytes(7) + b"\x11", bytes(8)], ids=["sign", "high", "low", "place 0"]
+)
+def test_a_damaged_last_unit_before_a_recoverys_scan_is_written_again(
+    killed: Path, units: int, data: bytes, tmp_path: Path
+) -> None:
+    """It looks as if its message had not reached the log, and its offset would be given again."""
+    path = copied(killed, tmp_path / "store", sparse=True)
+    last = (COUNT - 1) * UNIT_SIZE
+    (file,) = [file for file in queue_files(path) if 0 <= last - int(file.name) < units * UNIT_SIZE]
+    with file.open("r+b") as stream:
+        stream.seek(last - int(file.name))
+        stream.write(data)
+    with MessageStore.open(path, settings(units)) as store:
+        assert put_ok(store, "orders", b"new", queue_id=0).queue_offset == COUNT
+    assert read(path) == [*BODIES, b"new"]
+    assert_clean(path)
+
+
+def test_a_scan_that_meets_no_damage_does_not_begin_at_the_logs_first_byte(
+    killed: Path, units: int, tmp_path: Path
+) -> None:
+    """Otherwise the tests above would show nothing."""
+    path = copied(killed, tmp_path / "store", sparse=True)
+    with MessageStore.open(path, settings(units)) as store:
+        assert store.recovered is not None
+        assert store.recovered.started_at > store.reader().message_at(0).store_size * COUNT
+
+
+@pytest.mark.parametrize("size", [20, 512])
+def test_a_rebuild_keeps_the_end_of_an_expired_queue_with_zeroed_units(
+    closed: Path, units: int, size: int, tmp_path: Path
+) -> None:
+    for name, at, followed in [*holes(closed, 512)][::4]:
+        if not followed:
+            continue
+        path = copied(closed, tmp_path / "store", sparse=True)
+        with MessageStore.open(path, settings(units)) as store:
+            store.clean(max_bytes=70_000)
+            if not (path / "consumequeue/orders/0" / name).exists():
+                continue
+            assert store.reader().queue_info("orders", 0).min_offset == COUNT
+        zero(path, name, at, size)
+        for number in range(2):
+            with MessageStore.open(path, settings(units), rebuild=True):
+                pass
+            with MessageStore.open(path, settings(units)) as store:
+                assert put_ok(store, "orders", b"new", queue_id=0).queue_offset == COUNT + number
+            assert read(path) == [b"new"] * (number + 1), (name, at)
+        assert_clean(path)
+
+
+def test_a_reader_follows_an_owner_and_looks_through_a_file_once(
+    closed: Path, units: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = copied(closed, tmp_path / "store", sparse=False)
+    lengths: list[int] = []
+    real = disk.read_at
+
+    def read_at(descriptor: int, length: int, offset: int) -> bytes:
+        lengths.append(length)
+        return real(descriptor, length, offset)
+
+    with MessageStore.open(path, settings(units)) as store, StoreReader.open(path) as reader:
+        assert reader.queue_info("orders", 0).max_offset == COUNT
+        for count in range(1, 5):
+            put_ok(store, "orders", queue_id=0)
+            store.dispatch()
+            with monkeypatch.context() as patch:
+                patch.setattr(disk, "read_at", read_at)
+                assert reader.queue_info("orders", 0).max_offset == COUNT + count
+    assert sum(lengths) < 4 * 3 * 4096
