@@ -178,6 +178,32 @@ def writers(path: Path) -> ConsumeQueueStore:
     return ConsumeQueueStore(str(path), 4 * UNIT_SIZE, QueueCatalog(str(path), CommitLog(str(path / "commitlog"))))
 
 
+@pytest.mark.parametrize("recovered", [False, True], ids=["dispatch", "recovery"])
+@pytest.mark.parametrize("zeroed", [1, 3, 5])
+def test_light_units_are_added_after_the_last_one_whatever_was_zeroed_before_it(
+    zeroed: int, recovered: bool, tmp_path: Path
+) -> None:
+    for first in range(23 - zeroed):
+        path = tmp_path / str(first)
+        path.mkdir()
+        made = writers(path)
+        made.append([group(range(23), 0)])
+        made.close()
+        for offset in range(first, first + zeroed):
+            file = path / "consumequeue" / ONE / "0" / f"{offset // 4 * 4 * UNIT_SIZE:020d}"
+            with file.open("r+b") as stream:
+                stream.seek(offset % 4 * UNIT_SIZE)
+                stream.write(bytes(UNIT_SIZE))
+        again = writers(path)
+        if recovered:
+            assert again.rewrite(group([23], 23), from_start=False, write_back=False)
+        else:
+            again.append([group([23], 23)])
+        again.close()
+        left = {offset: offset * 100 for offset in range(24) if not first <= offset < first + zeroed}
+        assert units_of(path, ONE) == left, first
+
+
 @pytest.mark.parametrize("turn", [0, 1], ids=["fillers", "units"])
 def test_a_light_queue_that_starts_late_continues_once_space_is_available(
     turn: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
