@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from commitlog.errors import CorruptRecord
+from commitlog.errors import CorruptConsumeQueue, CorruptRecord
 from pyspark_commitlog.errors import DataLossError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader
 from pyspark_commitlog.source.schema import check_schema
+from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from pyspark_commitlog.source.task import ReadTask
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
@@ -143,3 +144,23 @@ def test_a_batch_reads_a_log_without_queues(store: Orders) -> None:
     assert rows(batch(store, fromLog="true", maxBytesPerPartition="2k")) == without(40)
     with pytest.raises(CorruptRecord, match=r"offsets \[40, 41\)"):
         rows(batch(store, fromLog="true", corruptRecordMode="fail"))
+
+
+def test_zeroed_units_end_no_query_and_no_row_is_missing_without_a_word(store: Orders) -> None:
+    """Wherever they are in the queue: planning takes no hole for its end, and tasks report it."""
+    (file,) = (store.path / "consumequeue" / "orders" / "0").iterdir()
+    whole = file.read_bytes()
+    for first in range(0, 96, 3):
+        damaged = bytearray(whole)
+        damaged[first * 20 : first * 20 + 60] = bytes(60)
+        file.write_bytes(damaged)
+        assert rows(batch(store)) == [*range(first), *range(first + 3, 100)]
+        with pytest.raises(CorruptConsumeQueue, match=f"Unit of queue offset {first} "):
+            rows(batch(store, corruptRecordMode="fail"))
+        for mode in ("skip", "fail"):
+            planner = StreamPlanner.open(
+                parse_stream_options(options(store, startingOffsets="earliest", corruptRecordMode=mode))
+            )
+            end = planner.latest_offset(planner.initial_offset(), limited=False)
+            assert StreamOffset.from_json(end).offsets == {("orders", 0): 100}
+            planner.close()
