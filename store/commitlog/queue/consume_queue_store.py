@@ -327,14 +327,13 @@ class ConsumeQueueStore:
     def reset(self, log_start: int) -> None:
         """Delete every queue file, for rebuilding from scratch; only the log's own messages can be rebuilt.
 
-        A queue keeps the last unit before ``log_start``, if it looks right: it holds the queue's end when all messages
-        have expired, and without it the same offsets would be given again.
+        A queue keeps the last units before ``log_start``, or fillers in their place: they hold the queue's end when all
+        messages have expired, and without them the same offsets would be given again. ``StoreIOError``.
         """
         with self._lock:
             for topic, queue_id in list(self.known_queues()):
                 self.writer(topic, queue_id).keep_expired(log_start)
-            self._ends |= self._touched_ends()
-            self._writers = {}
+        self.forget()
 
     def discount_expired(self, log_start: int) -> list[tuple[str, int, int]]:
         """Topic, queue id and number of the oldest files that hold only messages before ``log_start``.

@@ -353,13 +353,13 @@ class ConsumeQueueWriter:
         return max(-(-self._dirty_bytes // _PAGE), len(self._syncing))
 
     def keep_expired(self, log_start: int) -> None:
-        """Remove all but the units of messages before ``log_start``; those too that cannot be right.
+        """Remove all but the last units of messages before ``log_start``, as many as a file has.
 
-        The queue's end stays: where one of the units that are kept is damaged, fillers take the place of all.
+        Where one of these is damaged, fillers take the place of all, so that the queue's end stays.
         """
         end = self.written_end
         last = self.unit(end - 1) if end > self.first_offset else None
-        if last is None or not (last[1] == FILLER_SIZE or (last[0] >= 0 < last[1] and sum(last) <= log_start)):
+        if last is not None and last[1] != FILLER_SIZE and last[0] + last[1] > log_start:
             end = self.end_before(log_start)
         first = max(end - self._file_size // UNIT_SIZE, self.first_offset)
         there = self.read(first, end)

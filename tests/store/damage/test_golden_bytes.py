@@ -7,10 +7,15 @@ byte that was written. Of the two stores, one was closed cleanly and one has bee
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
 
+from commitlog import Message, MessageStore, StoreReader
+from commitlog.errors import CorruptConsumeQueue
+from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.format.record import MAGIC_V2
 from commitlog.format.sys_flag import BORNHOST_V6_FLAG, COMPRESSED_FLAG
 from tests.store.damage.filled_store import flips
@@ -125,3 +130,30 @@ def test_every_byte_of_every_queue(stores: Callable[[str], GoldenStore], name: s
 def test_every_byte_of_every_index_entry(stores: Callable[[str], GoldenStore], name: str) -> None:
     store = stores(name)
     store.flip_index(store.index_keys(), header=False)
+
+
+@BOTH
+def test_zeroed_units_are_no_end_of_a_queue(name: str, stores: Callable[[str], GoldenStore], tmp_path: Path) -> None:
+    """Any three of a queue's units but the last; and the owner that opens the store gives no offset twice."""
+    store = stores(name)
+    queue = max((key for key in store.ends if not key[0].startswith("%")), key=store.ends.__getitem__)
+    end = store.ends[queue]
+    assert end > 20
+    for first in range(0, end - 3, 3):
+        damaged = Path(shutil.copytree(store.path, tmp_path / str(first))) if first % 15 == 0 else store.path
+        file = damaged / "consumequeue" / queue[0] / str(queue[1]) / f"{0:020d}"
+        whole = file.read_bytes()
+        file.write_bytes(whole[: first * UNIT_SIZE] + bytes(3 * UNIT_SIZE) + whole[(first + 3) * UNIT_SIZE :])
+        with StoreReader.open(damaged) as reader:
+            assert reader.queue_info(*queue).max_offset == end, first
+            with pytest.raises(CorruptConsumeQueue, match=str(file)):
+                list(reader.read(*queue, 0))
+        if damaged is store.path:
+            file.write_bytes(whole)
+            continue
+        with MessageStore.open(damaged) as owner:
+            message = Message(topic=queue[0], body=b"new", queue_id=queue[1])
+            assert owner.put_message(message).raise_for_status().queue_offset == end
+        with MessageStore.open(damaged, rebuild=True), StoreReader.open(damaged) as reader:
+            assert sum(batch.num_rows for batch in reader.read(*queue, 0)) == end + 1
+        shutil.rmtree(damaged)

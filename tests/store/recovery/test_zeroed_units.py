@@ -248,6 +248,28 @@ def test_a_rebuild_keeps_the_end_of_an_expired_queue_with_zeroed_units(
         assert_clean(path)
 
 
+@pytest.mark.parametrize(
+    ("at", "data"),
+    [(COUNT - 2, data) for data in (b"\x80", b"\x70", bytes(8), bytes(UNIT_SIZE))]
+    + [(COUNT - 1, data) for data in (b"\x80", bytes(8))],
+)
+def test_a_rebuild_keeps_the_end_of_an_expired_queue_with_a_damaged_unit_there(
+    closed: Path, units: int, at: int, data: bytes, tmp_path: Path
+) -> None:
+    """But for a last unit that looks like one of a message that was lost, or was never written."""
+    path = copied(closed, tmp_path / "store", sparse=True)
+    with MessageStore.open(path, settings(units)) as store:
+        store.clean(max_bytes=70_000)
+    file = path / "consumequeue/orders/0" / f"{at // units * units * UNIT_SIZE:020d}"
+    with file.open("r+b") as stream:
+        stream.seek(at % units * UNIT_SIZE)
+        stream.write(data)
+    with MessageStore.open(path, settings(units), rebuild=True) as store:
+        assert put_ok(store, "orders", b"new", queue_id=0).queue_offset == COUNT
+    assert read(path) == [b"new"]
+    assert_clean(path)
+
+
 def test_a_reader_follows_an_owner_and_looks_through_a_file_once(
     closed: Path, units: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
