@@ -28,7 +28,7 @@ import pytest
 
 from commitlog.files import disk
 
-__all__ = ["CrashImages", "Operation", "RecordingDisk", "log_is_not_mapped"]
+__all__ = ["CrashImages", "Operation", "RecordingDisk", "SyncedOnly", "log_is_not_mapped"]
 
 SECTOR_SIZE = 512
 
@@ -245,6 +245,16 @@ def _one_of(versions: Sequence[Any], keep: Callable[[], bool], chance: random.Ra
     if len(versions) == 1 or keep():
         return versions[-1]
     return versions[0] if len(versions) == 2 or chance.random() < 0.5 else chance.choice(versions[:-1])
+
+
+class SyncedOnly(random.Random):
+    """The chance by which a crash leaves nothing that was not synced, for ``CrashImages.write``."""
+
+    def random(self) -> float:
+        return 0.0
+
+    def choice(self, seq: Any) -> Any:
+        return seq[0]
 
 
 class CrashImages:

@@ -5,7 +5,13 @@ It is derived from the log (invariant 1): the consume queue of the frame topic l
 store is opened. It also keeps applications whose frames retention has removed::
 
     {"version": 1, "queueOffset": 12, "batches": {"orders-loader": {"version": 7, "fingerprint": "", "rows": 1000,
-     "physicalOffset": 123456, "end": 234567, "storeTimestamp": 1700000000000}}}
+     "physicalOffset": 123456, "end": 234567, "storeTimestamp": 1700000000000}},
+     "lastFrame": {"app": "orders-loader", "version": 7, ...}}
+
+``lastFrame`` is the frame before ``queueOffset``, with the members of a batch; ``app`` is empty for a frame of no
+application. When the queue does not have that frame there, the log has lost its end: the file counts frames that are
+gone, and others may have their queue offsets. Then all frames are read again. A file without that member is of an
+earlier version of this package, which passes over it in turn.
 
 The previous file is kept with ``.bak``, as RocketMQ keeps its own.
 """
@@ -15,7 +21,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
-from typing import Annotated, Final, Literal, Protocol
+from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -60,10 +66,27 @@ class _LedgerEntry(msgspec.Struct):
         return CommittedBatch(identity, self.physicalOffset, self.end, self.rows, self.storeTimestamp)
 
 
-class _LedgerFile(msgspec.Struct):
+class _LastFrame(_LedgerEntry, kw_only=True):
+    app: str
+
+    @classmethod
+    def of(cls, batch: CommittedBatch) -> _LastFrame:
+        return cls(app=batch.batch.app_id, **msgspec.structs.asdict(_LedgerEntry.of(batch)))
+
+
+class _LedgerFile(msgspec.Struct, omit_defaults=True):
     version: Literal[1]
     queueOffset: int
     batches: dict[str, _LedgerEntry]
+    lastFrame: _LastFrame | None = None
+
+
+class _Saved(NamedTuple):
+    """The content of the file: ``last_frame`` is the frame before ``next_offset``, None where it is not known."""
+
+    next_offset: int
+    batches: dict[str, CommittedBatch]
+    last_frame: CommittedBatch | None
 
 
 class BatchLedger:
@@ -80,12 +103,19 @@ class BatchLedger:
         find: Callable[[int], FoundFrame | None],
         *,
         saved: dict[str, CommittedBatch],
+        last_frame: CommittedBatch | None = None,
+        file_is_wrong: bool = False,
     ) -> None:
-        """Use ``load_ledger``. ``saved`` are the batches in the file."""
+        """Use ``load_ledger``. ``saved`` are the batches in the file, ``last_frame`` is the one before ``next_offset``.
+
+        ``file_is_wrong``: the file counts frames that the log has lost.
+        """
         self.path = os.path.join(store_path, CONFIG, BATCH_LEDGER)
         self.next_offset = next_offset
+        self.file_is_wrong = file_is_wrong
         self._store_path = store_path
         self._batches = batches
+        self._last_frame = last_frame
         self._find = find
         self._saved = saved
         self._saved_offset = next_offset
@@ -104,12 +134,17 @@ class BatchLedger:
         self._put(batch)
 
     def _put(self, committed: CommittedBatch) -> None:
-        if committed.batch.app_id:
-            self._batches[committed.batch.app_id] = committed
+        self._last_frame = committed
+        app = committed.batch.app_id
+        known = self._batches.get(app)
+        # Frames that are read once more come before a batch that is known.
+        if app and (known is None or known.physical_offset <= committed.physical_offset):
+            self._batches[app] = committed
 
     def read(self, frame: FoundFrame | None) -> None:
         """Add the next frame of the frame topic's queue, in its order; None for a unit without a frame (any more)."""
         self.next_offset += 1
+        self._last_frame = None
         if frame is not None:
             self._put(frame.committed())
 
@@ -167,7 +202,8 @@ class BatchLedger:
     @property
     def changed(self) -> bool:
         """Whether the file lacks changes that the frames do not show, or lacks many frames."""
-        return self._saved != self._batches or self.next_offset - self._saved_offset >= _MOST_UNSAVED
+        unsaved = self.next_offset - self._saved_offset
+        return self.file_is_wrong or self._saved != self._batches or unsaved >= _MOST_UNSAVED
 
     @property
     def unsaved_from(self) -> int | None:
@@ -176,9 +212,12 @@ class BatchLedger:
         return min(lacking, default=None)
 
     def save(self) -> None:
-        """Write the file. All batches in it must be on the device. ``DiskFull``, ``StoreIOError``."""
+        """Write the file. All frames up to now must be on the device. ``DiskFull``, ``StoreIOError``."""
         entries = {app: _LedgerEntry.of(batch) for app, batch in sorted(self._batches.items())}
-        data = msgspec.json.encode(_LedgerFile(version=_FORMAT, queueOffset=self.next_offset, batches=entries))
+        last = None if self._last_frame is None else _LastFrame.of(self._last_frame)
+        data = msgspec.json.encode(
+            _LedgerFile(version=_FORMAT, queueOffset=self.next_offset, batches=entries, lastFrame=last)
+        )
         try:
             replace_file(self.path, msgspec.json.format(data, indent=1), keep_as=self.path + BACKUP_SUFFIX)
         except OSError as error:
@@ -187,7 +226,7 @@ class BatchLedger:
             disk.sync_directory(os.path.dirname(self.path))
         except OSError as error:
             raise StoreIOError("write", path=self.path, cause=error) from error
-        self._saved, self._saved_offset = dict(self._batches), self.next_offset
+        self._saved, self._saved_offset, self.file_is_wrong = dict(self._batches), self.next_offset, False
 
 
 class LedgerSource(Protocol):
@@ -213,19 +252,37 @@ class LedgerSource(Protocol):
 def load_ledger(store_path: str, source: LedgerSource) -> BatchLedger:
     """The ledger of a store: the batches in the file, and all frames after it.
 
-    Batches in the file whose frames are beyond the log's end (the log was restored from a copy) are left out.
-    ``CorruptConfig`` for a damaged file, ``StoreIOError``.
+    When the log has lost frames that the file counts, or was restored from a copy, all frames are read; of the file
+    count the batches that are in the log, and those that retention has removed. ``CorruptConfig`` for a damaged file,
+    ``StoreIOError``.
     """
-    next_offset, batches = _load(os.path.join(store_path, CONFIG, BATCH_LEDGER))
+    saved = _load(os.path.join(store_path, CONFIG, BATCH_LEDGER))
     queue_end, bounds = source.queue_end(), source.log_bounds()
-    kept = {app: batch for app, batch in batches.items() if _still_there(batch, bounds, source.frame_at)}
-    if len(kept) < len(batches):
-        next_offset = 0  # an earlier batch of the same application may be left
-    ledger = BatchLedger(store_path, kept, min(next_offset, queue_end), source.frame_at, saved=batches)
+    kept = {app: batch for app, batch in saved.batches.items() if _still_there(batch, bounds, source.frame_at)}
+    if len(kept) == len(saved.batches) and _counts_what_is_there(saved, queue_end, bounds[0], source):
+        next_offset, last, is_wrong = saved.next_offset, saved.last_frame, False
+    else:
+        # From the first frame on: an earlier batch of an application whose last one is gone may be left.
+        next_offset, last, is_wrong = 0, None, True
+    ledger = BatchLedger(
+        store_path, kept, next_offset, source.frame_at, saved=saved.batches, last_frame=last, file_is_wrong=is_wrong
+    )
     while ledger.next_offset < queue_end:
         place = source.place(ledger.next_offset)
         ledger.read(None if place is None else source.frame_at(place))
     return ledger
+
+
+def _counts_what_is_there(saved: _Saved, queue_end: int, log_start: int, source: LedgerSource) -> bool:
+    """Whether the queue of frames has all that the file counts: the last one is in its place, so all before it are."""
+    last = saved.last_frame
+    if saved.next_offset > queue_end:
+        return False
+    if last is None or last.physical_offset < log_start:
+        return True  # an earlier version does not say which it is, and what retention has removed was there
+    place = source.place(saved.next_offset - 1)
+    found = None if place is None else source.frame_at(place)
+    return found is not None and found.committed() == last
 
 
 def delivered_offsets(ledger: BatchLedger) -> dict[int, int]:
@@ -236,7 +293,7 @@ def delivered_offsets(ledger: BatchLedger) -> dict[int, int]:
 
 def saved_batches(store_path: str) -> dict[str, CommittedBatch]:
     """The last batch of each application in the ledger's file alone; none without a file. ``CorruptConfig``."""
-    return _load(os.path.join(store_path, CONFIG, BATCH_LEDGER))[1]
+    return _load(os.path.join(store_path, CONFIG, BATCH_LEDGER)).batches
 
 
 def _still_there(batch: CommittedBatch, log_bounds: tuple[int, int], find: Callable[[int], FoundFrame | None]) -> bool:
@@ -246,8 +303,8 @@ def _still_there(batch: CommittedBatch, log_bounds: tuple[int, int], find: Calla
     return frame is not None and frame.frame.batch == batch.batch
 
 
-def _load(path: str) -> tuple[int, dict[str, CommittedBatch]]:
-    """Next queue offset and batches; 0 and none without a file.
+def _load(path: str) -> _Saved:
+    """The content of the file; nothing without one.
 
     The previous file counts only when a crash has left no other: batches it lacks may be gone from the log too.
     """
@@ -258,13 +315,15 @@ def _load(path: str) -> tuple[int, dict[str, CommittedBatch]]:
             continue
         except OSError as error:
             raise ReadFailed("read", path=name, cause=error) from error
-    return 0, {}
+    return _Saved(0, {}, None)
 
 
-def _parse(data: bytes, path: str) -> tuple[int, dict[str, CommittedBatch]]:
+def _parse(data: bytes, path: str) -> _Saved:
     try:
         found = msgspec.json.decode(data, type=_LedgerFile)
-        return found.queueOffset, {app: entry.batch_of(app) for app, entry in found.batches.items()}
+        batches = {app: entry.batch_of(app) for app, entry in found.batches.items()}
+        last = found.lastFrame
+        return _Saved(found.queueOffset, batches, None if last is None else last.batch_of(last.app))
     except (msgspec.DecodeError, UnicodeDecodeError, InvalidValue, RecursionError) as error:
         raise CorruptConfig(
             "The ledger of batches",

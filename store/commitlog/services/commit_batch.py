@@ -6,6 +6,7 @@ docs/decisions/0007-batches-as-frames.md explains it, and the state after a cras
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Generator, Sequence
 
@@ -33,6 +34,7 @@ from commitlog.threads.prefetch import prefetch
 
 __all__ = ["CommitBatchService", "epoch_of"]
 
+_LOG = logging.getLogger(__name__)
 _V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 _FRAME_QUEUE = (BATCH_TOPIC, 0)
 # While the store is open, the ledger's file is written once in so many batches.
@@ -165,7 +167,6 @@ class CommitBatchService:
             raise
         self._unsaved += 1
         if self._unsaved >= _SAVE_EVERY:
-            self._store_flush.flush_log()
             self._save(ledger, or_later=True)
         return committed
 
@@ -219,7 +220,6 @@ class CommitBatchService:
         forgotten = ledger.forget(app_id)
         if forgotten is not None:
             try:
-                self._store_flush.flush_log()
                 self._save(ledger)
             except CommitLogError:
                 ledger.recall(forgotten)
@@ -227,12 +227,12 @@ class CommitBatchService:
         return forgotten
 
     def save(self) -> None:
-        """Write the ledger's file if it lacks anything. All its batches are on the device already. ``StoreIOError``."""
+        """Write the ledger's file if it lacks anything. ``StoreIOError``."""
         if self._ledger is not None and self._ledger.changed:
             self._save(self._ledger, or_later=True)
 
     def save_for_cleaning(self) -> int | None:
-        """Write the ledger's file before frames of the log are deleted; all of them are on the device.
+        """Write the ledger's file before frames of the log are deleted.
 
         Returns the physical offset from which on frames are still needed, when the disk has no space for the file.
         ``CorruptConfig``, ``StoreIOError``.
@@ -246,6 +246,8 @@ class CommitBatchService:
 
     def _save(self, ledger: BatchLedger, *, or_later: bool = False) -> None:
         """``or_later``: without space, leave it for the next time, since the log has everything."""
+        # The file counts all frames up to now, also those of no application: none may be lost in a crash after this.
+        self._store_flush.flush_log()
         try:
             ledger.save()
         except CommitLogError as error:
@@ -260,6 +262,14 @@ class CommitBatchService:
         """The ledger, read at first use: all earlier frames are in the frame topic's queue then."""
         if self._ledger is None or self._is_replica:  # batches of a master come by themselves
             self._ledger = load_ledger(self._store_path, _OwnersLog(self._log))
+            if self._ledger.file_is_wrong and not self._is_replica:
+                # Before the next frame, which may take the queue offset of a lost one.
+                _LOG.warning(
+                    "%s counts batches that the log has lost. It is made from the frames in the log again, and knows "
+                    "applications that were reset and have committed nothing since: reset these again.",
+                    self._ledger.path,
+                )
+                self._save(self._ledger, or_later=True)
         return self._ledger
 
 

@@ -126,6 +126,44 @@ def test_the_file_says_up_to_which_frame_it_speaks(tmp_path: Path) -> None:
     content = json.loads((tmp_path / "config" / "batchLedger.json").read_text())
     assert (content["version"], content["queueOffset"]) == (1, 3)
     assert content["batches"]["loader"]["version"] == 2
+    assert content["lastFrame"] == {"app": "loader"} | content["batches"]["loader"]
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        commit(store, 1)
+        commit(store, 5, app="reset")
+        store.forget_batches("reset")
+    ledger = tmp_path / "config" / "batchLedger.json"
+    content = json.loads(ledger.read_text())
+    del content["lastFrame"]
+    ledger.write_text(json.dumps(content))
+    with open_store(tmp_path) as store:
+        assert [one.batch.version for one in store.batches()] == [1], "its frames are not read again"
+        assert commit(store, 2)
+    assert "lastFrame" in json.loads(ledger.read_text())
+
+
+@pytest.mark.parametrize("lost", ["beyond the end", "another frame"])
+def test_a_file_that_counts_lost_frames_is_made_from_the_log_again(
+    tmp_path: Path, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_store(tmp_path) as store:
+        for app, version in (("a", 1), ("b", 4), ("a", 2)):
+            commit(store, version, app=app)
+        known = store.batches()
+    ledger = tmp_path / "config" / "batchLedger.json"
+    content = json.loads(ledger.read_text())
+    wrong = {"batches": {"b": content["batches"]["b"]}} | (
+        {"queueOffset": 5} if lost == "beyond the end" else {"lastFrame": content["lastFrame"] | {"storeTimestamp": 9}}
+    )
+    ledger.write_text(json.dumps(content | wrong))
+    with StoreReader.open(tmp_path) as reader:
+        assert reader.batches() == known
+    with open_store(tmp_path) as store:
+        assert store.batches() == known
+        assert json.loads(ledger.read_text()) == content, "before the next frame takes the place of a lost one"
+    assert f"{ledger} counts batches that the log has lost" in caplog.text
 
 
 def test_batches_of_no_application_leave_no_more_to_read_than_others(tmp_path: Path) -> None:
