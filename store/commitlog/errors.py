@@ -26,6 +26,7 @@
     │   │   └── HalfMessageNotFound no half message of that handle
     │   ├── HalfMessageEnded        a half message that was committed, rolled back or given up before
     │   ├── OffsetOutOfRange        a queue offset that the queue does not hold (any more, or yet)
+    │   ├── TailLost                a queue ends before what was read from it, or holds other messages there
     │   ├── FileChanged             a file was truncated, replaced or removed while it was being read
     │   ├── PutRefused              a put that the store does not accept; ``status`` says why
     │   ├── TopicInUse              a topic with messages in the log was to be deleted
@@ -123,6 +124,7 @@ __all__ = [
     "StoreLocked",
     "StoreNotFound",
     "StoreOpenError",
+    "TailLost",
     "TargetFailed",
     "TopicInUse",
     "TopicNotFound",
@@ -365,6 +367,21 @@ class OffsetOutOfRange(Refused):
         self.stop = stop
         self.min_offset = min_offset
         self.max_offset = max_offset
+
+
+class TailLost(Refused):
+    """The store lost the end of a queue: it ends before messages that were read, or has other messages there now.
+
+    ``position`` is the next offset to read, ``available`` the range that the queue holds now, half-open. For a stream
+    of Spark, the connector has a ``TailLostError``.
+    """
+
+    def __init__(self, message: str, *, topic: str, queue_id: int, position: int, available: tuple[int, int]) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.position = position
+        self.available = available
 
 
 class NotFoundError(Refused):

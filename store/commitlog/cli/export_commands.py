@@ -66,7 +66,8 @@ def export(
     'topic'. JSON lines are those of 'cat --json', and 'produce --ndjson' takes them back.
 
     How far an export has come stands in DIR/_export.json or FILE.export.json. After an interruption, or when the store
-    has grown, --resume continues there with the same options: each row is in the target exactly once.
+    has grown, --resume continues there with the same options: each row is in the target exactly once. It is refused
+    when the store has lost messages that were exported.
     """
     from commitlog.cli.progress import progress_bar
     from commitlog.cli.times import parse_time

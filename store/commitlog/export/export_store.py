@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from commitlog.columnar.columns import column_type
 from commitlog.errors import InvalidValue, TargetFailed, UnsupportedStore
+from commitlog.export.positions import ExportPositions
 from commitlog.export.state import ExportState, load_state, lock_target, refuse_used_target, save_state
 from commitlog.export.targets import (
     ExportFormat,
@@ -104,8 +105,8 @@ def export_store(
     empty or missing.
 
     ``InvalidValue`` for a target that cannot be used, unknown columns, and other options than those of the export to
-    be resumed; ``TopicNotFound``, the errors of ``StoreReader.open`` and ``StoreReader.read``; ``TargetFailed`` when
-    the target cannot be written.
+    be resumed; ``TailLost`` when the store has lost messages that the target has; ``TopicNotFound``, the errors of
+    ``StoreReader.open`` and ``StoreReader.read``; ``TargetFailed`` when the target cannot be written.
 
     ::
 
@@ -132,11 +133,14 @@ def export_store(
         )
         with _locked(target, resume=resume):
             state = _begun(target, asked, resume=resume)
-            ranges = list(_ranges(reader, names, state, since_ms, until_ms))
-            state = _with_starts(state, ranges)
+            positions = ExportPositions(reader, state)
+            ranges = list(_ranges(reader, target, names, positions, since_ms, until_ms))
+            for one in ranges:  # a relative time means another offset when the export is resumed
+                positions.begin(one.topic, one.queue_id, one.start)
+            state = replace(positions.noted_in(state), finished=False)
             save_state(target, state)
             writer = new_writer(target, columns, state.committed, file_size=file_size, compression=compression)
-            export = _Export(reader, target, writer, state, chosen, progress)
+            export = _Export(reader, target, writer, state, positions, chosen, progress)
             try:
                 state = export.run(ranges)
             finally:
@@ -209,18 +213,24 @@ def _begun(target: ExportTarget, asked: ExportState, *, resume: bool) -> ExportS
 
 
 def _ranges(
-    reader: StoreReader, topics: list[str], state: ExportState, since_ms: int | None, until_ms: int | None
+    reader: StoreReader,
+    target: ExportTarget,
+    topics: list[str],
+    positions: ExportPositions,
+    since_ms: int | None,
+    until_ms: int | None,
 ) -> Iterator[_Range]:
-    """What is to be read of each queue: from where the state left off, or from the given time, or from its start."""
+    """What is to be read of each queue: from its position, or from the given time, or from its start. ``TailLost``."""
     for topic in topics:
         try:
             infos = reader.queues(topic)
         except UnsupportedStore:
-            if state.queues.get(topic) is None:
+            if not positions.has_topic(topic):
                 raise
             continue
         for info in infos:
-            start = state.queues.get(topic, {}).get(str(info.queue_id))
+            positions.refuse_lost_tail(info, target)
+            start = positions.get(topic, info.queue_id)
             if start is None:
                 start = info.min_offset
                 if since_ms is not None:
@@ -229,14 +239,6 @@ def _ranges(
             if until_ms is not None:
                 stop = reader.offset_by_time(topic, info.queue_id, until_ms)
             yield _Range(topic, info.queue_id, start, max(start, stop))
-
-
-def _with_starts(state: ExportState, ranges: list[_Range]) -> ExportState:
-    """The state with the first offset of every queue: a relative time means another one when the export is resumed."""
-    queues = {topic: dict(offsets) for topic, offsets in state.queues.items()}
-    for topic, queue_id, start, _ in ranges:
-        queues.setdefault(topic, {}).setdefault(str(queue_id), start)
-    return state.at(queues, state.committed, state.rows, finished=False)
 
 
 class _Export:
@@ -248,6 +250,7 @@ class _Export:
         target: ExportTarget,
         writer: RowWriter,
         state: ExportState,
+        positions: ExportPositions,
         chosen: MessageFilter,
         progress: Progress | None,
     ) -> None:
@@ -257,7 +260,7 @@ class _Export:
         self._writer = writer
         self._state = state
         self._progress = progress
-        self._queues = {topic: dict(offsets) for topic, offsets in state.queues.items()}
+        self._positions = positions
         self._rows = state.rows
         self._chosen = chosen
         self._batch_rows = DEFAULT_ROWS if target.format is ExportFormat.PARQUET else _TEXT_ROWS
@@ -275,8 +278,8 @@ class _Export:
             for batch in batches:
                 self._write(one, batch, batches.position)
                 if self._progress is not None:
-                    self._progress(done + self._queues[one.topic][str(one.queue_id)] - one.start, total)
-            self._queues[one.topic][str(one.queue_id)] = one.stop
+                    self._progress(done + batches.position - one.start, total)
+            self._positions.move(one.topic, one.queue_id, one.stop)
             done += one.stop - one.start
         self._commit(finished=True)
         return self._state
@@ -296,12 +299,12 @@ class _Export:
         self._writer.write(one.topic, batch)
         self._rows += batch.num_rows
         self.new_rows += batch.num_rows
-        self._queues[one.topic][str(one.queue_id)] = following
+        self._positions.move(one.topic, one.queue_id, following)
         if self._writer.is_due:
             self._commit(finished=False)
 
     def _commit(self, *, finished: bool) -> None:
         committed = self._writer.commit()
-        queues = {topic: dict(offsets) for topic, offsets in self._queues.items()}
-        self._state = self._state.at(queues, committed, self._rows, finished=finished)
+        noted = self._positions.noted_in(self._state)
+        self._state = replace(noted, committed=committed, rows=self._rows, finished=finished)
         save_state(self._target, self._state)

@@ -7,14 +7,19 @@ file or piece: ``queues`` has the next queue offset of each queue, and ``committ
 length of the file. Rows beyond that are removed when the export is resumed, so each row is there exactly once::
 
     {"version": 1, "store": "/data/store", "format": "parquet", "columns": ["topic", ...], "tags": ["paid"],
-     "queues": {"orders": {"0": 1200, "1": 1187}}, "committed": 3, "rows": 2387, "finished": false}
+     "queues": {"orders": {"0": 1200, "1": 1187}}, "committed": 3, "rows": 2387, "finished": false,
+     "fences": {"orders": {"0": [81920, 305419896], "1": [81032, 2271560481]}}}
+
+``fences`` has the message before the position of each queue: its physical offset and CRC (``reader.Fence``). If the
+store loses its end and grows again, other messages get the offsets of exported ones, and only the fence shows it. A
+state without fences is of an earlier version of this package, which passes over them in turn.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 import orjson
@@ -36,7 +41,10 @@ _STATE_SUFFIX, _LOCK_SUFFIX = ".json", ".lock"
 
 @dataclass(frozen=True, kw_only=True)
 class ExportState:
-    """How far an export has come. ``queues`` has the next queue offset, by topic and queue id (as text, for JSON)."""
+    """How far an export has come. ``queues`` has the next queue offset, by topic and queue id (as text, for JSON).
+
+    ``fences`` identifies the message before it, by the same keys, where that message exists.
+    """
 
     store: str
     format: str
@@ -48,6 +56,7 @@ class ExportState:
     finished: bool = False
     version: int = _FORMAT
     filter: str | None = None
+    fences: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
     def check_same(self, other: ExportState, target: ExportTarget) -> None:
         """``InvalidValue`` when ``other``, the options of this call, would make other rows."""
@@ -58,10 +67,6 @@ class ExportState:
                     f"The export to {target} was begun with the {name} {began!r}; it cannot be resumed with {now!r}. "
                     "Resume it with the same options, or export into another target."
                 )
-
-    def at(self, queues: dict[str, dict[str, int]], committed: int, rows: int, *, finished: bool) -> ExportState:
-        """The state after a commit."""
-        return replace(self, queues=queues, committed=committed, rows=rows, finished=finished)
 
 
 def state_path(target: ExportTarget) -> str:

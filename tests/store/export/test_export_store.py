@@ -17,11 +17,12 @@ import pyarrow.dataset as pa_dataset
 import pyarrow.parquet as pa_parquet
 import pytest
 
-from commitlog import ALL_COLUMNS, StoreReader, export_store
-from commitlog.errors import FilterError, InvalidValue, TargetFailed, TopicNotFound, UnsupportedStore
+from commitlog import ALL_COLUMNS, MessageStore, StoreReader, export_store
+from commitlog.errors import FilterError, InvalidValue, TailLost, TargetFailed, TopicNotFound, UnsupportedStore
 from commitlog.export.export_store import EXPORT_COLUMNS
 from commitlog.paths import COMPACTION_CONSUME_QUEUE
 from tests.store.cli.commands import lines
+from tests.store.retention.small_stores import SMALL, fill
 from tests.support.programs import child_environment
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
@@ -193,6 +194,85 @@ def test_a_resumed_export_adds_what_the_store_has_got_since(tmp_path: Path, kind
     report = export_store(built.path, target, resume=True)
     assert (report.rows, report.total_rows) == (3, 5)
     assert places(READ[kind](tmp_path / "out")) == places(rows_of(built.path))
+
+
+def with_bodies(path: Path, *bodies: bytes) -> Path:
+    """A store of these messages in queue 0 of orders, and one of clicks before them; the same bytes for the same."""
+    shutil.rmtree(path, ignore_errors=True)
+    built = StoreBuilder(path)
+    built.append("clicks", 0, [b"click"])
+    built.append("orders", 0, list(bodies))
+    return path
+
+
+@pytest.mark.parametrize("kind", READ)
+@pytest.mark.parametrize("since", [(b"new",), (b"new", b"newer"), (b"new", b"newer", b"newest")])
+def test_messages_in_the_places_of_exported_ones_are_not_passed_over(
+    tmp_path: Path, kind: str, since: tuple[bytes, ...]
+) -> None:
+    """The store lost what was exported from offset 2 on, and has grown again: less far, as far, and farther."""
+    target = f"{kind}:{tmp_path / 'out'}"
+    store = with_bodies(tmp_path / "store", b"one", b"two", b"three", b"four")
+    assert export_store(store, target).rows == 5
+    with_bodies(store, b"one", b"two", *since)
+    before = places(READ[kind](tmp_path / "out"))
+    with pytest.raises(TailLost, match=f"{tmp_path / 'out'}.*up to offset 4.*another target") as lost:
+        export_store(store, target, resume=True)
+    error = lost.value
+    assert (error.topic, error.queue_id, error.position, error.available) == ("orders", 0, 4, (0, 2 + len(since)))
+    assert places(READ[kind](tmp_path / "out")) == before
+    assert export_store(store, target, topics=["clicks"], resume=True).rows == 0, "a queue that is whole goes on"
+    with_bodies(store, b"one", b"two", b"three", b"four", b"five")
+    assert export_store(store, target, resume=True).rows == 1, "the store that it was made of is back"
+
+
+def test_a_queue_of_which_nothing_is_written_yet_has_its_place_too(tmp_path: Path) -> None:
+    """By the time of its first message, the export begins behind what the store then loses."""
+    store = with_bodies(tmp_path / "store", b"one", b"two", b"three", b"four")
+    with StoreReader.open(store) as reader:
+        since = reader.store_timestamp("orders", 0, 3) + 1
+    target = f"ndjson:{tmp_path / 'out'}"
+    assert export_store(store, target, topics=["orders"], since_ms=since).rows == 0
+    with_bodies(store, b"one", b"two", b"new", b"newer", b"newest")
+    with pytest.raises(TailLost):
+        export_store(store, target, topics=["orders"], since_ms=since, resume=True)
+
+
+def test_a_state_of_an_earlier_version_is_resumed_and_gets_fences(tmp_path: Path) -> None:
+    target, state = f"ndjson:{tmp_path / 'out'}", tmp_path / "out.export.json"
+    store = with_bodies(tmp_path / "store", b"one", b"two")
+    export_store(store, target)
+    content = json.loads(state.read_text())
+    fences = content.pop("fences")
+    assert fences.keys() == content["queues"].keys()
+    state.write_text(json.dumps(content))
+    assert export_store(store, target, resume=True).rows == 0
+    assert json.loads(state.read_text())["fences"] == fences
+    del content["queues"]["orders"]
+    with_bodies(store, b"one")
+    content["queues"]["orders"] = {"0": 2}
+    state.write_text(json.dumps(content))
+    with pytest.raises(TailLost, match="ends at 1"):
+        export_store(store, target, resume=True)
+
+
+def test_a_message_that_retention_has_removed_is_not_asked_for(tmp_path: Path) -> None:
+    target = f"ndjson:{tmp_path / 'out'}"
+    with MessageStore.open(tmp_path / "store", SMALL) as store:
+        fill(store, 60)
+        export_store(store.path, target)
+        fill(store, 60)
+        store.clean(max_bytes=0)
+        report = store.clean(max_bytes=0, dry_run=True)
+        with store.reader() as reader:
+            low, high = reader.queue_info("orders", 0).min_offset, reader.queue_info("orders", 0).max_offset
+    assert report.log_start > 0
+    assert low > 60
+    state = tmp_path / "out.export.json"
+    content = json.loads(state.read_text())
+    content["queues"]["orders"]["0"] = low
+    state.write_text(json.dumps(content))
+    assert export_store(tmp_path / "store", target, resume=True).rows == high - low
 
 
 def test_a_log_without_queues_is_exported(golden_533: Path, tmp_path: Path) -> None:
