@@ -55,7 +55,7 @@ from commitlog.format.message_rules import SCHEDULE_TOPIC, check_queue_place
 from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
 from commitlog.groups.positions import GroupPosition, group_offsets, group_positions
-from commitlog.half.pending import HalfQueues, PendingHalfMessages, group_position, read_pending
+from commitlog.half.pending import HalfQueues, PendingHalfMessages, half_positions, read_pending
 from commitlog.half_message import PendingHalfMessage
 from commitlog.index.service import IndexFileInfo, IndexService
 from commitlog.key_lookup import NewestPlaces, as_texts, could_be_key, newest_batches, newest_places, places_in_log
@@ -1127,9 +1127,7 @@ class StoreReader:
         queues = [(topic, HALF_QUEUE_ID) for topic in (HALF_TOPIC, OP_TOPIC) if topic in topics]
         bounds = {info.topic: (info.min_offset, info.max_offset) for info in self.queue_infos(queues)}
         half_bounds, op_bounds = bounds.get(HALF_TOPIC, (0, 0)), bounds.get(OP_TOPIC, (0, 0))
-        pending = PendingHalfMessages(
-            group_position(offsets, HALF_TOPIC, half_bounds), group_position(offsets, OP_TOPIC, op_bounds)
-        )
+        pending = PendingHalfMessages(*half_positions(offsets, half_bounds, op_bounds))
         skips = self._skips(self._on_damage)
         pending.read_up_to(HalfQueues(self._commit_log, self._catalog, skips), half_bounds, op_bounds)
         found = (read_pending(self._commit_log, place, skips) for place in pending)

@@ -22,17 +22,14 @@ from commitlog.config import MessageStoreConfig, delay_level
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog.consumers.consumer import ConsumeFrom, Consumer, checked_topics
 from commitlog.consumers.group import ConsumerGroup
-from commitlog.errors import CommitLogError, InvalidValue, StoreClosed
+from commitlog.errors import InvalidValue, StoreClosed
 from commitlog.files import disk
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.message_rules import check_queue_place
-from commitlog.groups.corrected_positions import correct_positions
-from commitlog.groups.restored_positions import restore_positions
 from commitlog.ha.connection import SlaveState
-from commitlog.ha.replica_mark import read_mark
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
-from commitlog.paths import POSITIONS_TOPIC, validate_group
+from commitlog.paths import validate_group
 from commitlog.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult, checked_int
 from commitlog.reader import StoreReader
 from commitlog.recovery.cut import OnCut
@@ -87,7 +84,6 @@ class MessageStore:
         # Readers that no call of ``get_message`` uses at the moment.
         self._idle_readers: list[StoreReader] = []
         self._groups: dict[str, ConsumerGroup] = {}
-        self._positions_restored = False
 
     @classmethod
     def open(
@@ -127,13 +123,7 @@ class MessageStore:
             progress=progress,
         )
         try:
-            store = cls(opening.run(), config)
-            try:
-                if store._may_lack_messages() or store._owned.log.queues.highest_id(POSITIONS_TOPIC) >= 0:
-                    store._restore_positions()
-            except CommitLogError:
-                _LOG.exception("Cannot restore positions of consumers; the next consumer tries it again")
-            return store
+            return cls(opening.run(), config)
         except BaseException:
             opening.undo()
             raise
@@ -543,33 +533,9 @@ class MessageStore:
         )
         if not settings.consume_enable:
             raise InvalidValue(f"Group {group!r} may not consume: consumeEnable is false in subscriptionGroup.json.")
-        self._restore_positions(group)
+        owned.run(lambda: owned.group_positions.restore(group))
         members = self._groups.setdefault(group, ConsumerGroup(group))
         return Consumer(self, owned, members, settings, names, wanted, consume_from)
-
-    def _restore_positions(self, group: str | None = None) -> None:
-        """Apply the positions in the log that consumerOffset.json lacks, and correct those after their queue's end:
-        this group's, and once those of all groups if messages may be lost. ``CorruptConfig``, damage of the log.
-        """
-        self._owned.run(lambda: self._restore(group))
-
-    def _restore(self, group: str | None) -> None:
-        positions = self._owned.consumer_offsets
-        with StoreReader.open(self.path) as reader:
-            if not self._positions_restored:
-                restore_positions(positions.offsets, reader)
-                if self._may_lack_messages():
-                    correct_positions(positions.offsets, reader)
-                positions.flush()
-                self._positions_restored = True
-            if group is not None:
-                correct_positions(positions.offsets, reader, group)
-
-    def _may_lack_messages(self) -> bool:
-        """Whether the log may end before what groups have consumed: after a recovery, and in a mirror that was
-        promoted, whose positions may have come sooner than the messages before them. ``CorruptConfig``."""
-        mark = read_mark(self.path) if self.recovered is None else None
-        return self.recovered is not None or (mark is not None and mark.state == "promoted")
 
     @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:

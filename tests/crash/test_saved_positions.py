@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog.config_files.consumer_offset import ConsumerOffsets
+from commitlog.config_files.delay_offset import DelayOffsetFile
+from commitlog.services.owned_store import OwnedStore
 from tests.crash.simulated_disk import CrashImages, RecordingDisk, SyncedOnly
 from tests.crash.workloads import kill
 from tests.store.batch.batches import commit
@@ -56,6 +61,12 @@ def end_a_half_message(store: MessageStore) -> int:
     place = store.physical_bounds()[1]
     store.half_messages.rollback(handle)
     return place
+
+
+def deliver_and_save(store: MessageStore) -> None:
+    deliverer = Deliverer(store, flush_interval_s=NEVER_MS)
+    deliverer.everything()
+    deliverer.service._save_flushed()
 
 
 def commit_and_kill(path: Path, config: MessageStoreConfig, version: int, **wishes: bool) -> None:
@@ -108,3 +119,134 @@ def test_a_delayed_message_is_delivered_once_in_a_log_that_lost_a_frame_that_the
         Deliverer(store).everything()
         store.dispatch()
         assert bodies_of(store.path) == [b"a", b"b"]
+
+
+def test_delayed_messages_in_the_places_of_lost_ones_are_delivered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The owner that put them was killed before its service came to save positions of its own."""
+    with MessageStore.open(tmp_path, SYNC) as store:
+        store.put_message(delayed(b"a"))
+        place = store.physical_bounds()[1]
+        store.put_message(delayed(b"b"))
+        store.put_message(delayed(b"c"))
+        deliver_and_save(store)
+    lose_log(tmp_path, place, SYNC.mapped_file_size_commit_log)
+    with MessageStore.open(tmp_path, SYNC, accept_lost_log=True) as store:
+        store.put_message(delayed(b"d"))
+        store.put_message(delayed(b"e"))
+        kill(store)
+    with MessageStore.open(tmp_path, SYNC) as store:
+        Deliverer(store).everything()
+        store.dispatch()
+        assert bodies_of(store.path) == [b"d", b"e"]
+    assert "Level 1 of the delayed messages continues at offset 1: its position 3" in caplog.text
+
+
+def test_deliveries_that_are_lost_happen_again(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, SYNC) as store:
+        store.put_message(delayed(b"a"))
+        deliver_and_save(store)
+        store.put_message(delayed(b"b"))
+        place = store.physical_bounds()[1]
+        deliver_and_save(store)
+        assert bodies_of(store.path) == [b"a", b"b"]
+    lose_log(tmp_path, place, SYNC.mapped_file_size_commit_log)
+    with MessageStore.open(tmp_path, SYNC, accept_lost_log=True) as store:
+        Deliverer(store).everything()
+        store.dispatch()
+        assert bodies_of(store.path) == [b"a", b"b"]
+
+
+def test_a_half_message_whose_end_is_lost_is_pending(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with MessageStore.open(tmp_path, SYNC) as store:
+        half = store.half_messages
+        first, second = (half.prepare(Message(topic="orders", body=body), "payments") for body in (b"a", b"b"))
+        half.commit(first)
+        place = store.physical_bounds()[1]
+        half.commit(second)
+        half.check(lambda _: "unknown")  # reads both queues, and saves the positions
+    lose_log(tmp_path, place, SYNC.mapped_file_size_commit_log)
+    with MessageStore.open(tmp_path, SYNC, accept_lost_log=True) as store:
+        assert [one.handle for one in store.half_messages.pending()] == [second]
+        store.half_messages.commit(second)
+        store.dispatch()
+        assert sorted(bodies_of(store.path)) == [b"a", b"b"]
+    assert caplog.text.count("those whose end is lost are pending") == 1
+
+
+def test_positions_committed_with_a_lost_batch_go_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its messages are lost, so those that it was made of are consumed again."""
+    with MessageStore.open(tmp_path, SYNC) as store:
+        fill(store, 6, size=6)
+        with store.consumer("billing", "orders") as consumer:
+            places = []
+            for version in range(3):
+                places.append(store.physical_bounds()[1])
+                with store.transaction("billing", version) as batch:
+                    found = consumer.poll(2)
+                    consumer.commit(in_transaction=batch)
+                    batch.put_messages([{"body": one.body} for one in found], topic="bills")
+    lose_log(tmp_path, places[2], SYNC.mapped_file_size_commit_log)
+    with MessageStore.open(tmp_path, SYNC, accept_lost_log=True) as store:
+        with store.reader() as reader:
+            assert reader.group_offsets("billing")["orders", 0] == 4
+        with store.consumer("billing", "orders") as consumer:
+            assert [one.queue_offset for one in consumer.poll(10)] == [4, 5]
+    assert "The log has lost 1 positions that were committed with batches" in caplog.text
+
+
+def test_nothing_is_saved_that_stands_for_work_beside_the_device(
+    memory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = RecordingDisk(memory)
+    with recorder.recording():
+        store = MessageStore.open(memory / "store", ASYNC)
+        fill(store, 40)
+        fill(store, 3, topic="read")
+        with store.consumer("billing", "read") as consumer:
+            assert len(consumer.poll(3)) == 3
+            consumer.commit(sync=True)
+        wait = store.half_messages.prepare(Message(topic="orders", body=b"half"), "payments")
+        store.half_messages.rollback(wait)
+        store.half_messages.check(lambda _: "unknown")
+        store.put_message(delayed(b"late"))
+        deliver_and_save(store)
+        with store.consumer("bills", "read") as consumer, store.transaction("bills", 1) as batch:
+            consumer.poll(3)
+            consumer.commit(in_transaction=batch)
+        store._owned.consumer_offsets.flush()
+        store.delete_topic("read", with_messages=True)
+        commit(store, 1)
+        end_a_half_message(store)
+        assert store.clean(max_bytes=20_000).deleted
+        kill(store)
+    image = cut_power(recorder, memory)
+    with MessageStore.open(image, ASYNC) as store:
+        assert [one.batch.version for one in store.batches()] == [1, 1]
+        assert DelayOffsetFile(store.path).read() == {1: 1}
+    said = [record.message for record in caplog.records if "lost" in record.message or "continues" in record.message]
+    assert said == []
+
+
+def test_positions_are_corrected_before_a_service_puts_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delayed message that is due goes to its topic as soon as the services have begun."""
+    with MessageStore.open(tmp_path, SYNC) as store:
+        place = store.physical_bounds()[1]
+        fill(store, 3)
+        with store.consumer("billing", "orders") as consumer:
+            consumer.poll(3)
+            consumer.commit()
+    lose_log(tmp_path, place, SYNC.mapped_file_size_commit_log)
+    at_start: list[dict[int, int]] = []
+    begin = OwnedStore.start
+
+    def start(store: OwnedStore) -> None:
+        at_start.append(ConsumerOffsets(store.path).get("billing", "orders"))
+        begin(store)
+
+    monkeypatch.setattr(OwnedStore, "start", start)
+    with MessageStore.open(tmp_path, SYNC, accept_lost_log=True):
+        assert at_start == [{0: 0}]

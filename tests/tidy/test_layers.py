@@ -47,7 +47,7 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
     "salvage": _PARTS | {"recovery", "export"},
-    "services": _PARTS | {"threads", "recovery", "half", "schedule", "retention", "ha"},
+    "services": _PARTS | {"threads", "recovery", "half", "schedule", "retention", "ha", "groups"},
     "ha": _LOG | {"threads", "config_files"},
     "follower": _PARTS | {"threads", "ha", "recovery", "services"},
     "consumers": _PARTS | {"filter", "threads", "services", "reader"},

@@ -5,6 +5,10 @@ messages that the positions stand after. RocketMQ corrects a position when it is
 OFFSET_OVERFLOW_BADLY with the end, and the client continues there. Until then the queue may have grown beyond the
 position, and the group passes over the messages in between. An owner that has just recovered the log knows the ends.
 
+The group ``CID_RMQ_SYS_TRANS`` is another case: its positions say that half messages before them have ended. Where op
+messages are lost, half messages that they ended are pending again. So its positions are removed, and both queues are
+read from their beginnings.
+
 Source: RocketMQ ``client/impl/consumer/DefaultMQPushConsumerImpl.java`` (``OFFSET_ILLEGAL``).
 """
 
@@ -16,6 +20,7 @@ from typing import Protocol
 
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.errors import InvalidValue, TopicNotFound, UnsupportedStore
+from commitlog.format.half_messages import TRANSACTION_GROUP
 
 __all__ = ["correct_positions"]
 
@@ -39,6 +44,8 @@ class _Reader(Protocol):
 def correct_positions(offsets: ConsumerOffsets, reader: _Reader, group: str | None = None) -> None:
     """Move positions of all groups, or of one, that lie after the end of their queue to the end, with a warning each.
 
+    Those of half messages are removed.
+
     A queue that does not exist ends at 0: there its first message will be. For the owner, who changes positions. The
     errors of ``StoreReader.queue_infos``.
     """
@@ -50,6 +57,13 @@ def correct_positions(offsets: ConsumerOffsets, reader: _Reader, group: str | No
             for queue_id, position in positions.items()
             if position > ends.get((topic, queue_id), position)
         }
+        if name == TRANSACTION_GROUP:
+            if beyond and offsets.remove(name):
+                _LOG.warning(
+                    "The log has lost half messages, or what ended them. All that it has are read again; those whose "
+                    "end is lost are pending."
+                )
+            continue
         try:
             offsets.commit(name, beyond)
         except InvalidValue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -13,6 +14,8 @@ from commitlog.format.positions_message import decode_positions
 from commitlog.paths import POSITIONS_GROUP, POSITIONS_TOPIC
 
 __all__ = ["restore_positions"]
+
+_LOG = logging.getLogger(__name__)
 
 
 class _Bounds(Protocol):
@@ -31,10 +34,12 @@ class _Reader(Protocol):
     ) -> Iterator[pa.RecordBatch]: ...
 
 
-def restore_positions(offsets: ConsumerOffsets, reader: _Reader) -> None:
+def restore_positions(offsets: ConsumerOffsets, reader: _Reader, *, log_may_be_short: bool = False) -> None:
     """Apply, in their order, the positions in the log that are not in ``offsets`` yet. Damage as ``read`` raises it.
 
-    Those that were set while the store was not open are newer than all of them, and stay.
+    Those that were set while the store was not open are newer than all of them, and stay. ``log_may_be_short``: the log
+    may have lost positions that are in ``offsets``. The batches of these are lost too, so that the messages that they
+    were made of are to be consumed again: all positions in the log are applied, and replace later ones.
     """
     try:
         queue = reader.queue_info(POSITIONS_TOPIC, 0)
@@ -43,6 +48,13 @@ def restore_positions(offsets: ConsumerOffsets, reader: _Reader) -> None:
         return
     applied = offsets.get(POSITIONS_GROUP, POSITIONS_TOPIC).get(0, 0)
     start = min(max(applied, queue.min_offset), queue.max_offset)
+    if log_may_be_short and applied > queue.max_offset:
+        _LOG.warning(
+            "The log has lost %d positions that were committed with batches. Their groups continue at the last ones in "
+            "the log.",
+            applied - queue.max_offset,
+        )
+        start = queue.min_offset
     for batch in reader.read(POSITIONS_TOPIC, 0, start, queue.max_offset, columns=["body"]):
         for body in batch.column("body").to_pylist():
             found = decode_positions(body)

@@ -41,7 +41,7 @@ from commitlog.queue.block_reader import BlockLimits, BlockReader
 from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import CatalogView
 
-__all__ = ["HalfPlace", "HalfQueues", "PendingHalfMessages", "group_position", "read_pending"]
+__all__ = ["HalfPlace", "HalfPositions", "HalfQueues", "PendingHalfMessages", "half_positions", "read_pending"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -130,10 +130,24 @@ def _values(column: pa.Array) -> list[Any]:
     return (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()  # type: ignore[no-any-return]
 
 
-def group_position(offsets: ConsumerOffsets, topic: str, bounds: tuple[int, int]) -> int:
-    """The position of the group ``CID_RMQ_SYS_TRANS`` in a queue; within the queue, whatever was noted."""
-    noted = offsets.get(TRANSACTION_GROUP, topic).get(HALF_QUEUE_ID, bounds[0])
-    return min(max(noted, bounds[0]), bounds[1])
+class HalfPositions(NamedTuple):
+    """Positions in the half queue and in the op queue: where reading begins."""
+
+    half: int
+    op: int
+
+
+def half_positions(offsets: ConsumerOffsets, half: tuple[int, int], op: tuple[int, int]) -> HalfPositions:
+    """The positions of the group ``CID_RMQ_SYS_TRANS``; ``half`` and ``op`` are the bounds of the two queues.
+
+    One after the end of its queue shows that the log has lost op messages, or half messages. What the positions say was
+    read is then not there any more, and both queues are read from their beginnings.
+    """
+    noted_half = offsets.get(TRANSACTION_GROUP, HALF_TOPIC).get(HALF_QUEUE_ID, half[0])
+    noted_op = offsets.get(TRANSACTION_GROUP, OP_TOPIC).get(HALF_QUEUE_ID, op[0])
+    if noted_half > half[1] or noted_op > op[1]:
+        return HalfPositions(half[0], op[0])
+    return HalfPositions(max(noted_half, half[0]), max(noted_op, op[0]))
 
 
 class PendingHalfMessages:

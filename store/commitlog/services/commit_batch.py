@@ -97,6 +97,8 @@ class CommitBatchService:
         self._is_replica = config.broker_role is BrokerRole.SLAVE
         self._host = parse_host(f"{config.broker_ip}:{config.listen_port}")
         self._ledger: BatchLedger | None = None
+        # Whether the log was found to lack frames that the ledger's file counts.
+        self.frames_were_lost = False
         self._unsaved = 0
 
     def check(self, batch: BatchId) -> CommittedBatch | None:
@@ -263,6 +265,7 @@ class CommitBatchService:
         if self._ledger is None or self._is_replica:  # batches of a master come by themselves
             self._ledger = load_ledger(self._store_path, _OwnersLog(self._log))
             if self._ledger.file_is_wrong and not self._is_replica:
+                self.frames_were_lost = True
                 # Before the next frame, which may take the queue offset of a lost one.
                 _LOG.warning(
                     "%s counts batches that the log has lost. It is made from the frames in the log again, and knows "

@@ -36,6 +36,7 @@ from commitlog.services.durability import Durability
 from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService, LogFlusher
 from commitlog.services.flush_consume_queue import FlushConsumeQueueService
 from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
+from commitlog.services.group_positions import GroupPositions
 from commitlog.services.put_message import PutMessageService
 from commitlog.services.put_table import PutTableService
 from commitlog.services.replica_log import ReplicaLog
@@ -132,6 +133,7 @@ class OwnedStore:
         self.store_flush = StoreFlush(log, state, flusher, committer, self.reput)
         self.batches = CommitBatchService(self.path, config, log, self.store_flush, state, self.topics, message_arrived)
         self.consumer_offsets = FlushConsumerOffsetService(self.path, config, self.store_flush.flush_log)
+        self.group_positions = GroupPositions(self.path, log, self.consumer_offsets)
         self.half_messages = self._half_messages(config)
         self.schedule = _schedule(self, config)
         self.cleaner = self._cleaner(log, state)
@@ -211,6 +213,11 @@ class OwnedStore:
     def _start_service(self, service: Service) -> None:
         """Give a service its thread while the store is open. On the job thread."""
         self._services.add(Worker(type(service).__name__, service, self.state.fence))
+
+    def correct_positions(self) -> None:
+        """Before the first message is put: make positions that stand for lost messages from the log again."""
+        self.group_positions.restore_at_open()
+        self.schedule.correct_positions()
 
     def start(self) -> None:
         """Start the services, on the job thread."""
@@ -390,6 +397,8 @@ class StoreOpening:
             store = OwnedStore(
                 directory, log, self._config, state, waiters, allocate, self._calls, self._jobs, replication
             )
+            if not is_replica:  # the positions of a mirror are its master's
+                store.correct_positions()
             undo.pop_all()
         self._opened = store
         store.start()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -196,6 +196,41 @@ class ScheduleMessageService:
     def _end_at_open(self, level: int, high: int) -> int:
         end = self._ends_at_open.get(level, 0)
         return high if end is None else min(end, high)
+
+    def correct_positions(self) -> None:
+        """Let no position stand for messages or deliveries that the log has lost; before the first message is put.
+
+        Also where a broker delivers: it would move such a position to the queue's end only when it starts, and the
+        queue may have grown beyond the position by then. A failure is logged: while this owner runs, it goes by the
+        ends at opening.
+        """
+        try:
+            saved = self._file.read()
+            if not saved and self._log.recovered is None:
+                return
+            ledger = self._batches.delivered_offsets() if self._log.recovered is not None else {}
+            for level in [level for level, at in ledger.items() if at > self._end_at_open(level, at)]:
+                self._batches.forget(schedule_application(level))
+            corrected = {level: self._corrected(level, at, ledger) for level, at in saved.items()}
+            changed = {level: at for level, at in corrected.items() if at != saved[level]}
+            for level, at in changed.items():
+                _LOG.warning(
+                    "Level %d of the delayed messages continues at offset %d: its position %d in %s stands for "
+                    "messages, or for deliveries, that the log has lost.",
+                    *(level, at, saved[level], self._file.path),
+                )
+            if changed:
+                self._file.write(changed)
+        except CommitLogError as error:
+            _LOG.warning("%s: the positions of delayed messages are not corrected: %s", self._store_path, error)
+
+    def _corrected(self, level: int, position: int, ledger: Mapping[int, int]) -> int:
+        """The position of a level in delayOffset.json as the log has it."""
+        end = self._end_at_open(level, position)
+        # Deliveries are frames. Those that are lost happen again, unless a broker may have made them.
+        if self._batches.frames_were_lost and level in ledger and broker_mark(self._store_path) is None:
+            end = min(end, ledger[level])
+        return min(position, end)
 
     def run_once(self) -> float:
         if self._enabled is False:

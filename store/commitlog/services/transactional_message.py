@@ -56,7 +56,7 @@ from commitlog.format.message_id import decode_message_id, parse_host
 from commitlog.format.properties import PGROUP, UNIQ_KEY, PropertiesTooLarge, decode_properties
 from commitlog.format.record import HOST_FLAGS, Record, field_offset
 from commitlog.half.commits import committed_messages, is_commit_of
-from commitlog.half.pending import HalfPlace, HalfQueues, PendingHalfMessages, group_position, read_pending
+from commitlog.half.pending import HalfPlace, HalfQueues, PendingHalfMessages, half_positions, read_pending
 from commitlog.half_message import Answer, HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
 from commitlog.index.service import IndexService
 from commitlog.log.commit_log import CommitLog
@@ -475,9 +475,7 @@ class TransactionalMessageService:
             half = half[0], half[1] if self._ends_at_open.half is None else self._ends_at_open.half
             op = op[0], op[1] if self._ends_at_open.op is None else self._ends_at_open.op
             self._queues = queues
-            self._pending = PendingHalfMessages(
-                group_position(offsets, HALF_TOPIC, half), group_position(offsets, OP_TOPIC, op)
-            )
+            self._pending = PendingHalfMessages(*half_positions(offsets, half, op))
             self._log = log
             noted = {
                 topic: offsets.get(TRANSACTION_GROUP, topic).get(HALF_QUEUE_ID, 0) for topic in (HALF_TOPIC, OP_TOPIC)

@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 
 from commitlog import MessageStore, StoreReader, commit_group_offsets
+from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.errors import InvalidValue, LogDiverged, ReplicaStore, StoreLocked
 from commitlog.follower.promote import promote
-from commitlog.ha.replica_mark import read_mark
+from commitlog.ha.replica_mark import ReplicaMark, read_mark, write_mark
+from tests.crash.workloads import kill
 from tests.store.cli.commands import ended, plain
 from tests.store.follower.mirrors import assert_identical, follow, master_of
 from tests.store.owner.owned_store import all_messages, open_store, put_ok, small
@@ -56,6 +58,16 @@ def test_groups_that_were_ahead_of_the_mirror_get_all_messages_after_the_promoti
         store.dispatch()
         with store.consumer("billing", "orders") as consumer:
             assert [message.queue_offset for message in consumer.poll(100)] == list(range(50, 80))
+
+
+def test_groups_get_all_messages_of_an_old_master_that_is_promoted_after_a_crash(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        put_ok(store)
+        kill(store)
+    (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@billing":{0:70}}}')
+    write_mark(str(tmp_path), ReplicaMark("superseded", "10.0.0.5:10912", 1))
+    assert promote(tmp_path).recovered is not None
+    assert ConsumerOffsets(str(tmp_path)).get("billing", "orders") == {0: 1}
 
 
 def test_only_a_promoted_mirror_takes_positions_and_topics(tmp_path: Path) -> None:

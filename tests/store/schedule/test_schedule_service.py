@@ -216,7 +216,8 @@ def test_a_position_that_a_broker_moved_on_counts(tmp_path: Path) -> None:
         deliverer.everything()
         assert bodies_of(store.path) == [b"7", b"8", b"9"]
         deliverer.service.save()
-    assert DelayOffsetFile(str(tmp_path)).read() == {1: 10, 5: 3}
+    # Level 5 has no queue: the offset of its first message will be 0.
+    assert DelayOffsetFile(str(tmp_path)).read() == {1: 10, 5: 0}
     DelayOffsetFile(str(tmp_path)).write({1: 2})  # an older copy: the ledger knows better
     with without_service(tmp_path) as store:
         Deliverer(store).everything()
