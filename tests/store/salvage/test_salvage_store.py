@@ -152,14 +152,18 @@ def test_positions_of_consumers_move_with_their_messages(tmp_path: Path) -> None
     # As RocketMQ writes them, keys without quotes included.
     texts = {
         "consumerOffset.json": '{"dataVersion":{"counter":9},"offsetTable":{"orders@a":{0:9,1:7},"clicks@a":{1:9},\n'
-        '"orders@b":{0:9,1:3,2:5},"orders@c":{1:30},"none@c":{1:9}}}',
+        '"orders@b":{0:9,1:3,2:5},"orders@c":{1:30},"none@c":{1:9},"orders@ahead":{1:999}}}',
         "delayOffset.json": '{"offsetTable":{3:20}}',
         "topics.json": '{"orders@a":{1:9}}',
     }
     for name, text in texts.items():
         (store / "config" / name).write_text(text)
     salvage_store(store, tmp_path / "target", config=SMALL_INDEX)
-    moved = texts | {"consumerOffset.json": texts["consumerOffset.json"].replace("{1:30}", "{1:29}")}
+    with StoreReader.open(tmp_path / "target") as reader:
+        end = reader.queue_info("orders", 1).max_offset
+    # None is after the end of its queue: the store is closed, and may get messages before the group consumes.
+    positions = texts["consumerOffset.json"].replace("{1:30}", "{1:29}").replace('none@c":{1:9}', 'none@c":{1:0}')
+    moved = texts | {"consumerOffset.json": positions.replace("999", str(end))}
     assert {name: (tmp_path / "target" / "config" / name).read_text() for name in texts} == moved
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from commitlog import MessageExt, MessageStore, MessageStoreConfig, StoreReader, salvage_store
 from commitlog.cli.app import app
-from commitlog.format.half_messages import HALF_TOPIC, OP_TOPIC
+from commitlog.format.half_messages import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from commitlog.format.record import HEADER_SIZE
 from commitlog.half_message import Answer
 from tests.store.half.test_check import answering
@@ -59,6 +59,17 @@ def test_none_is_pending_where_their_queue_has_moved(tmp_path: Path, source: Pat
         assert store.half_messages.check(answering("commit")).committed == 1
     assert topic_bodies(target, "orders") == [b"committed", b"new"]
     assert_clean(target)
+
+
+def test_none_is_pending_where_their_queue_has_moved_and_all_op_messages_are_lost(tmp_path: Path, source: Path) -> None:
+    """A position after the end of the op queue would let both queues be read from their beginnings."""
+    positions = f'{{"{HALF_TOPIC}@{TRANSACTION_GROUP}":{{0:5}},"{OP_TOPIC}@{TRANSACTION_GROUP}":{{0:3}}}}'
+    (source / "config" / "consumerOffset.json").write_text(f'{{"offsetTable":{positions}}}')
+    for lost in (stored(source, HALF_TOPIC)[1], *stored(source, OP_TOPIC)):
+        damage(source, lost.physical_offset, HEADER_SIZE)
+    target = tmp_path / "target"
+    assert salvage_store(source, target, config=small()).half_messages_settled
+    assert pending(target) == []
 
 
 def test_what_lost_op_messages_have_ended_is_asked_for_again_and_not_committed_twice(
