@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog.batch.visibility import GateReader
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.config_files.delay_offset import DelayOffsetFile
 from commitlog.services.owned_store import OwnedStore
@@ -250,3 +251,17 @@ def test_positions_are_corrected_before_a_service_puts_anything(
     monkeypatch.setattr(OwnedStore, "start", start)
     with MessageStore.open(tmp_path, SYNC, accept_lost_log=True):
         assert at_start == [{0: 0}]
+
+
+def test_a_gate_that_has_shown_lost_frames_is_corrected_on_the_device(memory: Path) -> None:
+    path = memory / "store"
+    with MessageStore.open(path, SYNC) as store:
+        place = store.physical_bounds()[1]
+        commit(store, 1)
+    lose_log(path, place, SYNC.mapped_file_size_commit_log)
+    recorder = RecordingDisk(memory)
+    with recorder.recording():
+        kill(MessageStore.open(path, SYNC, accept_lost_log=True))
+    gate = GateReader(str(cut_power(recorder, memory)))
+    assert gate.look().shown_to == place
+    gate.close()

@@ -142,11 +142,17 @@ class BatchGate:
                 self._write(GateState(self.state.turn + 1, True, self.state.start, shown_to))
 
     def settle(self, log_end: int) -> None:
-        """After recovery: hide nothing, and count no frame as shown that is yet to be written. ``StoreIOError``."""
+        """After recovery: hide nothing, and count no frame as shown that is yet to be written. ``StoreIOError``.
+
+        On the device too: the next recovery would show frames that took the place of lost ones as it dispatches them.
+        """
         self.open(log_end)
         with self._lock:
-            if self.state.shown_to > log_end:  # the log has lost its end since
+            is_ahead = self.state.shown_to > log_end  # the log has lost its end since
+            if is_ahead:
                 self._write(self.state._replace(shown_to=log_end))
+        if is_ahead:
+            self.sync()
 
     def _write(self, state: GateState) -> None:
         try:
