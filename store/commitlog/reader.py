@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +47,6 @@ from commitlog.files.file_watch import LOOK_AGAIN_SECONDS, FileWatch
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format import message_id
 from commitlog.format.checkpoint import Checkpoint
-from commitlog.format.checksum import crc32
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
 from commitlog.format.java_hash import index_key_hash
@@ -60,6 +59,7 @@ from commitlog.half_message import PendingHalfMessage
 from commitlog.index.service import IndexFileInfo, IndexService
 from commitlog.key_lookup import NewestPlaces, as_texts, could_be_key, newest_batches, newest_places, places_in_log
 from commitlog.log.commit_log import CommitLog
+from commitlog.log.fence import Fence, fence_at
 from commitlog.log.past_damage import Gap
 from commitlog.log.store_checkpoint import read_checkpoint
 from commitlog.log.store_directory import check_store_directory
@@ -113,16 +113,6 @@ class QueueInfo:
     queue_id: int
     min_offset: int
     max_offset: int
-
-
-class Fence(NamedTuple):
-    """Identity of a message: differs for another one that got its queue offset after the store lost its tail.
-
-    ``crc`` is the CRC-32 of the record's first 88 bytes, its BODYCRC and store time among them.
-    """
-
-    physical_offset: int
-    crc: int
 
 
 class MessageBatches(Iterator[pa.RecordBatch]):
@@ -806,8 +796,7 @@ class StoreReader:
             place = None if unit is None else unit[0]
         if place is not None and self._on_damage != "raise" and self._whole_record(place) is None:
             return None  # its header cannot identify it
-        head = None if place is None else self._commit_log.header(place)
-        return None if place is None or head is None else Fence(place, crc32(head))
+        return None if place is None else fence_at(self._commit_log, place)
 
     def _refuse_damaged_unit(self, queue: QueueView, offset: int) -> None:
         """``CorruptConsumeQueue`` for a unit within the queue's bounds that was zeroed; not where damage is skipped."""

@@ -38,6 +38,7 @@ from commitlog.files import disk
 from commitlog.format.consume_queue_unit import UNIT_DTYPE
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.log.commit_log import CommitLog
+from commitlog.log.fence import Fence, fence_at
 from commitlog.paths import CONFIG, CONSUMER_OFFSET_CONFIG, POSITIONS_GROUP, POSITIONS_TOPIC
 from commitlog.queue.expired_units import sound_at_or_before
 from commitlog.queue.views import CatalogView, QueueView
@@ -52,24 +53,53 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 
 @dataclass(frozen=True, kw_only=True)
 class ReadPositions:
-    """The next queue offsets that ``holder`` reads, by topic and queue id, and all topics that it reads."""
+    """The next queue offsets that ``holder`` reads, by topic and queue id, and all topics that it reads.
+
+    ``fences``: the messages before these, for a reader that stops where the store has lost its end; None for one that
+    goes on at the end, as consumers do.
+    """
 
     holder: str
     offsets: Mapping[tuple[str, int], int]
     topics: frozenset[str]
+    fences: Mapping[tuple[str, int], Fence] | None = None
 
 
-def hold_of(positions: ReadPositions, catalog: CatalogView, *, at_most_ms: int | None) -> Hold | None:
-    """Where a reader holds the log; None when it has read all its queues."""
-    places = [
-        place
-        for topic in sorted(positions.topics)
-        for queue_id in _queue_ids(catalog, topic)
-        if (place := _first_unread(catalog, topic, queue_id, positions.offsets.get((topic, queue_id), 0))) is not None
-    ]
+def hold_of(
+    positions: ReadPositions, catalog: CatalogView, commit_log: CommitLog, *, at_most_ms: int | None
+) -> Hold | None:
+    """Where a reader holds the log; None when it has read all its queues.
+
+    A queue that has lost messages that were read is held from its first message on: what is in their places was not.
+    """
+    places = []
+    for topic in sorted(positions.topics):
+        for queue_id in _queue_ids(catalog, topic):
+            offset = positions.offsets.get((topic, queue_id), 0)
+            if positions.fences is not None:
+                fence = positions.fences.get((topic, queue_id))
+                offset = 0 if _has_lost_tail(catalog, commit_log, topic, queue_id, offset, fence) else offset
+            place = _first_unread(catalog, topic, queue_id, offset)
+            if place is not None:
+                places.append(place)
     if not places:
         return None
     return Hold(from_offset=min(places), holder=positions.holder, at_most_ms=at_most_ms)
+
+
+def _has_lost_tail(
+    catalog: CatalogView, commit_log: CommitLog, topic: str, queue_id: int, position: int, fence: Fence | None
+) -> bool:
+    """Whether a queue ends before a position, or has another message before it than the one that was read."""
+    try:
+        start, stop = catalog.bounds(topic, queue_id)
+        if position > stop or fence is None or position <= start:
+            return position > stop
+        unit = catalog.queue(topic, queue_id).unit(position - 1)
+    except (QueueNotFound, TopicNotFound):
+        return False
+    found = None if unit is None else fence_at(commit_log, unit[0])
+    return found is not None and found != fence
 
 
 def _queue_ids(catalog: CatalogView, topic: str) -> list[int]:
@@ -181,15 +211,18 @@ def _of_checkpoint(directory: str) -> ReadPositions:
         raise InvalidValue(f"{directory} is not the checkpoint of a streaming query that has begun: it has no offsets.")
     path = os.path.join(directory, _OFFSETS, str(batch))
     offsets: dict[tuple[str, int], int] = {}
+    fences: dict[tuple[str, int], Fence] = {}
     topics: set[str] = set()
     for value in _our_offsets(_lines(path)):
         # Before the first commit, the batch is read again from where it began.
         read = value["offsets"] if committed is not None else value.get("from", {})
         topics.update(value["offsets"])
         offsets.update({(topic, int(queue)): at for topic, queues in read.items() for queue, at in queues.items()})
+        if committed is not None:
+            fences.update(_fences(value))
     if not topics:
         raise InvalidValue(f"{path} holds no offset of the source 'commitlog': this checkpoint reads no store of ours.")
-    return ReadPositions(holder=f"checkpoint {directory}", offsets=offsets, topics=frozenset(topics))
+    return ReadPositions(holder=f"checkpoint {directory}", offsets=offsets, topics=frozenset(topics), fences=fences)
 
 
 def _batches(directory: str) -> list[int]:
@@ -217,6 +250,18 @@ def _our_offsets(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             if "from" in value and not _is_table(value["from"]):
                 continue
             yield value
+
+
+def _fences(value: dict[str, Any]) -> dict[tuple[str, int], Fence]:
+    """The fences in an offset of this package's source."""
+    table = value.get("fence")
+    return {
+        (topic, int(queue)): Fence(*fence)
+        for topic, queues in (table.items() if isinstance(table, dict) else ())
+        if isinstance(queues, dict)
+        for queue, fence in queues.items()
+        if _NUMBER.fullmatch(queue) and isinstance(fence, list) and len(fence) == len(Fence._fields)
+    }
 
 
 def _is_table(value: object) -> bool:

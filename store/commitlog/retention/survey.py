@@ -132,7 +132,7 @@ def survey(
             end = _end_of(store_path, files) if log_end is None else log_end
             catalog = QueueCatalog(store_path, log)
             named = [
-                hold_of(positions_of(store_path, one), catalog, at_most_ms=request.keep_at_most_ms)
+                hold_of(positions_of(store_path, one), catalog, log, at_most_ms=request.keep_at_most_ms)
                 for one in request.keep_for
             ]
             named.append(unapplied_positions(store_path, catalog))

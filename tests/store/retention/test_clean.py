@@ -312,6 +312,29 @@ def test_a_spark_checkpoint_holds_what_its_last_committed_batch_has_not_read(tmp
             store.clean(max_bytes=0, keep_for=[tmp_path])
 
 
+@pytest.mark.parametrize("lost", ["beyond the end", "another message"])
+def test_a_spark_checkpoint_holds_a_queue_that_has_lost_what_it_has_read(tmp_path: Path, lost: str) -> None:
+    """What stands in the places of lost messages was never read."""
+    path = tmp_path / "store"
+    with MessageStore.open(path, SMALL) as store:
+        fill(store, 100)
+        with store.reader() as reader:
+            fence = reader.fence("orders", 0, 89)
+        assert fence is not None
+        offsets = {"version": 1, "offsets": {"orders": {"0": 90}}, "fence": {"orders": {"0": list(fence)}}}
+        whole = _checkpoint(tmp_path / "whole", 1, {0: offsets})
+        if lost == "beyond the end":
+            offsets["offsets"] = {"orders": {"0": 120}}
+        else:
+            offsets["fence"] = {"orders": {"0": [fence.physical_offset, fence.crc ^ 1]}}
+        checkpoint = _checkpoint(tmp_path / "checkpoint", 1, {0: offsets})
+        report = store.clean(max_bytes=0, keep_for=[checkpoint])
+        assert report.holders == (f"checkpoint {checkpoint}",)
+        assert _bounds(path, "orders")[0] == 0
+        store.clean(max_bytes=0, keep_for=[whole])
+        assert 75 < _bounds(path, "orders")[0] <= 90
+
+
 def test_before_its_first_commit_a_spark_checkpoint_holds_where_its_first_batch_began(tmp_path: Path) -> None:
     first = {"version": 1, "offsets": {"orders": {"0": 90}}, "from": {"orders": {"0": 50}}}
     checkpoint = _checkpoint(tmp_path / "checkpoint", 0, {0: first})
