@@ -13,17 +13,25 @@ import pytest
 
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
 from commitlog.batch.visibility import GateReader
+from commitlog.columnar.batch_frame import decode_frame
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.config_files.delay_offset import DelayOffsetFile
+from commitlog.paths import BATCH_TOPIC
 from commitlog.services.owned_store import OwnedStore
+from tests.crash.batch_workloads import BatchRun
+from tests.crash.batch_workloads import commit as commit_rows
+from tests.crash.crash_images import check_images
 from tests.crash.simulated_disk import CrashImages, RecordingDisk, SyncedOnly
-from tests.crash.workloads import kill
+from tests.crash.stored_messages import log_records
+from tests.crash.workloads import kill, slow_clock, small_config
 from tests.store.batch.batches import commit
 from tests.store.retention.small_stores import SMALL, fill
+from tests.support.clean_store import assert_clean
 from tests.support.delayed import Deliverer, bodies_of, delayed
 
 __all__: list[str] = []
 
+IMAGES, STRESS_IMAGES = 10, 200
 NEVER_MS = 3_600_000
 SYNC = replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH, schedule_enable=False)
 # Nothing is flushed but where the store itself has to.
@@ -265,3 +273,64 @@ def test_a_gate_that_has_shown_lost_frames_is_corrected_on_the_device(memory: Pa
     gate = GateReader(str(cut_power(recorder, memory)))
     assert gate.look().shown_to == place
     gate.close()
+
+
+def _steps(run: BatchRun) -> None:
+    """Batches, ends of half messages and deliveries, all of them frames, with cleanings that save the ledger."""
+    for number in range(4):
+        run.put(12)
+        run.commit("app", 3, 5)
+        end_a_half_message(run.store)
+        run.store.put_message(delayed(b"%d" % number))
+        Deliverer(run.store).everything()
+        run.commit("loader", 2)
+        end_a_half_message(run.store)
+        run.store.clean(max_bytes=20_000)
+        end_a_half_message(run.store)
+        if number % 2:
+            run.kill_and_reopen()
+        else:
+            run.reopen()
+
+
+def _last_frames(store: Path) -> dict[str, int]:
+    """The version of the last frame of each application in the log."""
+    frames = [decode_frame(one.body).batch for one in log_records(store) if one.topic == BATCH_TOPIC]
+    return {one.app_id: one.version for one in frames if one.app_id in ("app", "loader")}
+
+
+def _check_ledger(store: Path, config: MessageStoreConfig) -> None:
+    with MessageStore.open(store, config) as opened:
+        there = _last_frames(store)
+        known = {one.batch.app_id: one.batch.version for one in opened.batches()}
+        assert {app: known[app] for app in there} == there
+        assert not commit_rows(opened, "app", known.get("app", 0) + 1, 2).already_there
+        kill(opened)
+    with MessageStore.open(store, config) as opened:
+        assert commit_rows(opened, "app", known.get("app", 0) + 1, 2).already_there
+    assert_clean(store)
+
+
+def check_ledgers(flush: FlushDiskType, seed: str, images: int, memory: Path) -> None:
+    config = small_config(flush)
+    (memory / "run").mkdir()
+    recorder = RecordingDisk(memory / "run")
+    with slow_clock(), recorder.recording():
+        run = BatchRun(recorder, memory / "run" / "store", config)
+        _steps(run)
+        run.close()
+    check_images("ledger", recorder, seed, images, memory, lambda store, _: _check_ledger(store, config))
+
+
+@pytest.mark.parametrize("flush", list(FlushDiskType))
+def test_a_crash_at_any_point_leaves_a_ledger_of_what_is_in_the_log(flush: FlushDiskType, memory: Path) -> None:
+    check_ledgers(flush, f"ledger/{flush.value}", IMAGES, memory)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("flush", list(FlushDiskType))
+def test_a_crash_at_any_point_leaves_a_ledger_of_what_is_in_the_log_many_times(
+    flush: FlushDiskType, memory: Path
+) -> None:
+    check_ledgers(flush, f"ledger/{flush.value}/stress", STRESS_IMAGES, memory)
