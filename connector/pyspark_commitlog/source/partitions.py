@@ -50,12 +50,19 @@ class QueueRange(NamedTuple):
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
     """The ranges of one task, read one after the other, or ``side_by_side`` in even steps, or all at once where they
-    are ``short``. ``store`` is the name of their store, None if it has none. Only values: Spark pickles it."""
+    are ``short``. ``store`` is the name of their store, None if it has none. Only values: Spark pickles it.
+
+    Those of a stream have the ``run`` of their source, and are ``number`` of ``count`` in their batch
+    (``task_reports``).
+    """
 
     ranges: tuple[QueueRange, ...]
     side_by_side: bool = False
     short: bool = False
     store: str | None = None
+    run: str = ""
+    number: int = 0
+    count: int = 0
 
     @classmethod
     def of(cls, ranges: Sequence[QueueRange], size: int, *, side_by_side: bool = False) -> RangePartition:

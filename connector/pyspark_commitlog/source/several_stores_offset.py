@@ -21,7 +21,7 @@ from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.stream_offset import OFFSET_VERSION, StreamOffset
 
-__all__ = ["SEVERAL_STORES_VERSION", "SeveralStoresOffset", "offset_by_queue"]
+__all__ = ["SEVERAL_STORES_VERSION", "SeveralStoresOffset", "offset_by_queue", "planned_by_queue"]
 
 SEVERAL_STORES_VERSION = 2
 
@@ -81,6 +81,22 @@ def offset_by_queue(value: object) -> StreamOffset:
         offsets |= {(f"{store}/{topic}", queue): at for (topic, queue), at in one.offsets.items()}
         batch_starts |= {(f"{store}/{topic}", queue): at for (topic, queue), at in one.batch_starts.items()}
     return StreamOffset(offsets=offsets, batch_starts=batch_starts)
+
+
+def planned_by_queue(start: object, end: object) -> dict[QueueKey, tuple[int, int]]:
+    """What the batch between two offsets reads, as ``offset_by_queue`` names queues. ``OffsetFormatError``.
+
+    Without new messages Spark has the end of the batch before as both, and that says where the batch before began.
+    """
+    ends = offset_by_queue(end)
+    if start == end:
+        return {}
+    starts = {} if start is None else offset_by_queue(start).offsets
+    return {
+        key: (begin, stop)
+        for key, stop in sorted(ends.offsets.items())
+        if (begin := ends.batch_starts.get(key, starts.get(key, stop))) < stop
+    }
 
 
 def _malformed(found: object) -> OffsetFormatError:

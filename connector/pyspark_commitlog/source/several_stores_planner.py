@@ -120,6 +120,15 @@ class SeveralStoresPlanner:
         ends = {name: end for name, planner in self._planners.items() if (end := planner.ends()) is not None}
         return SeveralStoresOffset(stores=ends).to_json() if ends else None
 
+    def oldest_waiting(self, end_json: dict[str, Any]) -> dict[QueueKey, int]:
+        """When messages after a batch's end were stored; see ``StreamPlanner``. Topics are ``store/topic``."""
+        end = self._parse(end_json)
+        return {
+            (f"{name}/{topic}", queue_id): stored
+            for name, planner in self._planners.items()
+            for (topic, queue_id), stored in planner.oldest_waiting(end.stores.get(name, _NOTHING_READ).offsets).items()
+        }
+
     def partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> list[RangePartition]:
         """The partitions of the batch between two offsets, each of one store, those of a store after another's."""
         if start_json == end_json:

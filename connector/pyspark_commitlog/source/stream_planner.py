@@ -78,6 +78,10 @@ class StreamPlanner:
         ends = self._store.ends()
         return None if ends is None else ends.to_json()
 
+    def oldest_waiting(self, end_json: dict[str, Any]) -> dict[QueueKey, int]:
+        """When messages after a batch's end were stored: ``StorePlanner.oldest_waiting``."""
+        return self._store.oldest_waiting(self._parse(end_json).offsets)
+
     def _latest_offset(self, start_json: dict[str, Any], limited: bool) -> dict[str, Any]:
         backlog = self._store.backlog(self._parse(start_json))
         if not backlog.needs_batch:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,7 +22,10 @@ from pyspark_commitlog.errors import ConnectorError
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.group_commits import GroupCommits
+from pyspark_commitlog.source.partitions import RangePartition
+from pyspark_commitlog.source.progress_report import ProgressReport
 from pyspark_commitlog.source.schema import Projection
+from pyspark_commitlog.source.several_stores_offset import planned_by_queue
 from pyspark_commitlog.source.several_stores_planner import SeveralStoresPlanner
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from pyspark_commitlog.source.task import ReadTask
@@ -40,6 +46,11 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._task = ReadTask.of(options, projection)
         self._planner: StreamPlanner | SeveralStoresPlanner | None = None
         self._group_commits: GroupCommits | None = None
+        # Which source of a query this is, in reports of its tasks and of progress: two may have the same options. Spark
+        # makes the readers of a query in the order of its sources, and so these are sorted.
+        self._run = f"{time.time_ns():020}-{os.getpid()}"
+        # Where the batch ends that was planned last.
+        self._end: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         return self._open().initial_offset()
@@ -58,16 +69,24 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         # Every batch up to ``start`` has ended. (Spark's own call ``commit`` waits for the next batch with messages.)
         self._commit_group(start)
         # Trigger.Once asks for everything, whatever the options say.
-        return self._open().latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
+        self._end = self._open().latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
+        return self._end
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        return self._open().report_latest_offset()
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """For the listener: ``ProgressReport``."""
+        planner = self._open()
+        oldest = {} if self._end is None else planner.oldest_waiting(self._end)
+        ends = planner.report_latest_offset()
+        return ProgressReport.to_json(ends, path=self._options.path, run=self._run, oldest=oldest)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._open().prepare_for_available_now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return list(self._open().partitions(start, end))
+        found = self._open().partitions(start, end)
+        if not found and planned_by_queue(start, end):
+            found = [RangePartition(())]  # all of it is lost: one task, for the report
+        return [replace(one, run=self._run, number=number, count=len(found)) for number, one in enumerate(found)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._task.read(partition)

@@ -16,6 +16,7 @@ from pyspark_commitlog import loss
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition
 from pyspark_commitlog.source.schema import Projection
+from pyspark_commitlog.source.task_reports import Tally, write_report
 from pyspark_commitlog.worker_gc import leave_out_imported_modules
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadTask"]
 
-# A batch, and how many queue offsets of its range, or ranges, have been read then.
-_Read = tuple[pa.RecordBatch, int]
+# A topic, a batch of it, and how many queue offsets of its range, or ranges, have been read then.
+_Read = tuple[str, pa.RecordBatch, int]
 # What a reader raises for messages that retention has removed, or that went with a file; beside ``FileMissing``.
 _LOSSES = (OffsetOutOfRange, FileChanged, QueueNotFound, TopicNotFound)
 _PAST_DAMAGE = "To read the others, set the option corruptRecordMode to skip. commitlog verify lists all damage."
@@ -63,8 +64,15 @@ class ReadTask:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition. Raises ``DataLossError``, ``TailLostError``, and the store's own errors."""
         # Spark makes a partition of its own when a plan has none.
-        if not isinstance(partition, RangePartition) or not partition.ranges:
+        if not isinstance(partition, RangePartition):
             return
+        tally = Tally(path=self.path)
+        if partition.ranges:
+            yield from self._read(partition, tally)
+        # Only now: a task that is not read to its end, as under a LIMIT, has no numbers.
+        write_report(partition, tally)
+
+    def _read(self, partition: RangePartition, tally: Tally) -> Iterator[pa.RecordBatch]:
         leave_out_imported_modules()
         declared = self.projection.arrow_schema()
         store = partition.store
@@ -74,38 +82,54 @@ class ReadTask:
             StoreReader.open(path, from_log=self.from_log, on_damage=self.on_damage) as reader,
         ):
             try:
-                for batch in self._batches(reader, partition):
+                for topic, batch in self._batches(reader, partition, tally):
+                    tally.rows[topic] += batch.num_rows
                     yield self.projection.to_spark(batch, declared, store=store)
             except CorruptRecord as error:
                 error.args = (f"{error} {_PAST_DAMAGE}",)
                 raise
+            for skipped in reader.skipped:
+                tally.damaged[skipped.topic] += skipped.messages
 
-    def _batches(self, reader: StoreReader, partition: RangePartition) -> Iterator[pa.RecordBatch]:
-        at_once = self._read_at_once(reader, partition.ranges) if partition.short else None
+    def _batches(
+        self, reader: StoreReader, partition: RangePartition, tally: Tally
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The batches of the partition, each with its topic; what is lost goes to ``tally``."""
+        of_topic: dict[str, list[QueueRange]] = {}
+        for wanted in partition.ranges:
+            of_topic.setdefault(wanted.topic, []).append(wanted)
+        at_once = self._read_at_once(reader, of_topic) if partition.short else None
         if at_once is not None:
-            return iter(at_once)
+            yield from at_once
+            return
         # Read one after the other, the ranges of a short partition have the same order as when they are read at once.
         if partition.side_by_side and not partition.short:
-            of_topic: dict[str, list[QueueRange]] = {}
-            for wanted in partition.ranges:
-                of_topic.setdefault(wanted.topic, []).append(wanted)
-            groups = list(of_topic.values())
-            sizes = [sum(map(_size, ranges)) for ranges in groups]
-            in_turn = _in_step(sizes, [self._read_side_by_side(reader, ranges) for ranges in groups])
+            sizes = [sum(map(_size, ranges)) for ranges in of_topic.values()]
+            reads = [self._read_side_by_side(reader, ranges, tally) for ranges in of_topic.values()]
+            in_turn = _in_step(sizes, reads)
         else:
-            in_turn = chain.from_iterable(self._read_range(reader, wanted) for wanted in partition.ranges)
-        return (batch for batch, _ in in_turn)
+            in_turn = chain.from_iterable(self._read_range(reader, wanted, tally) for wanted in partition.ranges)
+        for topic, batch, _ in in_turn:
+            yield topic, batch
 
-    def _read_at_once(self, reader: StoreReader, ranges: Sequence[QueueRange]) -> list[pa.RecordBatch] | None:
+    def _read_at_once(
+        self, reader: StoreReader, of_topic: Mapping[str, Sequence[QueueRange]]
+    ) -> list[tuple[str, pa.RecordBatch]] | None:
         """None where it takes more than one look: the ranges are then read one by one, which handles losses."""
-        try:
-            return reader.read_together(
-                ranges, columns=self.projection.columns, verify_crc=self.verify_crc, filter=self.chosen
-            )
-        except _LOSSES:
-            return None
+        read: list[tuple[str, pa.RecordBatch]] = []
+        for topic, ranges in of_topic.items():
+            try:
+                batches = reader.read_together(
+                    ranges, columns=self.projection.columns, verify_crc=self.verify_crc, filter=self.chosen
+                )
+            except _LOSSES:
+                return None
+            if batches is None:
+                return None
+            read += [(topic, batch) for batch in batches]
+        return read
 
-    def _read_side_by_side(self, reader: StoreReader, ranges: Sequence[QueueRange]) -> Iterator[_Read]:
+    def _read_side_by_side(self, reader: StoreReader, ranges: Sequence[QueueRange], tally: Tally) -> Iterator[_Read]:
         """The messages of ranges of one topic; range by range from where anything stands in the way."""
         starts = positions = [wanted.start for wanted in ranges]
         if len(ranges) > 1:
@@ -114,14 +138,15 @@ class ReadTask:
                     ranges, columns=self.projection.columns, verify_crc=self.verify_crc, filter=self.chosen
                 )
                 for batch in batches:
-                    yield batch, sum(batches.positions) - sum(starts)
+                    yield ranges[0].topic, batch, sum(batches.positions) - sum(starts)
                 positions = batches.positions
         done = sum(positions) - sum(starts)
         left = [wanted._replace(start=at) for wanted, at in zip(ranges, positions, strict=True)]
-        for batch, count in _in_step(list(map(_size, left)), [self._read_range(reader, wanted) for wanted in left]):
-            yield batch, done + count
+        reads = [self._read_range(reader, wanted, tally) for wanted in left]
+        for topic, batch, count in _in_step(list(map(_size, left)), reads):
+            yield topic, batch, done + count
 
-    def _read_range(self, reader: StoreReader, wanted: QueueRange) -> Iterator[_Read]:
+    def _read_range(self, reader: StoreReader, wanted: QueueRange, tally: Tally) -> Iterator[_Read]:
         topic, queue_id, start, stop = wanted
         at = start
         while at < stop:
@@ -137,19 +162,23 @@ class ReadTask:
                 )
                 try:
                     for batch in batches:
-                        yield batch, batches.position - start
+                        yield topic, batch, batches.position - start
                     return
                 finally:
                     # Not by the number of rows: fillers, and messages that do not match, have offsets and give no row.
                     at = batches.position
             except FileMissing as missing:
                 after = loss.file_missing(missing, (at, stop), fail=self.fail_on_data_loss)
+                tally.lost[topic, queue_id] += after - max(at, missing.start)
                 if at < missing.start < stop:  # the reader noticed the hole before it reached it
-                    for batch, count in self._read_range(reader, QueueRange(topic, queue_id, at, missing.start)):
-                        yield batch, at - start + count
+                    before = QueueRange(topic, queue_id, at, missing.start)
+                    for _, batch, count in self._read_range(reader, before, tally):
+                        yield topic, batch, at - start + count
                 at = after
             except _LOSSES as error:
-                at, stop = self._after_loss(reader, QueueRange(topic, queue_id, at, stop), error)
+                left = self._after_loss(reader, QueueRange(topic, queue_id, at, stop), error)
+                tally.lost[topic, queue_id] += stop - at - (left[1] - left[0])
+                at, stop = left
 
     def _after_loss(self, reader: StoreReader, wanted: QueueRange, error: Exception) -> tuple[int, int]:
         """The range left after ``error``, if the query may continue. Raises ``error`` itself if it is not a loss."""
@@ -180,5 +209,5 @@ def _in_step(sizes: Sequence[int], reads: Sequence[Iterator[_Read]]) -> Iterator
         if found is None:
             left.remove(behind)
         else:
-            batch, done[behind] = found
-            yield batch, sum(done)
+            topic, batch, done[behind] = found
+            yield topic, batch, sum(done)

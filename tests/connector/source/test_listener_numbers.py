@@ -117,7 +117,9 @@ def test_prometheus_gets_the_numbers(spark: SparkSession, new_store: NewStore, t
     batches = Batches(tmp_path / "checkpoint")
 
     def value(name: str, **labels: str) -> float | None:
-        found = registry.get_sample_value(name, {"query": "shop", "topic": "orders"} | labels)
+        found = registry.get_sample_value(
+            name, {"query": "shop", "source": str(store.path), "topic": "orders"} | labels
+        )
         return None if found is None else float(found)
 
     with listening(spark, CommitLogLagListener(registry=registry)):
@@ -136,7 +138,8 @@ def test_prometheus_gets_the_numbers(spark: SparkSession, new_store: NewStore, t
                 query.stop()  # its name is another test's, too
             wait_for(lambda: value("commitlog_lag_messages", queue="0") is None)
     assert value("commitlog_skipped_offsets_total", queue="0") == 5
-    assert b'commitlog_read_messages_total{query="shop",topic="orders"} 25.0' in prometheus.generate_latest(registry)
+    line = f'commitlog_read_messages_total{{query="shop",source="{store.path}",topic="orders"}} 25.0'
+    assert line.encode() in prometheus.generate_latest(registry)
 
 
 def test_prometheus_has_no_lag_of_a_queue_that_was_deleted(
@@ -149,7 +152,9 @@ def test_prometheus_has_no_lag_of_a_queue_that_was_deleted(
     batches = Batches(tmp_path / "checkpoint")
 
     def lag(topic: str, queue: str) -> float | None:
-        found = registry.get_sample_value("commitlog_lag_messages", {"query": "shop", "topic": topic, "queue": queue})
+        source = str(store.path) if topic == "orders" else f"{store.path} #2"
+        labels = {"query": "shop", "source": source, "topic": topic, "queue": queue}
+        found = registry.get_sample_value("commitlog_lag_messages", labels)
         return None if found is None else float(found)
 
     audit = stream(spark, store.path, subscribe="audit", startingOffsets="earliest", includeMetadata="true")
