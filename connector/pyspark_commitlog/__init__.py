@@ -3,8 +3,8 @@
 Spark imports this package to discover the source, on the driver and in every Python worker, and registers *no* Python
 source at all when one such import fails. So it holds the class Spark looks for and ``lookup``; all that can be slow or
 can fail is imported inside the methods. Importing it before the ``SparkSession`` is made also points Spark's
-Python workers at this interpreter, see ``worker_python``, and lets writes in other threads find the source, see
-``thread_sessions``.
+Python workers at this interpreter, see ``worker_python``, lets Spark speak with them through Unix domain sockets, see
+``unix_sockets``, and lets writes in other threads find the source, see ``thread_sessions``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.thread_sessions import find_source_in_all_threads
+from pyspark_commitlog.unix_sockets import use_unix_sockets
 from pyspark_commitlog.worker_python import use_this_python_in_workers
 
 try:
@@ -172,4 +173,5 @@ def lookup(
 
 
 use_this_python_in_workers()
+use_unix_sockets()
 find_source_in_all_threads(DefaultSource.name())

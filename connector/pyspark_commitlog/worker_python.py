@@ -14,17 +14,27 @@ import subprocess
 import sys
 import warnings
 
-__all__ = ["use_this_python_in_workers"]
+__all__ = ["is_launched_by_spark", "use_this_python_in_workers"]
 
 # PYSPARK_DRIVER_PYTHON is ignored: workers do not read it.
 _CHOSEN_BY_USER = "PYSPARK_PYTHON"
 # Set when Spark itself launched this process (spark-submit, or a worker): the choice of Python was made before.
-_LAUNCHED_BY_SPARK = ("PYSPARK_GATEWAY_PORT", "PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_DIR")
+_LAUNCHED_BY_SPARK = (
+    "PYSPARK_GATEWAY_PORT",
+    "PYTHON_WORKER_FACTORY_SECRET",
+    "PYTHON_WORKER_FACTORY_SOCK_DIR",
+    "PYTHON_WORKER_FACTORY_SOCK_PATH",
+)
+
+
+def is_launched_by_spark() -> bool:
+    """Whether a JVM has started this process: its settings are not for this process to make."""
+    return any(os.environ.get(name) for name in _LAUNCHED_BY_SPARK)
 
 
 def use_this_python_in_workers() -> None:
     """Set PYSPARK_PYTHON to this interpreter if Spark would run another one; warn if it is too late for that."""
-    if any(os.environ.get(name) for name in (_CHOSEN_BY_USER, *_LAUNCHED_BY_SPARK)) or not sys.executable:
+    if os.environ.get(_CHOSEN_BY_USER) or is_launched_by_spark() or not sys.executable:
         return
     running = _python_of_running_spark()
     if running is not None:

@@ -1,6 +1,7 @@
 """Small micro-batches: the duration of a trigger by source, queues, rows and sink, beside Kafka's in the same run.
 
-Once with Spark's default connection to its Python workers (TCP), and once with Unix domain sockets.
+Once with TCP between Spark and its Python workers, and once with Unix domain sockets, as an import of the connector has
+it.
 """
 
 from __future__ import annotations
@@ -128,9 +129,10 @@ def _run(unix_sockets: bool) -> None:
     print(f"  Unix domain sockets to the Python workers: {unix_sockets}", flush=True)
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch())))
-        settings = {"spark__sql__streaming__numRecentProgressUpdates": "10000"}
-        if unix_sockets:
-            settings["spark__python__unix__domain__socket__enabled"] = "true"
+        settings = {
+            "spark__sql__streaming__numRecentProgressUpdates": "10000",
+            "spark__python__unix__domain__socket__enabled": str(unix_sockets).lower(),
+        }
         address = None
         try:
             settings["spark__jars"] = ",".join(map(str, connector_jars()))

@@ -12,11 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PROJECT", "QUICK_SPARK", "make_java_available", "start_spark"]
 
-# For few rows: no query is compiled, and no task waits for TCP. Programs of the tests have Spark's defaults.
-QUICK_SPARK = {
-    "spark__sql__codegen__wholeStage": "false",
-    "spark__python__unix__domain__socket__enabled": "true",
-}
+# For few rows: no query is compiled. Programs of the tests have Spark's defaults.
+QUICK_SPARK = {"spark__sql__codegen__wholeStage": "false"}
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 
@@ -32,7 +29,7 @@ def start_spark(scratch: Path, **settings: str) -> SparkSession:
     make_java_available()
     from pyspark.sql import SparkSession
 
-    import pyspark_commitlog  # noqa: F401  # before the session: it points Spark's workers at this Python
+    import pyspark_commitlog  # noqa: F401  # before the session: its workers run this Python
 
     builder = (
         SparkSession.builder.appName("pyspark-commitlog tests")
