@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import threading
@@ -34,6 +35,10 @@ class Slave:
                 raise EOFError
             data += part
         return decode_offset(data)
+
+    def says_within(self, limit_s: float) -> int | None:
+        """Its next number, if that comes so soon."""
+        return self.says() if select.select([self._connection], [], [], limit_s)[0] else None
 
     def send(self, data: bytes) -> None:
         self._connection.sendall(data)

@@ -23,6 +23,9 @@ class FrameReader:
         self.log = bytearray(log)
         # The next byte that the master sends, by a frame without a body; None before the first one.
         self.heartbeat_at: int | None = None
+        # The end of the master's log, when that lies before ``start``: by the offset of a first frame without a body.
+        self.master_end: int | None = None
+        self._has_begun = False
         self._rest = bytearray()
         # What is left to come of the body of the frame that was begun.
         self._body_left = 0
@@ -65,11 +68,14 @@ class FrameReader:
             if offset < 0:
                 return PeerRefused(f"The master sent a frame for physical offset {offset}; expected 0 or more.")
             self.start = offset
+        elif not size and 0 <= offset < self.end and not self._has_begun:
+            self.master_end = offset
         elif offset != self.end:
             return PeerRefused(
                 f"The master sent a frame for physical offset {offset}; expected {self.end}, the end of the frame "
                 "before it."
             )
+        self._has_begun = True
         if not size:
             self.heartbeat_at = offset
         self._body_left = size

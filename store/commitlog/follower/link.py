@@ -45,6 +45,7 @@ class MasterLink:
         # The epoch that the master's hello gave; None without a hello.
         self.master_epoch = master_epoch
         self.frames = frames
+        self.has_answered = False
         # Not ``select``, which takes no descriptor of 1,024 and more.
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
@@ -100,6 +101,7 @@ class MasterLink:
         if not size:
             raise ConnectionResetError("The master closed the connection")
         self.received_at = time.monotonic()
+        self.has_answered = True
         self.frames.feed(self._buffer[:size])
         return True
 

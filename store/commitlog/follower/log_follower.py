@@ -56,6 +56,7 @@ _STOPPED_S = 3_600.0
 # take most of the time that a new mirror needs to catch up.
 _MOST_UNACKNOWLEDGED = 8 << 20
 _REMOTING_PORT = 10_911
+_MASTER_ENDS = "the master's log ends"
 # A record without its body: header, a topic and properties of at most 32,767 bytes each.
 _RECORD_HEAD = 128 << 10
 
@@ -253,6 +254,8 @@ class _Following:
         self._link: MasterLink | None = None
         self._acknowledged = 0
         self._master_end = -1
+        # The end of the master's log as its remoting port said last, if that was before ours.
+        self._shorter_end: int | None = None
         self._caught_up = False
         self._error = "Not connected yet."
         self.failure: BaseException | None = None
@@ -283,6 +286,7 @@ class _Following:
     def hear_end(self, offset: int) -> None:
         """The master's log ends there, as its remoting port says."""
         self._master_end = max(self._master_end, offset)
+        self._shorter_end = offset if offset < self._log.end else None
 
     def fail(self, error: BaseException) -> None:
         """Follow no further, from any thread; ``wait_for`` raises the error."""
@@ -358,8 +362,12 @@ class _Following:
         self._heartbeat(link)
 
     def _heartbeat(self, link: MasterLink) -> None:
-        """Say again what was said last, when that is long ago: it promises nothing new."""
-        if self._clock() - link.sent_at >= self._heartbeat_s:
+        """Say again what was said last, when that is long ago: it promises nothing new.
+
+        Not before the master's first word. A broker of 4.x closes the connection when the second number lies after its
+        log's end, and the first one, for which it has nothing, is answered by a heartbeat alone.
+        """
+        if link.has_answered and self._clock() - link.sent_at >= self._heartbeat_s:
             link.acknowledge(self._acknowledged or link.request_offset)
 
     def _no_data(self) -> str:
@@ -391,15 +399,13 @@ class _Following:
     def _take(self, link: MasterLink) -> None:
         """Store what has come, as far as it is whole."""
         before = self._log.end
+        if link.frames.master_end is not None:
+            raise self._diverged(link.frames.master_end, _MASTER_ENDS)
         # Of an empty log, the byte that was not sent does not count.
         self._master_end = max(self._master_end, link.frames.end if link.frames.end > 1 else 0)
         if not self._compare(link):
             if link.frames.heartbeat_at is not None:
-                raise self._diverged(
-                    link.frames.heartbeat_at,
-                    "the master sends nothing from there on: its retention has removed that part, or its log ends "
-                    "before",
-                )
+                raise self._no_continuation(link.frames.heartbeat_at)
             return
         while (found := self._next(link)).size:
             data = bytes(memoryview(link.frames.log)[: found.size])
@@ -466,11 +472,19 @@ class _Following:
         self._on_compared = _nothing
         return True
 
+    def _no_continuation(self, offset: int) -> LogDiverged:
+        """The master has sent nothing but a heartbeat for the bytes from ``offset`` on, which the mirror has."""
+        if self._shorter_end is not None:
+            return self._diverged(self._shorter_end, _MASTER_ENDS)
+        how = "the master sends nothing from there on: its retention has removed that part, or its log ends before"
+        return self._diverged(offset, how)
+
     def _diverged(self, offset: int, how: str) -> LogDiverged:
         return LogDiverged(
             f"The log of the master at {self._master} does not continue the mirror {self._owned.path}, which ends at "
-            f"physical offset {self._log.end}: at {offset}, {how}. Nothing was taken over. Is it another master, or "
-            "has it lost its log's end? To mirror it, begin in a new directory (commitlog follow --reset).",
+            f"physical offset {self._log.end}: at {offset}, {how}. Nothing was taken over. Is it another master, has "
+            "it lost its log's end, or was it restored from an older copy? To mirror it, begin in a new directory "
+            "(commitlog follow --reset).",
             path=self._owned.path,
             offset=offset,
         )

@@ -17,6 +17,10 @@ Master to slave, a frame::
 A body is a slice of one CommitLog file, as the file has it: a blank filler and the unused rest of a file are sent, too.
 It does not begin or end where a record does.
 
+A master of this package that is asked for bytes after its log's end sends a heartbeat with the offset of that end, and
+closes the connection. RocketMQ's masters send heartbeats with the offset that was asked for; those of 4.x close the
+connection when a later offset of the slave lies after the end.
+
 Source: RocketMQ ``store/ha/HAConnection.java``, ``store/ha/HAService.java`` (4.x), ``store/ha/DefaultHAClient.java``.
 """
 

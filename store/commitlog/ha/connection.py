@@ -346,6 +346,8 @@ class HAConnection:
             raise _Dropped(f"it asks for physical offset {offset}, which is negative")
         # A mirror that wants everything asks for 1, since 0 is the last file; of a new log, that is past the end.
         if offset > max(end, 1):
+            # It learns where the log ends; a slave of RocketMQ logs both ends, closes, and tries again.
+            self._peer.send(encode_transfer_header(end, 0))
             raise _Dropped(f"it asks for physical offset {offset}, and the log ends at {end}: is it of another log?")
         self._read_at = self._clock()
         self._request_offset = self._ack_offset = offset

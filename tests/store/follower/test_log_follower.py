@@ -160,12 +160,40 @@ def test_a_copy_of_the_masters_files_becomes_a_mirror(tmp_path: Path) -> None:
         open_store(tmp_path / "copy")
 
 
-def test_a_master_that_lost_its_end_is_refused(tmp_path: Path) -> None:
+def test_a_master_restored_from_an_older_copy_is_refused_with_both_ends(tmp_path: Path) -> None:
+    with master_of(tmp_path / "master") as master:
+        _fill(master, 20)
+        older = master.physical_bounds()[1]
+    shutil.copytree(tmp_path / "master", tmp_path / "older")
+    with master_of(tmp_path / "master") as master, follow(master, tmp_path / "mirror") as follower:
+        _fill(master, 80, first=20)
+        assert_identical(master, follower)
+        end = follower.status.end
+    with master_of(tmp_path / "older") as restored, follow(restored, tmp_path / "mirror") as follower:
+        with pytest.raises(
+            LogDiverged, match=f"ends at physical offset {end}: at {older}, the master's log ends"
+        ) as told:
+            follower.wait_for(end + 1, timeout_s=WAIT_LIMIT_S)
+        assert told.value.offset == older
+        assert "--reset" in str(told.value)
+        assert follower.status.end == end
+        assert restored.physical_bounds()[1] == older
+    with StoreReader.open(tmp_path / "master") as ours, StoreReader.open(tmp_path / "mirror") as theirs:
+        assert all_messages(theirs) == all_messages(ours)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 99])
+def test_a_master_that_lost_its_end_is_refused(tmp_path: Path, kept: int) -> None:
+    """All of it, up to the mirror's first record, or up to its last one: the end of the log answers each time."""
     with master_of(tmp_path / "master") as master, follow(master, tmp_path / "mirror") as follower:
         _fill(master, 100)
         assert_identical(master, follower)
-    with master_of(tmp_path / "shorter") as shorter:
-        _fill(shorter, 20)
-        with follow(shorter, tmp_path / "mirror", settings={"ha_housekeeping_interval": 2_000}) as follower:
-            wait_for(lambda: bool(follower.status.error))
-            assert not follower.status.caught_up
+        end = follower.status.end
+    with open_store(tmp_path / "shorter") as shorter:
+        _fill(shorter, kept)
+    with (
+        master_of(tmp_path / "shorter", ha_send_heartbeat_interval=50) as master,
+        follow(master, tmp_path / "mirror") as follower,
+        pytest.raises(LogDiverged, match=f"ends at physical offset {end}: at "),
+    ):
+        follower.wait_for(end + 1, timeout_s=WAIT_LIMIT_S)

@@ -221,6 +221,30 @@ def test_heartbeats_without_data_at_the_mirrors_place_are_named(tmp_path: Path, 
     assert log_bytes(tmp_path, 0, len(log)) == log
 
 
+def test_a_broker_of_4_x_that_lost_its_end_is_named(tmp_path: Path, log: bytes) -> None:
+    """It sends a heartbeat with the offset that was asked for, and closes when another number comes before that."""
+    starts = list(_records(log))
+
+    def serve(slave: Slave) -> None:
+        start = slave.says()
+        if start == 1:
+            slave.send_log(log, 1)
+        elif slave.says_within(0.3) is None:
+            slave.heartbeat(start)
+        else:
+            return
+        slave.wait_until_left()
+
+    settings = {"ha_send_heartbeat_interval": 20}
+    with ScriptedMaster(serve) as master:
+        with follow(master.address, tmp_path) as follower:
+            assert follower.wait_for(len(log), timeout_s=WAIT_LIMIT_S)
+        with follow(master.address, tmp_path, settings=settings) as follower:
+            with pytest.raises(LogDiverged, match="the master sends nothing from there on") as caught:
+                follower.wait_for(len(log) + 1, timeout_s=WAIT_LIMIT_S)
+            assert caught.value.offset == starts[-1]
+
+
 def test_a_master_that_lost_its_end_and_grew_again_is_named(tmp_path: Path, log: bytes) -> None:
     starts = list(_records(log))
     turns = count()
@@ -238,6 +262,22 @@ def test_a_master_that_lost_its_end_and_grew_again_is_named(tmp_path: Path, log:
                 follower.wait_for(len(log) + 1, timeout_s=WAIT_LIMIT_S)
             assert starts[-1] <= caught.value.offset < len(log)
     assert log_bytes(tmp_path, 0, len(log)) == log
+
+
+def test_an_end_before_a_mirrors_beginning_is_named(tmp_path: Path) -> None:
+    """A mirror without a record yet, of a master that was made again since."""
+
+    def serve(slave: Slave) -> None:
+        slave.says()
+        slave.heartbeat(500)
+
+    with (
+        ScriptedMaster(serve) as master,
+        follow(master.address, tmp_path, start=2 * FILE_SIZE) as follower,
+        pytest.raises(LogDiverged, match="at 500, the master's log ends") as caught,
+    ):
+        follower.wait_for(2 * FILE_SIZE + 1, timeout_s=WAIT_LIMIT_S)
+    assert caught.value.offset == 500
 
 
 def test_a_silent_master_is_left_after_the_housekeeping_interval(tmp_path: Path) -> None:

@@ -213,6 +213,8 @@ def test_junk_is_dropped_by_name_and_moves_no_position(
             if len(numbers) > 1:
                 wait_for_slaves(store, 2)
                 bad.say(numbers[1])
+            elif numbers[0] > end:
+                assert bad.receive() == (end, 0), "it is told where the log ends"
             assert bad.was_closed()
         assert words in caplog.text
         assert "WARNING" in [record.levelname for record in caplog.records]
