@@ -33,6 +33,7 @@
     │   ├── PeerRefused             the other end of a replication is not the one that it should be
     │   │   └── LogDiverged         the master's log and the mirror's differ
     │   ├── RemotingFailed          a broker's remoting port did not answer a request as brokers do
+    │   │   └── AccessRefused       a broker with access control wants keys, others, or some that may do more
     │   ├── CutRefused              opening would cut whole records off the log, and was not to
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
@@ -73,6 +74,7 @@ from typing import TypeVar
 from commitlog.put_status import PutMessageStatus
 
 __all__ = [
+    "AccessRefused",
     "BatchConflict",
     "CommitLogError",
     "ConsumerClosed",
@@ -534,7 +536,18 @@ class LogDiverged(PeerRefused):
 
 
 class RemotingFailed(Refused):
-    """A broker's remoting port could not be asked, or did not answer as brokers do. What it concerns is as it was."""
+    """A broker's remoting port could not be asked, or did not answer as brokers do. What it concerns is as it was.
+
+    ``may_pass``: the broker may answer a later request, since it is down, starting or busy.
+    """
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
+
+
+class AccessRefused(RemotingFailed):
+    """A broker with access control refused a request: without keys, or since they are wrong or may not do that."""
 
 
 class CutRefused(Refused):

@@ -21,14 +21,16 @@ def remoting_frame(header: dict[str, Any], body: bytes = b"") -> bytes:
 class ScriptedBroker:
     """``answers``: by request code, the body of a successful answer, or (code, remark) of another one.
 
-    ``raw`` is sent instead of any answer, if it is set. ``asked`` has the headers of the requests.
+    ``port`` is a free one unless it is given. ``raw`` is sent instead of
+    any answer, if it is set; if ``closes`` is, the connection ends there. ``asked`` has the headers of the requests.
     """
 
-    def __init__(self, answers: dict[int, bytes | tuple[int, str]]) -> None:
+    def __init__(self, answers: dict[int, bytes | tuple[int, str]], port: int = 0) -> None:
         self.answers = answers
         self.raw: bytes | None = None
+        self.closes = False
         self.asked: list[dict[str, Any]] = []
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening = socket.create_server(("127.0.0.1", port))
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
@@ -47,6 +49,8 @@ class ScriptedBroker:
             length, size = struct.unpack(">ii", peer.recv(8, socket.MSG_WAITALL))
             header = json.loads(peer.recv(length - 4, socket.MSG_WAITALL)[:size])
             self.asked.append(header)
+            if self.closes:
+                return
             if self.raw is not None:
                 peer.sendall(self.raw)
                 continue

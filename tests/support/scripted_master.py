@@ -66,10 +66,10 @@ class Slave:
 
 
 class ScriptedMaster:
-    """Listens on a free port, and runs ``serve`` for each slave that connects, one after another."""
+    """Listens, on a free port unless one is given, and runs ``serve`` for each slave, one after another."""
 
-    def __init__(self, serve: Callable[[Slave], None]) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, serve: Callable[[Slave], None], port: int = 0) -> None:
+        self._listener = socket.create_server(("127.0.0.1", port))
         self._serve = serve
         self.connections = 0
         self.errors: list[BaseException] = []

@@ -27,6 +27,10 @@ __all__ = ["FollowRequest", "follow_until_stopped", "promote_and_print"]
 _LOOK_S = 0.2
 
 
+class _Stopped(Exception):
+    """A signal came before the mirror was begun."""
+
+
 class FollowRequest(NamedTuple):
     """What to follow, and where to."""
 
@@ -35,6 +39,7 @@ class FollowRequest(NamedTuple):
     start: Any
     ack: Any
     config_from: str | None
+    access_keys: str | None
     settings: dict[str, object]
 
 
@@ -46,6 +51,11 @@ def follow_until_stopped(
     if reset:
         say(f"The mirror is kept in {printable_text(move_aside(request.path, lock_timeout_s=lock_timeout_s))}.")
     with _signals() as stopped:
+
+        def end_if_stopped(_reason: str) -> None:
+            if stopped:
+                raise _Stopped
+
         try:
             follower = LogFollower(
                 request.master,
@@ -54,8 +64,12 @@ def follow_until_stopped(
                 start=request.start,
                 config=config,
                 config_from=request.config_from,
+                access_keys=request.access_keys,
+                on_wait=end_if_stopped,
                 lock_timeout_s=lock_timeout_s,
             )
+        except _Stopped:
+            return
         except InvalidValue as error:
             raise typer.BadParameter(str(error)) from error
         with follower:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from commitlog.cli.options import MIRROR, AsJson, LockTimeout, SizeOption, StorePath, examples
+from commitlog.cli.options import MIRROR, AsJson, CountOption, LockTimeout, SizeOption, StorePath, examples
 
 __all__ = ["follow", "promote", "register"]
 
@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "commitlog follow 10.0.0.7:10912 /data/mirror --ack synced",
             "commitlog follow 10.0.0.7:10912 /data/mirror --config 10.0.0.7:10911",
+            "commitlog follow 10.0.0.7 /data/mirror --config 10.0.0.7 --access-keys conf/tools.yml",
         ),
     )(follow)
     app.command(rich_help_panel=MIRROR, epilog=examples("commitlog promote /data/mirror"))(promote)
@@ -44,13 +45,27 @@ def follow(
     config_from: Annotated[
         str | None,
         typer.Option(
-            "--config", metavar="HOST:PORT", help="Copy topics and groups from this remoting port.", show_default=False
+            "--config",
+            metavar="HOST:PORT",
+            help="The broker's remoting port (10911): copy topics, groups and settings from there.",
+            show_default=False,
+        ),
+    ] = None,
+    access_keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --config, for a broker with access control: accessKey and secretKey, as in conf/tools.yml.",
+            show_default=False,
         ),
     ] = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Keep the mirror under another name, and begin again in a new directory.")
     ] = False,
     log_file_size: SizeOption = None,
+    queue_file_size: SizeOption = None,
+    max_hash_slot_num: CountOption = None,
+    max_index_num: CountOption = None,
     token_file: Annotated[
         str, typer.Option(metavar="FILE", help="The token of a master of this package.", show_default=False)
     ] = "",
@@ -69,9 +84,15 @@ def follow(
     from commitlog.cli.follow import FollowRequest, follow_until_stopped
 
     settings: dict[str, object] = {"ha_token_file": token_file, "ha_tls_ca": tls_ca}
-    if log_file_size is not None:
-        settings["mapped_file_size_commit_log"] = log_file_size
-    request = FollowRequest(master, path, int(start) if start.isdigit() else start, ack, config_from, settings)
+    sizes = {
+        "mapped_file_size_commit_log": log_file_size,
+        "mapped_file_size_consume_queue": queue_file_size,
+        "max_hash_slot_num": max_hash_slot_num,
+        "max_index_num": max_index_num,
+    }
+    settings |= {name: size for name, size in sizes.items() if size is not None}
+    place = int(start) if start.isdigit() else start
+    request = FollowRequest(master, path, place, ack, config_from, access_keys, settings)
     follow_until_stopped(request, reset=reset, every_s=every, lock_timeout_s=lock_timeout, as_json=as_json)
 
 

@@ -19,16 +19,19 @@ from types import TracebackType
 from typing import Literal, NamedTuple
 
 from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
-from commitlog.errors import CommitLogError, DiskFull, InvalidValue, LogDiverged, PeerRefused
+from commitlog.errors import CommitLogError, DiskFull, InvalidValue, LogDiverged, PeerRefused, RemotingFailed
 from commitlog.files import disk
+from commitlog.follower.access_keys import AccessKeys
+from commitlog.follower.broker_settings import ask_broker, refuse_other_sizes, with_settings_of_broker
 from commitlog.follower.link import MasterLink
-from commitlog.follower.mirror_start import Start, prepare_mirror
+from commitlog.follower.mirror_start import OnWait, Start, check_start, has_log, prepare_mirror, until_answered
 from commitlog.follower.remoting_config import SlaveSynchronize
 from commitlog.follower.whole_records import WholeRecords, whole_records
 from commitlog.ha.address import MasterAddress, parse_address
 from commitlog.ha.hangup import Hangup
 from commitlog.ha.replica_mark import ReplicaMark, read_mark, write_mark
 from commitlog.ha.security import Security, security_of
+from commitlog.queue.queue_counts import queue_file_size_of
 from commitlog.recovery.open import OpenWishes
 from commitlog.services.owned_store import OwnedStore, StoreOpening
 from commitlog.services.replica_log import ReplicaLog
@@ -92,10 +95,15 @@ class LogFollower:
     "earliest", "latest" (the master's last file), or the physical offset at which one of its files begins.
 
     ``config_from``, HOST:PORT of a broker's remoting port (10911), also copies what a slave copies, every 10 seconds:
-    topics, positions of groups, offsets of delay levels, subscription groups. It says where the log begins, too.
+    topics, positions of groups, offsets of delay levels, subscription groups. It says where the log begins, too, and
+    has the sizes of files and the other settings that ``config`` leaves at their defaults
+    (``follower/broker_settings.py``). A new mirror waits for it while it is down or starting: ``on_wait`` is called
+    with the reason, ten times a second, and what it raises ends the wait. ``access_keys`` is a file with the keys for
+    a broker with access control, such as RocketMQ's ``conf/tools.yml``.
 
-    ``mapped_file_size_commit_log`` of ``config`` must be the master's. With its ``ha_token_file`` or
-    ``ha_tls_ca`` the master is one of this package, which proves itself. Use it as a context manager::
+    Without ``config_from``, ``mapped_file_size_commit_log`` of ``config`` must be the master's. With
+    ``ha_token_file`` or ``ha_tls_ca`` in it the master is one of this package, which proves itself. Use it as a
+    context manager::
 
         with MessageStore.open("/data/store", MessageStoreConfig(ha_listen_address="127.0.0.1:0")) as store:
             with LogFollower(store.ha_address, "/data/store-mirror", ack="synced") as follower:
@@ -114,12 +122,17 @@ class LogFollower:
         start: Start = "earliest",
         config: MessageStoreConfig | None = None,
         config_from: str | None = None,
+        access_keys: str | os.PathLike[str] | None = None,
+        on_wait: OnWait | None = None,
         lock_timeout_s: float = 0.0,
     ) -> None:
         if ack not in ("none", "received", "synced"):
             raise InvalidValue(
                 f"ack is 'none', 'received' or 'synced', not {ack!r}.", expected="none, received or synced"
             )
+        if access_keys is not None and config_from is None:
+            raise InvalidValue("access_keys are for the remoting port of a broker: give config_from, too.")
+        check_start(start)
         self.master = parse_address(master)
         self.path = disk.absolute_path(path)
         settings = dataclasses.replace(
@@ -132,7 +145,11 @@ class LogFollower:
         asks_for_hello = settings.ha_token_file or settings.ha_tls_ca
         security = security_of(settings) if asks_for_hello else None
         remoting = None if config_from is None else parse_address(config_from, _REMOTING_PORT)
-        prepare_mirror(self.path, self.master, start, settings, security, remoting)
+        keys = None if access_keys is None else AccessKeys.read(access_keys)
+        log_start = 0
+        if remoting is not None:
+            log_start, settings = self._ask_broker(remoting, keys, settings, on_wait)
+        prepare_mirror(self.path, self.master, start, log_start, settings, security, on_wait)
         opening = StoreOpening(self.path, settings, lock_timeout_s=lock_timeout_s, wishes=OpenWishes(), progress=None)
         try:
             self._owned = opening.run()
@@ -144,10 +161,29 @@ class LogFollower:
         self._workers = [Worker("LogFollower", self._following, self._following.stop_because)]
         self._synchronize: SlaveSynchronize | None = None
         if remoting is not None:
-            self._synchronize = SlaveSynchronize(self.path, remoting, self._following.hear_end)
+            self._synchronize = SlaveSynchronize(self.path, remoting, keys, self._following.hear_end)
             self._workers.append(Worker("SlaveSynchronize", self._synchronize, self._following.fail))
         for worker in self._workers:
             worker.start()
+
+    def _ask_broker(
+        self, broker: MasterAddress, keys: AccessKeys | None, settings: MessageStoreConfig, on_wait: OnWait | None
+    ) -> tuple[int, MessageStoreConfig]:
+        """Where the broker's log begins, and the settings with those of the broker.
+
+        A mirror that has its files follows without an answer. ``RemotingFailed``, ``PeerRefused``, ``InvalidValue``.
+        """
+        ask = partial(ask_broker, broker, keys)
+        try:
+            is_new = not (has_log(self.path) and queue_file_size_of(self.path))
+            answer = until_answered(self.path, ask, on_wait) if is_new else ask()
+        except RemotingFailed as error:
+            if not error.may_pass:
+                raise
+            return 0, settings
+        settings = with_settings_of_broker(settings, answer.settings)
+        refuse_other_sizes(self.path, settings, answer.settings, broker)
+        return answer.log_start, settings
 
     def _mark(self) -> Callable[[], None]:
         """Mark the store as a mirror at once, if it has no log or is one. Else it may be the wrong directory.

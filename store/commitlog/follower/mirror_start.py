@@ -1,48 +1,93 @@
-"""Where a new mirror begins: at the master's first file, at its last one, or at a file that the caller names."""
+"""Where a new mirror begins: at the master's first file, at its last one, or at a file that the caller names.
+
+A new mirror waits for its master, as one does that exists.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, TypeVar
 
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import InvalidValue, PeerRefused
+from commitlog.errors import InvalidValue, PeerRefused, RemotingFailed
 from commitlog.files import disk
 from commitlog.files.mapped_file_writer import make_file
 from commitlog.follower.link import MasterLink
-from commitlog.follower.remoting import RemotingClient
 from commitlog.ha.address import MasterAddress
 from commitlog.ha.security import Security
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.paths import COMMIT_LOG, file_name_for_offset, parse_file_name
 
-__all__ = ["Start", "prepare_mirror"]
+__all__ = ["OnWait", "Start", "check_start", "has_log", "prepare_mirror", "until_answered"]
 
+_LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
 Start = Literal["earliest", "latest"] | int
+OnWait = Callable[[str], object]
 
 _CONNECT_S = 5.0
 _MS = 1000.0
+# The pauses between two tries double up to this, as those of a follower. ``OnWait`` is called more often.
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+_CALL_S = 0.1
+
+
+def check_start(start: Start) -> None:
+    """``InvalidValue``."""
+    if isinstance(start, bool) or not (start in ("earliest", "latest") or isinstance(start, int)):
+        raise InvalidValue(f"start is 'earliest', 'latest' or a physical offset, not {start!r}.")
+
+
+def until_answered(path: str, ask: Callable[[], _T], on_wait: OnWait | None) -> _T:
+    """The answer of ``ask``, which is tried again while the master is down, starting or busy.
+
+    Each new reason is logged once. ``on_wait`` is called with it, ten times a second; what it raises ends the wait.
+    """
+    reason, pause = "", _FIRST_PAUSE_S
+    while True:
+        try:
+            answer = ask()
+        except (RemotingFailed, OSError) as error:
+            if isinstance(error, RemotingFailed) and not error.may_pass:
+                raise
+            if str(error) != reason:
+                _LOG.warning("%s waits for its master: %s", path, error)
+            reason = str(error)
+        else:
+            if reason:
+                _LOG.info("%s: its master answers", path)
+            return answer
+        until = time.monotonic() + pause
+        while True:
+            if on_wait is not None:
+                on_wait(reason)
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            time.sleep(min(left, _CALL_S))
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
 def prepare_mirror(
     path: str,
     master: MasterAddress,
     start: Start,
+    log_start: int,
     config: MessageStoreConfig,
     security: Security | None,
-    remoting: MasterAddress | None,
+    on_wait: OnWait | None,
 ) -> None:
     """Make the first log file of a new mirror whose log does not begin at 0. A mirror with a log stays as it is.
 
-    A broker's ``remoting`` port says where its log begins; without it "earliest" is 0.
+    ``log_start`` is "earliest": where the broker's log begins, as it says, or 0.
 
-    ``InvalidValue``, ``PeerRefused``, ``RemotingFailed``, ``OSError``; the errors of making a file.
+    ``InvalidValue``, ``PeerRefused``; the errors of making a file.
     """
-    if isinstance(start, bool) or not (start in ("earliest", "latest") or isinstance(start, int)):
-        raise InvalidValue(f"start is 'earliest', 'latest' or a physical offset, not {start!r}.")
-    log = os.path.join(path, COMMIT_LOG)
-    if disk.exists(log) and any(parse_file_name(name) is not None for name in disk.list_names(log)):
+    if has_log(path):
         return
     file_size = config.mapped_file_size_commit_log
     if isinstance(start, int):
@@ -53,7 +98,9 @@ def prepare_mirror(
                 f"(mapped_file_size_commit_log), not {start}."
             )
     else:
-        begin = _first_file(remoting) if start == "earliest" else _last_file(master, config, security)
+        begin = log_start
+        if start == "latest":
+            begin = until_answered(path, lambda: _last_file(master, config, security), on_wait)
         if begin % file_size:
             raise PeerRefused(
                 f"A log file of the master at {master} begins at physical offset {begin}, where no file of {file_size} "
@@ -63,16 +110,15 @@ def prepare_mirror(
         directory = OwnerDirectory.open(path)
         try:
             directory.prepare()
-            make_file(os.path.join(log, file_name_for_offset(begin)), file_size)
+            make_file(os.path.join(path, COMMIT_LOG, file_name_for_offset(begin)), file_size)
         finally:
             directory.close(clean=False)
 
 
-def _first_file(remoting: MasterAddress | None) -> int:
-    if remoting is None:
-        return 0
-    with RemotingClient(remoting) as client:
-        return client.log_bounds()[0]
+def has_log(path: str) -> bool:
+    """Whether the directory has a log file."""
+    log = os.path.join(path, COMMIT_LOG)
+    return disk.exists(log) and any(parse_file_name(name) is not None for name in disk.list_names(log))
 
 
 def _last_file(master: MasterAddress, config: MessageStoreConfig, security: Security | None) -> int:

@@ -15,7 +15,8 @@ from commitlog.config_files.consumer_offset import merge_consumer_offsets
 from commitlog.config_files.delay_offset import replace_delay_offsets
 from commitlog.config_files.json_file import decode_config
 from commitlog.config_files.subscription_group import replace_subscription_groups
-from commitlog.errors import CommitLogError, CorruptConfig, RemotingFailed, StoreClosed
+from commitlog.errors import AccessRefused, CommitLogError, CorruptConfig, RemotingFailed, StoreClosed
+from commitlog.follower.access_keys import AccessKeys
 from commitlog.follower.remoting import (
     GET_ALL_CONSUMER_OFFSET,
     GET_ALL_DELAY_OFFSET,
@@ -41,14 +42,20 @@ _COPIES: tuple[tuple[int, str, _Copy], ...] = (
 
 
 class SlaveSynchronize:
-    """One round each 10 seconds, as RocketMQ's. ``error`` is what failed in the last one, None without."""
+    """One round each 10 seconds, as RocketMQ's. ``error`` is what failed in the last one, None without.
 
-    def __init__(self, store_path: str, broker: MasterAddress, on_end: Callable[[int], None]) -> None:
+    ``AccessRefused`` in the first round is raised. Later, keys may be changed at the broker, and back.
+    """
+
+    def __init__(
+        self, store_path: str, broker: MasterAddress, keys: AccessKeys | None, on_end: Callable[[int], None]
+    ) -> None:
         """``on_end`` is called with the end of the master's log."""
         self.error: CommitLogError | None = None
         self.rounds = 0
         self._store_path = store_path
         self._broker = broker
+        self._keys = keys
         self._on_end = on_end
         self._hangup = Hangup()
 
@@ -63,6 +70,8 @@ class SlaveSynchronize:
             return _INTERVAL_S
         except CommitLogError as error:
             failure = error
+        if isinstance(failure, AccessRefused) and not self.rounds:
+            raise failure
         if not self._hangup.is_hung_up:
             self.error = failure
         self.rounds += 1
@@ -71,7 +80,7 @@ class SlaveSynchronize:
     def _round(self) -> CommitLogError | None:
         """Copy everything; the first failure. What one request answers does not keep the others from being copied."""
         failure: CommitLogError | None = None
-        with RemotingClient(self._broker, hangup=self._hangup) as client:
+        with RemotingClient(self._broker, keys=self._keys, hangup=self._hangup) as client:
             self._on_end(client.log_bounds()[1])
             for code, what, copy in _COPIES:
                 try:

@@ -50,6 +50,7 @@ __all__ = [
     "IndexHit",
     "IndexService",
     "has_index_files",
+    "index_file_size_of",
     "is_index_file_name",
 ]
 
@@ -104,6 +105,12 @@ def is_index_file_name(name: str) -> bool:
 def has_index_files(path: str) -> bool:
     """Whether a directory holds index files, in any state."""
     return disk.is_directory(path) and any(map(is_index_file_name, disk.list_names(path)))
+
+
+def index_file_size_of(path: str) -> int:
+    """The size of the files of an index directory in bytes, by the oldest one that has a size; 0 while it has none."""
+    names = sorted(filter(is_index_file_name, disk.list_names(path))) if disk.is_directory(path) else []
+    return next(filter(None, (disk.file_size(os.path.join(path, name)) for name in names)), 0)
 
 
 class IndexFile:

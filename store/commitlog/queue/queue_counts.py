@@ -13,7 +13,7 @@ from commitlog.files import disk
 from commitlog.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, TOPICS_CONFIG, parse_file_name
 from commitlog.queue.topic_config import read_topic_config, spread_over, topic_list_signature
 
-__all__ = ["file_size_of", "queue_counts"]
+__all__ = ["file_size_of", "queue_counts", "queue_file_size_of"]
 
 
 def queue_counts(path: str, topic: str | None, default: int) -> dict[str, int]:
@@ -42,6 +42,19 @@ def file_size_of(store_path: str) -> int:
     directory = os.path.join(store_path, COMMIT_LOG)
     names = sorted(name for name in _names(directory) if parse_file_name(name) is not None)
     return disk.file_size(os.path.join(directory, names[0])) if names else 0
+
+
+def queue_file_size_of(store_path: str) -> int:
+    """The size of the store's consume-queue files in bytes, by the first one that has a size; 0 while it has none."""
+    root = os.path.join(store_path, CONSUME_QUEUE)
+    for topic in _names(root):
+        for queue_id in _names(os.path.join(root, topic)):
+            directory = os.path.join(root, topic, queue_id)
+            for name in _names(directory):
+                size = disk.file_size(os.path.join(directory, name)) if parse_file_name(name) is not None else 0
+                if size:
+                    return size
+    return 0
 
 
 def _names(directory: str) -> list[str]:

@@ -15,6 +15,7 @@ from commitlog import MessageStore, StoreReader
 from tests.store.cli.commands import ended, lines
 from tests.store.follower.mirrors import log_bytes
 from tests.store.owner.owned_store import open_store, put_ok, small
+from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_master import ScriptedMaster, Slave
 
 __all__: list[str] = []
@@ -94,3 +95,39 @@ def test_wrong_arguments_are_named(tmp_path: Path, wrong: list[str]) -> None:
     done = ended("follow", "127.0.0.1:1", tmp_path / "mirror", *wrong)
     assert done.returncode == 2
     assert not (tmp_path / "mirror").exists()
+
+
+def test_a_wait_for_a_broker_is_said_once_and_ended_by_a_signal(tmp_path: Path) -> None:
+    mirror = tmp_path / "mirror"
+    command = [sys.executable, "-m", "commitlog", "follow", "127.0.0.1:1", str(mirror), "--config", "127.0.0.1:1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "mirror waits for its master: The broker at 127.0.0.1:1 cannot be reached" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate() == ("", "")
+    assert process.returncode == 0
+    assert not mirror.exists()
+
+
+def test_a_new_mirror_takes_the_brokers_sizes_or_those_of_options(master_log: bytes, tmp_path: Path) -> None:
+    keys = tmp_path / "tools.yml"
+    keys.write_text("accessKey: rocketmq2\nsecretKey: 12345678\n")
+    answers: dict[int, bytes | tuple[int, str]] = {
+        26: b"mappedFileSizeCommitLog=16384\nmappedFileSizeConsumeQueue=600\nmaxHashSlotNum=9\nmaxIndexNum=40\n",
+        28: b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"0"}}',
+    }
+    own = ("--queue-file-size", 800, "--max-hash-slot-num", 9, "--max-index-num", 40)
+    with ScriptedMaster(sends(master_log)) as master, ScriptedBroker(answers) as broker:
+        config = (master.address, tmp_path / "broker", "--config", broker.address, "--access-keys", keys)
+        follow_to(len(master_log), *config)
+        assert {one["extFields"]["AccessKey"] for one in broker.asked} == {"rocketmq2"}
+        follow_to(len(master_log), master.address, tmp_path / "own", *own, *SIZE)
+    for name, size in (("broker", 600), ("own", 800)):
+        assert {one.stat().st_size for one in (tmp_path / name / "consumequeue").rglob("0" * 20)} == {size}
+
+
+def test_a_refused_account_ends_it(tmp_path: Path) -> None:
+    with ScriptedBroker({28: (16, "User:rocketmq2 is not found.")}) as broker:
+        done = ended("follow", "127.0.0.1:1", tmp_path / "mirror", "--config", broker.address)
+    assert done.returncode == 1
+    assert "was asked with no access keys" in done.stderr

@@ -19,7 +19,7 @@ from commitlog.ha.epoch_reporter import EpochReporter
 from commitlog.ha.security import Security
 from tests.store.follower.certificates import make_certificate
 from tests.store.follower.mirrors import assert_identical, follow, master_of
-from tests.store.owner.owned_store import put_ok
+from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
 __all__: list[str] = []
@@ -85,9 +85,13 @@ def test_a_follower_does_not_wait_for_a_silent_master(
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         if how == "connect":
             address = str(stack.enter_context(_full_listener()))
-        config_from = address if how == "remoting" else None
-        with follow(address, tmp_path / "mirror", start=0, settings=settings, config_from=config_from) as follower:
-            for _ in range({"connect": 0, "remoting": 2}.get(how, 1)):
+        config_from = None
+        if how == "remoting":  # which a new mirror waits for
+            config_from = address
+            with open_store(tmp_path / "mirror") as copied:
+                put_ok(copied)
+        with follow(address, tmp_path / "mirror", settings=settings, config_from=config_from) as follower:
+            for _ in range({"connect": 0, "remoting": 3}.get(how, 1)):
                 stack.enter_context(listener.accept()[0])
             time.sleep(0.1)  # the thread waits for its answer by now
             with _quick():

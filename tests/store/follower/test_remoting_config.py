@@ -29,6 +29,7 @@ VERSION = b'"dataVersion":{"counter":%d,"stateVersion":0,"timestamp":17000000000
 ANSWERS: dict[int, bytes | tuple[int, str]] = {
     21: b'{"topicConfigTable":{"orders":{"topicName":"orders","writeQueueNums":7,"readQueueNums":7,"perm":6}},'
     + VERSION % 5 + b',"mappingDataVersion":{"counter":1}}',
+    26: b"brokerName=broker-a\nmappedFileSizeCommitLog=16384\nmappedFileSizeConsumeQueue=6000000\n",
     28: b'{"table":{"commitLogMinOffset":"16384","commitLogMaxOffset":"99999","runtime":"[ 0 days ]"}}',
     43: b'{"offsetTable":{"orders@billing":{0:12,1:9},"%RETRY%billing@billing":{0:3}}}',
     45: b'{"offsetTable":{1:12,3:7}}',
@@ -41,7 +42,7 @@ FILE_SIZE = 16 << 10
 
 def slave(path: Path, broker: ScriptedBroker) -> SlaveSynchronize:
     (path / "config").mkdir(parents=True, exist_ok=True)
-    return SlaveSynchronize(str(path), parse_address(broker.address), lambda _: None)
+    return SlaveSynchronize(str(path), parse_address(broker.address), None, lambda _: None)
 
 
 def _log(path: Path, count: int) -> bytes:
@@ -157,9 +158,18 @@ def test_a_broker_that_does_not_answer_as_one_is_named(raw: bytes) -> None:
         RemotingClient(address)
 
 
+def test_a_broker_without_a_message_begins_and_ends_at_0() -> None:
+    """Its log has no file, whose offset would be the smallest one."""
+    with (
+        ScriptedBroker({28: b'{"table":{"commitLogMinOffset":"-1","commitLogMaxOffset":"0"}}'}) as broker,
+        RemotingClient(parse_address(broker.address)) as client,
+    ):
+        assert client.log_bounds() == (0, 0)
+
+
 def test_runtime_info_without_offsets_is_named() -> None:
     with (
-        ScriptedBroker({28: b'{"table":{"commitLogMinOffset":"-1"}}'}) as broker,
+        ScriptedBroker({28: b'{"table":{"commitLogMinOffset":"-2"}}'}) as broker,
         RemotingClient(parse_address(broker.address)) as client,
         pytest.raises(RemotingFailed),
     ):
