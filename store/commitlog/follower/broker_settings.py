@@ -52,7 +52,7 @@ class BrokerAnswer(NamedTuple):
     """Where the broker's log begins (0 for an empty one), and its settings by the names of ``MessageStoreConfig``."""
 
     log_start: int
-    settings: Mapping[str, Any]
+    settings: dict[str, int | str]
 
 
 def ask_broker(broker: MasterAddress, keys: AccessKeys | None) -> BrokerAnswer:
@@ -61,7 +61,7 @@ def ask_broker(broker: MasterAddress, keys: AccessKeys | None) -> BrokerAnswer:
         return BrokerAnswer(client.log_bounds()[0], settings_of(client.request(GET_BROKER_CONFIG), broker))
 
 
-def settings_of(body: bytes, broker: MasterAddress) -> dict[str, Any]:
+def settings_of(body: bytes, broker: MasterAddress) -> dict[str, int | str]:
     """The settings in an answer to GET_BROKER_CONFIG. ``RemotingFailed``."""
     lines = []
     for line in body.decode(errors="replace").splitlines():
@@ -84,7 +84,9 @@ def settings_of(body: bytes, broker: MasterAddress) -> dict[str, Any]:
 def with_settings_of_broker(config: MessageStoreConfig, settings: Mapping[str, Any]) -> MessageStoreConfig:
     """The mirror's configuration, with the broker's settings in place of defaults."""
     defaults = {one.name: one.default for one in dataclasses.fields(config)}
-    taken = {name: value for name, value in settings.items() if getattr(config, name) == defaults[name]}
+    taken = {
+        name: value for name, value in settings.items() if name in defaults and getattr(config, name) == defaults[name]
+    }
     if taken.get("max_message_size", config.max_message_size) < config.max_message_size:
         del taken["max_message_size"]  # the log may have longer ones, of a time with another limit
     return dataclasses.replace(config, **taken)

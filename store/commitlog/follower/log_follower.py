@@ -22,7 +22,7 @@ from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, DiskFull, InvalidValue, LogDiverged, PeerRefused, RemotingFailed
 from commitlog.files import disk
 from commitlog.follower.access_keys import AccessKeys
-from commitlog.follower.broker_settings import ask_broker, refuse_other_sizes, with_settings_of_broker
+from commitlog.follower.broker_settings import BrokerAnswer, ask_broker, refuse_other_sizes, with_settings_of_broker
 from commitlog.follower.link import MasterLink
 from commitlog.follower.mirror_start import OnWait, Start, check_start, has_log, prepare_mirror, until_answered
 from commitlog.follower.remoting_config import SlaveSynchronize
@@ -146,9 +146,11 @@ class LogFollower:
         security = security_of(settings) if asks_for_hello else None
         remoting = None if config_from is None else parse_address(config_from, _REMOTING_PORT)
         keys = None if access_keys is None else AccessKeys.read(access_keys)
-        log_start = 0
-        if remoting is not None:
-            log_start, settings = self._ask_broker(remoting, keys, settings, on_wait)
+        answer = None if remoting is None else self._ask_broker(remoting, keys, on_wait)
+        # What is taken of the broker's settings, for the mark.
+        self._taken: dict[str, int | str] = {}
+        settings = self._with_settings_of_broker(settings, remoting, answer)
+        log_start = 0 if answer is None else answer.log_start
         prepare_mirror(self.path, self.master, start, log_start, settings, security, on_wait)
         opening = StoreOpening(self.path, settings, lock_timeout_s=lock_timeout_s, wishes=OpenWishes(), progress=None)
         try:
@@ -167,23 +169,33 @@ class LogFollower:
             worker.start()
 
     def _ask_broker(
-        self, broker: MasterAddress, keys: AccessKeys | None, settings: MessageStoreConfig, on_wait: OnWait | None
-    ) -> tuple[int, MessageStoreConfig]:
-        """Where the broker's log begins, and the settings with those of the broker.
-
-        A mirror that has its files follows without an answer. ``RemotingFailed``, ``PeerRefused``, ``InvalidValue``.
-        """
+        self, broker: MasterAddress, keys: AccessKeys | None, on_wait: OnWait | None
+    ) -> BrokerAnswer | None:
+        """Its answer. A mirror that has its files follows without one. ``RemotingFailed``."""
         ask = partial(ask_broker, broker, keys)
         try:
             is_new = not (has_log(self.path) and queue_file_size_of(self.path))
-            answer = until_answered(self.path, ask, on_wait) if is_new else ask()
+            return until_answered(self.path, ask, on_wait) if is_new else ask()
         except RemotingFailed as error:
             if not error.may_pass:
                 raise
-            return 0, settings
-        settings = with_settings_of_broker(settings, answer.settings)
-        refuse_other_sizes(self.path, settings, answer.settings, broker)
-        return answer.log_start, settings
+            return None
+
+    def _with_settings_of_broker(
+        self, settings: MessageStoreConfig, broker: MasterAddress | None, answer: BrokerAnswer | None
+    ) -> MessageStoreConfig:
+        """The settings of the broker, or those that it had when it answered last, in place of defaults.
+
+        ``PeerRefused``, ``InvalidValue``; ``CorruptConfig``, ``ReadFailed``.
+        """
+        if answer is not None:
+            self._taken = answer.settings
+        elif (mark := read_mark(self.path)) is not None:
+            self._taken = mark.settings
+        settings = with_settings_of_broker(settings, self._taken)
+        if broker is not None and answer is not None:
+            refuse_other_sizes(self.path, settings, answer.settings, broker)
+        return settings
 
     def _mark(self) -> Callable[[], None]:
         """Mark the store as a mirror at once, if it has no log or is one. Else it may be the wrong directory.
@@ -194,7 +206,7 @@ class LogFollower:
         mark, log = read_mark(self.path), self._owned.replica_log
         if mark is not None and mark.state != "mirror":
             raise InvalidValue(f"{self.path} was {mark.state}, and follows nobody. Begin a mirror in a new directory.")
-        note = partial(write_mark, self.path, ReplicaMark("mirror", str(self.master)))
+        note = partial(write_mark, self.path, ReplicaMark("mirror", str(self.master), settings=self._taken))
         if mark is None and log.end > log.start:
             return note
         note()

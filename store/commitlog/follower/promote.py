@@ -10,6 +10,7 @@ from typing import NamedTuple
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import InvalidValue, StoreIOError
 from commitlog.files import disk
+from commitlog.follower.broker_settings import with_settings_of_broker
 from commitlog.ha.replica_mark import ReplicaMark, read_mark, remove_mark, write_mark
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.recovery.open import OpenWishes
@@ -52,7 +53,7 @@ def promote(path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> Pro
     if mark is None or mark.state == "promoted":
         raise InvalidValue(f"{place} is not a mirror, nor a superseded master; only such a store is promoted.")
     # No thread of it may put anything before the epoch begins.
-    config = MessageStoreConfig(schedule_enable=False)
+    config = with_settings_of_broker(MessageStoreConfig(schedule_enable=False), mark.settings)
     opening = StoreOpening(
         place, config, lock_timeout_s=lock_timeout_s, wishes=OpenWishes(), progress=None, takes_replica=True
     )

@@ -1,6 +1,6 @@
 """The mark of a store that takes part in a replication, ``config/replica.json``. ::
 
-    {"state":"mirror","peer":"10.0.0.5:10912","epoch":0}
+    {"state":"mirror","peer":"10.0.0.5:10912","epoch":0,"settings":{"mapped_file_size_consume_queue":6000000}}
 
 ==============  =======================================================================================================
 state           what it means
@@ -10,6 +10,9 @@ state           what it means
 ``promoted``    the store was a mirror of ``peer`` and is the master of ``epoch``; ``peer`` has not confirmed it yet.
 ``superseded``  the store was a master; its mirror has become the master of ``epoch``, as ``peer`` has reported.
 ==============  =======================================================================================================
+
+``settings`` are those of the peer's configuration that a mirror has taken (``follower/broker_settings.py``), by the
+names of ``MessageStoreConfig``: they hold also while the peer cannot be asked, and for the promotion.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ class ReplicaMark(msgspec.Struct, frozen=True):
     state: Literal["mirror", "promoted", "superseded"]
     peer: str
     epoch: int = 0
+    settings: dict[str, int | str] = {}
 
 
 def read_mark(store_path: str) -> ReplicaMark | None:

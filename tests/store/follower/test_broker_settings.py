@@ -91,6 +91,33 @@ def test_a_new_mirrors_files_are_those_of_its_broker(tmp_path: Path, master: Any
     assert_sound(mirror)
 
 
+def test_the_brokers_settings_hold_while_it_cannot_be_asked(tmp_path: Path, master: Any) -> None:
+    """A mirror that has files does not wait for its broker; delayed messages have their time all the same."""
+    mirror = tmp_path / "mirror"
+    with mirrored(master, mirror, answer()):
+        pass
+    for number in range(40):
+        put_ok(master, body=b"later", delay_level=1 + number % 2)
+    master.dispatch()
+    with LogFollower(master.ha_address, mirror, config_from="127.0.0.1:1") as follower:
+        assert follower.wait_for(master.physical_bounds()[1], timeout_s=WAIT_LIMIT_S)
+    assert units(mirror) == units(Path(master.path))
+
+
+def test_a_promotion_that_builds_queues_again_keeps_the_brokers_settings(tmp_path: Path, master: Any) -> None:
+    """After a kill, as far as they were not flushed."""
+    mirror = tmp_path / "mirror"
+    with mirrored(master, mirror, answer()):
+        pass
+    for directory in ("consumequeue", "index"):
+        shutil.rmtree(mirror / directory)
+    promote(mirror)
+    assert sizes(mirror, "consumequeue") == {30 * 20}
+    assert sizes(mirror, "index") == {file_size(50, 200)}
+    theirs = units(mirror)
+    assert all(theirs[name] == content for name, content in units(Path(master.path)).items())
+
+
 def test_sizes_that_the_caller_gives_stay(tmp_path: Path, master: Any) -> None:
     mirror, own = tmp_path / "mirror", {"mapped_file_size_consume_queue": 40 * 20, "max_hash_slot_num": 60}
     for _ in range(2):
