@@ -114,7 +114,7 @@ class RocketMq:
 
 @dataclass(frozen=True)
 class RocketMqBroker:
-    """The broker's part of an installed version that keeps the positions of consumer groups."""
+    """The broker of an installed version."""
 
     version: str
     classpath: str
@@ -123,7 +123,11 @@ class RocketMqBroker:
     def open(self, path: Path) -> StoreProcess:
         """A process that has loaded the positions of the store at ``path``: ``java/broker/BrokerPositions.java``."""
         log = path.with_name(f"{path.name}.broker-{self.version}.log")
-        return StoreProcess([*_java_command(self.home, self.classpath), "BrokerPositions"], path, {}, log)
+        return StoreProcess([*self.java(self.home), "BrokerPositions"], path, {}, log)
+
+    def java(self, home: Path) -> list[str]:
+        """The beginning of a command that runs one of its classes."""
+        return _java_command(home, self.classpath)
 
 
 def _java_command(home: Path, classpath: str) -> list[str]:
