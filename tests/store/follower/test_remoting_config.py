@@ -11,7 +11,7 @@ from commitlog import StoreReader
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.config_files.delay_offset import DelayOffsetFile
 from commitlog.config_files.subscription_group import SubscriptionGroups
-from commitlog.errors import RemotingFailed
+from commitlog.errors import LogDiverged, RemotingFailed
 from commitlog.follower.remoting import RemotingClient
 from commitlog.follower.remoting_config import SlaveSynchronize
 from commitlog.ha.address import parse_address
@@ -90,6 +90,38 @@ def test_earliest_begins_where_the_remoting_port_says(tmp_path: Path) -> None:
     ):
         assert follower.wait_for(len(log), timeout_s=WAIT_LIMIT_S)
     assert log_bytes(tmp_path / "mirror", 0, len(log)) == log[FILE_SIZE:]
+
+
+def test_a_broker_that_lost_its_end_is_named_with_both_ends(tmp_path: Path) -> None:
+    """Its heartbeats do not say where its log ends; its remoting port does."""
+    log = _log(tmp_path / "master", 50)
+
+    def serve(slave: Slave) -> None:
+        start = slave.says()
+        if start > 1:
+            wait_for(lambda: any(one["code"] == 21 for one in broker.asked))  # after the end was heard
+            slave.heartbeat(start)
+        else:
+            slave.send_log(log, start)
+        slave.wait_until_left()
+
+    with (
+        ScriptedBroker({**ANSWERS, 28: b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"700"}}'}) as broker,
+        ScriptedMaster(serve) as master,
+    ):
+        with follow(master.address, tmp_path / "mirror") as follower:
+            assert follower.wait_for(len(log), timeout_s=WAIT_LIMIT_S)
+        words = f"ends at physical offset {len(log)}: at 700, the master's log ends"
+        with (
+            follow(
+                master.address,
+                tmp_path / "mirror",
+                config_from=broker.address,
+            ) as follower,
+            pytest.raises(LogDiverged, match=words) as told,
+        ):
+            follower.wait_for(len(log) + 1, timeout_s=WAIT_LIMIT_S)
+    assert told.value.offset == 700
 
 
 def test_lists_are_replaced_when_their_version_differs_and_positions_are_merged(tmp_path: Path) -> None:
