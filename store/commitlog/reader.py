@@ -19,10 +19,11 @@ from typing import Literal, TypeVar, get_args
 import numpy as np
 import pyarrow as pa
 
+from commitlog.batch.consistent_reads import ConsistentReads
 from commitlog.batch.frames import StoredFrames
 from commitlog.batch.ledger import BatchLedger, delivered_offsets, load_ledger
 from commitlog.batch.log_snapshot import LogSnapshot, take_snapshot
-from commitlog.batch.visibility import LOOK_AGAIN_PAUSES, NOTHING_HIDDEN, BatchMoments
+from commitlog.batch.visibility import NOTHING_HIDDEN
 from commitlog.batch_id import CommittedBatch, is_store_application
 from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
 from commitlog.columnar.hash_codes import index_key_hashes
@@ -38,7 +39,6 @@ from commitlog.errors import (
     OffsetOutOfRange,
     QueueNotFound,
     ReaderClosed,
-    StoreBusy,
     TopicNotFound,
     UnsupportedStore,
 )
@@ -207,7 +207,7 @@ class StoreReader:
         )
         self._index = IndexService(os.path.join(path, INDEX))
         self._frames = StoredFrames(self._commit_log, self._catalog)
-        self._moments = BatchMoments(path, self._frames)
+        self._reads = ConsistentReads(path, self._commit_log, self._frames)
         self._watch = FileWatch(path)
         self._closed = False
 
@@ -264,7 +264,7 @@ class StoreReader:
         self._closed = True
         self._commit_log.close()
         self._index.close()
-        self._moments.close()
+        self._reads.close()
         self._watch.close()
 
     def _refuse_closed(self) -> None:
@@ -328,10 +328,11 @@ class StoreReader:
     ) -> list[QueueInfo]:
         """The bounds of many queues, given as ``(topic, queue_id)``, in the order given. Raises as ``queue_info``.
 
-        They are a snapshot as to batches (``MessageStore.transaction``): a batch is within the bounds of all of them or
-        of none. To include queues that a batch creates, give a function that lists the queues.
+        They are those of one moment: a batch (``MessageStore.transaction``) is within the bounds of all of them or of
+        none, and so is what retention deletes. To include queues that a batch creates, give a function that lists the
+        queues.
 
-        ``StoreBusy`` if several batches were dispatched during each of many looks.
+        ``StoreBusy`` if retention deleted files, or several batches were dispatched, during each of many looks.
         """
         self._refuse_closed()
         if self._snapshot is not None:
@@ -343,8 +344,28 @@ class StoreReader:
             self._commit_log.refresh()
             return [QueueInfo(topic, queue_id, *self._catalog.bounds(topic, queue_id)) for topic, queue_id in wanted]
 
-        infos, hidden = self._moments.look(look)
-        return infos if hidden == NOTHING_HIDDEN else [self._without(info, hidden) for info in infos]
+        def show(infos: list[QueueInfo], hidden: int) -> list[QueueInfo]:
+            return infos if hidden == NOTHING_HIDDEN else [self._without(info, hidden) for info in infos]
+
+        return self._reads.look(look, show)
+
+    def consistently(self, ask: Callable[[], _T], *, one_moment: bool = True) -> _T:
+        """The answer to ``ask``, a function that calls this reader: asked again while retention deletes files.
+
+        It is asked again when the log's first file went during it, and when it raised an error that the removal of a
+        file explains, until the same error comes twice in a row. So several calls of the reader give what the store
+        held in one moment; batches are another matter: only the bounds of one ``queue_infos`` show them wholly or not
+        at all. Without ``one_moment`` an answer stands even if files went during it, which is enough for a long
+        question whose parts all rest on the bounds that were asked for first. ``StoreBusy`` after many times::
+
+            def look() -> dict[int, int]:
+                queues = reader.queues("orders")
+                return {one.queue_id: reader.offset_by_time("orders", one.queue_id, 0, bounds=one) for one in queues}
+
+            starts = reader.consistently(look)
+        """
+        self._refuse_closed()
+        return ask() if self._snapshot is not None else self._reads.repeat(ask, one_moment=one_moment)
 
     def _without(self, info: QueueInfo, physical_offset: int) -> QueueInfo:
         """The queue as if the log ended at a physical offset."""
@@ -360,16 +381,15 @@ class StoreReader:
         ``CorruptConfig`` if neither ``config/consumerOffset.json`` nor its ``.bak`` can be used; ``ReadFailed``,
         ``StoreBusy``.
         """
-        self._refuse_closed()
-        return group_positions(self, int(time.time() * 1000) if now_ms is None else now_ms, group)
+        now = int(time.time() * 1000) if now_ms is None else now_ms
+        return self.consistently(lambda: group_positions(self, now, group))
 
     def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
         """The positions of a consumer group: ``{(topic, queue id): next queue offset}``; empty for an unknown group.
 
         ``CorruptConfig``, ``ReadFailed``.
         """
-        self._refuse_closed()
-        return group_offsets(self, group)
+        return self.consistently(lambda: group_offsets(self, group))
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.
@@ -377,10 +397,12 @@ class StoreReader:
         Files are allocated ahead, so the end is searched: from the last message of any queue on, record by record. This
         reads the end of every queue. With ``from_log``, the bounds are the first and the last whole record's.
         """
-        self._refuse_closed()
         if self._snapshot is not None:
+            self._refuse_closed()
             return self._snapshot.start, self._snapshot.end
-        self._commit_log.refresh()
+        return self.consistently(self._physical_bounds)
+
+    def _physical_bounds(self) -> tuple[int, int]:
         end = self._commit_log.min_offset
         for topic in self.topics():
             try:
@@ -411,8 +433,7 @@ class StoreReader:
 
     def index_files(self) -> list[IndexFileInfo]:
         """The index files, oldest first, with the times and offsets they cover. ``CorruptIndex``."""
-        self._refuse_closed()
-        return self._index.files()
+        return self.consistently(self._index.files)
 
     def read(
         self,
@@ -500,37 +521,48 @@ class StoreReader:
         schema = arrow_schema(columns)
         wanted = _chosen(tags, filter, keys)
         given = _names_of(topics)
-        names = matching_topics(self.topics(), given, self.path)
         first = None if since is None else milliseconds_of(since, "since")
         last = None if until is None else milliseconds_of(until, "until")
-        queues: list[tuple[str, int]] = []
-        for topic in names:
-            try:
-                queues += [(topic, queue_id) for queue_id in self.queue_ids(topic)]
-            except UnsupportedStore as error:
-                if topic in given:
-                    raise
-                _logger.warning("%s It matches a pattern of the scan and is skipped.", error)
-        infos = self.queue_infos(queues)
-        ranges = [self._between(info, first, last) for info in infos]
+        unreadable: dict[str, UnsupportedStore] = {}
+
+        def look() -> list[QueueInfo]:
+            infos = self.queue_infos(lambda: self._queues_to_scan(given, unreadable))
+            return [self._between(info, first, last) for info in infos]
+
+        ranges = self.consistently(look, one_moment=False)
+        for error in unreadable.values():
+            _logger.warning("%s It matches a pattern of the scan and is skipped.", error)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for info, (start, stop) in zip(infos, ranges, strict=True):
-                if start < stop:
+            for one in ranges:
+                if one.min_offset < one.max_offset:
+                    start, stop = one.min_offset, one.max_offset
                     yield from self.read(
-                        info.topic, info.queue_id, start, stop, columns=columns, filter=wanted, verify_crc=verify_crc
+                        one.topic, one.queue_id, start, stop, columns=columns, filter=wanted, verify_crc=verify_crc
                     )
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 
-    def _between(self, info: QueueInfo, since_ms: int | None, until_ms: int | None) -> tuple[int, int]:
-        """The queue offsets of the messages stored from one time on and before another, up to the queue's end."""
+    def _queues_to_scan(
+        self, given: Sequence[str], unreadable: dict[str, UnsupportedStore]
+    ) -> Iterator[tuple[str, int]]:
+        """The queues of the named topics; those that match a pattern and cannot be read go to ``unreadable``."""
+        for topic in matching_topics(self.topics(), given, self.path):
+            try:
+                yield from [(topic, queue_id) for queue_id in self.queue_ids(topic)]
+            except UnsupportedStore as error:
+                if topic in given:
+                    raise
+                unreadable[topic] = error
+
+    def _between(self, info: QueueInfo, since_ms: int | None, until_ms: int | None) -> QueueInfo:
+        """The queue with the bounds of the messages stored from one time on and before another."""
         start, stop = info.min_offset, info.max_offset
         if since_ms is not None:
-            start = min(self.offset_by_time(info.topic, info.queue_id, since_ms), stop)
+            start = self.offset_by_time(info.topic, info.queue_id, since_ms, bounds=info)
         if until_ms is not None:
-            stop = min(self.offset_by_time(info.topic, info.queue_id, until_ms), stop)
-        return start, stop
+            stop = self.offset_by_time(info.topic, info.queue_id, until_ms, bounds=info)
+        return QueueInfo(info.topic, info.queue_id, start, stop)
 
     def read_together(
         self,
@@ -663,10 +695,14 @@ class StoreReader:
         self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter
     ) -> GetMessageResult:
         columns = ("queueOffset", "physicalOffset")
-        pulled, low, high = self._pull(topic, queue_id, offset, limits, wanted, columns, verify_crc=True)
-        places = [place for batch in pulled.batches for place in batch.column("physicalOffset").to_pylist()]
-        records = (self._commit_log.read_record(place, check_crc=False) for place in places)
-        messages = [message_of(record, self._commit_log.body(record)) for record in records]
+
+        def look() -> tuple[Pulled, int, int, list[MessageExt]]:
+            pulled, low, high = self._pull(topic, queue_id, offset, limits, wanted, columns, verify_crc=True)
+            places = [place for batch in pulled.batches for place in batch.column("physicalOffset").to_pylist()]
+            records = (self._commit_log.read_record(place, check_crc=False) for place in places)
+            return pulled, low, high, [message_of(record, self._commit_log.body(record)) for record in records]
+
+        pulled, low, high, messages = self.consistently(look, one_moment=False)
         if self._on_read is not None and messages:
             self._on_read(topic, len(messages), sum(message.store_size for message in messages))
         return GetMessageResult(
@@ -723,8 +759,9 @@ class StoreReader:
         *,
         verify_crc: bool,
     ) -> tuple[Pulled, int, int]:
-        """The answer of ``get_message`` as record batches, and the queue's bounds."""
-        for pause in LOOK_AGAIN_PAUSES:
+        """The answer of ``get_message`` as record batches, and the queue's bounds. ``StoreBusy``."""
+
+        def look() -> tuple[Pulled, int, int]:
             try:
                 info = self.queue_info(topic, queue_id)
             except (TopicNotFound, QueueNotFound):
@@ -734,10 +771,9 @@ class StoreReader:
             low, high = bounds or (0, 0)
             pulled = answer_without_reading(offset, bounds)
             if pulled is None:
-                queue = self._catalog.queue(topic, queue_id)
                 pulled = pull(
                     self._commit_log,
-                    queue,
+                    self._catalog.queue(topic, queue_id),
                     offset,
                     high,
                     limits,
@@ -746,13 +782,9 @@ class StoreReader:
                     verify_crc=verify_crc,
                     skips=self._skips(self._on_damage),
                 )
-            if pulled is not None:
-                return pulled, low, high
-            time.sleep(pause)  # retention removes files faster than they are read
-        raise StoreBusy(
-            f"Retention removed messages of topic {topic!r}, queue {queue_id}, during each of {len(LOOK_AGAIN_PAUSES)} "
-            f"looks at {self.path}. Ask again."
-        )
+            return pulled, low, high
+
+        return self.consistently(look, one_moment=False)
 
     def _skips(self, on_damage: OnDamage) -> Skips | None:
         """The report of a read that skips; None for one that raises."""
@@ -773,16 +805,25 @@ class StoreReader:
         return self._while_open(units if strict else map(_without_impossible, units))
 
     def first_offset_from(self, topic: str, queue_id: int, physical_offset: int, start: int, stop: int) -> int:
-        """The first queue offset in ``[start, stop)`` of a message at or after a physical offset, or ``stop``."""
-        self._refuse_closed()
-        return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
+        """The first queue offset in ``[start, stop)`` of a message at or after a physical offset, or ``stop``.
+
+        Messages that retention has removed were before it.
+        """
+
+        def look() -> int:
+            self._catalog.bounds(topic, queue_id)  # lists the queue's files
+            return self._catalog.queue(topic, queue_id).first_offset_from(physical_offset, start, stop)
+
+        return self.consistently(look, one_moment=False)
 
     def fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         """The identity of the message at a queue offset; None if it does not exist (any more).
 
         Unless ``on_damage`` is ``"raise"``, also None for a damaged record.
         """
-        self._refuse_closed()
+        return self.consistently(lambda: self._fence(topic, queue_id, offset), one_moment=False)
+
+    def _fence(self, topic: str, queue_id: int, offset: int) -> Fence | None:
         queue = self._catalog.queue(topic, queue_id)
         if queue.last_unit()[0] < 0:  # not looked at yet, or empty then
             self.queue_info(topic, queue_id)
@@ -807,7 +848,15 @@ class StoreReader:
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message at a queue offset was stored, in milliseconds since the epoch. ``OffsetOutOfRange``."""
-        self._check_range(topic, queue_id, offset, offset + 1)
+
+        def look() -> int:
+            self._check_range(topic, queue_id, offset, offset + 1)
+            return self._stored_at(topic, queue_id, offset)
+
+        return self.consistently(look, one_moment=False)
+
+    def _stored_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """The store time of a message within the queue's bounds. ``OffsetOutOfRange``, ``MessageNotFound``."""
         queue = self._catalog.queue(topic, queue_id)
         unit = queue.unit(offset)
         if unit is None:
@@ -825,7 +874,13 @@ class StoreReader:
         return self._commit_log.read_record(unit[0], check_crc=False).store_timestamp
 
     def offset_by_time(
-        self, topic: str, queue_id: int, timestamp_ms: int | datetime, *, boundary: Literal["lower", "upper"] = "lower"
+        self,
+        topic: str,
+        queue_id: int,
+        timestamp_ms: int | datetime,
+        *,
+        boundary: Literal["lower", "upper"] = "lower",
+        bounds: QueueInfo | None = None,
     ) -> int:
         """A queue offset by store time (milliseconds, or a datetime with a time zone), found by bisection.
 
@@ -833,11 +888,22 @@ class StoreReader:
         last message stored at or before it, the queue's first offset when all are younger. These are the answers of
         RocketMQ's ``getOffsetInQueueByTime``. ``InvalidValue`` for a time in seconds. Damaged and lost messages are
         skipped with ``on_damage="skip"``, lost ones also with ``from_log``.
+
+        With ``bounds``, the answer of ``queue_info`` or ``queue_infos``, the queue is taken as it was then;
+        ``OffsetOutOfRange`` or ``MessageNotFound`` when retention has removed its head since (``consistently``).
         """
         if boundary not in ("lower", "upper"):
             raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
         wanted_ms = milliseconds_of(timestamp_ms, "timestamp_ms")
-        info = self.queue_info(topic, queue_id)
+        if bounds is not None:
+            self._refuse_closed()
+            return self._offset_by_time(bounds, wanted_ms, boundary)
+        return self.consistently(
+            lambda: self._offset_by_time(self.queue_info(topic, queue_id), wanted_ms, boundary), one_moment=False
+        )
+
+    def _offset_by_time(self, info: QueueInfo, wanted_ms: int, boundary: str) -> int:
+        topic, queue_id = info.topic, info.queue_id
         low, high = info.min_offset, info.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -864,7 +930,7 @@ class StoreReader:
             if unit is None and queue.fillers_are_lost:
                 at = queue.first_offset_from(0, at + 1, stop)
             elif self._on_damage == "raise":
-                return at, self.store_timestamp(topic, queue_id, at)
+                return at, self._stored_at(topic, queue_id, at)
             elif unit is not None and (record := self._whole_record(unit[0])) is not None:
                 return at, record.store_timestamp
             else:
@@ -930,11 +996,14 @@ class StoreReader:
         begin, end = milliseconds_of(begin, "begin"), milliseconds_of(end, "end")
         if self._snapshot is not None:
             return self._query_log(self._snapshot.end, topic, key, begin, end, limit)
-        found, hidden = self._moments.look(lambda: self._query(topic, key, begin, end, limit))
-        if not found or found[-1].physical_offset < hidden:
-            return found
-        # Parts of a batch may have replaced older messages among the newest.
-        return self._query(topic, key, begin, end, limit, below=hidden)
+
+        def show(found: list[MessageExt], hidden: int) -> list[MessageExt]:
+            if not found or found[-1].physical_offset < hidden:
+                return found
+            # Parts of a batch may have replaced older messages among the newest.
+            return self._query(topic, key, begin, end, limit, below=hidden)
+
+        return self._reads.look(lambda: self._query(topic, key, begin, end, limit), show)
 
     def _query(
         self, topic: str, key: str, begin: int, end: int, limit: int, *, below: int | None = None
@@ -1028,9 +1097,12 @@ class StoreReader:
                 found = self._newest_with_key(log_places.get(key_hash, []), topic, key, 1)
                 places.put(row, _place_of(found))
             return places, NOTHING_HIDDEN
-        places, hidden = self._moments.look(lambda: self._look_up(topic, keys, NOTHING_HIDDEN))
-        seen = int(places.offsets.max(initial=-1)) >= hidden
-        return (self._look_up(topic, keys, hidden) if seen else places), hidden
+
+        def show(places: NewestPlaces, hidden: int) -> tuple[NewestPlaces, int]:
+            seen = int(places.offsets.max(initial=-1)) >= hidden
+            return (self._look_up(topic, keys, hidden) if seen else places), hidden
+
+        return self._reads.look(lambda: self._look_up(topic, keys, NOTHING_HIDDEN), show)
 
     def _look_up(self, topic: str, keys: pa.StringArray, below: int) -> NewestPlaces:
         self._commit_log.refresh()
@@ -1077,7 +1149,8 @@ class StoreReader:
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of every application, by application id. ``CorruptConfig`` for a damaged ledger."""
-        return [batch for batch in self._ledger().batches() if not is_store_application(batch.batch.app_id)]
+        found = self.consistently(self._ledger).batches()
+        return [batch for batch in found if not is_store_application(batch.batch.app_id)]
 
     def delay_levels(self) -> list[DelayLevel]:
         """The delay levels that messages waited at so far: how many wait, the next delivery, and the position.
@@ -1085,6 +1158,9 @@ class StoreReader:
         Positions come from the ledger and from delayOffset.json, which a live broker writes every 10 seconds.
         ``CorruptConfig`` if either is damaged, and the errors of ``queue_info``.
         """
+        return self.consistently(self._delay_levels)
+
+    def _delay_levels(self) -> list[DelayLevel]:
         ledger, file = delivered_offsets(self._ledger()), DelayOffsetFile(self.path).read()
         try:
             ids = self._catalog.queue_ids(SCHEDULE_TOPIC)
@@ -1109,7 +1185,9 @@ class StoreReader:
                 for pending in reader.pending_half_messages():
                     print(pending.handle, pending.message.topic, pending.message.keys, pending.check_times)
         """
-        self._refuse_closed()
+        return self.consistently(self._pending_half_messages)
+
+    def _pending_half_messages(self) -> list[PendingHalfMessage]:
         # Before the queues: positions only grow, so what is pending by these is by later ones, or has ended.
         offsets = ConsumerOffsets(self.path)
         topics = self.topics()

@@ -18,7 +18,7 @@ from commitlog import (
     QueueInfo,
     StoreReader,
 )
-from commitlog.errors import CorruptRecord, InvalidValue, StoreBusy, StoreClosed
+from commitlog.errors import CorruptRecord, InvalidValue, OffsetOutOfRange, StoreBusy, StoreClosed
 from tests.support.golden import ROCKETMQ_533, expected
 from tests.support.store_builder import StoreBuilder
 
@@ -244,7 +244,13 @@ def test_any_number_of_threads_of_the_owner_pull(tmp_path: Path) -> None:
 def test_retention_that_is_faster_than_every_look_is_named(
     reader: StoreReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commitlog.reader.LOOK_AGAIN_PAUSES", (0.0, 0.0))
-    monkeypatch.setattr("commitlog.reader.pull", lambda *_, **__: None)
-    with pytest.raises(StoreBusy, match=r"Retention removed messages of topic 'orders'.* 2 looks"):
+    starts = iter(range(1000))
+
+    def outrun(*_: object, **__: object) -> None:
+        low = next(starts)
+        raise OffsetOutOfRange(topic="orders", queue_id=0, start=0, stop=1, min_offset=low, max_offset=1000)
+
+    monkeypatch.setattr("commitlog.batch.consistent_reads._PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("commitlog.reader.pull", outrun)
+    with pytest.raises(StoreBusy, match=r"changed during each of 2 looks at it: retention deleted files"):
         reader.get_message("orders", 0, 50)

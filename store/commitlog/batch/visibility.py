@@ -11,8 +11,8 @@
 TURN counts how often it was closed or opened. The owner closes the gate at the first byte of a frame (START) before
 the first of its units is written, and opens it after the last; SHOWN TO is then the frame's end. If the next frame
 follows at once, the gate moves to that frame, which counts as opened and closed. A reader looks at the gate before and
-after it asks queues for their ends. The two looks say which frames to leave out, so that the ends are those of one
-moment.
+after it asks queues for their ends (``consistent_reads``). The two looks say which frames to leave out, so that the
+ends are those of one moment.
 
 The gate is valid beside a running owner and after a killed one, since the kernel keeps written bytes. After a crash of
 the machine nothing depends on it: recovery opens it.
@@ -24,31 +24,20 @@ import contextlib
 import os
 import struct
 import threading
-import time
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from commitlog.batch.frames import StoredFrames
-from commitlog.errors import CorruptStoreError, FileMissing, StoreBusy, StoreIOError, StoreOpenError
+from commitlog.errors import StoreIOError
 from commitlog.files import disk
 from commitlog.format.checksum import crc32
-from commitlog.log.store_checkpoint import read_mark
-from commitlog.paths import CHECKPOINT, GATE
+from commitlog.paths import GATE
 
 __all__ = [
-    "LOOK_AGAIN_PAUSES",
     "NOTHING_HIDDEN",
     "BatchGate",
-    "BatchMoments",
     "GateReader",
     "GateState",
     "hidden_from",
 ]
-
-_T = TypeVar("_T")
-
-# Seconds to wait after each look at a store that changed during it; then StoreBusy.
-LOOK_AGAIN_PAUSES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 _MAGIC = b"PYGT"
 _FIELDS = struct.Struct(">4siqqq")
@@ -214,60 +203,3 @@ class GateReader:
         if self._descriptor >= 0:
             disk.close(self._descriptor)
             self._descriptor = -1
-
-
-class _Moment(NamedTuple):
-    """How many batches had begun to be dispatched (-1 when that is not known), and the gate just after."""
-
-    batches: int
-    gate: GateState
-
-
-class BatchMoments:
-    """The gate and the frames of a store, read before and after a reader asks queues or index."""
-
-    def __init__(self, store_path: str, frames: StoredFrames) -> None:
-        self.gate = GateReader(store_path)
-        self._store_path = store_path
-        self._frames = frames
-        self._checkpoint = os.path.join(store_path, CHECKPOINT)
-
-    def look(self, ask: Callable[[], _T]) -> tuple[_T, int]:
-        """What ``ask`` returns, and the physical offset from which on it may show a part of a batch.
-
-        ``StoreBusy`` if several batches were dispatched during each of many looks.
-        """
-        for pause in LOOK_AGAIN_PAUSES:
-            before = self._now()
-            found = ask()
-            hidden = self._hidden_since(before)
-            if hidden is not None:
-                return found, hidden
-            time.sleep(pause)
-        raise StoreBusy(
-            f"Several batches were dispatched during each of {len(LOOK_AGAIN_PAUSES)} looks at {self._store_path}, and "
-            "its list of batches does not say where the first of them begins. Ask again; if it stays so, run "
-            "`commitlog verify`."
-        )
-
-    def _now(self) -> _Moment:
-        """The moment to give to ``_hidden_since``."""
-        batches = -1
-        # A damaged frame queue must not fail a question about other queues.
-        with contextlib.suppress(CorruptStoreError, FileMissing, StoreOpenError):
-            batches = self._frames.queue_end()
-        return _Moment(batches, self.gate.look())
-
-    def _hidden_since(self, moment: _Moment) -> int | None:
-        """The physical offset from which on messages seen since then may be a part of a batch; None: look again."""
-        batches, before = moment
-        if not before.is_open and read_mark(self._checkpoint) is None:
-            return NOTHING_HIDDEN  # a broker, which has no gate, took the store over from an owner that was killed
-        hidden = hidden_from(before, self.gate.look())
-        if hidden is None and batches >= 0:
-            # Several since. The gate was open, so batches that had begun were shown, and the next was the first hidden.
-            hidden = self._frames.place(batches)
-        return hidden
-
-    def close(self) -> None:
-        self.gate.close()

@@ -30,7 +30,7 @@ from commitlog.errors import (
 )
 from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
-from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE, decode_units, unit_place
+from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_DTYPE, UNIT_SIZE, decode_units, unit_place
 from commitlog.format.record import own_queue_place
 from commitlog.format.sys_flag import has_queue_unit
 from commitlog.log.commit_log import CommitLog
@@ -82,13 +82,15 @@ class ConsumeQueue:
         self._start = 0
         # The state for which ``_start`` was found: the log's first byte, the queue's first file, whether a log exists.
         self._start_seen_at: tuple[int, int, bool] | None = None
+        # Whether a search has listed the files again, since one of them had gone.
+        self._listed_again = False
         # The last search of the log: a unit's offset and bytes, and where its message was found.
         self._searched: tuple[int, bytes, int | None] = (-1, b"", None)
 
     def bounds(self) -> tuple[int, int]:
         """``(min_offset, max_offset)``: the first offset whose message is in the log, and the next to be written."""
         try:
-            changed = self._files.refresh()
+            changed = self._files.refresh() or self._listed_again
         except NotADirectoryError:
             raise CorruptConsumeQueue(
                 "Consume queue", path=self.path, offset=0, expected="a directory of unit files", found="a file"
@@ -99,6 +101,7 @@ class ConsumeQueue:
             except CorruptConsumeQueue:
                 self._files.forget()  # the next call must report the damage too
                 raise
+            self._listed_again = False
         if not self._end_stands():
             self._find_end()
         log_start = self._commit_log.min_offset
@@ -139,16 +142,41 @@ class ConsumeQueue:
             with _opened(self._files.path_of(base)) as descriptor:
                 data = disk.read_at(descriptor, (stop - start) * UNIT_SIZE, start * UNIT_SIZE - base)
         except FileNotFoundError:
+            self._list_again()
             return b""
         return data[: len(data) - len(data) % UNIT_SIZE]
 
     def _read_across(self, start: int, stop: int) -> Units:
-        """The units ``[start, stop)`` as far as files hold them without a gap."""
-        parts, at = [], start
-        while at < stop and (base := self._base_of(at)) is not None and (data := self._read(base, at, stop)):
-            parts.append(data)
-            at += len(data) // UNIT_SIZE
-        return decode_units(b"".join(parts))
+        """The units ``[start, stop)`` as far as files hold them without a gap; fillers for those of removed files."""
+        parts: list[Units] = []
+        at = start
+        while at < stop:
+            base = self._base_of(at)
+            data = b"" if base is None else self._read(base, at, stop)
+            if data:
+                parts.append(decode_units(data))
+            elif self._is_removed(at):
+                removed = np.zeros(min(stop, self._first_left) - at, UNIT_DTYPE)
+                removed["size"] = FILLER_SIZE
+                parts.append(removed)
+            else:
+                break
+            at += len(parts[-1])
+        return np.concatenate(parts) if parts else decode_units(b"")
+
+    def _list_again(self) -> None:
+        """A file has gone since the files were listed: list them again, and let the next ``bounds`` search again."""
+        self._files.refresh()
+        self._listed_again = True
+
+    def _is_removed(self, offset: int) -> bool:
+        """Whether an offset, below the queue's end, stood in a file that is not listed any more."""
+        return offset < self._first_left
+
+    @property
+    def _first_left(self) -> int:
+        """The first offset with a place in a file that is listed; without files, one after all others."""
+        return self._bases[0] // UNIT_SIZE if self._bases else 2**62
 
     def _unit_bytes(self, offset: int) -> bytes:
         base = self._base_of(offset)
@@ -181,7 +209,8 @@ class ConsumeQueue:
         for base in reversed(self._bases):
             first = base // UNIT_SIZE
             count = self._written_units(base)
-            self._end = first + count
+            if count or not self._is_removed(first):
+                self._end = first + count
             if count:
                 break
             # An empty last file follows a full one; without the one before it, the queue ends (and starts) here.
@@ -205,6 +234,7 @@ class ConsumeQueue:
                 count = self._written[base] = min(count, disk.size_of(descriptor) // UNIT_SIZE)
                 return count
         except FileNotFoundError:
+            self._list_again()
             return 0
 
     def _judge_the_last(self) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple, SupportsIndex
 import numpy as np
 import pyarrow as pa
 
-from commitlog.errors import FileMissing, InvalidValue, OffsetOutOfRange
+from commitlog.errors import FileMissing, InvalidValue
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
@@ -181,11 +181,11 @@ def pull(
     *,
     verify_crc: bool,
     skips: Skips | None,
-) -> Pulled | None:
+) -> Pulled:
     """The messages from ``offset`` on, which is within the queue's bounds; ``stop`` is the queue's end.
 
-    ``queueOffset`` has to be among the columns. None if retention removes files at the same time: look at the
-    queue's bounds again. Damage is raised, or reported to ``skips``.
+    ``queueOffset`` has to be among the columns. ``OffsetOutOfRange`` if retention removes files at the same time: look
+    at the queue's bounds again. Damage is raised, or reported to ``skips``.
     """
     try:
         # The first array ends where the queue's file ends, as a call of RocketMQ does.
@@ -193,8 +193,6 @@ def pull(
         units = next(queue.units(offset, window, chunk=limits.units, check=skips is None))
     except FileMissing as missing:
         return Pulled(GetMessageStatus.OFFSET_FOUND_NULL, missing.stop, [])
-    except OffsetOutOfRange:
-        return None
     commit_log.refresh()  # retention may have removed log files since the bounds were read
     judged = units
     if queue.fillers_are_lost:  # they are no head that was removed: reading reports them
@@ -215,18 +213,14 @@ def pull(
         wanted=None if wanted.is_all else wanted,
     )
     batches: list[pa.RecordBatch] = []
-    start = offset + int(np.count_nonzero(removed))
-    try:
-        for batch in blocks.batches(start, offset + end, columns) if start < offset + end else ():
-            batches.append(batch)
-            if not units_decide:
-                matched[batch.column("queueOffset").to_numpy() - offset] = True
-                end = _first_full(units["size"], matched, limits)
-                if offset + end <= blocks.position:
-                    break
-    except OffsetOutOfRange:
-        commit_log.refresh()
-        return None
+    start = offset + int(np.count_nonzero(removed))  # what was removed stands at the head
+    for batch in blocks.batches(start, offset + end, columns) if start < offset + end else ():
+        batches.append(batch)
+        if not units_decide:
+            matched[batch.column("queueOffset").to_numpy() - offset] = True
+            end = _first_full(units["size"], matched, limits)
+            if offset + end <= blocks.position:
+                break
     return _answer(offset, end, batches, bool(removed[:end][-1:].any()))
 
 

@@ -320,14 +320,14 @@ def test_queues_that_a_batch_creates_appear_together(tmp_path: Path, monkeypatch
         assert commit(store, 0)
         assert half_way.wait(WAIT_LIMIT_S)
         with StoreReader.open(tmp_path) as reader:
-            look = reader._moments.gate.look
+            look = reader._reads.gate.look
 
             def late_look() -> GateState:
                 go_on.set()
                 store.dispatch()
                 return look()
 
-            monkeypatch.setattr(reader._moments.gate, "look", late_look)
+            monkeypatch.setattr(reader._reads.gate, "look", late_look)
             assert [queue.max_offset for queue in reader.queues("orders")] == [10, 10, 10]
 
 
