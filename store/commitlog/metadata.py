@@ -17,7 +17,8 @@ All columns are nullable. Times are timestamps in UTC; one that no calendar has 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from commitlog.format.timestamps import is_timestamp
 from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE, is_queue_id, is_system_topic, parse_file_name
 from commitlog.reader import QueueInfo, StoreReader
 
-__all__ = ["METADATA_SCHEMAS", "store_metadata"]
+__all__ = ["METADATA_SCHEMAS", "AllBounds", "all_bounds", "store_metadata"]
 
 _TIME = pa.timestamp("us", tz="UTC")
 METADATA_SCHEMAS: Mapping[str, pa.Schema] = {
@@ -116,7 +117,8 @@ def store_metadata(path: str | os.PathLike[str], table: str) -> pa.Table:
     """The table ``topics``, ``queues``, ``groups``, ``files``, ``batches`` or ``findings`` of the store at ``path``.
 
     ``InvalidValue`` for another table; the errors of ``StoreReader.open``, and ``CorruptConfig`` for a damaged ledger
-    of batches or list of positions. A topic or a queue that cannot be read has the reason in the column ``error``.
+    of batches or list of positions. A topic or a queue that cannot be read has the reason in the column ``error``. All
+    rows are of one moment (``StoreReader.consistently``), but for those of ``files`` and ``findings``.
 
     ::
 
@@ -131,38 +133,83 @@ def store_metadata(path: str | os.PathLike[str], table: str) -> pa.Table:
         rows = list(_findings(path))
     else:
         with StoreReader.open(path) as reader:
-            rows = list(_ROWS[table](reader))
+            rows = list(_ROWS[table](reader)) if table == "files" else _rows_of_one_moment(reader, table)
     return pa.Table.from_pylist(rows, schema=METADATA_SCHEMAS[table])
 
 
+def _rows_of_one_moment(reader: StoreReader, table: str) -> list[Row]:
+    return reader.consistently(lambda: list(_ROWS[table](reader)))
+
+
+@dataclass(frozen=True)
+class AllBounds:
+    """The queues of all topics with their bounds; and what is wrong with a topic, or with one of its queues.
+
+    ``queues`` has the ids of each topic that can be read, ``infos`` the bounds of each queue.
+    """
+
+    queues: dict[str, list[int]] = field(default_factory=dict)
+    infos: dict[tuple[str, int], QueueInfo] = field(default_factory=dict)
+    topic_errors: dict[str, CommitLogError] = field(default_factory=dict)
+    queue_errors: dict[tuple[str, int], CommitLogError] = field(default_factory=dict)
+
+
+def all_bounds(reader: StoreReader) -> AllBounds:
+    """The bounds of all queues, of one moment, unless one cannot be read: then those of each by itself."""
+    found = AllBounds()
+
+    def keys() -> list[tuple[str, int]]:
+        found.queues.clear()
+        found.topic_errors.clear()
+        for topic in reader.topics():
+            try:
+                found.queues[topic] = reader.queue_ids(topic)
+            except CommitLogError as error:
+                found.topic_errors[topic] = error
+        return [(topic, queue_id) for topic, ids in found.queues.items() for queue_id in ids]
+
+    def note(infos: Iterable[QueueInfo]) -> None:
+        found.infos.update({(info.topic, info.queue_id): info for info in infos})
+
+    try:
+        note(reader.queue_infos(keys))
+    except CommitLogError:
+        for key in keys():
+            try:
+                note([reader.queue_info(*key)])
+            except CommitLogError as error:
+                found.queue_errors[key] = error
+    return found
+
+
 def _topics(reader: StoreReader) -> Iterator[Row]:
-    for topic in reader.topics():
+    found = all_bounds(reader)
+    for topic in sorted([*found.queues, *found.topic_errors]):
+        keys = [(topic, queue_id) for queue_id in found.queues.get(topic, [])]
+        errors = [found.topic_errors.get(topic), *(found.queue_errors.get(key) for key in keys)]
         row: Row = {"topic": topic, "isSystem": is_system_topic(topic)}
-        try:
-            infos = reader.queues(topic)
-        except CommitLogError as error:
-            yield row | {"error": str(error)}
+        wrong = next((error for error in errors if error is not None), None)
+        if wrong is not None:
+            yield row | {"error": str(wrong)}
         else:
-            messages = sum(info.max_offset - info.min_offset for info in infos)
-            yield row | {"queues": len(infos), "messages": messages}
+            messages = sum(found.infos[key].max_offset - found.infos[key].min_offset for key in keys)
+            yield row | {"queues": len(keys), "messages": messages}
 
 
 def _queues(reader: StoreReader) -> Iterator[Row]:
-    for topic in reader.topics():
-        try:
-            queue_ids = reader.queue_ids(topic)
-        except CommitLogError as error:
-            yield {"topic": topic, "error": str(error)}
-            continue
-        for queue_id in queue_ids:
+    found = all_bounds(reader)
+    for topic in sorted([*found.queues, *found.topic_errors]):
+        if topic in found.topic_errors:
+            yield {"topic": topic, "error": str(found.topic_errors[topic])}
+        for queue_id in found.queues.get(topic, []):
             row: Row = {"topic": topic, "queueId": queue_id}
+            info = found.infos.get((topic, queue_id))
+            if info is None:
+                yield row | {"error": str(found.queue_errors[topic, queue_id])}
+                continue
+            row |= {"minOffset": info.min_offset, "maxOffset": info.max_offset}
+            row["messages"] = info.max_offset - info.min_offset
             try:
-                info = reader.queue_info(topic, queue_id)
-                row |= {
-                    "minOffset": info.min_offset,
-                    "maxOffset": info.max_offset,
-                    "messages": info.max_offset - info.min_offset,
-                }
                 row |= _times(reader, info)
             except CommitLogError as error:
                 row["error"] = str(error)

@@ -20,7 +20,7 @@ from commitlog.errors import CommitLogError, InvalidValue
 from commitlog.groups.commit import owned_config, set_positions
 from commitlog.groups.positions import GroupPosition, committed_offsets
 from commitlog.paths import RETRY_TOPIC_PREFIX, validate_group
-from commitlog.reader import StoreReader
+from commitlog.reader import QueueInfo, StoreReader
 
 __all__ = ["Target", "print_groups", "print_lag", "print_moves", "reset_group"]
 
@@ -138,13 +138,16 @@ class Target:
 
     def in_queue(self, reader: StoreReader, topic: str, queue_id: int) -> tuple[int, int, int]:
         """The queue offset, and the queue's bounds."""
-        info = reader.queue_info(topic, queue_id)
-        if self.end:
-            found = info.min_offset if self.end == "earliest" else info.max_offset
-        elif self.timestamp_ms is not None:
-            found = reader.offset_by_time(topic, queue_id, self.timestamp_ms)
-        else:
-            found = self.offset
+
+        def look() -> tuple[int, QueueInfo]:
+            info = reader.queue_info(topic, queue_id)
+            if self.end:
+                return info.min_offset if self.end == "earliest" else info.max_offset, info
+            if self.timestamp_ms is None:
+                return self.offset, info
+            return reader.offset_by_time(topic, queue_id, self.timestamp_ms, bounds=info), info
+
+        found, info = reader.consistently(look, one_moment=False)
         return min(max(found, info.min_offset), info.max_offset), info.min_offset, info.max_offset
 
 

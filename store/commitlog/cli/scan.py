@@ -14,7 +14,7 @@ from commitlog.errors import FileMissing, OffsetOutOfRange
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.message import MessageExt
-from commitlog.reader import StoreReader
+from commitlog.reader import QueueInfo, StoreReader
 
 __all__ = [
     "ALL",
@@ -119,27 +119,32 @@ def ranges(
     end: int | None = None,
 ) -> list[Range]:
     """The range of each queue between two offsets or two times; by default from the first message to the end."""
-    found = []
-    for topic, queue_id in _queues(reader, topics, queue):
-        bounds = reader.queue_info(topic, queue_id)
-        start, stop = bounds.min_offset, bounds.max_offset
-        if offset is not None:
-            if not start <= offset <= stop:
-                raise OffsetOutOfRange(
-                    topic=topic,
-                    queue_id=queue_id,
-                    start=offset,
-                    stop=max(stop, offset + 1),
-                    min_offset=start,
-                    max_offset=stop,
-                )
-            start = offset
-        if begin is not None:
-            start = reader.offset_by_time(topic, queue_id, begin)
-        if end is not None:
-            stop = max(reader.offset_by_time(topic, queue_id, end), start)
-        found.append((topic, queue_id, start, stop))
-    return found
+
+    def look() -> list[Range]:
+        infos = reader.queue_infos(lambda: _queues(reader, topics, queue))
+        return [_range(reader, info, offset, begin, end) for info in infos]
+
+    return reader.consistently(look, one_moment=False)
+
+
+def _range(reader: StoreReader, bounds: QueueInfo, offset: int | None, begin: int | None, end: int | None) -> Range:
+    topic, queue_id, start, stop = bounds.topic, bounds.queue_id, bounds.min_offset, bounds.max_offset
+    if offset is not None:
+        if not start <= offset <= stop:
+            raise OffsetOutOfRange(
+                topic=topic,
+                queue_id=queue_id,
+                start=offset,
+                stop=max(stop, offset + 1),
+                min_offset=start,
+                max_offset=stop,
+            )
+        start = offset
+    if begin is not None:
+        start = reader.offset_by_time(topic, queue_id, begin, bounds=bounds)
+    if end is not None:
+        stop = max(reader.offset_by_time(topic, queue_id, end, bounds=bounds), start)
+    return topic, queue_id, start, stop
 
 
 def _queues(reader: StoreReader, topics: Sequence[str], queue: int | None) -> Iterator[tuple[str, int]]:

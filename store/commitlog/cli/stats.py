@@ -7,11 +7,12 @@ long puts took, which were refused) is in ``MessageStore.stats``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from commitlog.cli.times import Clock
-from commitlog.reader import StoreReader
+from commitlog.reader import QueueInfo, StoreReader
 
 __all__ = ["STATS_COLUMNS", "WINDOWS_S", "topic_stats"]
 
@@ -22,26 +23,34 @@ STATS_COLUMNS = ("topic", "queues", "messages", *(f"putTps{window}" for window i
 
 def topic_stats(
     reader: StoreReader, topics: Sequence[str], clock: Clock, now_ms: int | None = None
-) -> Iterator[dict[str, Any]]:
+) -> list[dict[str, Any]]:
     """A row for each topic: its messages, and those stored a second within each window up to now."""
     now = int(time.time() * 1000) if now_ms is None else now_ms
-    for topic in topics:
-        queues = reader.queues(topic)
-        counts = [0] * len(WINDOWS_S)
-        newest = None
-        for info in queues:
-            if info.min_offset == info.max_offset:
-                continue
-            stored = reader.store_timestamp(topic, info.queue_id, info.max_offset - 1)
-            newest = stored if newest is None else max(newest, stored)
-            for place, window in enumerate(WINDOWS_S):
-                if stored > now - window * 1000:
-                    first = reader.offset_by_time(topic, info.queue_id, now - window * 1000 + 1)
-                    counts[place] += max(info.max_offset - first, 0)
-        yield {
-            "topic": topic,
-            "queues": len(queues),
-            "messages": sum(info.max_offset - info.min_offset for info in queues),
-            **{f"putTps{window}": round(count / window, 3) for window, count in zip(WINDOWS_S, counts, strict=True)},
-            "lastStoreTimestamp": None if newest is None else clock.iso(newest),
-        }
+
+    def look() -> list[dict[str, Any]]:
+        infos = reader.queue_infos(lambda: [(topic, one) for topic in topics for one in reader.queue_ids(topic)])
+        by_topic = groupby(infos, key=lambda info: info.topic)
+        return [_of_topic(reader, topic, list(queues), clock, now) for topic, queues in by_topic]
+
+    return reader.consistently(look, one_moment=False)
+
+
+def _of_topic(reader: StoreReader, topic: str, queues: Sequence[QueueInfo], clock: Clock, now: int) -> dict[str, Any]:
+    counts = [0] * len(WINDOWS_S)
+    newest = None
+    for info in queues:
+        if info.min_offset == info.max_offset:
+            continue
+        stored = reader.store_timestamp(topic, info.queue_id, info.max_offset - 1)
+        newest = stored if newest is None else max(newest, stored)
+        for place, window in enumerate(WINDOWS_S):
+            if stored > now - window * 1000:
+                since = now - window * 1000 + 1
+                counts[place] += info.max_offset - reader.offset_by_time(topic, info.queue_id, since, bounds=info)
+    return {
+        "topic": topic,
+        "queues": len(queues),
+        "messages": sum(info.max_offset - info.min_offset for info in queues),
+        **{f"putTps{window}": round(count / window, 3) for window, count in zip(WINDOWS_S, counts, strict=True)},
+        "lastStoreTimestamp": None if newest is None else clock.iso(newest),
+    }

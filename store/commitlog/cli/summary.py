@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeVar
 
 from commitlog.cli.kept_output import kept_to_json
 from commitlog.cli.values import READ_THE_LOG
-from commitlog.errors import CommitLogError, CorruptConfig
+from commitlog.errors import CommitLogError, CorruptConfig, OffsetOutOfRange
 from commitlog.files import disk
 from commitlog.format.consume_queue_unit import FILLER_SIZE
+from commitlog.metadata import all_bounds
 from commitlog.paths import COMMIT_LOG, is_system_topic
 from commitlog.reader import QueueInfo, StoreReader
 from commitlog.recovery.kept import KeptPiece, kept_pieces
@@ -104,15 +105,24 @@ def _camel(name: str) -> str:
 
 
 def summarize(reader: StoreReader, *, with_sizes: bool) -> StoreSummary:
-    """Look at the bounds of every queue. Read errors are listed in ``problems``; the rest is still shown.
+    """Look at the bounds of every queue, all at one moment. Read errors are listed in ``problems``; the rest is still
+    shown.
 
     ``with_sizes`` reads every unit of every queue, 20 bytes a message; without it, the time does not depend on the
     number of messages.
     """
-    problems: list[str] = []
-    queues: list[QueueSummary] = []
-    for topic in reader.topics():
-        queues += [_queue(reader, info, with_sizes=with_sizes) for info in _queue_infos(reader, topic, problems)]
+
+    def look() -> StoreSummary:
+        found = reader.consistently(lambda: _summarize(reader))
+        return replace(found, queues=[_with_size(reader, one) for one in found.queues]) if with_sizes else found
+
+    return reader.consistently(look, one_moment=False)
+
+
+def _summarize(reader: StoreReader) -> StoreSummary:
+    bounds = all_bounds(reader)
+    problems = [str(error) for error in (*bounds.topic_errors.values(), *bounds.queue_errors.values())]
+    queues = [_queue(reader, info) for info in bounds.infos.values()]
     low, high = _or_problem(reader.physical_bounds, problems) or (0, 0)
     checkpoint = _or_problem(reader.checkpoint, problems)
     index = _or_problem(reader.index_files, problems) or []
@@ -148,16 +158,6 @@ def _delayed_waiting(reader: StoreReader, problems: list[str]) -> int:
     return 0
 
 
-def _queue_infos(reader: StoreReader, topic: str, problems: list[str]) -> list[QueueInfo]:
-    try:
-        return reader.queues(topic)
-    except CommitLogError:
-        # One queue that cannot be read must not hide the others.
-        ids = _or_problem(partial(reader.queue_ids, topic), problems) or []
-        infos = [_or_problem(partial(reader.queue_info, topic, queue_id), problems) for queue_id in ids]
-        return [info for info in infos if info is not None]
-
-
 def _or_problem(get: Callable[[], T], problems: list[str]) -> T | None:
     try:
         return get()
@@ -166,16 +166,13 @@ def _or_problem(get: Callable[[], T], problems: list[str]) -> T | None:
         return None
 
 
-def _queue(reader: StoreReader, info: QueueInfo, *, with_sizes: bool) -> QueueSummary:
+def _queue(reader: StoreReader, info: QueueInfo) -> QueueSummary:
     topic, queue_id, low, high = info.topic, info.queue_id, info.min_offset, info.max_offset
-    size = first = last = None
-    error = None
+    first = last = error = None
     try:
         if low < high:
             first = reader.store_timestamp(topic, queue_id, low)
             last = reader.store_timestamp(topic, queue_id, high - 1)
-        if with_sizes:
-            size = _size(reader, info)
     except CommitLogError as problem:
         error = str(problem)
     return QueueSummary(
@@ -184,18 +181,26 @@ def _queue(reader: StoreReader, info: QueueInfo, *, with_sizes: bool) -> QueueSu
         min_offset=low,
         max_offset=high,
         messages=high - low,
-        size=size,
+        size=None,
         first_store_timestamp=first,
         last_store_timestamp=last,
         error=error,
     )
 
 
-def _size(reader: StoreReader, info: QueueInfo) -> int:
+def _with_size(reader: StoreReader, queue: QueueSummary) -> QueueSummary:
+    """The queue with the bytes of its records. ``OffsetOutOfRange`` when retention has removed some of them."""
+    if queue.error is not None:
+        return queue
     size = 0
-    for units in reader.units(info.topic, info.queue_id, info.min_offset, info.max_offset):
-        size += int(units["size"][units["size"] != FILLER_SIZE].sum(dtype="int64"))
-    return size
+    try:
+        for units in reader.units(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset):
+            size += int(units["size"][units["size"] != FILLER_SIZE].sum(dtype="int64"))
+    except OffsetOutOfRange:
+        raise
+    except CommitLogError as problem:
+        return replace(queue, error=str(problem))
+    return replace(queue, size=size)
 
 
 def _disk_use(path: str) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import index
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, TypeVar
@@ -603,14 +604,17 @@ class Consumer:
             self._owned.run(self._owned.consumer_offsets.flush)
 
     def _first_positions(self, topic: str, consume_from: ConsumeFrom) -> dict[Queue, int]:
-        try:
+        def look() -> dict[Queue, int]:
             infos = self._reader.queues(topic)
+            if consume_from == "latest":
+                return {(topic, info.queue_id): info.max_offset for info in infos}
+            by_time = partial(self._reader.offset_by_time, topic, timestamp_ms=int(consume_from))
+            return {(topic, info.queue_id): by_time(info.queue_id, bounds=info) for info in infos}
+
+        try:
+            return self._reader.consistently(look, one_moment=False)
         except TopicNotFound:
             return {(topic, 0): 0}  # so that the group is known to have begun before the first message
-        if consume_from == "latest":
-            return {(topic, info.queue_id): info.max_offset for info in infos}
-        time_ms = int(consume_from)
-        return {(topic, info.queue_id): self._reader.offset_by_time(topic, info.queue_id, time_ms) for info in infos}
 
     def _commit(self, changed: Iterable[QueueProgress]) -> None:
         moved = {one.key: one.done_up_to for one in changed if one.may_commit}

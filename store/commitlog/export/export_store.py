@@ -34,7 +34,7 @@ from commitlog.filter.message_filter import MessageFilter
 from commitlog.filter.tags import TagSubscription
 from commitlog.queue.block_reader import DEFAULT_ROWS
 from commitlog.queue.catalog import matching_topics
-from commitlog.reader import MessageBatches, StoreReader
+from commitlog.reader import MessageBatches, QueueInfo, StoreReader
 
 __all__ = ["EXPORT_COLUMNS", "ExportReport", "export_store"]
 
@@ -134,7 +134,7 @@ def export_store(
         with _locked(target, resume=resume):
             state = _begun(target, asked, resume=resume)
             positions = ExportPositions(reader, state)
-            ranges = list(_ranges(reader, target, names, positions, since_ms, until_ms))
+            ranges = _ranges(reader, target, names, positions, since_ms, until_ms)
             for one in ranges:  # a relative time means another offset when the export is resumed
                 positions.begin(one.topic, one.queue_id, one.start)
             state = replace(positions.noted_in(state), finished=False)
@@ -219,26 +219,38 @@ def _ranges(
     positions: ExportPositions,
     since_ms: int | None,
     until_ms: int | None,
-) -> Iterator[_Range]:
+) -> list[_Range]:
     """What is to be read of each queue: from its position, or from the given time, or from its start. ``TailLost``."""
-    for topic in topics:
-        try:
-            infos = reader.queues(topic)
-        except UnsupportedStore:
-            if not positions.has_topic(topic):
-                raise
-            continue
+
+    def queues() -> Iterator[tuple[str, int]]:
+        for topic in topics:
+            try:
+                yield from [(topic, queue_id) for queue_id in reader.queue_ids(topic)]
+            except UnsupportedStore:
+                if not positions.has_topic(topic):
+                    raise
+
+    def look() -> list[_Range]:
+        infos = reader.queue_infos(queues)
         for info in infos:
             positions.refuse_lost_tail(info, target)
-            start = positions.get(topic, info.queue_id)
-            if start is None:
-                start = info.min_offset
-                if since_ms is not None:
-                    start = reader.offset_by_time(topic, info.queue_id, since_ms)
-            stop = info.max_offset
-            if until_ms is not None:
-                stop = reader.offset_by_time(topic, info.queue_id, until_ms)
-            yield _Range(topic, info.queue_id, start, max(start, stop))
+        return [_range(reader, info, positions, since_ms, until_ms) for info in infos]
+
+    return reader.consistently(look, one_moment=False)
+
+
+def _range(
+    reader: StoreReader, info: QueueInfo, positions: ExportPositions, since_ms: int | None, until_ms: int | None
+) -> _Range:
+    topic, queue_id, stop = info.topic, info.queue_id, info.max_offset
+    start = positions.get(topic, queue_id)
+    if start is None:
+        start = info.min_offset
+        if since_ms is not None:
+            start = reader.offset_by_time(topic, queue_id, since_ms, bounds=info)
+    if until_ms is not None:
+        stop = reader.offset_by_time(topic, queue_id, until_ms, bounds=info)
+    return _Range(topic, queue_id, start, max(start, stop))
 
 
 class _Export:
