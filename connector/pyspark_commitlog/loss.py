@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from commitlog import Fence, StoreReader
-from commitlog.errors import FileMissing, OffsetOutOfRange, QueueNotFound, TopicNotFound
+from commitlog.errors import FileMissing, QueueNotFound, TopicNotFound
 from pyspark_commitlog.errors import DataLossError, TailLostError
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "file_missing",
     "find_losses",
     "naming_store",
-    "out_of_range",
     "queue_bounds",
     "replaced_position",
     "report_losses",
@@ -207,10 +206,3 @@ def file_missing(missing: FileMissing, wanted: tuple[int, int], *, fail: bool) -
         ) from missing
     _logger.warning("%s Continuing at offset %d.", text, resume)
     return resume
-
-
-def out_of_range(error: OffsetOutOfRange, *, fail: bool) -> None:
-    """Report an error that planning met at every attempt. Also returns if ``error`` is not about lost messages."""
-    wanted = (error.start, max(error.start, error.stop))
-    losses = find_losses(wanted, (error.min_offset, error.max_offset))
-    report_losses(error.topic, error.queue_id, losses, fail=fail, cause=error)

@@ -6,9 +6,8 @@ import logging
 
 import pytest
 
-from commitlog.errors import OffsetOutOfRange
 from pyspark_commitlog.errors import DataLossError, TailLostError
-from pyspark_commitlog.loss import Loss, find_losses, out_of_range, report_losses
+from pyspark_commitlog.loss import Loss, find_losses, report_losses
 
 __all__: list[str] = []
 
@@ -76,9 +75,3 @@ def test_with_fail_on_data_loss_the_error_has_the_ranges() -> None:
 def test_a_range_without_loss_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     report_losses("orders", 2, find_losses((3, 9), (0, 9)), fail=True)
     assert not caplog.records
-
-
-def test_a_start_after_the_queues_end_is_a_lost_tail() -> None:
-    error = OffsetOutOfRange(topic="orders", queue_id=0, start=751, stop=750, min_offset=0, max_offset=750)
-    with pytest.raises(TailLostError, match="planned up to offset 751, but the queue now ends at 750"):
-        out_of_range(error, fail=True)

@@ -89,18 +89,8 @@ class Subscription:
             _logger.warning("%s It matches subscribePattern and is skipped.", error)
 
     def bounds(self, reader: StoreReader) -> dict[QueueKey, QueueInfo]:
-        """The bounds of the queues that exist now."""
-        try:
-            return {(info.topic, info.queue_id): info for info in reader.queue_infos(lambda: self.find_queues(reader))}
-        except (QueueNotFound, TopicNotFound):
-            pass  # one was deleted since the directory was listed: ask for each by itself
-        found: dict[QueueKey, QueueInfo] = {}
-        for key in list(self.find_queues(reader)):
-            try:
-                found[key] = reader.queue_info(*key)
-            except (QueueNotFound, TopicNotFound):
-                continue
-        return found
+        """The bounds of the queues that exist now, all of one moment."""
+        return {(info.topic, info.queue_id): info for info in reader.queue_infos(lambda: self.find_queues(reader))}
 
     def warn_of_missing(self, reader: StoreReader) -> None:
         """Log one warning with the named topics and queues that the store does not have: perhaps they are misspelled.

@@ -95,6 +95,14 @@ class OffsetRule:
         """The store time by which the queue's offset is found; None if it is not found by time."""
         return self.times.get(queue, self.timestamp_ms)
 
+    def is_open(self, queue: QueueKey) -> bool:
+        """Whether the rule names no message of a queue to begin with: the first one of all, or of those since a time.
+
+        Such a start loses nothing when the queue begins later by the time of the first batch.
+        """
+        by_time = self.time_of(queue) is not None
+        return not self.group and (by_time or self.named.get(queue, self.default) == EARLIEST)
+
 
 def did_you_mean(name: str, known: Mapping[str, str]) -> str:
     """`` Did you mean ...?`` with the known name nearest to ``name``, or nothing if none is near.

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -18,7 +19,7 @@ from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.open_stores import OpenStores, require_somewhere
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
 from pyspark_commitlog.source.record_limit import limit_records
-from pyspark_commitlog.source.replanning import retry_while_store_changes
+from pyspark_commitlog.source.replanning import plan_again
 from pyspark_commitlog.source.schema import Projection
 from pyspark_commitlog.source.store_shares import share_partitions
 from pyspark_commitlog.source.task import ReadTask
@@ -60,7 +61,7 @@ class CommitLogBatchReader(DataSourceReader):
             wanted: dict[str, list[QueueRange]] = {}
             for name, reader in readers.items():
                 with naming_store(name):
-                    wanted[name] = self._ranges(reader, options.of_store(name))
+                    wanted[name] = plan_again(reader, partial(self._ranges, reader, options.of_store(name)))
             shares = share_partitions(wanted, options.min_partitions)
             for name, reader in readers.items():
                 with naming_store(name):
@@ -80,7 +81,7 @@ class CommitLogBatchReader(DataSourceReader):
             )
             return limit_records(partitions, options.max_records_per_partition)
 
-        return retry_while_store_changes(plan, fail=options.fail_on_data_loss)
+        return plan_again(reader, plan)
 
     def _ranges(self, reader: StoreReader, options: SourceOptions) -> list[QueueRange]:
         queues = options.subscription.bounds(reader).values()

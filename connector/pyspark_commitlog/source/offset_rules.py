@@ -91,7 +91,7 @@ def _of_group(
 def _offset_by_time(reader: StoreReader, info: QueueInfo, timestamp_ms: int, *, fail: bool) -> int:
     """The first message stored at or after the time; if files are missing, the first one that exists."""
     try:
-        return reader.offset_by_time(info.topic, info.queue_id, timestamp_ms)
+        return reader.offset_by_time(info.topic, info.queue_id, timestamp_ms, bounds=info)
     except (MessageNotFound, OffsetOutOfRange):
         pass  # bisection met a hole, or retention is at work: find out which
     low, high = info.min_offset, info.max_offset

@@ -1,21 +1,22 @@
-"""Replanning: retries planning while the owner of the store changes files between two looks at them."""
+"""Replanning: a plan is made again while the owners of its stores change files, by ``StoreReader.consistently``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from commitlog import StoreReader
 from commitlog.errors import (
     CommitLogError,
     FileChanged,
     MessageNotFound,
     OffsetOutOfRange,
     QueueNotFound,
+    StoreBusy,
     TopicNotFound,
 )
-from pyspark_commitlog import loss
 
-__all__ = ["STORE_CHANGED", "retry_while_store_changes"]
+__all__ = ["STORE_CHANGED", "plan_again", "plan_again_of_stores"]
 
 # Errors of planning when a file or a queue is removed between the look at the bounds and their use.
 STORE_CHANGED: tuple[type[CommitLogError], ...] = (
@@ -26,23 +27,25 @@ STORE_CHANGED: tuple[type[CommitLogError], ...] = (
     TopicNotFound,
 )
 
-_ATTEMPTS = 3
-
 _T = TypeVar("_T")
 
 
-def retry_while_store_changes(plan: Callable[[], _T], *, fail: bool) -> _T:
+def plan_again(reader: StoreReader, plan: Callable[[], _T]) -> _T:
     """The result of ``plan``, called again while the store changes; each time it must look at the bounds again.
 
-    If offsets are gone every time, that is a loss: ``DataLossError`` or ``TailLostError`` with ``fail``, else a warning
-    and a last attempt, whose error is raised.
+    All that it gives rests on these bounds. ``StoreBusy``, and its own errors.
     """
-    out_of_range: OffsetOutOfRange | None = None
-    for _ in range(_ATTEMPTS):
-        try:
-            return plan()
-        except STORE_CHANGED as error:
-            out_of_range = error if isinstance(error, OffsetOutOfRange) else None
-    if out_of_range is not None:
-        loss.out_of_range(out_of_range, fail=fail)
-    return plan()
+    return reader.consistently(plan, one_moment=False)
+
+
+def plan_again_of_stores(readers: Mapping[str, StoreReader], plan: Callable[[], _T]) -> _T:
+    """``plan_again`` for a plan of several stores, by name."""
+    if not readers:
+        return plan()
+    try:
+        return plan_again(next(iter(readers.values())), plan)  # any of them: it looks at its own files in ``plan`` only
+    except StoreBusy as error:
+        raise StoreBusy(
+            f"One of the stores {', '.join(readers)} changed during each of many looks at them: retention deletes "
+            "files, or several batches were dispatched. Start the query again."
+        ) from error

@@ -21,7 +21,7 @@ from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.admission import WaitingQueue
 from pyspark_commitlog.source.open_stores import OpenStores, warn_of_missing_everywhere
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition
-from pyspark_commitlog.source.replanning import STORE_CHANGED, retry_while_store_changes
+from pyspark_commitlog.source.replanning import STORE_CHANGED, plan_again, plan_again_of_stores
 from pyspark_commitlog.source.several_stores_offset import SeveralStoresOffset
 from pyspark_commitlog.source.store_planner import Backlog, StorePlanner, planned_ranges
 from pyspark_commitlog.source.store_shares import share_partitions
@@ -75,7 +75,7 @@ class SeveralStoresPlanner:
                 self._open.require(name, f"A new query needs it, since {option} names it.")
             if name in there:
                 with naming_store(name):
-                    stores[name] = retry_while_store_changes(there[name].initial, fail=self._options.fail_on_data_loss)
+                    stores[name] = plan_again(there[name].reader, there[name].initial)
         return SeveralStoresOffset(stores=stores).to_json()
 
     def prepare_for_available_now(self) -> None:
@@ -92,14 +92,14 @@ class SeveralStoresPlanner:
         ``limited`` says whether the options' limits count. ``DataLossError``, ``TailLostError``, ``OffsetFormatError``;
         ``OptionError`` for a store that is not in ``path`` any more; the errors of ``OpenStores.look``.
         """
-        fail = self._options.fail_on_data_loss
         start = self._parse(start_json)
         for name in start.stores.keys() - self._options.stores.keys():
             self._report_removed(name)
         while True:
             there = self._there()
             try:
-                found, lost = retry_while_store_changes(partial(self._after, start, there, limited), fail=fail)
+                readers = {name: planner.reader for name, planner in there.items()}
+                found, lost = plan_again_of_stores(readers, partial(self._after, start, there, limited))
             except (CommitLogError, OSError):
                 if self._there().keys() >= there.keys():
                     raise
@@ -177,7 +177,7 @@ class SeveralStoresPlanner:
                     return planner.partitions(wanted, min_partitions=min_partitions)
                 except STORE_CHANGED:
                     pass  # the store changed in between: look again, and report the loss
-            return retry_while_store_changes(plan, fail=self._options.fail_on_data_loss)
+            return plan_again(planner.reader, plan)
 
     def _parse(self, value: dict[str, Any]) -> SeveralStoresOffset:
         """The offset; that of a plain path becomes the only store's, if path names one."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from commitlog import QueueInfo, StoreReader
 from commitlog.errors import CommitLogError, FileMissing
@@ -111,6 +111,7 @@ class StorePlanner:
     def backlog(self, start: StreamOffset) -> Backlog:
         """Look at the store: what waits after ``start``. ``DataLossError``, ``TailLostError``."""
         bounds = self._bounds = self._look()
+        start = self._begun_later(start, bounds)
         positions = find_positions(
             self.reader,
             start,
@@ -122,6 +123,19 @@ class StorePlanner:
         self._checked_idle = True
         queues = {key: (at, end) for key, at in positions.next.items() if at < (end := self._end_of(key, bounds))}
         return Backlog(start=start, positions=positions, queues=queues)
+
+    def _begun_later(self, start: StreamOffset, bounds: Mapping[QueueKey, QueueInfo]) -> StreamOffset:
+        """The start of a query that has read nothing so far, when retention has moved a queue's beginning since.
+
+        A start at the earliest message, or by time, means what the queue holds when the first batch is planned.
+        """
+        if not start.initial:
+            return start
+        offsets = {
+            key: max(at, bounds[key].min_offset) if key in bounds and self._options.start_rule.is_open(key) else at
+            for key, at in start.offsets.items()
+        }
+        return replace(start, offsets=offsets)
 
     def next_places(self, backlog: Backlog) -> dict[QueueKey, int]:
         """The physical offset of each queue's next message: its age.

@@ -15,7 +15,7 @@ from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.admission import WaitingQueue
 from pyspark_commitlog.source.partitions import RangePartition
-from pyspark_commitlog.source.replanning import STORE_CHANGED, retry_while_store_changes
+from pyspark_commitlog.source.replanning import STORE_CHANGED, plan_again
 from pyspark_commitlog.source.store_planner import Backlog, StorePlanner, planned_ranges
 from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.source.trigger_limits import TriggerLimits
@@ -55,7 +55,7 @@ class StreamPlanner:
 
         Topics that do not exist yet are read as soon as they do.
         """
-        return retry_while_store_changes(self._store.initial, fail=self._options.fail_on_data_loss).to_json()
+        return plan_again(self._store.reader, self._store.initial).to_json()
 
     def prepare_for_available_now(self) -> None:
         """Limit the run to messages written until now."""
@@ -66,8 +66,7 @@ class StreamPlanner:
 
         ``limited`` says whether the options' limits count. ``DataLossError``, ``TailLostError``, ``OffsetFormatError``.
         """
-        fail = self._options.fail_on_data_loss
-        return retry_while_store_changes(lambda: self._latest_offset(start_json, limited), fail=fail)
+        return plan_again(self._store.reader, lambda: self._latest_offset(start_json, limited))
 
     def report_latest_offset(self) -> dict[str, Any] | None:
         """The ends of all queues as the last ``latest_offset`` saw them, without another look at the disk.
@@ -124,7 +123,7 @@ class StreamPlanner:
                 return plan(check=False)
             except STORE_CHANGED:
                 pass  # the store changed in between: look again, and report the loss
-        return retry_while_store_changes(lambda: plan(check=True), fail=self._options.fail_on_data_loss)
+        return plan_again(self._store.reader, lambda: plan(check=True))
 
     def _give(self, offset: StreamOffset) -> dict[str, Any]:
         given = offset.to_json()

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from commitlog import StoreReader
-from commitlog.errors import FileMissing, UnsupportedStore
+from commitlog.errors import FileMissing, StoreBusy, UnsupportedStore
 from pyspark_commitlog.errors import DataLossError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader
@@ -215,22 +215,20 @@ def test_a_batch_looks_again_when_retention_comes_in_between(
 def test_a_batch_looks_again_when_retention_comes_while_it_finds_an_offset_by_time(
     store: StoreBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    retention_before(monkeypatch, "store_timestamp", lambda: store.delete_log_files(5), 1)
+    retention_before(monkeypatch, "_stored_at", lambda: store.delete_log_files(5), 1)
     assert rows(batch(store, startingTimestamp=str(FIRST_STORE_TIME), failOnDataLoss="true")) == list(range(70, 100))
 
 
-def test_retention_that_is_always_faster_is_lost_data(store: StoreBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    retention_before(monkeypatch, "units", lambda: store.delete_log_files(1), 5)
-    with pytest.raises(DataLossError, match=r"wanted offsets \[28, 100\), available are \[42, 100\)"):
-        batch(store, failOnDataLoss="true").partitions()
-
-
-def test_retention_that_is_always_faster_may_be_a_warning(
-    store: StoreBuilder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_retention_that_is_always_faster_is_no_loss_but_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail: str
 ) -> None:
-    retention_before(monkeypatch, "units", lambda: store.delete_log_files(1), 3)
-    assert rows(batch(store)) == list(range(42, 100))
-    assert "available are [42, 100)" in caplog.text
+    """Nothing that the query was promised is gone: it asked for the earliest messages, whichever these are."""
+    store = StoreBuilder(tmp_path / "many", log_file_size=4 << 10, queue_file_units=20)
+    store.append("orders", 0, [b"x" * 1000] * 100)
+    retention_before(monkeypatch, "units", lambda: store.delete_log_files(1), 1000)
+    with pytest.raises(StoreBusy, match="changed during each of 10 looks"):
+        batch(store, failOnDataLoss=fail).partitions()
 
 
 def test_a_named_start_that_retention_takes_concurrently_is_lost_data(
