@@ -8,7 +8,11 @@ import pytest
 
 from commitlog import HalfMessageHandle, Message, MessageExt, MessageStore, StoreReader
 from commitlog.format.half_messages import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
-from commitlog.format.sys_flag import TRANSACTION_COMMIT_TYPE
+from commitlog.format.sys_flag import (
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+)
 from commitlog.half_message import Answer
 from tests.interop.agreement import agree_on_closed
 from tests.interop.message_store_program import open_store
@@ -43,6 +47,22 @@ def put(process: StoreProcess, topic: str, body: bytes, **fields: object) -> Jso
 def pending(path: Path) -> list[bytes]:
     with StoreReader.open(path) as reader:
         return [one.message.body for one in reader.pending_half_messages()]
+
+
+def test_keys_lead_to_what_rocketmq_finds_by_them(rocketmq: RocketMq, tmp_path: Path) -> None:
+    """To prepared messages, which are in no queue, and to half messages in their own topic only."""
+    path = tmp_path / "store"
+    with rocketmq.open(path, SMALL) as process:
+        for number, kind in enumerate((0, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE)):
+            put(process, "orders", b"%d" % number, sysFlag=kind, keys=[f"k{number}", "k"])
+        half = put(process, HALF_TOPIC, b"half", keys=["k"], properties=half_properties("u1"))
+        process.close()
+    found = agree_on_closed(path, rocketmq, SMALL).found
+    assert [bool(found["orders", f"k{number}"]) for number in range(3)] == [True, True, False]
+    assert found["orders", "k"] == found["orders", "k0"] + found["orders", "k1"]
+    assert found[HALF_TOPIC, "k"] == [half["physicalOffset"]]
+    with ours(path) as store:
+        assert [message.body for message in store.reader().query("orders", "k")] == [b"0", b"1"]
 
 
 def test_half_messages_are_finished_by_the_other_side(rocketmq: RocketMq, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS, MessageExt, StoreReader
 from commitlog.errors import MessageNotFound
+from commitlog.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from tests.support import golden
 
 __all__: list[str] = []
@@ -304,6 +305,24 @@ def test_prepared_and_rolled_back_messages_are_in_the_log_but_in_no_queue(golden
                 assert message.queue_offset == 0
             at += message.store_size
     assert set(kinds) == {4, 12}, "prepared and rollback"
+
+
+def test_keys_lead_to_prepared_messages_and_to_none_that_were_rolled_back(golden_533: Path, from_log: bool) -> None:
+    """As RocketMQ's ``queryMessage``: its index has prepared messages (``IndexService.buildIndex``)."""
+    prepared, rolled_back = 403, 46_470
+    with StoreReader.open(golden_533, from_log=from_log) as reader:
+        for place, kind in ((prepared, TRANSACTION_PREPARED_TYPE), (rolled_back, TRANSACTION_ROLLBACK_TYPE)):
+            message = reader.message_at(place)
+            assert message.sys_flag & TRANSACTION_MASK == kind
+            assert reader.message_by_id(message.message_id) == message
+            expected = [place] if kind == TRANSACTION_PREPARED_TYPE else []
+            keys = [*message.keys, message.unique_key]
+            for key in keys:
+                assert key
+                assert [one.physical_offset for one in reader.query(message.topic, key)] == expected
+            columns = ["physicalOffset"]
+            for batch in reader.query_keys(message.topic, keys, columns=columns):
+                assert batch.column(0).to_pylist() == (expected or [None]) * len(keys)
 
 
 def test_checkpoint_and_abort_file_show_how_the_owner_ended(golden_533: Path, golden_498: Path) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from commitlog import ALL_COLUMNS, DEFAULT_COLUMNS, StoreReader
 from commitlog.errors import StoreNotFound, TopicNotFound
 from pyspark_commitlog import lookup
 from pyspark_commitlog.errors import OptionError, SchemaError
+from pyspark_commitlog.source.lookup import LookupTask
 from tests.connector.source.spark_helpers import Batches, stream
 from tests.support.store_builder import StoreBuilder
 
@@ -52,6 +54,15 @@ def test_each_row_gets_the_newest_message_of_its_key(spark: SparkSession, orders
         1: ("k7", b"100"), 2: ("absent", None), 3: (None, None), 4: ("k99", b"99"), 5: ("k7", b"100"), 6: ("", None)
     }  # fmt: skip
     assert [row.n for row in frame.where("message is null").orderBy("n").collect()] == [2, 3, 6]
+
+
+def test_a_prepared_message_is_found_as_rocketmq_finds_it(golden_533: Path) -> None:
+    """It is in no queue: until 4.3, brokers stored half messages in their own topic."""
+    task = LookupTask(path=str(golden_533), topic="clicks", columns=("physicalOffset", "sysFlag"), on_damage="raise")
+    (found,) = task.run(iter([pa.array(["k2", "k84"])]))  # k84 was rolled back
+    prepared, rolled_back = found.to_pylist()
+    assert (prepared["physicalOffset"], prepared["sysFlag"] & 12) == (403, 4)
+    assert rolled_back is None
 
 
 def test_every_column_is_what_the_source_gives(
