@@ -12,6 +12,8 @@ import pytest
 from commitlog import MessageStore, StoreReader
 from commitlog.errors import CommitLogError
 from commitlog.files import disk
+from commitlog.retention.decision import RetentionLimits
+from commitlog.retention.survey import CleanRequest
 from tests.store.batch.batches import commit, table
 from tests.store.owner.owned_store import put_ok, small
 from tests.support.between_calls import change_before, spread
@@ -28,7 +30,7 @@ class GrowingStore:
     """Batches in three queues of ``orders``, and messages with the key ``p`` in one queue of ``payments``."""
 
     # What a stream that has read all messages goes through without loss, and a batch that the log does not hold whole.
-    HARMLESS = ("commit", "clean", "commit and clean", "open the gate and clean")
+    HARMLESS = ("commit", "clean", "commit and clean", "clean the queues", "open the gate and clean")
     KINDS = (*HARMLESS, "open the gate and clean past it")
 
     def __init__(self, store: MessageStore) -> None:
@@ -105,6 +107,8 @@ class GrowingStore:
         known = {"commit": self._commit, "clean": self._clean, "commit and clean": self._commit_and_clean}
         if kind in known:
             return known[kind]
+        if kind == "clean the queues":  # a moment after the log, as the services of an open store do
+            return self._begin_to_clean()
         gate, files = self._store._owned.log.gate, self._store._owned.log.files
         # As in a batch of which some queues have all units by now: readers do not see it yet.
         hidden_from = files.max_wrote if kind == "open the gate and clean" else self._early_place()
@@ -122,6 +126,13 @@ class GrowingStore:
         self._version += 1
         assert commit(self._store, self._version)
         self._store.dispatch()
+
+    def _begin_to_clean(self) -> Callable[[], None]:
+        owned = self._store._owned
+        request = CleanRequest(limits=RetentionLimits(max_bytes=_LEFT))
+        done = owned.run(lambda: owned.cleaner.clean_log(request, 0))
+        assert done.decision.doomed
+        return lambda: owned.run(lambda: owned.cleaner._with_queues(done))  # type: ignore[return-value]
 
     def _commit_and_clean(self) -> None:
         self._commit()
