@@ -167,6 +167,40 @@ def test_deliveries_that_are_lost_happen_again(tmp_path: Path) -> None:
         assert bodies_of(store.path) == [b"a", b"b"]
 
 
+def test_deliveries_that_are_lost_happen_again_though_the_ledger_does_not_count_them(tmp_path: Path) -> None:
+    """Its file is older than the file of the positions."""
+    with MessageStore.open(tmp_path, SYNC) as store:
+        store.put_message(delayed(b"a"))
+        deliver_and_save(store)
+    with MessageStore.open(tmp_path, SYNC) as store:
+        store.put_message(delayed(b"b"))
+        place = store.physical_bounds()[1]
+        deliver_and_save(store)
+        store.flush()
+        kill(store)
+    lose_log(tmp_path, place, SYNC.mapped_file_size_commit_log)
+    with MessageStore.open(tmp_path, SYNC, accept_lost_log=True) as store:
+        Deliverer(store).everything()
+        store.dispatch()
+        assert bodies_of(store.path) == [b"a", b"b"]
+
+
+def test_a_half_message_is_pending_that_ended_after_later_ones_by_what_is_lost(tmp_path: Path) -> None:
+    """The position in the op queue stays at the end of the later one, so it is not after the queue's end."""
+    with MessageStore.open(tmp_path, SYNC) as store:
+        half = store.half_messages
+        first, second, third = (
+            half.prepare(Message(topic="orders", body=body), "payments") for body in (b"a", b"b", b"c")
+        )
+        half.commit(third)
+        place = store.physical_bounds()[1]
+        half.commit(first)
+        half.check(lambda _: "unknown")
+    lose_log(tmp_path, place, SYNC.mapped_file_size_commit_log)
+    with MessageStore.open(tmp_path, SYNC, accept_lost_log=True) as store:
+        assert [one.handle for one in store.half_messages.pending()] == [first, second]
+
+
 def test_a_half_message_whose_end_is_lost_is_pending(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with MessageStore.open(tmp_path, SYNC) as store:
         half = store.half_messages

@@ -41,10 +41,12 @@ class _Reader(Protocol):
     def queue_infos(self, queues: Iterable[_Queue]) -> Sequence[_Bounds]: ...
 
 
-def correct_positions(offsets: ConsumerOffsets, reader: _Reader, group: str | None = None) -> None:
+def correct_positions(
+    offsets: ConsumerOffsets, reader: _Reader, group: str | None = None, *, half_messages_again: bool = False
+) -> None:
     """Move positions of all groups, or of one, that lie after the end of their queue to the end, with a warning each.
 
-    Those of half messages are removed.
+    Those of half messages are removed, with ``half_messages_again`` in any case: what ended them may be lost.
 
     A queue that does not exist ends at 0: there its first message will be. For the owner, who changes positions. The
     errors of ``StoreReader.queue_infos``.
@@ -58,7 +60,7 @@ def correct_positions(offsets: ConsumerOffsets, reader: _Reader, group: str | No
             if position > ends.get((topic, queue_id), position)
         }
         if name == TRANSACTION_GROUP:
-            if beyond and offsets.remove(name):
+            if (beyond or half_messages_again) and offsets.remove(name):
                 _LOG.warning(
                     "The log has lost half messages, or what ended them. All that it has are read again; those whose "
                     "end is lost are pending."

@@ -43,6 +43,11 @@ class OpenedLog(StoreParts):
     start: Start
     recovered: Recovered | None
 
+    @property
+    def lost_flushed(self) -> bool:
+        """Whether bytes of the log are gone that were on the device, and with them what positions stand for."""
+        return self.recovered is not None and self.recovered.lost_flushed
+
     def mark(self, *, closed: bool) -> CheckpointMark:
         """The mark to write to the checkpoint now."""
         return CheckpointMark(

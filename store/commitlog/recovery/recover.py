@@ -32,10 +32,12 @@ class Recovered(FoundEnd):
     """Report of a recovery: the log's end as it was found, and what was done.
 
     ``cut`` are the whole records that were cut off after the end, and ``kept`` is where they are; None without any.
+    ``lost_flushed``: the log ended before the place up to which it was flushed, as ``accept_lost_log`` allows.
     """
 
     cut: CutOff | None = None
     kept: KeptPiece | None = None
+    lost_flushed: bool = False
 
 
 def recover(
@@ -80,7 +82,8 @@ def recover(
         file.sync_all()
     last = found.last_store_timestamp
     parts.checkpoint.restart(physic=last, logics=last, index=last if index is not None else 0)
-    return Recovered(**vars(found), cut=cut, kept=kept)
+    lost_flushed = policy.flushed_offset is not None and found.end < policy.flushed_offset
+    return Recovered(**vars(found), cut=cut, kept=kept, lost_flushed=lost_flushed)
 
 
 def _keep(

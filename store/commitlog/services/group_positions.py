@@ -58,7 +58,7 @@ class GroupPositions:
                 may_lack_messages = self._may_lack_messages()
                 restore_positions(offsets, queues, log_may_be_short=may_lack_messages)
                 if may_lack_messages:
-                    correct_positions(offsets, queues)
+                    correct_positions(offsets, queues, half_messages_again=self._log.lost_flushed)
                 self._consumer_offsets.flush()
                 self._restored = True
             if group is not None:

@@ -228,7 +228,8 @@ class ScheduleMessageService:
         """The position of a level in delayOffset.json as the log has it."""
         end = self._end_at_open(level, position)
         # Deliveries are frames. Those that are lost happen again, unless a broker may have made them.
-        if self._batches.frames_were_lost and level in ledger and broker_mark(self._store_path) is None:
+        may_be_lost = self._log.lost_flushed or self._batches.frames_were_lost
+        if may_be_lost and level in ledger and broker_mark(self._store_path) is None:
             end = min(end, ledger[level])
         return min(position, end)
 
