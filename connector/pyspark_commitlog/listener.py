@@ -160,7 +160,7 @@ class CommitLogLagListener(StreamingQueryListener):
         self, query_id: str, reports: Sequence[ProgressReport | None], tallies: Sequence[Tally | None]
     ) -> list[str]:
         """The paths of the sources; of several with the same path, the second is ``path #2``."""
-        known = self._paths.get(query_id, [""] * len(reports))
+        known = [*self._paths.get(query_id, []), *[""] * len(reports)][: len(reports)]
         paths = [
             (report and report.path) or (tally and tally.path) or before
             for report, tally, before in zip(reports, tallies, known, strict=True)

@@ -49,3 +49,36 @@ def test_messages_that_expired_unread_count_as_no_lag(new_store: NewStore) -> No
     planner.latest_offset(planner.initial_offset(), limited=True)
     read = '{"version": 1, "offsets": {"orders": {"0": 2, "1": 4}}}'
     assert lag_by_queue(read, json.dumps(planner.report_latest_offset())) == {("orders", 0): 5, ("orders", 1): 6}
+
+
+def test_the_oldest_message_that_waits_is_told_by_its_store_time(new_store: NewStore) -> None:
+    store = expired(new_store)
+    planner = planner_of(store)
+    start = planner.initial_offset()
+    planner.latest_offset(start, limited=True)
+    end = {"version": 1, "offsets": {"orders": {"0": 2, "1": 10}}}
+    assert planner.oldest_waiting(end) == {("orders", 0): store.reader.store_timestamp("orders", 0, 5)}
+    assert planner.oldest_waiting({"version": 1, "offsets": {"orders": {"0": 7}}}) == {
+        ("orders", 0): store.reader.store_timestamp("orders", 0, 7),
+        ("orders", 1): store.reader.store_timestamp("orders", 1, 0),
+    }
+
+
+def test_the_oldest_message_is_looked_for_in_the_32_queues_with_most_of_them(new_store: NewStore) -> None:
+    store = new_store()
+    for queue_id in range(40):
+        store.append("orders", queue_id, [200] * (1 + queue_id))
+    planner = planner_of(store)
+    planner.latest_offset(planner.initial_offset(), limited=True)
+    found = planner.oldest_waiting({"version": 1, "offsets": {}})
+    assert sorted(queue_id for _, queue_id in found) == list(range(8, 40))
+
+
+def test_a_message_that_retention_takes_meanwhile_has_no_age(new_store: NewStore) -> None:
+    store = expired(new_store)
+    planner = planner_of(store)
+    planner.latest_offset(planner.initial_offset(), limited=True)
+    store.expire("orders", 1, 0)
+    assert planner.oldest_waiting({"version": 1, "offsets": {}}) == {
+        ("orders", 1): store.reader.store_timestamp("orders", 1, 0)
+    }

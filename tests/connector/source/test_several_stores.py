@@ -447,6 +447,7 @@ def test_the_numbers_of_the_listener_name_the_store(new_query: NewQuery) -> None
     report = query.running.report_latest_offset()
     end = json.dumps(query.log[0])
     assert lag_by_queue(end, json.dumps(report)) == {("a/orders", 0): 3, ("b/orders", 0): 1}
+    assert query.running.oldest_waiting(query.log[0]).keys() == {("a/orders", 0), ("b/orders", 0)}
     numbers = batch_numbers(json.dumps(start), end)
     assert numbers is not None
     assert numbers.read == {"a/orders": 6, "b/orders": 2}
