@@ -138,7 +138,7 @@ def test_a_reader_at_a_damaged_unit_holds_the_log_from_the_message_before_it(pat
         (units,) = reader.units("orders", 0, 68, 69)
         for position, place in ((68, units), (69, units)):
             wanted = ReadPositions(holder="a group", offsets={("orders", 0): position}, topics=frozenset({"orders"}))
-            hold = hold_of(wanted, reader._catalog, at_most_ms=None)
+            hold = hold_of(wanted, reader._catalog, reader._commit_log, at_most_ms=None)
             assert hold is not None
             assert hold.from_offset == int(place["physical_offset"][0])
 
