@@ -19,21 +19,22 @@ from commitlog.files.mapped_file import MappedFile
 from commitlog.format.record import (
     FILLER_SIZE,
     HEADER_SIZE,
+    PROPERTIES_LENGTH_SIZE,
     Corrupt,
     Filler,
+    Record,
     Torn,
     Unwritten,
     decode_record,
     own_position,
 )
 from commitlog.log.record_search import first_good_record, good_record
-from commitlog.log.scan import BLOCK_SIZE, SECTOR_SIZE, LogFiles
+from commitlog.log.scan import BLOCK_SIZE, SECTOR_SIZE, LogFiles, first_without_sector
 
 __all__ = ["Gap", "ListedLogFiles", "describe_fault", "is_unwritten", "lacks_sectors", "walk_past_damage"]
 
 _PIECE_SIZE = 4 << 20
-# Bytes of a sector from which on zeros are a sign that it is missing.
-_FEWEST_BYTES = 8
+_TOTALSIZE_SIZE = 4
 _ZEROS = bytes(_PIECE_SIZE)
 # The size of the first block after a bad record; the next ones grow.
 _AFTER_DAMAGE = 64 << 10
@@ -219,35 +220,57 @@ def _before_the_end(files: ListedLogFiles, unsure: list[Gap]) -> Iterator[Gap]:
 
 
 def lacks_sectors(files: ListedLogFiles, start: int, stop: int) -> bool:
-    """Whether a part of ``[start, stop)``, from the first record to the last one's end, may have missed the device.
+    """Whether a sector of the frame ``[start, stop)``, which begins with a good record, may have missed the device.
 
-    What a device has not written before its machine stopped is zero: log files are made so, and used once. So a sector
-    of zeros may be missing, unless it belongs to a blank filler.
+    What a device has not written before its machine stopped is zero: log files are made so, and used once. A sector
+    with the frame's end or two writes in it may be zero only before or after that place. Good records and blank fillers
+    are as they were written, but for their topics and properties.
     """
     end = start
-    for part in walk_past_damage(files, start, stop):
-        first = part.start if isinstance(part, Gap) else part.physical_offset
-        end = part.stop if isinstance(part, Gap) else part.physical_offset + part.end
-        if (isinstance(part, Gap) and part.fault is None) or _has_zero_sector(files, first, end):
+    for part in _parts(files, start, stop, check_crc=True, block_size=BLOCK_SIZE):
+        file = files.find(part.start if isinstance(part, Gap) else part.physical_offset)
+        if file is None:
             return True
+        if isinstance(part, Gap):
+            if part.fault is None or _lacks_its_start(file, part, stop) or _has_zero_sector(file, part, stop):
+                return True
+            end = part.stop
+        else:
+            if first_without_sector(part, part.physical_offset - file.base, start) is not None:
+                return True
+            end = part.physical_offset + part.end
     return end < stop
 
 
-def _has_zero_sector(files: ListedLogFiles, start: int, stop: int) -> bool:
-    """Whether a sector of a stretch in one file is zero. A few bytes say nothing: TOTALSIZE begins with zeros."""
-    file = files.find(start)
-    if file is None:
+def _lacks_its_start(file: MappedFile, gap: Gap, frame_end: int) -> bool:
+    """Whether the first bytes of a record or filler, up to a sector's border, are missing where a gap starts."""
+    start = gap.start - file.base
+    head = file.read(start, min(SECTOR_SIZE - start % SECTOR_SIZE, frame_end - gap.start))
+    # A TOTALSIZE begins with zeros of its own. What starts there takes the gap, if no more is missing of it.
+    size = gap.size.to_bytes(_TOTALSIZE_SIZE, "big")
+    if any(head) or not any(size[: len(head)]):
+        return False
+    if len(head) >= _TOTALSIZE_SIZE:
         return True
-    place, last = start - file.base, stop - file.base
-    while place < last:
-        size = min(_PIECE_SIZE - place % SECTOR_SIZE, last - place)
+    found = decode_record(size + file.read(start, gap.size)[_TOTALSIZE_SIZE:], physical_offset=gap.start)
+    rest_of_size = file.read(start + len(head), _TOTALSIZE_SIZE - len(head))
+    return isinstance(found, Record | Filler) and rest_of_size == size[len(head) :]
+
+
+def _has_zero_sector(file: MappedFile, gap: Gap, frame_end: int) -> bool:
+    """Whether a sector that begins in a gap is zero up to its border, or up to the frame's end."""
+    first = -(-(gap.start - file.base) // SECTOR_SIZE) * SECTOR_SIZE
+    # The next record begins with zeros of its own, so the last sector may reach beyond the gap.
+    stop = min(-(-(gap.stop - file.base) // SECTOR_SIZE) * SECTOR_SIZE, frame_end - file.base, file.capacity)
+    last = max(stop // SECTOR_SIZE * SECTOR_SIZE, first)
+    for place in range(first, last, _PIECE_SIZE):
+        size = min(_PIECE_SIZE, last - place)
         data = np.frombuffer(file.read(place, size), np.uint8)
-        edges = np.arange(-(place % SECTOR_SIZE), size, SECTOR_SIZE).clip(0)
-        long = np.diff(edges, append=size) >= _FEWEST_BYTES
-        if len(data) < size or ((np.add.reduceat(data != 0, edges) == 0) & long).any():
+        if len(data) < size or not data.reshape(-1, SECTOR_SIZE).any(axis=1).all():
             return True
-        place += size
-    return False
+    # A record without properties ends with the length of none, which is zero.
+    tail = file.read(last, stop - last) if last < stop else b""
+    return len(tail) > PROPERTIES_LENGTH_SIZE and not any(tail)
 
 
 def is_unwritten(files: ListedLogFiles, gap: Gap) -> bool:

@@ -21,6 +21,7 @@ __all__ = [
     "find_by_time",
     "find_record",
     "first_store_timestamp",
+    "first_without_sector",
 ]
 
 BLOCK_SIZE = 4 << 20
@@ -122,21 +123,9 @@ class LogWalk:
 def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to: int) -> tuple[int, Corrupt] | None:
     """Where in the scan's data the first record starts that lacks a sector, and what is wrong with it.
 
-    BODYCRC covers the body alone. A sector of topic or properties that never reached the device is zero, and all
-    lengths still agree. ``position`` is where in its file the data starts.
+    ``position`` is where in its file the data starts.
     """
-    # The length of empty properties is zero itself: whether it reached the device is unknown and does not matter.
-    unmarked = np.where(scan.properties_lengths > 0, 0, PROPERTIES_LENGTH_SIZE)
-    starts, ends = scan.positions + position, scan.positions + scan.sizes + position - unmarked
     places = scan.positions + scan.physical_offset
-    # Not the sector in which a record starts: it holds TOTALSIZE. Nor those with only body.
-    first = np.maximum(starts // SECTOR_SIZE + 1, (scan.body_starts + scan.body_lengths + position) // SECTOR_SIZE)
-    counts = np.maximum((ends - 1) // SECTOR_SIZE - first + 1, 0)
-    counts[places < max(unsynced_from, whole_to)] = 0
-    owners = np.repeat(np.arange(len(scan)), counts)
-    ranks = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-    lows = (first[owners] + ranks) * SECTOR_SIZE - position
-    highs = np.minimum(lows + SECTOR_SIZE, ends[owners] - position)
     # A property ends with a separator, or with its value's last character. Of the synced records, only the log's last
     # one is doubted.
     doubted = places >= unsynced_from
@@ -145,9 +134,9 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
     doubted &= places >= whole_to
     unended = doubted & (scan.properties_lengths > 0) & (scan.data[scan.positions + scan.sizes - 1] == 0)
     rows = np.flatnonzero(unended).tolist()[:1]
-    suspects = np.flatnonzero((scan.data[lows] == 0) & (scan.data[highs - 1] == 0))
-    lacking = (i for i in suspects.tolist() if not scan.data[int(lows[i]) : int(highs[i])].any())
-    rows += [int(owners[i]) for i in lacking][:1]
+    lacking = first_without_sector(scan, position, max(unsynced_from, whole_to))
+    if lacking is not None:
+        rows.append(lacking)
     if not rows:
         return None
     row = min(rows)
@@ -155,6 +144,28 @@ def _first_lacking(scan: RecordScan, position: int, unsynced_from: int, whole_to
     return int(scan.positions[row]), Corrupt(
         "Topic or properties", int(scan.topic_starts[row] - scan.positions[row]), expected, found
     )
+
+
+def first_without_sector(scan: RecordScan, position: int, doubted_from: int) -> int | None:
+    """The first row at ``doubted_from`` or after whose topic or properties lack a sector; None without one.
+
+    BODYCRC covers the body alone. A sector of topic or properties that never reached the device is zero, and all
+    lengths still agree. ``position`` is where in its file the scan's data starts.
+    """
+    # The length of empty properties is zero itself: whether it reached the device is unknown and does not matter.
+    unmarked = np.where(scan.properties_lengths > 0, 0, PROPERTIES_LENGTH_SIZE)
+    starts, ends = scan.positions + position, scan.positions + scan.sizes + position - unmarked
+    # Not the sector in which a record starts: it holds TOTALSIZE. Nor those with only body.
+    first = np.maximum(starts // SECTOR_SIZE + 1, (scan.body_starts + scan.body_lengths + position) // SECTOR_SIZE)
+    counts = np.maximum((ends - 1) // SECTOR_SIZE - first + 1, 0)
+    counts[scan.positions + scan.physical_offset < doubted_from] = 0
+    owners = np.repeat(np.arange(len(scan)), counts)
+    ranks = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    lows = (first[owners] + ranks) * SECTOR_SIZE - position
+    highs = np.minimum(lows + SECTOR_SIZE, ends[owners] - position)
+    suspects = np.flatnonzero((scan.data[lows] == 0) & (scan.data[highs - 1] == 0))
+    lacking = (i for i in suspects.tolist() if not scan.data[int(lows[i]) : int(highs[i])].any())
+    return next((int(owners[i]) for i in lacking), None)
 
 
 def find_by_time(files: LogFileList, timestamp: int) -> MappedFile | None:
