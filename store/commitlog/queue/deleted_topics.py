@@ -8,13 +8,23 @@ Messages of the topic before the physical offset ``before`` are deleted: recover
 wait for their delivery are not delivered. Should the topic get messages again, the offsets in each of its queues
 continue at ``ends``. So no offset is given twice: without this file the old messages come back, and hide none.
 
-An entry goes when the log begins at ``before`` or after it.
+A broker deletes a topic without a note. When its store is opened here, ``recovery/broker_deletions.py`` finds out what
+has no units in a broker either, and adds it::
+
+    {"topics":{"orders":{"before":0,"ends":{},"unitsFrom":73728,"queuesFrom":{"1":80000}}},
+     "takenOver":{"before":90112,"topics":["orders","payments"]}}
+
+``takenOver``: of other topics than these, messages before that place were deleted. ``unitsFrom``: the topic was deleted
+and made again, and its messages before that place are those of the deleted one; ``queuesFrom``: likewise in one queue.
+Offsets then begin at 0, and delayed messages are delivered, as by the broker.
+
+An entry goes when the log begins at its places or after them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -23,21 +33,45 @@ import numpy as np
 
 from commitlog.columnar.dispatch import QueueUnits
 from commitlog.config_files.json_file import JsonConfigFile
-from commitlog.paths import CONFIG, DELETED_TOPICS
+from commitlog.paths import CONFIG, DELETED_TOPICS, LIGHT_QUEUE_PREFIX, is_system_topic
 
 __all__ = ["DeletedTopics"]
 
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_QueueId = Annotated[int, msgspec.Meta(ge=0)]
 _EXPECTED = "an object with topics: each with before, a physical offset, and ends, offsets by queue id"
 
 
-class _Topic(msgspec.Struct):
+class _Topic(msgspec.Struct, frozen=True, omit_defaults=True):
     before: _Offset
-    ends: dict[Annotated[int, msgspec.Meta(ge=0)], _Offset] = {}
+    ends: dict[_QueueId, _Offset] = {}
+    unitsFrom: _Offset = 0
+    queuesFrom: dict[_QueueId, _Offset] = {}
+
+    def units_from(self, queue_id: int) -> int:
+        return max(self.before, self.unitsFrom, self.queuesFrom.get(queue_id, 0))
+
+    @property
+    def last_place(self) -> int:
+        return max(self.before, self.unitsFrom, *self.queuesFrom.values())
+
+    def within(self, log_end: int) -> _Topic:
+        return _Topic(
+            min(self.before, log_end),
+            self.ends if self.before <= log_end else {},
+            min(self.unitsFrom, log_end),
+            {queue_id: min(place, log_end) for queue_id, place in self.queuesFrom.items()},
+        )
 
 
-class _Content(msgspec.Struct):
+class _TakenOver(msgspec.Struct, frozen=True):
+    before: _Offset = 0
+    topics: frozenset[str] = frozenset()
+
+
+class _Content(msgspec.Struct, frozen=True, omit_defaults=True):
     topics: dict[str, _Topic] = {}
+    takenOver: _TakenOver = _TakenOver()
 
 
 class DeletedTopics:
@@ -48,29 +82,47 @@ class DeletedTopics:
         self._file = JsonConfigFile(path, "The list of deleted topics", _parse)
         # Changes with the list.
         self.version = 0
+        self._is_saved = True
 
     @cached_property
-    def _topics(self) -> dict[str, _Topic]:
+    def _content(self) -> _Content:
         """Never changed, but replaced: other threads look into the one that they have."""
         return _parse(self._file, self._file.read())
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the topics."""
-        return iter(self._topics)
+        """The names of the topics that were deleted here."""
+        return iter([topic for topic, one in self._content.topics.items() if one.before])
 
     def before(self, topic: str) -> int:
-        """The physical offset before which the topic's messages are deleted; 0 for all other topics."""
-        found = self._topics.get(topic)
+        """The physical offset before which the topic's messages were deleted here; 0 for all other topics."""
+        found = self._content.topics.get(topic)
         return 0 if found is None else found.before
+
+    def units_from(self, topic: str, queue_id: int) -> int:
+        """The physical offset before which a queue's messages have no units, whoever deleted them; 0 for most."""
+        found = self._content.topics.get(topic)
+        place = 0 if found is None else found.units_from(queue_id)
+        return max(place, self._content.takenOver.before) if self.was_gone(topic) else place
+
+    def was_gone(self, topic: str) -> bool:
+        """Whether a broker had deleted the topic, and not made it again, when the store was taken over from it."""
+        taken = self._content.takenOver
+        known = topic in taken.topics or is_system_topic(topic) or topic.startswith(LIGHT_QUEUE_PREFIX)
+        return taken.before > 0 and not known
+
+    @property
+    def taken_over_at(self) -> int:
+        """The physical offset before which messages of topics that were gone have no units."""
+        return self._content.takenOver.before
 
     def ends(self, topic: str) -> dict[int, int]:
         """The next offset of each queue that the topic had."""
-        found = self._topics.get(topic)
+        found = self._content.topics.get(topic)
         return {} if found is None else dict(found.ends)
 
     def left(self, group: QueueUnits) -> QueueUnits | None:
         """The units of messages that are not deleted; None when all are."""
-        before = self.before(group.topic)
+        before = self.units_from(group.topic, group.queue_id)
         places = group.units["physical_offset"]
         if not before or not len(places) or places[0] >= before:
             return group
@@ -83,32 +135,69 @@ class DeletedTopics:
         """Note a deletion, on the device too. ``StoreIOError``: it may be noted or not, so it is to be repeated."""
         known = self.ends(topic)
         merged = {queue: max(known.get(queue, 0), ends.get(queue, 0)) for queue in {*known, *ends}}
-        self._write({**self._topics, topic: _Topic(before, merged)})
+        topics = {**self._content.topics, topic: _Topic(before, merged)}
+        self._write(msgspec.structs.replace(self._content, topics=topics))
+
+    def take_over(self, before: int, topics: Iterable[str]) -> None:
+        """Note in memory, until ``save``, the topics that a broker has left: others have no messages before a place."""
+        self._note(msgspec.structs.replace(self._content, takenOver=_TakenOver(before, frozenset(topics))))
+
+    def made_again(self, topic: str, units_from: int, queue_id: int, queue_from: int) -> None:
+        """Note in memory, until ``save``, where a topic and one of its queues begin that a broker has made again."""
+        known = self._content.topics.get(topic, _Topic(0))
+        noted = msgspec.structs.replace(
+            known,
+            unitsFrom=max(known.unitsFrom, units_from),
+            queuesFrom={**known.queuesFrom, queue_id: queue_from},
+        )
+        self._note(msgspec.structs.replace(self._content, topics={**self._content.topics, topic: noted}))
+
+    def _note(self, content: _Content) -> None:
+        if content != self._content:
+            self._content = content
+            self._is_saved = False
+
+    def save(self) -> None:
+        """Write down what was noted in memory. ``StoreIOError``."""
+        if not self._is_saved:
+            self._write(self._content)
 
     def forget_expired(self, log_start: int) -> None:
         """Drop topics whose deleted messages are all gone from the log. ``StoreIOError``."""
-        left = {topic: one for topic, one in self._topics.items() if one.before > log_start}
-        if len(left) < len(self._topics):
-            self._write(left)
+        content = self._content
+        left = {topic: one for topic, one in content.topics.items() if one.last_place > log_start}
+        taken = content.takenOver if content.takenOver.before > log_start else _TakenOver()
+        if len(left) < len(content.topics) or taken != content.takenOver:
+            self._write(_Content(left, taken))
 
     def keep_within(self, log_end: int) -> None:
         """After recovery: let no entry reach beyond the log's end, where new messages come. ``StoreIOError``.
 
         The log may be an older copy, or was cut by a repair. The topic's next offsets are unknown then.
         """
-        if any(one.before > log_end for one in self._topics.values()):
-            self._write(
-                {topic: _Topic(log_end) if one.before > log_end else one for topic, one in self._topics.items()}
-            )
+        content = self._content
+        taken = content.takenOver
+        if taken.before > log_end or any(one.last_place > log_end for one in content.topics.values()):
+            topics = {topic: one.within(log_end) for topic, one in content.topics.items()}
+            self._write(_Content(topics, _TakenOver(min(taken.before, log_end), taken.topics)))
 
-    def _write(self, topics: dict[str, _Topic]) -> None:
-        self._file.write({"topics": {name: msgspec.to_builtins(one, str_keys=True) for name, one in topics.items()}})
-        self._topics = topics
+    def _write(self, content: _Content) -> None:
+        written: dict[str, Any] = {
+            "topics": {
+                topic: {"before": one.before, "ends": {}} | msgspec.to_builtins(one, str_keys=True)
+                for topic, one in content.topics.items()
+            }
+        }
+        if content.takenOver.before:
+            written["takenOver"] = {"before": content.takenOver.before, "topics": sorted(content.takenOver.topics)}
+        self._file.write(written)
+        self._content = content
+        self._is_saved = True
         self.version += 1
 
 
-def _parse(file: JsonConfigFile, root: dict[str, Any]) -> dict[str, _Topic]:
+def _parse(file: JsonConfigFile, root: dict[str, Any]) -> _Content:
     try:
-        return msgspec.convert(root, _Content, strict=True, str_keys=True).topics
+        return msgspec.convert(root, _Content, strict=True, str_keys=True)
     except msgspec.ValidationError as error:
         raise file.corrupt(0, _EXPECTED, str(error)) from error

@@ -32,6 +32,7 @@ from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from commitlog.queue.consume_queue_writer import first_of_each
 from commitlog.queue.light_queues import lacks_light_units
+from commitlog.recovery.broker_deletions import BrokerDeletions
 from commitlog.recovery.cut import cut_off_after, why_not_kept
 from commitlog.recovery.kept import CutOff
 from commitlog.recovery.log_end import Progress, RecoveryPolicy, SoundBlock, find_end
@@ -149,7 +150,7 @@ def _forecast(
             assert evidence.mark is not None, "a store without a mark is scanned"
             return Forecast(path=parts.path, start=start, end=evidence.mark.end_offset)
         policy = recovery_policy(evidence, start, rebuild=False, accept_lost_log=accept_lost_log)
-        derived = _LookedAtParts(parts, policy, files.min_offset)
+        derived = _LookedAtParts(parts, policy, files)
         found = find_end(files, policy, evidence.times, levels, derived, progress)
         cut = cut_off_after(files, found, levels)
         refusal = None if cut is None else why_not_kept(parts.path, files, cut)
@@ -167,11 +168,14 @@ def _forecast(
 class _LookedAtParts:
     """Queues and index of a store that is only looked at: whether they hold what was dispatched before the scan."""
 
-    def __init__(self, parts: StartParts, policy: RecoveryPolicy, log_start: int) -> None:
+    def __init__(self, parts: StartParts, policy: RecoveryPolicy, files: LookedAtLog) -> None:
+        times = None if parts.checkpoint.mark is not None else parts.checkpoint.values
+        self._deletions = BrokerDeletions(parts.path, files, parts.queues.deleted, times, aborted=policy.aborted)
+        self._start = files.min_offset
         self._queues = parts.queues
         self._index = parts.index
         self._policy = policy
-        self._log_start = log_start
+        self._log_start = files.min_offset
         self._index_was_flushed = parts.checkpoint.values.index_msg_timestamp > 0
         # Queues whose first units were looked at, and whether these were messages of their own.
         self._seen: dict[tuple[str, int], bool] = {}
@@ -197,6 +201,7 @@ class _LookedAtParts:
         self._seen = {}
 
     def begin(self, start: int) -> bool:
+        self._start = start
         if self._index is None or self._is_empty or not self._policy.aborted:
             return True
         found = self._index.survey(start)
@@ -204,12 +209,15 @@ class _LookedAtParts:
         return found.whole and not (expected and not found.file_count)
 
     def take(self, block: SoundBlock, *, from_start: bool) -> bool:
+        self._deletions.note(block.groups)
         return from_start or not any(map(self._lacks_units_before, block.groups))
 
     def _lacks_units_before(self, given: QueueUnits) -> bool:
         """Whether units of messages before the scan are missing in the queue of the first of its groups."""
         group = self._queues.deleted.left(given)
         if group is None or self._queues.begins_after_deletion(group):
+            return False
+        if self._deletions.begins_within(group.topic, self._start):
             return False
         queue = group.topic, group.queue_id
         has_own = self._seen.get(queue)

@@ -17,6 +17,7 @@ from commitlog.errors import CutRefused
 from commitlog.format.checkpoint import CheckpointMark
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.queue.consume_queue_writer import ConsumeQueueWriter
+from commitlog.recovery.broker_deletions import BrokerDeletions
 from commitlog.recovery.cut import OnCut, cut_off_after, keep
 from commitlog.recovery.kept import CutOff, KeptPiece
 from commitlog.recovery.log_end import FoundEnd, LogOnly, Progress, RecoveryPolicy, SoundBlock, find_end
@@ -67,6 +68,7 @@ def recover(
         index.open()
     found = find_end(files, policy, parts.checkpoint.values, delay_levels_ms, derived, progress)
     cut, kept = _keep(directory, parts, found, delay_levels_ms, on_cut)
+    queues.deleted.save()
     files.cut(found.end)
     if policy.aborted:
         known = policy.flushed_offset
@@ -125,6 +127,11 @@ class _Rewriting:
         self._claimed = parts.checkpoint.values
         self._policy = policy
         self._directory = directory
+        times = None if parts.checkpoint.mark is not None else parts.checkpoint.values
+        self._deletions = BrokerDeletions(
+            directory.path, parts.files, parts.queues.deleted, times, aborted=policy.aborted
+        )
+        self._start = parts.files.min_offset
 
     @property
     def has_index(self) -> bool:
@@ -147,7 +154,7 @@ class _Rewriting:
         What they say (that the log was closed, how much is missing) would be gone at the next opening.
         """
         policy = dataclasses.replace(self._policy, from_start=True)
-        untouched = LogOnly(self._queues.count_units)
+        untouched = LogOnly(self._queues.count_units, self._deletions.note)
         find_end(self._files, policy, self._claimed, self._delay_levels_ms, untouched)
 
     def distrust(self) -> None:
@@ -155,6 +162,7 @@ class _Rewriting:
 
         ``StoreIOError``.
         """
+        self._queues.deleted.save()
         self._claim(logics=0, index=0)
         self._directory.mark_in_use()
 
@@ -173,6 +181,7 @@ class _Rewriting:
         It removes damaged files, and the next recovery would not see that they had existed. So the checkpoint does
         not vouch for the index during that.
         """
+        self._start = start
         index = self._index
         if index is None or not self._policy.aborted:
             return True
@@ -192,13 +201,15 @@ class _Rewriting:
 
     def take(self, block: SoundBlock, *, from_start: bool) -> bool:
         scan, requests, groups = block
+        self._deletions.note(groups)
         for frame in frames_in(scan, requests):
             known = frame.end <= scan.physical_offset + scan.end and all(map(self._queues.holds, groups))
             if frame.end > self._gate.state.shown_to and not known:
                 # Readers of other processes have not seen it yet, and must see all of it at once.
                 self._gate.close_from(frame.physical_offset)
         for group in groups:
-            if not self._queues.rewrite(group, from_start=from_start, write_back=self._policy.aborted):
+            whole = from_start or self._deletions.begins_within(group.topic, self._start)
+            if not self._queues.rewrite(group, from_start=whole, write_back=self._policy.aborted):
                 return False
         if self._index is not None:
             entries = index_entries(scan, requests)

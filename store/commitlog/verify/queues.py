@@ -26,6 +26,7 @@ from commitlog.queue.consume_queue_ext import LAST_EXT_ADDRESS
 from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.queue.light_queues import first_light_offset, places_of, taken_rows
 from commitlog.queue.topic_config import read_topic_config
+from commitlog.recovery.broker_deletions import BrokerDeletions
 from commitlog.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Lost, Severity
 from commitlog.verify.log import LogCheck, usual_size
 from commitlog.verify.queue_files import UnitFiles, queue_directories
@@ -61,15 +62,19 @@ class QueueCheck:
         log: LogCheck,
         findings: Findings,
         deleted: DeletedTopics | None,
+        deletions: BrokerDeletions | None,
         *,
         aborted: bool,
         safe_timestamp: int,
     ) -> None:
         """``safe_timestamp``: units of messages stored up to then (ms) are on the device, also after a crash.
 
-        ``deleted``: topics whose messages get no units; None when the list of them cannot be read.
+        ``deleted``: topics whose messages get no units; None when the list of them cannot be read. ``deletions``: those
+        of a broker; None when it or the log's files cannot be read.
         """
         self._deleted = deleted
+        self._deletions = deletions
+        self._traces = None if deletions is None else deletions.deleted
         self._store = path
         self._path = os.path.join(path, CONSUME_QUEUE)
         self._log = log
@@ -79,7 +84,7 @@ class QueueCheck:
         self._safe = safe_timestamp
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._kept_otherwise: dict[str, bool] = {}
-        self._on_disk = list(queue_directories(self._path))
+        self._on_disk = set(queue_directories(self._path))
         # Topic, queue and offsets [start, stop) of units whose messages are not in the log, and have not expired.
         self.without_message: list[tuple[str, int, int, int]] = []
         # Places of whole records that these units lead to: their QUEUEID, QUEUEOFFSET or TOPIC is damaged.
@@ -98,8 +103,11 @@ class QueueCheck:
 
     def compare(self, requests: DispatchRequests) -> None:
         """Compare the units of the next part of the log with those on disk."""
-        for given in units_by_queue(requests):
-            group = self._deleted.left(given) if self._deleted else given
+        groups = list(units_by_queue(requests))
+        if self._deletions is not None:
+            self._deletions.note(groups)
+        for given in groups:
+            group = self._left(given)
             if group is None or self._skips(group.topic):
                 continue
             queue = self._queue(group.topic, group.queue_id)
@@ -111,6 +119,14 @@ class QueueCheck:
             jumps = np.flatnonzero(np.diff(offsets) != 1) + 1
             for start, stop in zip([0, *jumps.tolist()], [*jumps.tolist(), len(offsets)], strict=True):
                 self._run(queue, offsets[start:stop], units[start:stop], requests)
+
+    def _left(self, group: QueueUnits) -> QueueUnits | None:
+        """The messages that should have units, and those whose lack of units is reported as a note."""
+        if self._deleted is None or self._traces is None:
+            return group
+        if (group.topic, group.queue_id) in self._on_disk:
+            return self._deleted.left(group)
+        return group if self._traces.was_gone(group.topic) else self._traces.left(group)
 
     def skip_batch_topics(self, topics: list[str]) -> None:
         """Do not verify the queues of these topics: the log holds records for batch consume queues of them."""
@@ -221,6 +237,9 @@ class QueueCheck:
             return
         stored = requests.store_timestamps[np.searchsorted(requests.physical_offsets, places[rows])]
         notes = (stored > self._safe) if self._aborted else np.zeros(len(rows), np.bool_)
+        if self._was_deleted(queue):
+            assert self._traces is not None
+            notes |= places[rows] >= self._traces.taken_over_at
         absent = np.asarray(found["size"] == 0)[rows] & np.asarray(found["physical_offset"] == 0)[rows]
         self._add_missing(queue, rows[absent] + first, notes[absent])
         other = rows[~absent]
@@ -263,18 +282,25 @@ class QueueCheck:
         why = ""
         if severity == "note":
             why = ": dispatch had not come so far, or did not reach the device; opening the store writes them"
-        elif not queue.files.exists and self._was_deleted(queue.topic):
+        elif self._was_deleted(queue):
             severity, why = "note", ": the topic was deleted"
+        elif not queue.files.exists and self._is_unlisted(queue.topic):
+            # Only a broker lists every topic, so the queues may be lost as well.
+            severity, why = "note", ": the topic is not listed, as if it was deleted; opening the store writes them"
         self._add(queue, "queue.missing-message", severity, low, f"expected units for the messages of the offsets "
                   f"[{low}, {high}), found none{why}")  # fmt: skip
 
-    def _was_deleted(self, topic: str) -> bool:
+    def _is_unlisted(self, topic: str) -> bool:
         """Whether the broker's list of topics exists and does not name the topic."""
         try:
             listed = read_topic_config(self._store)
         except (ReadFailed, CorruptConfig):
             return False
         return bool(listed) and topic not in listed
+
+    def _was_deleted(self, queue: _Queue) -> bool:
+        """Whether a broker has deleted the queue's topic: opening the store agrees."""
+        return not queue.files.exists and self._traces is not None and self._traces.was_gone(queue.topic)
 
     def _add(self, queue: _Queue, check: str, severity: Severity, offset: int, message: str) -> None:
         path, at = queue.files.place_of(offset)
@@ -370,7 +396,8 @@ class QueueCheck:
 
     def _gone_before(self, queue: _Queue) -> int:
         """Where the log's messages of a queue begin: those before have expired, or were deleted with their topic."""
-        return max(self._log.min_offset, self._deleted.before(queue.topic) if self._deleted else 0)
+        before = self._deleted.units_from(queue.topic, queue.queue_id) if self._deleted else 0
+        return max(self._log.min_offset, before)
 
     def _note_lost(self, queue: _Queue, at: int, places: Int64Array, sizes: Int64Array) -> None:
         """Units of messages that the log should hold: their offsets were given out."""

@@ -15,7 +15,15 @@ from dataclasses import dataclass
 
 from commitlog.columnar.dispatch import dispatch_requests, inner_batch_topics
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import CorruptConfig, CorruptStoreError, InvalidValue, ReadFailed, StoreLocked, UnsupportedStore
+from commitlog.errors import (
+    CorruptConfig,
+    CorruptStoreError,
+    Damaged,
+    InvalidValue,
+    ReadFailed,
+    StoreLocked,
+    UnsupportedStore,
+)
 from commitlog.files import disk
 from commitlog.format.checkpoint import (
     CHECKPOINT_SIZE,
@@ -28,8 +36,10 @@ from commitlog.format.checkpoint import (
 from commitlog.log.store_directory import check_store_directory
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX
 from commitlog.queue.deleted_topics import DeletedTopics
+from commitlog.recovery.broker_deletions import BrokerDeletions
 from commitlog.recovery.forecast import Forecast, forecast_open
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
+from commitlog.recovery.looked_at_log import LookedAtLog
 from commitlog.verify.batches import BatchCheck
 from commitlog.verify.findings import Finding, Findings, Severity
 from commitlog.verify.index import IndexCheck
@@ -109,9 +119,13 @@ def verification_report(
     index = IndexCheck(
         os.path.join(directory, INDEX), log, findings, aborted=aborted, safe_timestamp=index_safe, must_be_whole=owned
     )
-    queues = QueueCheck(
-        directory, log, findings, _deleted_topics(directory), aborted=aborted, safe_timestamp=queue_safe
-    )
+    deleted = _deleted_topics(directory)
+    files = _files(log_path, aborted=aborted)
+    deletions = None
+    if deleted is not None and files is not None:
+        times = None if mark is not None else checkpoint
+        deletions = BrokerDeletions(directory, files, DeletedTopics(directory), times, aborted=aborted)
+    queues = QueueCheck(directory, log, findings, deleted, deletions, aborted=aborted, safe_timestamp=queue_safe)
     topics = TopicSummary()
     try:
         _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), topics, progress)
@@ -128,6 +142,8 @@ def verification_report(
     finally:
         log.close()
         index.close()
+        if files is not None:
+            files.close()
     return VerificationReport(
         path=directory,
         aborted=aborted,
@@ -150,6 +166,14 @@ def _deleted_topics(directory: str) -> DeletedTopics | None:
     except (CorruptConfig, ReadFailed):
         return None
     return found
+
+
+def _files(log_path: str, *, aborted: bool) -> LookedAtLog | None:
+    """The log's files as the opening would find them; None if they do not fit together, which is reported."""
+    try:
+        return LookedAtLog.load(log_path, aborted=aborted)
+    except Damaged:
+        return None
 
 
 def _report_on_kept(directory: str, started: float, progress: Progress | None) -> VerificationReport:

@@ -28,6 +28,7 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * {"command": "query", "keys": [[topic, key], ...]}        physical offsets for each
  * {"command": "offsetsByTime", "times": [[topic, queueId, time], ...]}
  * {"command": "getMessage", "positions": [[topic, queueId, offset, most messages, tags or null], ...]}
+ * {"command": "deleteTopic", "topic": ...}                its queues; the list of topics is the broker's
  * {"command": "close"}
  * and, with 5.x, those of a broker's transactions: Transactions.java
  * </pre>
@@ -116,6 +117,10 @@ public class RocketMqStore {
                 return new StoreAnswers(store).offsetsByTime(command.getJSONArray("times"));
             case "getMessage":
                 return new StoreAnswers(store).getMessage(command.getJSONArray("positions"));
+            case "deleteTopic":
+                waitForDispatch();
+                Version.deleteTopic(store, command.getString("topic"));
+                return Collections.singletonMap("deleted", true);
             case "close":
                 stopSchedule.run();
                 store.shutdown();

@@ -1,7 +1,9 @@
 import com.alibaba.fastjson.JSONObject;
 import java.io.IOException;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageConst;
@@ -35,6 +37,13 @@ class Version {
     /** The store itself has begun to deliver what is due, and notes how far when it shuts down. */
     static Runnable startSchedule(DefaultMessageStore store, MessageStoreConfig config, BrokerConfig broker) {
         return () -> { };
+    }
+
+    /** As the broker does, which names the topics that stay. */
+    static void deleteTopic(DefaultMessageStore store, String topic) {
+        Set<String> others = new HashSet<>(store.getConsumeQueueTable().keySet());
+        others.remove(topic);
+        store.cleanUnusedTopic(others);
     }
 
     static void completeBatch(MessageExtBatch batch) {

@@ -1,6 +1,7 @@
 import com.alibaba.fastjson.JSONObject;
 import java.io.IOException;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.broker.BrokerController;
@@ -54,6 +55,10 @@ class Version {
         ScheduleMessageService service = new ScheduleMessageService(controller);
         service.start();
         return service::shutdown;
+    }
+
+    static void deleteTopic(DefaultMessageStore store, String topic) {
+        store.deleteTopics(Collections.singleton(topic));
     }
 
     /** Without a text, empty or not, the store fails. */
