@@ -176,7 +176,11 @@ def read_file(path: str, limit: int) -> bytes:
     """The whole of a small file; ``OSError`` (EFBIG) when it is longer than ``limit``."""
     descriptor = open_file(path)
     try:
-        data = read_at(descriptor, limit + 1, 0)
+        length = min(size_of(descriptor), limit) + 1  # not the limit: so much memory may not be available
+        data = read_at(descriptor, length, 0)
+        while len(data) == length <= limit:  # it has grown
+            length = min(2 * length, limit + 1)
+            data = read_at(descriptor, length, 0)
     finally:
         os.close(descriptor)
     if len(data) > limit:
