@@ -435,7 +435,7 @@ class MessageStore:
     def clean_unused_topics(self, retain: Iterable[str], *, dry_run: bool = False) -> list[str]:
         """Delete all topics, with their messages, that are neither in ``retain`` nor in ``config/topics.json``.
 
-        RocketMQ's CLEAN_UNUSED_TOPIC. Single puts do not list their topics, so here ``retain`` names those in use::
+        RocketMQ's CLEAN_UNUSED_TOPIC. A topic is listed before its first message; these were taken off the list since::
 
             store.clean_unused_topics(["orders", "payments"], dry_run=True)
 

@@ -26,7 +26,7 @@ from commitlog.columnar.input_properties import illegible_rows
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import Int64Array
 
-__all__ = ["choose_queues"]
+__all__ = ["choose_queues", "highest_queues"]
 
 
 def choose_queues(
@@ -55,6 +55,14 @@ def choose_queues(
     rows = np.flatnonzero(is_open & (of_rows > 0))
     queue_ids[rows] = chosen[rows] % of_rows[rows]
     return queue_ids
+
+
+def highest_queues(columns: MessageColumns, queue_ids: npt.NDArray[np.int32]) -> list[tuple[str, int]]:
+    """The highest queue of each topic among the rows that are not refused. ``queue_ids`` are those of all rows."""
+    kept = columns.refusals.kept & (columns.topic_codes >= 0)
+    highest = np.full(len(columns.topics), -1, np.int32)
+    np.maximum.at(highest, columns.topic_codes[kept], queue_ids[kept])
+    return [(name, top) for name, top in zip(columns.topics, highest.tolist(), strict=True) if top >= 0]
 
 
 def _checked_count(topic: str, count: int) -> int:

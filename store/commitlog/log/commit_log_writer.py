@@ -52,13 +52,17 @@ class CommitLogWriter:
         self,
         files: MappedFileQueueWriter,
         next_queue_offset: Callable[[str, int], int],
+        list_queues: Callable[[Iterable[tuple[str, int]]], None],
         on_failure: Callable[[BaseException], None],
         *,
         last_record: int = -1,
         last_store_timestamp: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``last_record`` (-1: none) and ``last_store_timestamp`` are those of the log on disk."""
+        """``list_queues`` lists queues for consumers, before the first message of each; ``PutRefused``.
+
+        ``last_record`` (-1: none) and ``last_store_timestamp`` are those of the log on disk.
+        """
         self.files = files
         self.lock = threading.Lock()
         # When the put that holds the lock took it; 0 while the lock is free.
@@ -76,6 +80,7 @@ class CommitLogWriter:
         self.recent_appends = RecentAppends()
         self._clock = clock
         self._next_queue_offset = next_queue_offset
+        self._list_queues = list_queues
         self._queue_offsets: dict[tuple[str, int], int] = {}
 
     @property
@@ -91,12 +96,15 @@ class CommitLogWriter:
         ``StoreIOError``, ``DiskFull``, ``TimeoutError``: no queue offset was taken. ``PutRefused``: nothing was
         written.
         """
+        queue = topic, queue_id
+        if has_unit and queue not in self._queue_offsets:
+            self._list_queues((queue,))  # other puts do not wait for it
         with self.lock:
             if self._closed or self._unsettled or self.failure is not None:
                 self._refuse_fenced()
             began = self.locked_at = time.monotonic()
             try:
-                appended = self._append(records, sizes, sys_flags, (topic, queue_id), has_unit)
+                appended = self._append(records, sizes, sys_flags, queue, has_unit)
             except BaseException as error:
                 self._fence_unless(error, settled=not self._unsettled)
                 raise
@@ -174,6 +182,8 @@ class CommitLogWriter:
     def _queue_offset(self, queue: tuple[str, int]) -> int:
         found = self._queue_offsets.get(queue)
         if found is None:
+            # It is listed, unless its topic has just been deleted: that takes the put lock, too.
+            self._list_queues((queue,))
             try:
                 found = self._next_queue_offset(*queue)
             except (CommitLogError, OSError) as error:

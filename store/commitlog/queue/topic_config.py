@@ -1,13 +1,17 @@
 """Topic configuration ``topics.json``: the number of queues of each topic.
 
-``<store>/config/topics.json`` is RocketMQ's. This package adds topics to it: those that are created, those of staged
-batches (Spark's sink), and those that get a message with a sharding key. It changes a listed topic only by raising
-readQueueNums, when a message names a higher queue, which consumers would never read::
+``<store>/config/topics.json`` is RocketMQ's. This package adds topics to it: those that are created, and each other one
+before its first message (``list_queues``), since a broker offers its clients only what is listed. It changes a listed
+topic only by raising readQueueNums, when a message is for a higher queue, which consumers would never read. (A broker
+refuses such a message: "request queueId[9] is illegal".) ::
 
     {"dataVersion": {...}, "topicConfigTable": {"orders": {"topicName": "orders", "writeQueueNums": 4, ...}, ...}}
 
 The number decides which queue a sharding key goes to, so it is determined once, listed, and kept: it does not change
 with the existing queues, nor with the default.
+
+The topics of RocketMQ and of the store itself are not listed: a broker lists its own when it starts, and loads the
+queues of the others without offering them to clients.
 
 ``perm`` has a bit for writing (2) and one for reading (4). Producers put nothing into a topic without the first;
 a topic without the second gets no consumer.
@@ -29,15 +33,17 @@ import msgspec
 
 from commitlog.batch_id import TopicUse
 from commitlog.config_files.json_file import JsonConfigFile, decode_config, next_version
-from commitlog.errors import CorruptConfig, InvalidValue, OutcomeUnknown, PutRefused, ReadFailed, Refused
+from commitlog.errors import CommitLogError, CorruptConfig, InvalidValue, PutRefused, ReadFailed
 from commitlog.files import disk
 from commitlog.log.store_directory import other_topic_kind
 from commitlog.message import PutMessageStatus
 from commitlog.paths import (
     BACKUP_SUFFIX,
     CONFIG,
+    DLQ_TOPIC_PREFIX,
     LIGHT_QUEUE_PREFIX,
     MOST_QUEUES,
+    RETRY_TOPIC_PREFIX,
     TOPICS_CONFIG,
     is_system_topic,
     validate_new_topic,
@@ -58,6 +64,8 @@ __all__ = [
 _MAX_INT = 2**31 - 1
 # RocketMQ's defaults for a topic without these numbers: queues to write to and to read.
 _DEFAULT_QUEUE_NUMS = 16
+# Topics of RocketMQ's own that a broker lists only with their first message, or if it is set to.
+_LISTED_SYSTEM_TOPICS = ("TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC")
 _PERM_WRITE = 2
 _PERM_READ = 4
 _READ_AND_WRITE = 6
@@ -104,7 +112,9 @@ class TopicConfig:
         self._highest_id = highest_id
         self._lock = threading.Lock()
         self._signature: _Signature | None = None
+        # Of each listed topic: the queues to write to, those to read, and perm.
         self._listed: dict[str, int] = {}
+        self._readable: dict[str, int] = {}
         self._perms: dict[str, int] = {}
         # Listed topics whose messages are not kept in plain consume queues; topics whose messages certainly are.
         self._other_kinds: dict[str, str] = {}
@@ -119,32 +129,51 @@ class TopicConfig:
         """
         with self._lock:
             self._refresh()
-            listed = self._listed.get(topic, 0)
-            if listed:
-                return listed
-            if topic not in self._kept:
-                self._kept[topic] = spread_over(self._highest_id(topic) + 1, self._default)
-            return self._kept[topic]
+            return self._listed.get(topic, 0) or self._unlisted_count(topic)
 
-    def keep_queue_counts(self, topics: Iterable[str]) -> None:
-        """List topics that get messages with sharding keys, each with the queues that its messages are spread over.
+    def _unlisted_count(self, topic: str, named_queues: int = 0) -> int:
+        """``named_queues``: the queues that it is going to have, at least."""
+        if topic not in self._kept:
+            has_one = topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)) or topic in _LISTED_SYSTEM_TOPICS
+            present = max(self._highest_id(topic) + 1, named_queues)
+            self._kept[topic] = spread_over(present, 1 if has_one else self._default)
+        return self._kept[topic]
 
-        Or the same key would go to another queue when the store is opened with another default. A topic that is listed
-        stays as it is. ``PutRefused`` if the list cannot be written; ``CorruptConfig``, ``ReadFailed``.
+    def list_queues(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Have all these queues, each a topic and a queue id, read by the consumers of a broker. One write, or none.
+
+        Before their first messages: a topic without messages harms nothing, and no consumer would find the messages of
+        one that is not listed. A new topic has the number of queues that its messages are spread over (``queue_count``)
+        if that is known, else enough for ``queues``; a listed one becomes readable up to the highest of them.
+
+        ``PutRefused`` if the list cannot be read or written: nothing may be put then.
         """
-        counts = {topic: self.queue_count(topic) for topic in topics}
         with self._lock:
-            new = {topic: count for topic, count in counts.items() if topic not in self._perms}
+            # Only the owner writes the list, so what is known to be listed needs no look at it.
+            new = [queue for queue in queues if not self._is_readable(*queue)]
             if not new:
                 return
-            uses = [TopicUse(topic, 0, self._highest_id(topic) + 1, is_new=True) for topic in new]
             try:
-                self._enter(uses, new)
-            except (Refused, OutcomeUnknown) as error:
+                self._refresh()
+                uses: dict[str, TopicUse] = {}
+                for topic, queue_id in new:
+                    if not self._is_readable(topic, queue_id):
+                        use = TopicUse(topic, 0, queue_id + 1, is_new=False)
+                        uses[topic] = use.joined(uses.get(topic, use))
+                counts = {use.topic: self._unlisted_count(use.topic, use.named_queues) for use in uses.values()}
+                self._enter(uses.values(), counts)
+            except CommitLogError as error:
                 raise PutRefused(
                     PutMessageStatus.SERVICE_NOT_AVAILABLE,
-                    f"A topic of a message with a sharding key cannot be listed with its number of queues: {error}",
+                    f"Nothing was put, since a new topic or queue cannot be listed for consumers: {error}",
                 ) from error
+
+    def _is_readable(self, topic: str, queue_id: int) -> bool:
+        """Whether the list needs no change for a message in the queue, as far as it is known."""
+        if topic in self._readable:
+            return queue_id < self._readable[topic] or queue_id >= MOST_QUEUES
+        is_own = topic not in _LISTED_SYSTEM_TOPICS and is_system_topic(topic)
+        return is_own or topic.startswith(LIGHT_QUEUE_PREFIX)
 
     def kind_fault(self, topic: str) -> str | None:
         """Why no message can be put into a topic that is not kept in plain queues, as the end of a sentence.
@@ -211,6 +240,7 @@ class TopicConfig:
         """Remove a topic from the list; False if it is not listed. ``CorruptConfig``, ``StoreIOError``."""
         with self._lock:
             self._kept.pop(topic, None)
+            self._readable.pop(topic, None)
             root = self._file.read()
             table = root.get("topicConfigTable", {})
             if topic not in table:
@@ -237,12 +267,13 @@ class TopicConfig:
             if use.is_new:
                 _check_new_topic(use.topic, queue_nums)
         with self._lock:
-            self._enter(uses, {use.topic: queue_nums if use.is_new else use.spread_over for use in uses})
+            counts = {use.topic: use.spread_over or self._unlisted_count(use.topic) for use in uses}
+            self._enter(uses, {use.topic: queue_nums if use.is_new else counts[use.topic] for use in uses})
 
     def _enter(self, uses: Iterable[TopicUse], queue_nums: Mapping[str, int], perm: int | None = None) -> None:
         """Change the list in one write, or in none when it needs no change.
 
-        Topics that are not listed are added with ``queue_nums``, unless that is 0.
+        Topics that are not listed are added with ``queue_nums``.
         """
         root = self._file.read()
         listed = _queue_nums(self._file, root)
@@ -258,8 +289,8 @@ class TopicConfig:
                     changed[use.topic] = {**table[use.topic], "readQueueNums": readable}
                 if perm not in (None, entry.perm):
                     changed[use.topic] = {**changed.get(use.topic, table[use.topic]), "perm": perm}
-            elif count := queue_nums[use.topic]:
-                entry_perm = _READ_AND_WRITE if perm is None else perm
+            else:
+                count, entry_perm = queue_nums[use.topic], _READ_AND_WRITE if perm is None else perm
                 changed[use.topic] = _new_entry(use.topic, count, max(count, readable), entry_perm)
         if not changed:
             return
@@ -276,6 +307,7 @@ class TopicConfig:
         root = self._file.read()
         entries = _entries(self._file, root)
         self._listed = {topic: entry.writeQueueNums for topic, entry in entries.items()}
+        self._readable = {topic: entry.readQueueNums for topic, entry in entries.items()}
         self._perms = {topic: entry.perm for topic, entry in entries.items()}
         self._other_kinds = _other_kinds(root)
         # Taken before the reading: a change during that is read the next time.

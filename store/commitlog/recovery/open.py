@@ -17,6 +17,7 @@ from commitlog.files.mapped_file_writer import is_out_of_space
 from commitlog.format.checkpoint import CheckpointMark
 from commitlog.log.commit_log_writer import CommitLogWriter
 from commitlog.log.owner_directory import OwnerDirectory
+from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.allocate import AllocateMappedFileService
 from commitlog.recovery.cut import OnCut
 from commitlog.recovery.log_end import Progress
@@ -38,6 +39,7 @@ class OpenedLog(StoreParts):
     ``start`` is how it was opened; ``recovered`` is None when the checkpoint was trusted.
     """
 
+    topics: TopicConfig
     writer: CommitLogWriter
     allocator: AllocateMappedFileService
     start: Start
@@ -121,11 +123,14 @@ def open_log(
         if start.refusal is not None:
             raise start.refusal(start.reason, path=directory.path)
         recovered, last = _recover(directory, config, parts, evidence, start, wishes, progress)
+        topics = TopicConfig(directory.path, config.default_topic_queue_nums, parts.queues.highest_id)
         opened = OpenedLog(
             **vars(parts),
+            topics=topics,
             writer=CommitLogWriter(
                 parts.files,
                 parts.queues.next_offset,
+                topics.list_queues,
                 on_failure,
                 last_record=last.physical_offset,
                 last_store_timestamp=last.store_timestamp,

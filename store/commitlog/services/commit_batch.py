@@ -124,12 +124,13 @@ class CommitBatchService:
     def commit_blocks(self, batch: BatchId, blocks: Sequence[StagedBlock]) -> CommittedBatch:
         """Bring records of this process into the log as a batch of the store's own application; errors as ``commit``.
 
-        There is at least one record, and no topic is new with them.
+        There is at least one record. ``PutRefused`` also if a topic cannot be listed.
         """
         ledger = self._loaded()
         committed = ledger.check(batch)
         if committed is None:
             self._state.refuse_commits()
+            self._topics.list_queues(queue for block in blocks for queue in block.queues)
             committed = self._write_frame(batch, (block for block in blocks), ledger)
         return committed
 

@@ -85,11 +85,13 @@ class TopicDeletion:
         delayed = self._delayed[topic]
         if delayed and not with_messages:
             raise self._in_use(topic, f"{delayed} delayed messages wait for their delivery to it")
-        if has_queues or delayed:
-            # No put may take an offset of the topic until its queues are gone.
-            with self._log.writer.lock:
+        # No put may take an offset of the topic until its queues are gone, nor find it listed until it is not.
+        with self._log.writer.lock:
+            if has_queues or delayed:
                 self._delete_queues(topic, delayed, with_messages=with_messages)
-        listed = self._topics.remove_topic(topic)
+            elif not self._log.writer.forget_topic(topic, self._log.queues.ends_of(topic)):
+                raise self._in_use(topic, "messages are being put into it")
+            listed = self._topics.remove_topic(topic)
         self._forget_positions(topic)
         if not (has_queues or delayed or listed):
             raise TopicNotFound(f"{self._path} has no topic {topic!r}.")

@@ -23,7 +23,6 @@ from commitlog.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
 from commitlog.ha.replica_mark import refuse_replica
 from commitlog.ha.service import HAService
 from commitlog.log.owner_directory import OwnerDirectory
-from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenedLog, OpenWishes, open_log
 from commitlog.schedule.broker_marks import note_creation
@@ -37,6 +36,7 @@ from commitlog.services.flush import CommitRealTimeService, FlushRealTimeService
 from commitlog.services.flush_consume_queue import FlushConsumeQueueService
 from commitlog.services.flush_consumer_offset import FlushConsumerOffsetService
 from commitlog.services.group_positions import GroupPositions
+from commitlog.services.list_topics import list_old_topics
 from commitlog.services.put_message import PutMessageService
 from commitlog.services.put_table import PutTableService
 from commitlog.services.replica_log import ReplicaLog
@@ -100,7 +100,7 @@ class OwnedStore:
         self.calls = calls
         self.replication = replication
         self.stats = StoreStatsService()
-        self.topics = TopicConfig(self.path, config.default_topic_queue_nums, log.queues.highest_id)
+        self.topics = log.topics
         self._directory = directory
         self._jobs = jobs
         self._close_failure: BaseException | None = None
@@ -389,8 +389,10 @@ class StoreOpening:
                 allocate=allocate,
             )
             undo.callback(log.close)
-            if not log.files.max_wrote and not is_replica:
-                note_creation(directory.path)
+            if not is_replica:
+                if not log.files.max_wrote:
+                    note_creation(directory.path)
+                list_old_topics(directory.path, log)
             remove_leftovers(directory.path, now=time.time())
             replication = open_replication(directory.path, self._config, log, state)
             undo.callback(replication.close)

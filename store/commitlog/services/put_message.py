@@ -168,7 +168,7 @@ class PutMessageService:
         self._largest_body = config.max_message_size
         self._waits = durability.waits
         self._busy = config.os_page_cache_busy_time_out / _MS
-        self._turns = QueueTurns(topics.queue_count, topics.keep_queue_counts)
+        self._turns = QueueTurns(topics.queue_count)
         self._known_topics: dict[str, bytes] = {}
         self._plain = PlainRecords(
             self._store_host,
@@ -371,7 +371,9 @@ class PutMessageService:
         given = message_properties(message)
         chosen = self._queue_id(message, given.get(SHARDING_KEY), default_queue)
         topic, queue_id, properties = stored_place(message.topic, chosen, given, self._levels)
-        if topic == message.topic and (fault := timer_fault(properties)) is not None:
+        if topic != message.topic:
+            self._topics.list_queues([(message.topic, chosen)])  # a broker may deliver it
+        elif (fault := timer_fault(properties)) is not None:
             raise InvalidValue(f"The message's {fault}.")
         record = encode_message(
             known if topic == message.topic else topic.encode(),
@@ -428,6 +430,8 @@ class PutMessageService:
         # A half message is delayed only when it is committed; the copy of a delayed message stays as it is.
         if has_queue_unit(message.sys_flag) and topic != SCHEDULE_TOPIC:
             topic, queue_id, properties = stored_place(topic, queue_id, properties, self._levels)
+            if topic != message.topic:
+                self._topics.list_queues([(message.topic, message.queue_id)])
         born_host = parse_host(message.born_host) if message.born_host else self._store_host
         store_host = parse_host(message.store_host) if message.store_host else self._store_host
         record = encode_message(

@@ -18,7 +18,7 @@ from commitlog.columnar.encode import EncodedMessages, RecordSettings, encode_me
 from commitlog.columnar.input import MessageColumns, MessageSchema, message_schema, parse_messages
 from commitlog.columnar.input_chunks import message_chunks
 from commitlog.columnar.message_rows import MessageRows, message_rows
-from commitlog.columnar.queue_choice import choose_queues
+from commitlog.columnar.queue_choice import choose_queues, highest_queues
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, PutRefused, put_error
 from commitlog.format.message_rules import no_producers_fault
@@ -218,17 +218,15 @@ class PutTableService:
             first_row=first,
             topic_fault=topic_fault,
         )
-        return columns, encode_messages(columns, self._queues_of(columns), self._settings)
+        queue_ids = choose_queues(columns, self._topics.queue_count, round_robin_start=self._turn)
+        self._turn += columns.count
+        encoded = encode_messages(columns, queue_ids, self._settings)
+        # The rows' own topics, also of those that are delayed.
+        self._topics.list_queues(highest_queues(columns, queue_ids))
+        return columns, encoded
 
     def _topic_fault(self, topic: str) -> str | None:
         return no_producers_fault(topic) or self._topics.put_fault(topic)
-
-    def _queues_of(self, columns: MessageColumns) -> npt.NDArray[np.int32]:
-        if keyed := _keyed_topics(columns):
-            self._topics.keep_queue_counts(keyed)
-        queue_ids = choose_queues(columns, self._topics.queue_count, round_robin_start=self._turn)
-        self._turn += columns.count
-        return queue_ids
 
     def _count(self, encoded: EncodedMessages, written: int, started: float) -> None:
         elapsed = time.perf_counter() - started
@@ -248,13 +246,3 @@ class PutTableService:
         status, reason = self._durability.wait(results.end)
         if status is not PutMessageStatus.PUT_OK:
             results.not_safe(status, reason)
-
-
-def _keyed_topics(columns: MessageColumns) -> list[str]:
-    """The topics in which a sharding key chooses the queue of a row."""
-    if columns.sharding_keys is None:
-        return []
-    chosen = columns.sharding_keys.is_valid().to_numpy(zero_copy_only=False) & (columns.topic_codes >= 0)
-    if columns.queue_ids is not None:
-        chosen &= columns.queue_ids < 0
-    return [columns.topics[code] for code in np.unique(columns.topic_codes[chosen]).tolist()]

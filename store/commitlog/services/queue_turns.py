@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from commitlog.format.java_hash import string_hash_code
 
@@ -19,26 +19,21 @@ _READ_AGAIN_S = 1.0
 class QueueTurns:
     """Chooses queues: by sharding key, or in turn. Any number of threads may ask.
 
-    ``queue_count`` gives the number of queues that a topic's messages are spread over, and ``keep`` notes it where
-    it outlives the store; their errors are raised here.
+    ``queue_count`` gives the number of queues that a topic's messages are spread over; its errors are raised here.
     """
 
     def __init__(
         self,
         queue_count: Callable[[str], int],
-        keep: Callable[[Iterable[str]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._queue_count = queue_count
-        self._keep = keep
         self._clock = clock
         self._read_again_at = 0.0
         # A turn is one step of C, so that two threads never get the same one.
         self._turns: dict[str, Callable[[], int]] = {}
         # Each topic's turns and number of queues.
         self._known: dict[str, tuple[Callable[[], int], int]] = {}
-        # Topics whose number of queues is kept.
-        self._kept: set[str] = set()
 
     def in_turn(self, topic: str) -> int:
         """The topic's next queue; the first one is queue 0."""
@@ -49,17 +44,12 @@ class QueueTurns:
 
     def of_sharding_key(self, topic: str, key: str) -> int:
         """The queue of all messages with this key: its Java hash code, without sign, modulo the number of queues."""
-        count = self._of(topic)[1]
-        if topic not in self._kept:
-            self._keep([topic])
-            self._kept.add(topic)
-        return abs(string_hash_code(key)) % count
+        return abs(string_hash_code(key)) % self._of(topic)[1]
 
     def _of(self, topic: str) -> tuple[Callable[[], int], int]:
         now = self._clock()
         if now >= self._read_again_at:
             self._known.clear()
-            self._kept.clear()
             self._read_again_at = now + _READ_AGAIN_S
         known = self._known.get(topic)
         if known is None:

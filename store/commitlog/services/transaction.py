@@ -139,6 +139,7 @@ class Transaction:
             self._refuse_ended()
             self._refuse_failed()
             try:
+                self._store.state.refuse_on_replica()  # whose list of topics is its master's
                 if self._writer is None:
                     self._writer = StagedWriter(self._store_path, self.batch)
                 for encoded in self._store.bulk.encoded(table, topic):

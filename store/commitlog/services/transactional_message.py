@@ -188,12 +188,14 @@ class TransactionalMessageService:
         return self._put(lambda: self._prepare(message, group))
 
     def _prepare(self, message: Message, producer_group: str) -> HalfMessageHandle:
+        self._putter.refuse_when_unwritable()
         encoded = self._putter.encode(message)  # refuses what the store would refuse at the commit
         half = half_message(message, encoded.queue_id, producer_group, secrets.token_hex(16).upper())
         born = int(self._clock() * 1000) if half.born_timestamp is None else half.born_timestamp
         unique_key = half.properties[UNIQ_KEY]
         if any(character.isspace() for character in unique_key):
             raise InvalidValue(f"The unique key of a half message has no spaces: {unique_key!r}.")
+        self._topics.list_queues([(encoded.topic, encoded.queue_id)])  # a broker may commit it
         result = self._putter.put_message(replace(half, born_timestamp=born)).raise_for_status()
         if not self._config.transient_store_pool_enable:  # whose bytes cannot be read back yet
             self._prepared.append(HalfPlace(result.queue_offset, result.physical_offset, unique_key, born, 0, -1))

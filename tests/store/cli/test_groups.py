@@ -142,7 +142,7 @@ def test_topics_are_created_listed_and_closed(tmp_path: Path) -> None:
         put_ok(store, topic="returns")
     orders, returns = (row for row in lines("topics", "ls", tmp_path, "--json") if not row["isSystem"])
     assert (orders["perm"], orders["writeQueueNums"], orders["queues"]) == (4, 8, None)
-    assert (returns["perm"], returns["queues"], returns["messages"]) == (None, 1, 1)
+    assert (returns["perm"], returns["queues"], returns["messages"]) == (6, 1, 1)
     assert run("topics", "ls", tmp_path).splitlines()[0].split()[:2] == ["topic", "perm"]
     result = ended("topics", "create", tmp_path, "../x", "--queues", "8")
     assert result.returncode == 2

@@ -38,6 +38,8 @@ def main(mount: Path) -> None:
     with MessageStore.open(path, config) as store:
         _put(store, b"first")
         _commit(store, 1)
+        for topic in ("crumbs", "rest"):
+            store.create_topic(topic, 1)
         store.flush()
         with _full(mount):
             taken = _refuses_all_calls(store)

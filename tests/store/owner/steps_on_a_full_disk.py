@@ -108,6 +108,8 @@ def _refuses_a_table(store: MessageStore) -> None:
 
 def _dispatch_waits(store: MessageStore, mount: Path) -> None:
     """The log has space allocated, and neither a queue nor the index finds any: the messages are kept in the log."""
+    for number in range(200):
+        store.create_topic(f"new-{number}", 1)
     ballast = _take_all(mount)
     taken = 0
     with contextlib.suppress(CommitLogError):

@@ -102,15 +102,6 @@ def test_a_staged_batch_lists_a_topic_that_existed_before_as_it_was_spread(tmp_p
     assert queue_counts(str(tmp_path), "orders", 9) == {"orders": 6}
 
 
-def test_messages_without_sharding_keys_change_no_list(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        store.put("orders", b"x")
-        store.put("orders", b"x", sharding_key="key", queue_id=1)
-        store.put_messages([{"body": b"x"}, {"body": b"x", "shardingKey": "key", "queueId": 1}], topic="orders")
-        store.put_messages([{"body": b"x", "shardingKey": "key", "queueId": 1}], topic="orders")
-    assert not (tmp_path / "config" / "topics.json").exists()
-
-
 def test_the_topics_of_a_table_are_listed_in_one_write(tmp_path: Path) -> None:
     table = pa.table({"topic": [f"topic-{row % 20}" for row in range(50)], "body": [b"x"] * 50, "shardingKey": KEYS})
     with open_store(tmp_path, default_topic_queue_nums=3) as store:
@@ -118,13 +109,13 @@ def test_the_topics_of_a_table_are_listed_in_one_write(tmp_path: Path) -> None:
         store.dispatch()
         store.put_messages(table).raise_for_status()
     root = json.loads((tmp_path / "config" / "topics.json").read_bytes())
-    assert root["dataVersion"]["counter"] == 1
+    assert root["dataVersion"]["counter"] == 2, "one for the single message before"
     assert {name: entry["writeQueueNums"] for name, entry in root["topicConfigTable"].items()} == {
         f"topic-{number}": 3 if number else 8 for number in range(20)
     }
 
 
-def test_a_sharding_key_waits_for_a_list_that_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_topic_waits_for_a_list_that_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused, and the store takes other messages, and this one later."""
     create = disk.create_file
 
@@ -134,14 +125,18 @@ def test_a_sharding_key_waits_for_a_list_that_can_be_written(tmp_path: Path, mon
         return create(path, **options)
 
     with open_store(tmp_path) as store:
+        put_ok(store, "known")
+        end = store.physical_bounds()[1]
         with monkeypatch.context() as patch:
             patch.setattr(disk, "create_file", fail)
-            with pytest.raises(PutRefused, match=r"cannot be listed .*topics\.json"):
-                store.put("orders", b"x", sharding_key="key")
+            for fields in ({}, {"sharding_key": "key"}, {"queue_id": 0}, {"delay": 1}):
+                with pytest.raises(PutRefused, match=r"cannot be listed .*topics\.json"):
+                    store.put("orders", b"x", **fields)
             result = store.put_messages(TABLE, topic="orders")
             assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
             assert result.message_num == 0
-            put_ok(store)
+            assert store.physical_bounds()[1] == end
+            put_ok(store, "known")
         assert store.put("orders", b"x", sharding_key="key").ok
 
 

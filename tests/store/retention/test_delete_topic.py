@@ -287,6 +287,8 @@ def test_unused_topics_are_those_that_neither_the_list_nor_the_caller_names(tmp_
         for topic in ("listed", "retained", "unused", "%LMQ%light"):
             fill(store, 2, topic=topic)
         fill(store, 1, properties={"DELAY": "18"}, topic="retained")
+        for topic in ("retained", "unused"):
+            store._owned.topics.remove_topic(topic)
         with pytest.raises(InvalidValue, match="retain is a list"):
             store.clean_unused_topics("retained")
         assert store.clean_unused_topics(["retained"], dry_run=True) == ["unused"]
@@ -301,6 +303,8 @@ def test_the_command_shows_first_what_goes_with_messages(path: Path) -> None:
     assert shown.startswith("Nothing is deleted without --yes. It would delete:\norders: ")
     shown = run("topics", "rm", path, "--unused", "--retain", "orders")
     assert shown == "Nothing is deleted without --yes. It would delete:\n"
+    assert run("topics", "rm", path, "--unused") == shown, "a topic with messages is listed"
+    (path / "config/topics.json").write_text('{"topicConfigTable":{"idle":{}}}')
     assert "orders: " in run("topics", "rm", path, "--unused")
     assert _bounds(path, "orders") is not None
     assert ended("topics", "rm", path, "--unused", "--expired").returncode == 2
