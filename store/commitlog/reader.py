@@ -79,6 +79,7 @@ from commitlog.queue.get_message import (
     checked_count,
     checked_int,
     pull,
+    wait_for_match,
 )
 from commitlog.queue.several_queues import SideBySide, read_together
 from commitlog.queue.skipped import SkippedRange, Skips
@@ -677,19 +678,18 @@ class StoreReader:
         800 or ``max_messages`` of them. It gives at most ``max_bytes`` of records, but at least one message.
         ``filter`` and ``tags`` select as in ``read``. ``InvalidValue`` for a limit below 1; damage as in ``read``.
 
-        At the queue's end it waits up to ``wait_s`` seconds for a message, as ``wait_for_any`` does; a queue that
-        does not exist yet is waited for from offset 0 on.
+        With ``wait_s``, it is held so many seconds at most until a message matches: at the queue's end it waits, as
+        ``wait_for_any`` does, and it continues after messages that do not match. When the time is over, these are
+        NO_MATCHED_MESSAGE. A queue that does not exist yet is waited for from offset 0 on.
         """
         wanted = _chosen(tags, filter, None)
         limits = PullLimits(messages=max_messages, size=max_bytes)
-        deadline = time.monotonic() + checked_seconds("wait_s", wait_s)
-        offset = checked_int("offset", offset)
-        while True:
-            result = self._get_message(topic, queue_id, offset, limits, wanted)
-            left = deadline - time.monotonic()
-            if left <= 0 or not result.may_wait or result.next_begin_offset != offset:
-                return result
-            self.wait_for_any({(topic, queue_id): offset}, left)
+        return wait_for_match(
+            lambda position: self._get_message(topic, queue_id, position, limits, wanted),
+            lambda position, left: self.wait_for_any({(topic, queue_id): position}, left),
+            checked_int("offset", offset),
+            checked_seconds("wait_s", wait_s),
+        )
 
     def _get_message(
         self, topic: str, queue_id: int, offset: int, limits: PullLimits, wanted: MessageFilter

@@ -30,7 +30,13 @@ from commitlog.ha.connection import SlaveState
 from commitlog.log.store_directory import check_store_directory
 from commitlog.message import Message
 from commitlog.paths import validate_group
-from commitlog.queue.get_message import DEFAULT_PULL_BYTES, DEFAULT_PULL_MESSAGES, GetMessageResult, checked_int
+from commitlog.queue.get_message import (
+    DEFAULT_PULL_BYTES,
+    DEFAULT_PULL_MESSAGES,
+    GetMessageResult,
+    checked_int,
+    wait_for_match,
+)
 from commitlog.reader import StoreReader
 from commitlog.recovery.cut import OnCut
 from commitlog.recovery.log_end import Progress
@@ -480,23 +486,26 @@ class MessageStore:
     ) -> GetMessageResult:
         """RocketMQ's ``getMessage``, as ``StoreReader.get_message``, which has the statuses; any number of threads.
 
-        At the queue's end it waits up to ``wait_s`` seconds for a message, which dispatch reports at once.
+        With ``wait_s``, it is held so many seconds at most until a message matches, which dispatch reports at once.
         ``StoreClosed`` if the store is closed or not readable (RocketMQ answers null then)::
 
             result = store.get_message("orders", 0, position, tags="paid", wait_s=15)
             position = result.next_begin_offset
         """
-        deadline = time.monotonic() + checked_seconds("wait_s", wait_s)
-        while True:
+
+        def look(position: int) -> GetMessageResult:
             self._refuse_unreadable()
             with self._lent_reader() as reader:
-                result = reader.get_message(
-                    topic, queue_id, offset, max_messages, max_bytes=max_bytes, filter=filter, tags=tags
+                return reader.get_message(
+                    topic, queue_id, position, max_messages, max_bytes=max_bytes, filter=filter, tags=tags
                 )
-            left = deadline - time.monotonic()
-            if left <= 0 or not result.may_wait or result.next_begin_offset != offset:
-                return result
-            self.wait_for_messages(topic, queue_id, offset, left)
+
+        return wait_for_match(
+            look,
+            lambda position, left: self.wait_for_messages(topic, queue_id, position, left),
+            offset,
+            checked_seconds("wait_s", wait_s),
+        )
 
     def consumer(
         self,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from commitlog import GetMessageStatus, Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog import GetMessageResult, GetMessageStatus, Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog.errors import StoreClosed
 from commitlog.files import file_watch
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -89,3 +91,87 @@ def test_a_put_wakes_a_thread_of_the_owner(store: MessageStore) -> None:
     store.put_message(Message(topic="orders", body=b"second", queue_id=0))
     waiting.join()
     assert results[0].messages[0].body == b"second"
+
+
+def _put(store: MessageStore, tags: str, count: int = 1) -> None:
+    rows = [{"body": tags, "tags": tags, "queueId": 0, "properties": {"kind": tags}}] * count
+    store.put_messages(rows, topic="orders").raise_for_status()
+    store.dispatch()
+
+
+WANTED: list[dict[str, str]] = [{"tags": "paid"}, {"filter": "kind = 'paid'"}]
+
+
+@pytest.mark.parametrize("wanted", WANTED, ids=["tags", "filter"])
+@pytest.mark.parametrize("by", ["owner", "reader"])
+def test_a_long_poll_is_held_until_a_message_matches(store: MessageStore, by: str, wanted: dict[str, str]) -> None:
+    with store.reader() as reader, ThreadPoolExecutor() as threads:
+        asked = store if by == "owner" else reader
+        waiting = threads.submit(asked.get_message, "orders", 0, 0, wait_s=10 * WAIT_LIMIT_S, **wanted)  # type: ignore[arg-type]
+        for _ in range(20):
+            _put(store, "sent")
+            assert not waiting.done()
+        _put(store, "paid")
+        result = waiting.result(WAIT_LIMIT_S)
+    assert [(one.queue_offset, one.tags) for one in result.messages] == [(21, "paid")]
+    assert (result.status, result.next_begin_offset, result.min_offset) == (GetMessageStatus.FOUND, 22, 0)
+
+
+@pytest.mark.parametrize("wanted", WANTED, ids=["tags", "filter"])
+def test_a_long_poll_whose_time_is_over_passes_what_did_not_match(store: MessageStore, wanted: dict[str, str]) -> None:
+    _put(store, "sent", 2_000)
+    with store.reader() as reader:
+        for asked in (store, reader):
+            assert asked.get_message("orders", 0, 0, **wanted).next_begin_offset == 800, "one look without a wait"  # type: ignore[arg-type]
+            result = asked.get_message("orders", 0, 0, wait_s=0.5, **wanted)  # type: ignore[arg-type]
+            assert (result.status, result.next_begin_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 2_001)
+            assert (result.max_offset, result.messages) == (2_001, [])
+
+
+def test_each_message_that_does_not_match_is_looked_at_once(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100,000 of them, in tables of 5,000; each table wakes the wait once or twice."""
+    looks: list[tuple[int, int]] = []
+    look = StoreReader._get_message
+
+    def counted(reader: StoreReader, topic: str, queue_id: int, offset: int, *others: object) -> GetMessageResult:
+        result = look(reader, topic, queue_id, offset, *others)  # type: ignore[arg-type]
+        if result.next_begin_offset != offset:
+            looks.append((offset, result.next_begin_offset))
+        return result
+
+    monkeypatch.setattr(StoreReader, "_get_message", counted)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(store.get_message, "orders", 0, 1, tags="paid", wait_s=10 * WAIT_LIMIT_S)
+        for _ in range(20):
+            _put(store, "sent", 5_000)
+        _put(store, "paid")
+        assert waiting.result(WAIT_LIMIT_S).messages[0].queue_offset == 100_001
+    assert looks[0][0] == 1
+    assert [stop for _, stop in looks[:-1]] == [start for start, _ in looks[1:]], "each from where the last one ended"
+
+
+def test_closing_the_store_ends_a_long_poll_that_has_passed_messages(store: MessageStore) -> None:
+    _put(store, "sent", 100)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(store.get_message, "orders", 0, 0, tags="paid", wait_s=10 * WAIT_LIMIT_S)
+        wait_for(lambda: len(store._owned.waiters))
+        store.close()
+        with pytest.raises(StoreClosed):
+            waiting.result(WAIT_LIMIT_S)
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_a_consumers_poll_is_held_until_a_message_matches(store: MessageStore, *, rows: bool) -> None:
+    with store.consumer("billing", "orders", tags="paid") as consumer, ThreadPoolExecutor() as threads:
+        poll = consumer.poll_batch if rows else consumer.poll
+        waiting = threads.submit(poll, 10, 10 * WAIT_LIMIT_S)
+        for _ in range(5):
+            _put(store, "sent", 1_000)
+            assert not waiting.done()
+        _put(store, "paid")
+        found = waiting.result(WAIT_LIMIT_S)
+        assert found is not None
+        assert len(found) == 1
+        assert consumer.positions() == {("orders", 0): 5_002}

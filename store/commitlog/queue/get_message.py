@@ -9,8 +9,9 @@ Source: RocketMQ ``store/DefaultMessageStore.java`` (``getMessage``, ``isTheBatc
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from operator import index
 from typing import NamedTuple, SupportsIndex
 
@@ -39,6 +40,7 @@ __all__ = [
     "checked_count",
     "checked_int",
     "pull",
+    "wait_for_match",
 ]
 
 # RocketMQ's maxTransferCountOnMessageInMemory and maxTransferBytesOnMessageInMemory.
@@ -144,6 +146,32 @@ class PullLimits:
         """The number of units that one call looks at."""
         units = max(-(-max(_MAX_FILTER_SIZE, self.messages * UNIT_SIZE) // UNIT_SIZE), self.window)
         return min(units, self.most_units)
+
+
+def wait_for_match(
+    look: Callable[[int], GetMessageResult], wait: Callable[[int, float], object], offset: int, wait_s: float
+) -> GetMessageResult:
+    """The answer at ``offset``, or as soon as a message matches, within ``wait_s`` seconds; each is looked at once.
+
+    ``look`` asks at an offset, ``wait`` waits for a message there, up to so many seconds. Messages that do not match do
+    not end the wait (``PullRequestHoldService.notifyMessageArriving``); ``next_begin_offset`` is after them.
+    """
+    deadline = time.monotonic() + wait_s
+    position = offset
+    while True:
+        result = look(position)
+        nothing_matched = result.status is GetMessageStatus.NO_MATCHED_MESSAGE
+        if nothing_matched:
+            position = result.next_begin_offset
+        at_end = result.may_wait and result.next_begin_offset == position
+        left = deadline - time.monotonic()
+        if left <= 0 or not (nothing_matched or at_end):
+            break
+        if at_end:
+            wait(position, left)
+    if at_end and position != offset:
+        return replace(result, status=GetMessageStatus.NO_MATCHED_MESSAGE)
+    return result
 
 
 class Pulled(NamedTuple):
