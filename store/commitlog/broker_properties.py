@@ -15,15 +15,18 @@ in the file                      here                                  value
 ===============================  ====================================  =================================================
 ``osPageCacheBusyTimeOutMills``  ``os_page_cache_busy_time_out``       the same
 ``slaveTimeout``                 ``slave_timeout_ms``                  the same
-``haListenPort``                 ``ha_listen_address``                 the port of 127.0.0.1; other addresses by
-                                                                       ``haListenAddress`` and ``haAllow``
+``haListenPort``                 ``ha_listen_address``                 the port of 127.0.0.1, or of the address that
+                                                                       ``haListenAddress`` names (with ``haAllow``)
 ``haMaxGapNotInSync``            ``ha_slave_fallbehind_max``           the same; so is ``haSlaveFallbehindMax``
-``warmMapedFileEnable``          ``warm_mapped_file_enable``           the same; so for all names with ``Maped``
+``warmMapedFileEnable``          ``warm_mapped_file_enable``           the same
 ``brokerIP1``                    ``broker_ip``                         the same
 ``diskSpaceWarningLevelRatio``   ``disk_space_warning_level_ratio``    percent, here a share: 90 is 0.90; 35 to 90
 ``diskSpaceCleanForciblyRatio``  ``disk_space_clean_forcibly_ratio``   percent, here a share: 85 is 0.85; 30 to 85
 ``diskMaxUsedSpaceRatio``        ``disk_max_used_space_ratio``         percent, here too; 10 to 95
 ===============================  ====================================  =================================================
+
+``mapedFileSizeCommitLog`` and other names that early versions of RocketMQ spelled with ``maped`` are no settings of a
+broker any more, nor here: a warning says so.
 
 A percentage beyond its range counts as the end of the range, as in a broker. All other numbers must be in theirs.
 
@@ -57,7 +60,7 @@ _STORE_PATH = "storePathRootDir"
 _OTHER_NAMES = {
     "osPageCacheBusyTimeOutMills": "os_page_cache_busy_time_out",
     "brokerIP1": "broker_ip",
-    "haListenPort": "ha_listen_address",
+    "warmMapedFileEnable": "warm_mapped_file_enable",
     "slaveTimeout": "slave_timeout_ms",
     "haMaxGapNotInSync": "ha_slave_fallbehind_max",
 }
@@ -67,6 +70,9 @@ _PERCENT = {
     "disk_space_clean_forcibly_ratio": (30, 85),
     "disk_max_used_space_ratio": (10, 95),
 }
+_HA_ADDRESS, _HA_PORT = "ha_listen_address", "haListenPort"
+_LOOPBACK = "127.0.0.1"
+_LARGEST_PORT = 65_535
 _ALIKE = 0.9
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -76,6 +82,8 @@ _PROPERTY = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.D
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)|\\$", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_PORT = re.compile(r"[0-9]{1,5}")
+_ADDRESS_PORT = re.compile(r":[0-9]*$")
 
 
 class _Property(NamedTuple):
@@ -125,11 +133,15 @@ class BrokerProperties:
         unused: dict[str, str] = {}
         for one in _properties(text, place):
             name = _setting_name(one.key)
-            if name in settings:
+            if one.key == _HA_PORT or name in settings:
                 found[name] = one
             else:
                 unused[one.key] = one.value
+        port = found.pop(_setting_name(_HA_PORT), None)
         values = {name: _value(settings[name], one, place) for name, one in found.items()}
+        if port is not None:
+            values[_HA_ADDRESS] = _with_port(found.get(_HA_ADDRESS), port, place)
+            found.setdefault(_HA_ADDRESS, port)
         try:
             config = MessageStoreConfig.from_mapping(values)
         except InvalidValue as error:
@@ -181,7 +193,6 @@ def _unescaped(text: str, line: int, place: str) -> str:
 
 def _setting_name(key: str) -> str:
     """``flushDiskType`` is ``flush_disk_type``."""
-    key = key.replace("Maped", "Mapped").replace("maped", "mapped")
     return _OTHER_NAMES.get(key) or re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower()
 
 
@@ -217,16 +228,21 @@ def _value(setting: Field[Any], found: _Property, place: str) -> object:
         if text not in names:
             raise _bad_value([found], place, (setting.name,), " or ".join(names))
         return kind[text]
-    if found.key == "haListenPort":
-        if not _INTEGER.fullmatch(text):
-            raise _bad_value([found], place, (setting.name,), "a whole number")
-        return f"127.0.0.1:{text}"
     if kind is float:
         try:
             return float(text)
         except ValueError:
             raise _bad_value([found], place, (setting.name,), "a number") from None
     return text
+
+
+def _with_port(address: _Property | None, port: _Property, place: str) -> str:
+    """HOST:PORT of the host that ``address`` names, if it is there, and the port. ``InvalidValue``."""
+    if not _PORT.fullmatch(port.value) or int(port.value) > _LARGEST_PORT:
+        raise _bad_value([port], place, (_HA_ADDRESS,), f"0 to {_LARGEST_PORT}")
+    if address is None:
+        return f"{_LOOPBACK}:{port.value}"
+    return f"{_ADDRESS_PORT.sub('', address.value)}:{port.value}"
 
 
 def _bad_value(found: list[_Property], place: str, settings: tuple[str, ...], expected: str) -> InvalidValue:

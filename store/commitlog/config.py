@@ -92,7 +92,7 @@ class MessageStoreConfig:
     mapped_file_size_commit_log: int = _GIB
     """Size of a CommitLog file."""
     mapped_file_size_consume_queue: int = 300_000 * _UNIT_SIZE
-    """Size of a consume-queue file: a multiple of 20."""
+    """Size of a consume-queue file: rounded up to a multiple of 20, as brokers do."""
     message_index_enable: bool = True
     """Whether keys are indexed."""
     max_hash_slot_num: int = 5_000_000
@@ -153,8 +153,9 @@ class MessageStoreConfig:
 
     default_topic_queue_nums: int = 4
     """The number of queues to spread messages without a queue over, for a new topic; at most 65,536."""
-    broker_ip: str = "127.0.0.1"
-    """Store host of the messages, part of their message ids: IPv4, or IPv6 without a zone."""
+    broker_ip: str = ""
+    """Store host of the messages, part of their message ids: IPv4, or IPv6 without a zone. Empty: the address of this
+    machine, as brokers find theirs."""
     listen_port: int = 10_911
     """Port of the store host."""
 
@@ -232,14 +233,13 @@ class MessageStoreConfig:
         self._require_types()
         self._require_ranges()
         self._require_index_fits()
-        if self.mapped_file_size_consume_queue % _UNIT_SIZE:
-            raise _bad_setting(
-                "mapped_file_size_consume_queue", f"a multiple of {_UNIT_SIZE}", self.mapped_file_size_consume_queue
-            )
+        units = -(-self.mapped_file_size_consume_queue // _UNIT_SIZE)  # getMappedFileSizeConsumeQueue
+        object.__setattr__(self, "mapped_file_size_consume_queue", units * _UNIT_SIZE)
         try:
             if "%" in self.broker_ip:  # a zone, which no message id has room for
                 raise ValueError(self.broker_ip)
-            ipaddress.ip_address(self.broker_ip)
+            if self.broker_ip:
+                ipaddress.ip_address(self.broker_ip)
         except ValueError as error:
             raise _bad_setting("broker_ip", "an IPv4 or IPv6 address", repr(self.broker_ip)) from error
         if self.transient_store_pool_enable and self.flush_disk_type is FlushDiskType.SYNC_FLUSH:
@@ -270,6 +270,13 @@ class MessageStoreConfig:
                 settings=("ha_listen_address", "ha_allow"),
                 expected="a loopback address, or addresses in ha_allow",
             )
+
+    @property
+    def store_host(self) -> str:
+        """IP:PORT that new messages hold as their store host, and as their born host."""
+        from commitlog.files import local_address  # files/ itself imports the leaves
+
+        return f"{self.broker_ip or local_address.local_address()}:{self.listen_port}"
 
     @property
     def ha_address(self) -> tuple[str, int] | None:
@@ -438,7 +445,7 @@ def _parse_enum(setting: str, text: str, kind: type[enum.Enum]) -> enum.Enum:
 # Settings whose range is not 0 to 2**31 - 1.
 _RANGES = {
     "mapped_file_size_commit_log": (4 * _KIB, _LARGEST_FILE),
-    "mapped_file_size_consume_queue": (_UNIT_SIZE, _LARGEST_FILE),
+    "mapped_file_size_consume_queue": (1, _LARGEST_FILE // _UNIT_SIZE * _UNIT_SIZE),
     "max_hash_slot_num": (1, _MAX_INT),
     "max_index_num": (2, _MAX_INT),
     "sync_flush_timeout": (1, _MAX_INT),

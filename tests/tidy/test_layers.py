@@ -64,7 +64,10 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
 }
 
 # Imports within a function, against the direction: what is imported does not import the module in return.
-LATE_IMPORTS = {("commitlog.broker_properties", "commitlog.files.disk")}
+LATE_IMPORTS = {
+    ("commitlog.broker_properties", "commitlog.files.disk"),
+    ("commitlog.config", "commitlog.files.local_address"),
+}
 
 # The modules of commitlog that the connector may import from.
 PUBLIC_MODULES = (

@@ -276,7 +276,7 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
         "mapped_file_size_consume_queue",
         values.parse_bytes,
         "bytes",
-        "new store: a consume-queue file, a multiple of 20",
+        "new store: a consume-queue file, rounded up to a multiple of 20",
     ),
     _store_setting(
         "messageIndexEnable",

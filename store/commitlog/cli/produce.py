@@ -184,7 +184,7 @@ def _gone(batch: MessageBatch) -> str:
 
 
 def _print_results(out: IO[str], store: MessageStore, batch: MessageBatch, result: PutTableResult) -> None:
-    host = parse_host(f"{store.config.broker_ip}:{store.config.listen_port}")
+    host = parse_host(store.config.store_host)
     for number, row in zip(batch.numbers, result.rows.to_pylist(), strict=True):
         place = row["physicalOffset"]
         there = place >= 0

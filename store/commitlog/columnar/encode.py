@@ -80,7 +80,7 @@ class RecordSettings:
         compression: BodyCompression | None = None,
     ) -> RecordSettings:
         """The settings of a store opened with ``config``. ``largest_record``: where its files have another size."""
-        host = parse_host(f"{config.broker_ip}:{config.listen_port}")
+        host = parse_host(config.store_host)
         return cls(
             born_host=host,
             store_host=host,

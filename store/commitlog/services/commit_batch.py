@@ -95,7 +95,7 @@ class CommitBatchService:
         self._on_appended = on_appended
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._is_replica = config.broker_role is BrokerRole.SLAVE
-        self._host = parse_host(f"{config.broker_ip}:{config.listen_port}")
+        self._host = parse_host(config.store_host)
         self._ledger: BatchLedger | None = None
         # Whether the log was found to lack frames that the ledger's file counts.
         self.frames_were_lost = False

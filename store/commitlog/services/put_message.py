@@ -163,7 +163,7 @@ class PutMessageService:
         self._stats = stats
         self._topics = topics
         self._on_appended = on_appended
-        self._store_host = parse_host(f"{config.broker_ip}:{config.listen_port}")
+        self._store_host = parse_host(config.store_host)
         self._levels = len(config.delay_levels_ms)
         self._largest_body = config.max_message_size
         self._waits = durability.waits

@@ -158,7 +158,7 @@ class TransactionalMessageService:
         self._start_service = start_service
         self._clock = clock
         self._elapsed = elapsed
-        self._host = parse_host(f"{config.broker_ip}:{config.listen_port}")
+        self._host = parse_host(config.store_host)
         # Whether bytes of a put may not be readable yet: under SYNC_FLUSH its dispatch waits for the device.
         self._buffered = config.transient_store_pool_enable or config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         # On the job thread only, from the first use on.

@@ -130,7 +130,7 @@ def test_sparks_own_options_of_the_query_are_kept() -> None:
         ("txnVersion", "-1", "whole number"),
         ("txnVersion", str(2**63), "whole number"),
         ("maxMessageSize", "3g", "Option maxMessageSize is '3g'; expected 1 to 2147352575 bytes."),
-        ("mappedFileSizeConsumeQueue", "4001", "is '4001'; expected a multiple of 20 bytes."),
+        ("mappedFileSizeConsumeQueue", "2147483641", "is '2147483641'; expected 1 to 2147483640 bytes."),
         ("mappedFileSizeCommitLog", "1", "is '1'; expected 4096 to 2147483647 bytes."),
         ("maxIndexNum", "1", "is '1'; expected 2 to 2147483647 entries."),
         (

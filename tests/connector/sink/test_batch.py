@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from commitlog import MessageStore
+from commitlog.files.local_address import local_address
 from tests.connector.sink.sink_helpers import SMALL, append, body_texts, messages, rows_of, staged_files
 from tests.connector.source.spark_helpers import read
 from tests.support.clean_store import assert_clean
@@ -42,7 +43,7 @@ def test_every_column_is_written_and_read_back(spark: SparkSession, tmp_path: Pa
     assert (message.body, message.tags, message.keys) == (b"\x00body", "paid", ("k1", "k2"))
     assert (message.queue_id, message.flag) == (2, 7)
     assert message.born_timestamp == int(born.replace(tzinfo=timezone.utc).timestamp() * 1000)
-    assert message.born_host == message.store_host == "127.0.0.1:10911"
+    assert message.born_host == message.store_host == f"{local_address()}:10911"
     assert message.properties == {
         "a": "1",
         "b": "ü",

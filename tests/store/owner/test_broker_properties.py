@@ -127,6 +127,7 @@ _OTHER_KEYS = {
     "brokerIp": "brokerIP1",
     "osPageCacheBusyTimeOut": "osPageCacheBusyTimeOutMills",
     "slaveTimeoutMs": "slaveTimeout",
+    "warmMappedFileEnable": "warmMapedFileEnable",
 }
 
 
@@ -156,6 +157,9 @@ def test_every_setting_has_a_key() -> None:
     [
         ("haListenPort=10912", ("127.0.0.1", 10912)),
         ("haListenPort=0\nbrokerRole=SYNC_MASTER", ("127.0.0.1", 0)),
+        ("haListenPort=7\nhaListenAddress=10.0.0.5:10912\nhaAllow=10.0.0.7", ("10.0.0.5", 7)),
+        ("haListenAddress=10.0.0.5:10912\nhaAllow=10.0.0.7\nhaListenPort=7", ("10.0.0.5", 7)),
+        ("haListenAddress=[::1]\nhaListenPort=7", ("::1", 7)),
         ("brokerRole=SYNC_MASTER", ("127.0.0.1", 10912)),
         ("brokerRole=ASYNC_MASTER", None),
         ("haListenAddress=[::]:7\nhaAllow=10.0.0.0/8", ("::", 7)),
@@ -163,6 +167,23 @@ def test_every_setting_has_a_key() -> None:
 )
 def test_a_broker_listens_for_slaves_on_this_machine_only(text: str, address: tuple[str, int] | None) -> None:
     assert MessageStoreConfig.from_properties(text).ha_address == address
+
+
+def test_a_bad_port_beside_an_address_is_refused_by_its_own_line() -> None:
+    with pytest.raises(InvalidValue, match="line 2: haListenPort=70000; expected 0 to 65535"):
+        MessageStoreConfig.from_properties("haListenAddress=127.0.0.1:1\nhaListenPort=70000")
+
+
+def test_the_spelling_of_early_versions_is_ignored_with_a_warning_as_brokers_ignore_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of the names with "maped", 4.9.8 and 5.3.3 have a setter for this one only."""
+    text = "mapedFileSizeCommitLog=8192\nmapedFileSizeConsumeQueue=400\nwarmMapedFileEnable=true"
+    found = BrokerProperties.parse(text)
+    assert found.given == {"warm_mapped_file_enable"}
+    assert found.config == MessageStoreConfig(warm_mapped_file_enable=True)
+    for name in ("FileSizeCommitLog", "FileSizeConsumeQueue"):
+        assert f"'maped{name}' is not a setting of a store. Did you mean 'mapped{name}'?" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["haListenPort=x", "haListenPort=70000", "haListenAddress=0.0.0.0:10912"])

@@ -152,3 +152,15 @@ def test_an_embedded_store_is_small_and_safe(tmp_path: Path) -> None:
 def test_settings_that_do_not_exist_are_refused_with_a_hint(settings: Any, words: str) -> None:
     with pytest.raises(InvalidValue, match=words):
         MessageStoreConfig.from_mapping(settings)
+
+
+@pytest.mark.parametrize(("given", "size"), [(1, 20), (20, 20), (999, 1000), (1000, 1000), (1001, 1020)])
+def test_the_size_of_a_queue_file_is_rounded_up_to_whole_units(tmp_path: Path, given: int, size: int) -> None:
+    """As ``getMappedFileSizeConsumeQueue`` does."""
+    config = small(mapped_file_size_consume_queue=given)
+    assert config.mapped_file_size_consume_queue == size
+    with MessageStore.open(tmp_path, config) as store:
+        put_ok(store)
+        store.dispatch()
+    (file,) = (tmp_path / "consumequeue/orders/0").iterdir()
+    assert file.stat().st_size == size
