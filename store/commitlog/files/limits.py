@@ -1,23 +1,39 @@
-"""Limits of the machine: free disk space, and the number of open files."""
+"""Limits of the machine: how full its disks are, and the number of open files."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterable
+from typing import NamedTuple
 
-__all__ = ["free_bytes", "free_ratio", "most_open_files", "used_ratio"]
-
-
-def free_ratio(path: str) -> float:
-    """The share of the file system's space that is free for this user: 0.0 to 1.0."""
-    found = os.statvfs(path)
-    return found.f_bavail / found.f_blocks if found.f_blocks else 1.0
+__all__ = ["DiskUse", "free_bytes", "fullest_disk", "most_open_files"]
 
 
-def used_ratio(path: str) -> float:
-    """The share of the file system's space that is used, of what is used or free for this user: 0.0 to 1.0.
+class DiskUse(NamedTuple):
+    """How full a disk is: the path by which it was found, and the share that is used, 0.0 to 1.0."""
 
-    As RocketMQ counts (``UtilAll.getDiskPartitionSpaceUsedPercent``), rounded up to a percent.
+    path: str
+    used: float
+
+
+def fullest_disk(paths: Iterable[str]) -> DiskUse:
+    """The fullest one of the disks of these paths; a path that does not exist is left out. ``OSError``."""
+    found = DiskUse("", 0.0)
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            used = _used_ratio(path)
+            if used > found.used or not found.path:
+                found = DiskUse(path, used)
+    return found
+
+
+def _used_ratio(path: str) -> float:
+    """The share of the file system's space that is used, of what is used or free for this user.
+
+    Blocks that are reserved for root are neither, as in ``df``. As RocketMQ counts
+    (``UtilAll.getDiskPartitionSpaceUsedPercent``), rounded up to a percent.
     """
     found = os.statvfs(path)
     used = found.f_blocks - found.f_bfree

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from commitlog.config import MessageStoreConfig, parse_hours
 from commitlog.errors import CommitLogError, IndexIOError, StoreIOError
+from commitlog.files.limits import DiskUse
 from commitlog.files.mapped_file_writer import is_out_of_space
 from commitlog.recovery.open import OpenedLog
 from commitlog.retention.decision import DoomedFile, Hold, RetentionLimits
@@ -40,10 +41,10 @@ _FIRST_ROUND_SECONDS = 60.0
 class RetentionSettings:
     """What the settings let a log hold at this moment."""
 
-    def __init__(self, config: MessageStoreConfig, used_ratio: Callable[[], float]) -> None:
-        """``used_ratio`` returns the share of the disk that is used."""
+    def __init__(self, config: MessageStoreConfig, disk_use: Callable[[], DiskUse]) -> None:
+        """``disk_use`` returns how full the fullest disk of the store is."""
         self._config = config
-        self._used_ratio = used_ratio
+        self._disk_use = disk_use
         self._hours = parse_hours(config.delete_when)
 
     def limits(self) -> RetentionLimits:
@@ -64,14 +65,14 @@ class RetentionSettings:
     @property
     def disk_is_filling(self) -> bool:
         """Whether the disk is so full that old files go at any hour."""
-        return self._used_ratio() > self._config.disk_max_used_space_ratio / 100
+        return self._disk_use().used > self._config.disk_max_used_space_ratio / 100
 
     @property
     def forcibly(self) -> bool:
         """Whether the disk is so full that files go whatever their age."""
         config = self._config
         ratio = min(config.disk_space_clean_forcibly_ratio, config.disk_space_warning_level_ratio)
-        return config.retention_enable and config.clean_file_forcibly_enable and self._used_ratio() > ratio
+        return config.retention_enable and config.clean_file_forcibly_enable and self._disk_use().used > ratio
 
 
 class StoreCleaner:

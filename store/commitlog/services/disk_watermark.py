@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from commitlog.files.limits import free_ratio
+from commitlog.files.limits import DiskUse
 from commitlog.services.running_state import RunningFlags, RunningState
 
 __all__ = ["DiskWatermarkService"]
@@ -19,27 +19,20 @@ _INTERVAL_SECONDS = 1.0
 class DiskWatermarkService:
     """Sets and clears DISK_FULL: by how full the disk is, and when dispatch finds no space for a queue or the index."""
 
-    def __init__(
-        self,
-        path: str,
-        ratio: float,
-        state: RunningState,
-        *,
-        free_ratio: Callable[[str], float] = free_ratio,
-    ) -> None:
-        self._path = path
+    def __init__(self, ratio: float, state: RunningState, disk_use: Callable[[], DiskUse]) -> None:
+        """``disk_use`` returns how full the fullest disk of the store is."""
         self._ratio = ratio
         self._state = state
-        self._free_ratio = free_ratio
+        self._disk_use = disk_use
         # The result of the last dispatch.
         self._no_space: BaseException | None = None
 
     def run_once(self) -> float:
-        used = 1.0 - self._free_ratio(self._path)
+        path, used = self._disk_use()
         if self._no_space is not None:
             why = str(self._no_space)
         else:
-            why = f"{used:.0%} of the disk of {self._path} is used (disk_space_warning_level_ratio {self._ratio:.0%})."
+            why = f"{used:.0%} of the disk of {path} is used (disk_space_warning_level_ratio {self._ratio:.0%})."
         full = self._no_space is not None or used > self._ratio
         if full or self._state.flags & RunningFlags.DISK_FULL:
             self._state.set_disk_full(why if full else None)

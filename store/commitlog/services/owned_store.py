@@ -18,11 +18,12 @@ from commitlog.batch.staging import remove_leftovers
 from commitlog.batch_id import CommittedBatch
 from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, StoreClosed
-from commitlog.files.limits import used_ratio
+from commitlog.files.limits import DiskUse, fullest_disk
 from commitlog.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
 from commitlog.ha.replica_mark import refuse_replica
 from commitlog.ha.service import HAService
 from commitlog.log.owner_directory import OwnerDirectory
+from commitlog.paths import INDEX
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.open import OpenedLog, OpenWishes, open_log
 from commitlog.schedule.broker_marks import note_creation
@@ -104,7 +105,7 @@ class OwnedStore:
         self._directory = directory
         self._jobs = jobs
         self._close_failure: BaseException | None = None
-        self._watermark = DiskWatermarkService(log.files.path, config.disk_space_warning_level_ratio, state)
+        self._watermark = DiskWatermarkService(config.disk_space_warning_level_ratio, state, self._disk_use)
         self._watermark.run_once()  # a put or commit right after opening may come before the thread's first look
         wakeups = _Wakeups(allocate, Wakeup(), Wakeup(), Wakeup(), Wakeup())
         self._sync = sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -181,9 +182,10 @@ class OwnedStore:
         count_delayed = self.schedule.waiting_topics
         return TopicDeletion(self.path, self.log, self.store_flush, self.topics, self.consumer_offsets, count_delayed)
 
-    def _disk_use(self) -> float:
-        """The share that is used of the disk of the log or of the store's, whichever is fuller."""
-        return max(used_ratio(self.log.files.path), used_ratio(self.path))
+    def _disk_use(self) -> DiskUse:
+        """The fullest disk of the store: log, queues and index may lie on others than its directory."""
+        index = os.path.join(self.path, INDEX)
+        return fullest_disk((self.log.files.path, self.log.queues.path, index, self.path))
 
     def _cleaning(self, config: MessageStoreConfig) -> list[Worker]:
         """The threads that delete old files, if the settings ask for it. Each step is a job, as is every use of the

@@ -11,6 +11,7 @@ import pytest
 from commitlog import MessageStore, MessageStoreConfig
 from commitlog.errors import InvalidValue, StoreIOError
 from commitlog.files import disk
+from commitlog.files.limits import DiskUse
 from commitlog.retention.survey import clean_request
 from commitlog.services import owned_store
 from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
@@ -50,9 +51,12 @@ class _Cleaning:
         self.clock = clock
         self.used = 0.5
         cleaner = store._owned.cleaner
-        self._log = CleanCommitLogService(cleaner, config, RetentionSettings(config, lambda: self.used), clock=clock)
+        self._log = CleanCommitLogService(cleaner, config, RetentionSettings(config, self._disk_use), clock=clock)
         self._queues = CleanConsumeQueueService(cleaner, config)
         assert self.log() == 60.0, "the first round comes a minute after the start"
+
+    def _disk_use(self) -> DiskUse:
+        return DiskUse(self.store.path, self.used)
 
     def log(self) -> float:
         return self.store._owned.run(self._log.run_once)
@@ -287,7 +291,7 @@ def test_a_cleaning_by_settings_ends_when_the_disk_has_space_again(tmp_path: Pat
         fill(store, 100)
         store.flush()
         uses = iter([0.95, 0.91, 0.86, 0.85])
-        settings = RetentionSettings(config, lambda: next(uses))
+        settings = RetentionSettings(config, lambda: DiskUse(store.path, next(uses)))
         owned = store._owned
         request = clean_request(older_than_hours=72, max_bytes=None)
         now_ms = int(time.time() * 1000)
