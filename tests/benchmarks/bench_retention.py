@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog import Message, MessageStore, MessageStoreConfig
+from commitlog.files.limits import DiskUse
 from commitlog.services.clean import CleanCommitLogService, CleanConsumeQueueService, RetentionSettings
 from tests.benchmarks.measure import machine, scratch, show
 
@@ -56,7 +57,7 @@ def _fill(store: MessageStore) -> None:
 def _clean(store: MessageStore) -> None:
     """Steps of the two services: 100 files of the log, then those of the queues."""
     owned = store._owned
-    log = CleanCommitLogService(owned.cleaner, _CONFIG, RetentionSettings(_CONFIG, lambda: 0.5))
+    log = CleanCommitLogService(owned.cleaner, _CONFIG, RetentionSettings(_CONFIG, lambda: DiskUse("", 0.5)))
     queues = CleanConsumeQueueService(owned.cleaner, _CONFIG)
     owned.run(log.run_once)
     while store.physical_bounds()[0] < _FILES * _FILE_SIZE:

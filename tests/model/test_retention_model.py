@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog.files.limits import DiskUse
 from commitlog.retention.survey import clean_request
 from commitlog.services.clean import RetentionSettings
 from tests.model.test_store_model import _copy_if_there
@@ -196,7 +197,7 @@ class RetentionMachine(RuleBasedStateMachine):
         if self.used > config.disk_space_clean_forcibly_ratio:
             self._take_expected(None, 0)
         request = clean_request(older_than_hours=RESERVED_HOURS, max_bytes=None)
-        retention = RetentionSettings(config, lambda: self.used)
+        retention = RetentionSettings(config, lambda: DiskUse("", self.used))
         cleaner, now_ms = self.store._owned.cleaner, int(self.clock.now * 1000)
         report = self.store._owned.run(lambda: cleaner.clean_by_settings(retention, request, now_ms))
         assert report.log_start == self.start

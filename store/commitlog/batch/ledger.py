@@ -13,7 +13,8 @@ application. When the queue does not have that frame there, the log has lost its
 gone, and others may have their queue offsets. Then all frames are read again. A file without that member is of an
 earlier version of this package, which passes over it in turn.
 
-The previous file is kept with ``.bak``, as RocketMQ keeps its own.
+The previous file is kept with ``.bak``, as RocketMQ keeps its own. ``.reserve`` has the space for the next one: on a
+full disk the ledger is saved before retention deletes frames, and that must not need new space.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from commitlog.batch.frames import FoundFrame
 from commitlog.batch_id import BatchId, CommittedBatch, delay_level_of
 from commitlog.errors import BatchConflict, CorruptConfig, InvalidValue, ReadFailed, StoreIOError
 from commitlog.files import disk
-from commitlog.files.whole_file import replace_failed, replace_file
+from commitlog.files.whole_file import replace_failed, replace_file, reserve_space
 from commitlog.format.timestamps import MAX_TIMESTAMP_MS
 from commitlog.paths import BACKUP_SUFFIX, BATCH_LEDGER, CONFIG
 
@@ -39,6 +40,10 @@ _FORMAT: Final = 1
 _LARGEST = 256 << 20
 # With fewer unsaved frames, the file is not written at a close; the next open reads the frames instead.
 _MOST_UNSAVED = 64
+# The most bytes of the file without its entries, and of an entry without its texts; a character is escaped in six.
+_HEAD_BYTES, _ENTRY_BYTES, _ESCAPED_BYTES = 400, 300, 6
+# Space is reserved in steps.
+_RESERVE_STEP = 64 << 10
 
 
 class _LedgerEntry(msgspec.Struct):
@@ -119,6 +124,9 @@ class BatchLedger:
         self._find = find
         self._saved = saved
         self._saved_offset = next_offset
+        # The most bytes that the next file takes, and the bytes that are known to be reserved for it.
+        self._most_bytes = _HEAD_BYTES + sum(_most_bytes_of(one.batch) for one in batches.values())
+        self._reserved = 0
 
     def batches(self) -> list[CommittedBatch]:
         """The last batch of each application, in the order of application ids."""
@@ -139,7 +147,24 @@ class BatchLedger:
         known = self._batches.get(app)
         # Frames that are read once more come before a batch that is known.
         if app and (known is None or known.physical_offset <= committed.physical_offset):
+            self._most_bytes += _most_bytes_of(committed.batch) - (0 if known is None else _most_bytes_of(known.batch))
             self._batches[app] = committed
+
+    def reserve_space_for(self, batch: BatchId) -> None:
+        """Reserve the space with which the file can be written on a full disk, this batch included.
+
+        ``DiskFull``, ``StoreIOError``: the batch must not be written, since its frame would keep the disk full.
+        """
+        # It is an application's last batch, and the last frame, too.
+        needed = self._most_bytes + 2 * _most_bytes_of(batch)
+        if not batch.app_id or needed <= self._reserved:
+            return
+        size = -(-needed // _RESERVE_STEP) * _RESERVE_STEP
+        try:
+            reserve_space(self.path, size)
+        except OSError as error:
+            raise replace_failed(self.path, error) from error
+        self._reserved = size
 
     def read(self, frame: FoundFrame | None) -> None:
         """Add the next frame of the frame topic's queue, in its order; None for a unit without a frame (any more)."""
@@ -211,15 +236,20 @@ class BatchLedger:
         lacking = [one.physical_offset for app, one in self._batches.items() if self._saved.get(app) != one]
         return min(lacking, default=None)
 
-    def save(self) -> None:
-        """Write the file. All frames up to now must be on the device. ``DiskFull``, ``StoreIOError``."""
+    def save(self, *, from_reserve: bool = False) -> None:
+        """Write the file. All frames up to now must be on the device. ``DiskFull``, ``StoreIOError``.
+
+        ``from_reserve``: on a full disk, in the space that is reserved, since something is to be deleted after it.
+        """
+        self._reserved = 0  # it may be used up now, and is looked at again
         entries = {app: _LedgerEntry.of(batch) for app, batch in sorted(self._batches.items())}
         last = None if self._last_frame is None else _LastFrame.of(self._last_frame)
         data = msgspec.json.encode(
             _LedgerFile(version=_FORMAT, queueOffset=self.next_offset, batches=entries, lastFrame=last)
         )
         try:
-            replace_file(self.path, msgspec.json.format(data, indent=1), keep_as=self.path + BACKUP_SUFFIX)
+            text, backup = msgspec.json.format(data, indent=1), self.path + BACKUP_SUFFIX
+            replace_file(self.path, text, keep_as=backup, from_reserve=from_reserve)
         except OSError as error:
             raise replace_failed(self.path, error) from error
         try:
@@ -227,6 +257,11 @@ class BatchLedger:
         except OSError as error:
             raise StoreIOError("write", path=self.path, cause=error) from error
         self._saved, self._saved_offset, self.file_is_wrong = dict(self._batches), self.next_offset, False
+
+
+def _most_bytes_of(batch: BatchId) -> int:
+    """The most bytes that a batch's entry in the file takes."""
+    return _ENTRY_BYTES + _ESCAPED_BYTES * (len(batch.app_id.encode()) + len(batch.fingerprint.encode()))
 
 
 class LedgerSource(Protocol):

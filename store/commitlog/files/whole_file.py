@@ -16,10 +16,12 @@ from commitlog.files import disk
 from commitlog.files.error_paths import errors_name
 from commitlog.files.space import NO_SPACE
 
-__all__ = ["TEMPORARY_SUFFIX", "new_file", "replace_failed", "replace_file"]
+__all__ = ["RESERVE_SUFFIX", "TEMPORARY_SUFFIX", "new_file", "replace_failed", "replace_file", "reserve_space"]
 
 # The suffix of a file's name until it is whole.
 TEMPORARY_SUFFIX = ".tmp"
+# The suffix of the file that holds the space for the next content of another one.
+RESERVE_SUFFIX = ".reserve"
 # The errors of file systems without unnamed files, and of kernels without that call.
 _NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 # The errors when naming an unnamed file is not supported, and where /proc is missing or may not be used for it.
@@ -78,20 +80,64 @@ def _named_at_last(path: str, prepare: Callable[[int], None]) -> int | None:
         raise
 
 
-def replace_file(path: str, data: bytes, *, keep_as: str = "") -> None:
+def replace_file(path: str, data: bytes, *, keep_as: str = "", from_reserve: bool = False) -> None:
     """Replace the file by a new, synced one of these bytes. ``OSError``; then the name has the old file.
 
     ``keep_as`` is the new name of the old file, if it exists; after an error, or a crash in between, the old file may
-    have that name alone. The names are on the device once the caller has synced the directory.
+    have that name alone. The names are on the device once the caller has synced the directory. ``from_reserve``: on a
+    full disk, the new file takes the space of ``reserve_space``.
     """
     with errors_name(path):
-        disk.close(_written(path, lambda descriptor: disk.write_at(descriptor, data, 0)))
+        try:
+            disk.close(_written(path, lambda descriptor: disk.write_at(descriptor, data, 0)))
+        except OSError as error:
+            reserved = disk.file_size(path + RESERVE_SUFFIX) if from_reserve else -1
+            if error.errno not in NO_SPACE or reserved < len(data):
+                raise
+            _write_into_reserve(path, data)
     try:
         if keep_as and disk.exists(path):
             disk.rename(path, keep_as)
         disk.rename(path + TEMPORARY_SUFFIX, path)
     except OSError:
         _remove_quietly(path + TEMPORARY_SUFFIX)
+        raise
+
+
+def reserve_space(path: str, size: int) -> None:
+    """Reserve the space for a new content of a file, unless that much is reserved. ``OSError``; then none is.
+
+    A file beside it has the space. It is not synced: after a crash it may be missing, and is made again.
+    """
+    reserve = path + RESERVE_SUFFIX
+    with errors_name(reserve):
+        if disk.file_size(reserve) >= size:
+            return
+        _remove_quietly(reserve)
+        descriptor = disk.create_file(reserve)
+        try:
+            disk.allocate(descriptor, 0, size)
+        except BaseException:
+            _remove_quietly(reserve)
+            raise
+        finally:
+            disk.close(descriptor)
+
+
+def _write_into_reserve(path: str, data: bytes) -> None:
+    """The file under its temporary name, synced, in the space of the reserve. ``OSError``; then the reserve is gone."""
+    temporary = path + TEMPORARY_SUFFIX
+    disk.rename(path + RESERVE_SUFFIX, temporary)
+    try:
+        descriptor = disk.open_for_writing(temporary)
+        try:
+            disk.write_at(descriptor, data, 0)
+            disk.truncate(descriptor, len(data))
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+    except BaseException:
+        _remove_quietly(temporary)
         raise
 
 

@@ -112,7 +112,12 @@ class OwnerDirectory:
         """
         path = self.of(ABORT)
         try:
-            replace_file(path, str(os.getpid()).encode())
+            try:
+                replace_file(path, str(os.getpid()).encode())
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                replace_file(path, b"")  # it counts that the file exists, and an empty one takes no space
             disk.sync_directory(self.path)
         except OSError as error:
             raise StoreIOError("write", path=path, cause=error) from error

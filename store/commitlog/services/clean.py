@@ -190,19 +190,22 @@ class StoreCleaner:
         return holds
 
     def _cover(self, end: int) -> None:
-        """Bring to the device what dispatch made of the log up to there. Without space for it, files stay."""
+        """Bring to the device what dispatch made of the log up to there, or as much of it as it has space for."""
         if end <= self._covered:
             return
+        if self._reput.reput_from < end:
+            self._dispatch()
+        dispatched = self._reput.reput_from
+        self._store_flush.flush_dispatched()
+        self._covered = dispatched
+
+    def _dispatch(self) -> None:
         try:
-            self._store_flush.flush_log()
+            self._store_flush.flush_log()  # under SYNC_FLUSH, dispatch waits for it
             self._store_flush.dispatch()
-            dispatched = self._reput.reput_from
-            self._store_flush.flush_everything()
         except CommitLogError as error:
             if self._state.failure is not None or not is_out_of_space(error):
                 raise
-            return
-        self._covered = dispatched
 
     def _remove_first(self, doomed: DoomedFile) -> None:
         files = self._log.files

@@ -17,7 +17,7 @@ from commitlog.batch_id import EPOCH_APPLICATION, BatchId, CommittedBatch, Stage
 from commitlog.columnar.batch_frame import BatchFrame, encode_frame
 from commitlog.columnar.staged_block import StagedBlock
 from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
-from commitlog.errors import CommitLogError, CorruptStaging, PutRefused
+from commitlog.errors import CommitLogError, CorruptStaging, DiskFull, PutRefused
 from commitlog.files.mapped_file_writer import is_out_of_space
 from commitlog.format.message_id import parse_host
 from commitlog.format.record import Record, decode_record
@@ -121,17 +121,20 @@ class CommitBatchService:
             remove_up_to(self._store_path, batch)
         return committed
 
-    def commit_blocks(self, batch: BatchId, blocks: Sequence[StagedBlock]) -> CommittedBatch:
+    def commit_blocks(
+        self, batch: BatchId, blocks: Sequence[StagedBlock], *, frees_space: bool = False
+    ) -> CommittedBatch:
         """Bring records of this process into the log as a batch of the store's own application; errors as ``commit``.
 
-        There is at least one record. ``PutRefused`` also if a topic cannot be listed.
+        There is at least one record. ``PutRefused`` also if a topic cannot be listed. ``frees_space``: also on a nearly
+        full disk, since retention can delete files when they are in the log.
         """
         ledger = self._loaded()
         committed = ledger.check(batch)
         if committed is None:
-            self._state.refuse_commits()
+            self._state.refuse_commits(frees_space=frees_space)
             self._topics.list_queues(queue for block in blocks for queue in block.queues)
-            committed = self._write_frame(batch, (block for block in blocks), ledger)
+            committed = self._write_frame(batch, (block for block in blocks), ledger, frees_space=frees_space)
         return committed
 
     def _write(self, batch: BatchId, staged: list[StagedFile], ledger: BatchLedger) -> CommittedBatch:
@@ -149,8 +152,18 @@ class CommitBatchService:
         return self._write_frame(batch, self._blocks(staged), ledger)
 
     def _write_frame(
-        self, batch: BatchId, blocks: Generator[StagedBlock, None, None], ledger: BatchLedger
+        self,
+        batch: BatchId,
+        blocks: Generator[StagedBlock, None, None],
+        ledger: BatchLedger,
+        *,
+        frees_space: bool = False,
     ) -> CommittedBatch:
+        try:
+            ledger.reserve_space_for(batch)
+        except DiskFull:
+            if not frees_space:
+                raise
         last = ledger.last(batch.app_id)
         head = _FrameHead(batch, -1 if last is None else last.physical_offset, self._host)
         try:
@@ -237,22 +250,23 @@ class CommitBatchService:
     def save_for_cleaning(self) -> int | None:
         """Write the ledger's file before frames of the log are deleted.
 
-        Returns the physical offset from which on frames are still needed, when the disk has no space for the file.
+        Returns the physical offset from which on frames are still needed, when the disk has no space for the file. That
+        is so only where the space that was reserved for it is gone too.
         ``CorruptConfig``, ``StoreIOError``.
         """
         if self._ledger is None and self._log.queues.highest_id(BATCH_TOPIC) < 0:
             return None
         ledger = self._loaded()
         if ledger.unsaved_from is not None:
-            self._save(ledger, or_later=True)
+            self._save(ledger, or_later=True, from_reserve=True)
         return ledger.unsaved_from
 
-    def _save(self, ledger: BatchLedger, *, or_later: bool = False) -> None:
+    def _save(self, ledger: BatchLedger, *, or_later: bool = False, from_reserve: bool = False) -> None:
         """``or_later``: without space, leave it for the next time, since the log has everything."""
         # The file counts all frames up to now, also those of no application: none may be lost in a crash after this.
         self._store_flush.flush_log()
         try:
-            ledger.save()
+            ledger.save(from_reserve=from_reserve)
         except CommitLogError as error:
             if not is_out_of_space(error):
                 self._state.fence(error)

@@ -6,6 +6,7 @@ Source: RocketMQ ``store/DefaultMessageStore.java`` (``CleanCommitLogService.isS
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from commitlog.files.limits import DiskUse
@@ -26,16 +27,19 @@ class DiskWatermarkService:
         self._disk_use = disk_use
         # The result of the last dispatch.
         self._no_space: BaseException | None = None
+        # Several threads look, each of them after it has taken or freed space; an older look must not win.
+        self._lock = threading.Lock()
 
     def run_once(self) -> float:
-        path, used = self._disk_use()
-        if self._no_space is not None:
-            why = str(self._no_space)
-        else:
-            why = f"{used:.0%} of the disk of {path} is used (disk_space_warning_level_ratio {self._ratio:.0%})."
-        full = self._no_space is not None or used > self._ratio
-        if full or self._state.flags & RunningFlags.DISK_FULL:
-            self._state.set_disk_full(why if full else None)
+        with self._lock:
+            path, used = self._disk_use()
+            if self._no_space is not None:
+                why = str(self._no_space)
+            else:
+                why = f"{used:.0%} of the disk of {path} is used (disk_space_warning_level_ratio {self._ratio:.0%})."
+            full = self._no_space is not None or used > self._ratio
+            if full or self._state.flags & RunningFlags.DISK_FULL:
+                self._state.set_disk_full(why if full else None)
         return _INTERVAL_SECONDS
 
     def dispatch_full(self, error: BaseException | None) -> None:

@@ -146,9 +146,10 @@ class OwnedStore:
     def _woken_workers(self, config: MessageStoreConfig, flush_log: Service, wakeups: _Wakeups) -> list[Worker]:
         """The threads that others wake."""
         fence = self.state.fence
+        allocate = _ThenLook(self.log.allocator, self._watermark)
         workers = [
             Worker("AsyncPutService", self.async_puts, fence, wakeups.puts),
-            Worker("AllocateMappedFileService", self.log.allocator, fence, wakeups.allocate),
+            Worker("AllocateMappedFileService", allocate, fence, wakeups.allocate),
             Worker("ReputMessageService", self.reput, partial(fence_dispatch, self.state), wakeups.reput),
             Worker(type(flush_log).__name__, flush_log, fence, wakeups.flush),
         ]
@@ -431,6 +432,19 @@ class _AsJob:
             return self._store.run(self._service.run_once)
         except StoreClosed:
             return _UNTIL_STOPPED_SECONDS
+
+
+class _ThenLook:
+    """The service that allocates space, and after each step a look at the disk: puts must not fill it in a second."""
+
+    def __init__(self, allocator: Service, watermark: DiskWatermarkService) -> None:
+        self._allocator = allocator
+        self._watermark = watermark
+
+    def run_once(self) -> float:
+        pause = self._allocator.run_once()
+        self._watermark.run_once()
+        return pause
 
 
 def _end(log: OpenedLog, topic: str) -> int | None:

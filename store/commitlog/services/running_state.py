@@ -87,8 +87,13 @@ class RunningState:
         if self._is_replica:
             self.refuse_puts()
 
-    def refuse_commits(self) -> None:
-        """``DiskFull`` when a disk that is nearly full is the reason, else as ``refuse_puts``."""
+    def refuse_commits(self, *, frees_space: bool = False) -> None:
+        """``DiskFull`` when a disk that is nearly full is the reason, else as ``refuse_puts``.
+
+        ``frees_space``: retention deletes files after this commit, so a nearly full disk is no reason against it.
+        """
+        if frees_space and self.takes_what_frees_space:
+            return
         if self.refusal is not None and self.disk_is_reason:
             cause = OSError(errno.ENOSPC, self._disk_full.removesuffix("."))
             raise DiskFull(
@@ -104,6 +109,11 @@ class RunningState:
         """Whether puts are rejected because of the disk, and for no other reason that comes before."""
         others = self.closed or self.failure is not None or self._is_replica
         return bool(self.flags & RunningFlags.DISK_FULL) and not others
+
+    @property
+    def takes_what_frees_space(self) -> bool:
+        """Whether the store is writable, or would be with more space on its disk."""
+        return self.refusal is None or (self.disk_is_reason and not self.flags & RunningFlags.NOT_WRITEABLE)
 
     def set_disk_full(self, why: str | None) -> None:
         """Reject puts because the disk is full, as ``why`` says; None when it is not (any more)."""

@@ -25,7 +25,7 @@ from commitlog.columnar.delivery import Deliveries, Undeliverable, WaitingRecord
 from commitlog.columnar.dispatch import DispatchRequests
 from commitlog.columnar.dispatch_keys import IndexEntries
 from commitlog.config_files.delay_offset import DelayOffsetFile
-from commitlog.errors import CommitLogError, InvalidValue, Refused, StoreClosed
+from commitlog.errors import CommitLogError, DiskFull, InvalidValue, Refused, StoreClosed
 from commitlog.files.mapped_file_writer import MappedFileWriter
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE, LAST_HASH_CODE
@@ -65,6 +65,7 @@ _UNKNOWN_DELAY_MS = 1_000
 # One frame: a put waits while it is written.
 _MOST_FRAME_BYTES = 64 << 20
 _MOST_FRAME_UNITS = 1 << 18
+_NO_END = 2**63
 # Records that are encoded at once: they stay in the processor's caches.
 _PIECE_BYTES = 8 << 20
 # Records are read together if at least this share of the bytes between them is theirs.
@@ -124,6 +125,21 @@ class _Waiting(NamedTuple):
         """The offset after them."""
         return self.first + len(self.units)
 
+    @property
+    def bytes(self) -> int:
+        """The bytes of their records."""
+        return int(_sizes(self.units).sum())
+
+    def before(self, end: int) -> _Waiting:
+        """The first of them, up to one whose message lies at a physical offset of ``end`` or more."""
+        after = self.units["physical_offset"] >= end
+        return _Waiting(self.first, self.units[: int(np.argmax(after))]) if after.any() else self
+
+
+def _sizes(units: Units) -> Int64Array:
+    """The bytes of each unit's record; 0 for a filler."""
+    return np.where(units["size"] == FILLER_SIZE, 0, np.maximum(units["size"], 0)).astype(np.int64)
+
 
 class ScheduleMessageService:
     """Delivers what is due, level after level. For one thread; ``save`` for the one that closes the store."""
@@ -162,7 +178,7 @@ class ScheduleMessageService:
         self._store_flush = store_flush
         self._run_job = run_job
         self._flush_interval_s = flush_interval_s
-        self._frame_bytes = frame_bytes
+        self._frame_bytes = self._fitting_bytes = frame_bytes
         self._piece_bytes = piece_bytes
         self._clock = clock
         self._monotonic = monotonic
@@ -236,7 +252,7 @@ class ScheduleMessageService:
     def run_once(self) -> float:
         if self._enabled is False:
             return _FAILED_SECONDS
-        if self._state.refusal is not None:
+        if not self._state.takes_what_frees_space:
             return _REFUSED_SECONDS
         highest = self._log.queues.highest_id(SCHEDULE_TOPIC)
         if highest < 0:
@@ -290,22 +306,42 @@ class ScheduleMessageService:
         wait_ms = self._wait_ms(level, position, bounds[1], now)
         if wait_ms:
             return min(wait_ms / _MS, _LONGEST_SECONDS)
-        due = self._due(level, position, bounds[1], now)
+        due = self._due(level, position, bounds[1], now).before(self._end_to_deliver())
+        if not len(due.units):
+            return _REFUSED_SECONDS
         version = self._log.queues.deleted.version
         found = self._copies(level, due)
-        if found.rows and not self._run_job(lambda: self._commit(level, due.stop, found, version)):
-            return 0.0
+        try:
+            if found.rows and not self._run_job(lambda: self._commit(level, due.stop, found, version)):
+                return 0.0
+        except DiskFull:
+            # Fewer of them may find space, and free some: the next step tries a half.
+            self._fitting_bytes = max(due.bytes // 2, 1)
+            raise
+        self._fitting_bytes = self._frame_bytes
         self._positions[level] = due.stop
         self._stats.delivered(found.rows, len(found.skipped))
         if found.skipped:
             self._report(level, found.skipped)
         return 0.0
 
+    def _end_to_deliver(self) -> int:
+        """The physical offset before which messages are delivered now.
+
+        On a nearly full disk, only those of the log's first file: the others go on waiting, and retention can delete
+        the file when it holds none any more. So deliveries never take more of such a disk than that file gives back.
+        """
+        if self._state.refusal is None:
+            return _NO_END
+        files = self._log.files
+        end = files.min_offset + files.file_size
+        return end if end <= files.max_wrote else 0  # the file that is being written stays
+
     def _commit(self, level: int, stop: int, found: Deliveries, version: int) -> bool:
         """Append the copies. False if a topic was deleted since they were made: then they are made again."""
         if self._log.queues.deleted.version != version:
             return False
-        self._batches.commit_blocks(BatchId(schedule_application(level), stop), found.blocks)
+        self._batches.commit_blocks(BatchId(schedule_application(level), stop), found.blocks, frees_space=True)
         return True
 
     def _position(self, level: int, low: int, high: int) -> int:
@@ -350,8 +386,8 @@ class ScheduleMessageService:
         stop = min(high, position + _MOST_FRAME_UNITS)
         units = self._log.queues.read_units(SCHEDULE_TOPIC, level - 1, position, stop)
         due = self._are_due(level, self._times(level, units), now)
-        sizes = np.where(units["size"] == FILLER_SIZE, 0, np.maximum(units["size"], 0)).astype(np.int64)
-        fit = int(np.searchsorted(np.cumsum(sizes), self._frame_bytes, side="right"))
+        sizes = _sizes(units)
+        fit = int(np.searchsorted(np.cumsum(sizes), self._fitting_bytes, side="right"))
         count = len(due) if due.all() else int(np.argmin(due))
         return _Waiting(position, units[: max(min(count, fit), 1)])
 

@@ -75,6 +75,12 @@ class StoreFlush:
         self._flush_all()
         self._fencing(lambda: self._log.checkpoint.flush(self._log.mark(closed=False)))
 
+    def flush_dispatched(self) -> None:
+        """``flush_everything`` as far as dispatch has come by now: it takes no space on the disk. ``StoreIOError``."""
+        self.flush_log()
+        self._fencing(self._flush_dispatched)
+        self._fencing(lambda: self._log.checkpoint.flush(self._log.mark(closed=False)))
+
     def flush_thoroughly(self) -> None:
         """The periodic ``flush_everything``. Without space for a queue's file it waits: dispatch tries again."""
         try:

@@ -169,7 +169,9 @@ def test_the_ledger_outlives_the_frames_of_its_batches(tmp_path: Path) -> None:
     assert not list(verify_store(tmp_path))
 
 
-def test_without_space_for_the_ledger_its_frames_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_space_and_reserve_for_the_ledger_its_frames_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with MessageStore.open(tmp_path, SMALL) as store:
         fill(store, 40)
         with store.transaction("loader", version=7) as batch:
@@ -180,6 +182,7 @@ def test_without_space_for_the_ledger_its_frames_stay(tmp_path: Path, monkeypatc
             del shared
             raise OSError(28, "No space left on device", path)
 
+        (tmp_path / "config" / "batchLedger.json.reserve").unlink()
         with monkeypatch.context() as patch:
             patch.setattr(disk, "create_file", full)
             patch.setattr(disk, "create_unnamed_file", full)

@@ -59,9 +59,7 @@ def test_puts_and_retention_measure_each_disk_of_a_store_as_df_does(tmp_path: Pa
     """A disk with blocks that are reserved for root, and a disk for each of log, queues, index and root."""
     if not may_mount(tmp_path):
         pytest.skip("mounting a small file system takes root, or a system that lets users have mounts of their own")
-    done = run_program(
-        "-m", "tests.store.services.on_several_disks", tmp_path, timeout=WAIT_LIMIT_S, within=OWN_MOUNTS
-    )
+    done = run_program("-m", "tests.store.services.on_several_disks", tmp_path, timeout=WAIT_LIMIT_S, within=OWN_MOUNTS)
     assert done.returncode == 0, done.stderr
     reserved, *disks = done.stdout.splitlines()
     assert disks == ["commitlog", "consumequeue", "index", "root"]
