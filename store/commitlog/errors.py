@@ -38,6 +38,7 @@
     │   ├── FileCreationFailed      the operating system failed to make a new file of the store
     │   │   └── DiskFull            no space for it
     │   ├── ReadFailed              the operating system failed to read, list or open a file
+    │   ├── TooManyOpenFiles        this process, or the machine, has as many files open as it may
     │   ├── ListenFailed            the operating system failed to listen on an address, which may be in use
     │   ├── StagingFailed           the operating system failed to write a staged file of a batch
     │   ├── TargetFailed            the operating system failed to write a file of an export or a salvage
@@ -128,6 +129,7 @@ __all__ = [
     "StoreOpenError",
     "TailLost",
     "TargetFailed",
+    "TooManyOpenFiles",
     "TopicInUse",
     "TopicNotFound",
     "TransactionEnded",
@@ -497,7 +499,7 @@ class IndexIOError(StoreIOError):
 
 
 class FileCreationFailed(_SystemFailure, Refused):
-    """The operating system failed to make a new file of the store (no descriptors, no memory). Nothing was written."""
+    """The operating system failed to make a new file of the store (no memory). Nothing was written."""
 
 
 class DiskFull(FileCreationFailed):
@@ -506,6 +508,23 @@ class DiskFull(FileCreationFailed):
 
 class ReadFailed(_SystemFailure, Refused):
     """The operating system failed to read, list or open a file of the store. Nothing was written."""
+
+
+class TooManyOpenFiles(_SystemFailure, Refused):
+    """This process, or the machine, has as many files open as it may, so another one was not opened or made.
+
+    The same call works once others are closed, or the limit is raised. ``limit`` is the limit of this process
+    (``ulimit -n``); None when it is the machine's.
+    """
+
+    def __init__(self, *, path: str, cause: OSError, limit: int | None) -> None:
+        raised = "(sysctl fs.file-max)" if limit is None else f"(ulimit -n), which is {limit}"
+        owner = "machine" if limit is None else "process"
+        advice = (
+            f"It is the limit of open files of this {owner} {raised}: raise it, or use fewer stores and queues at once."
+        )
+        super().__init__("open", path=path, cause=cause, advice=advice)
+        self.limit = limit
 
 
 class ListenFailed(_SystemFailure, Refused):

@@ -200,7 +200,11 @@ class StoreReader:
         self._on_damage = _checked(on_damage)
         self._skipped: list[SkippedRange] = []
         # The log as it was when the reader was opened, with ``from_log``.
-        self._snapshot: LogSnapshot | None = _snapshot(path, self._commit_log) if from_log else None
+        try:
+            self._snapshot: LogSnapshot | None = _snapshot(path, self._commit_log) if from_log else None
+        except BaseException:
+            self._commit_log.close()
+            raise
         self._catalog: CatalogView = (
             QueueCatalog(path, self._commit_log, tolerant=on_damage != "raise")
             if self._snapshot is None

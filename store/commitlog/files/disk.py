@@ -1,8 +1,9 @@
 """File operations: every system call on a store's files stands here, so that tests can fail or cut each one.
 
 A refusal by the operating system to open something is ``StoreAccessDenied`` at once, whatever the file was for, and a
-directory, a pipe or (for writing) a symbolic link where a file should be is ``NotAStore``. Other failures stay
-``OSError``; the callers, which know the file's purpose, turn those they expect into the named errors.
+directory, a pipe or (for writing) a symbolic link where a file should be is ``NotAStore``. Without a free descriptor it
+is ``TooManyOpenFiles``. Other failures stay ``OSError``; the callers, which know the file's purpose, turn those they
+expect into the named errors.
 
 A store is changed only through ``create_file``, ``open_for_writing``, ``allocate``, ``punch_hole``, ``write_at``,
 ``store_mapped``, ``sync``, ``truncate``, ``rename``, ``unlink``, ``make_directory``, ``remove_directory`` and
@@ -11,6 +12,7 @@ A store is changed only through ``create_file``, ``open_for_writing``, ``allocat
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -26,7 +28,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import InvalidValue, NotAStore, StoreAccessDenied
+from commitlog.errors import InvalidValue, NotAStore, StoreAccessDenied, TooManyOpenFiles
+from commitlog.files.limits import most_open_files
 
 __all__ = [
     "Bytes",
@@ -68,6 +71,7 @@ __all__ = [
     "store_mapped",
     "sync",
     "sync_directory",
+    "taking_descriptor",
     "tree_files",
     "truncate",
     "unlink",
@@ -121,14 +125,43 @@ def _no_file(path: str) -> NotAStore:
     return NotAStore(f"{path} should be a file of the store, but is a directory, a pipe or a device.", path=path)
 
 
+@contextlib.contextmanager
+def taking_descriptor(path: str | int) -> Iterator[None]:
+    """A system call that takes a descriptor of a path, or another one of an open file.
+
+    ``TooManyOpenFiles`` when none is free; nothing has changed then.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        limit = most_open_files() if error.errno == errno.EMFILE else None
+        name = path if isinstance(path, str) else _path_of(path)
+        raise TooManyOpenFiles(path=name, cause=error, limit=limit) from error
+
+
+def _path_of(descriptor: int) -> str:
+    """The path of an open file, where the system tells it."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return "a file"
+
+
+def _open(path: str, flags: int, mode: int = 0) -> int:
+    with taking_descriptor(path):
+        return os.open(path, flags, mode)
+
+
 def _open_unseen(path: str, flags: int) -> int:
     """Open for reading, and leave the time of the last access as it is, where the system allows that."""
     try:
-        return os.open(path, flags | _NO_ACCESS_TIME)
+        return _open(path, flags | _NO_ACCESS_TIME)
     except PermissionError:
         if not _NO_ACCESS_TIME:
             raise
-        return os.open(path, flags)  # another user's file
+        return _open(path, flags)  # another user's file
 
 
 def open_file(path: str) -> int:
@@ -211,7 +244,8 @@ def list_names(path: str) -> list[str]:
     except PermissionError as error:
         raise _denied(path) from error
     try:
-        return os.listdir(descriptor)
+        with taking_descriptor(path):
+            return os.listdir(descriptor)
     finally:
         os.close(descriptor)
 
@@ -248,9 +282,16 @@ def file_size(path: str) -> int:
         return 0
 
 
+def _raise_without_descriptor(error: OSError) -> None:
+    """For ``os.walk``, which skips what it cannot list."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        with taking_descriptor(str(error.filename)):
+            raise error
+
+
 def tree_files(directory: str) -> Iterator[tuple[str, int]]:
     """Every file below a directory with the bytes it takes on disk, holes not counted."""
-    for parent, _, names in os.walk(directory):
+    for parent, _, names in os.walk(directory, onerror=_raise_without_descriptor):
         for name in names:
             path = os.path.join(parent, name)
             try:
@@ -261,7 +302,8 @@ def tree_files(directory: str) -> Iterator[tuple[str, int]]:
 
 def map_file(descriptor: int, size: int) -> mmap.mmap:
     """The first ``size`` bytes, shared and read-only."""
-    return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+    with taking_descriptor(descriptor):  # Python's mmap takes one of its own
+        return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
 
 
 def mapped_bytes(mapping: mmap.mmap, start: int, stop: int) -> npt.NDArray[np.uint8]:
@@ -290,19 +332,19 @@ def create_file(path: str, *, shared: bool = False) -> int:
     ``shared``: other users get the permissions that the umask leaves them.
     """
     mode = _SHARED_FILE_MODE if shared else _FILE_MODE
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    return _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
 def create_unnamed_file(directory: str) -> int:
     """Make a file without a name, open for reading and writing. ``OSError`` where the file system has no such files."""
     if not hasattr(os, "O_TMPFILE"):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), directory)
-    return os.open(directory, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, _FILE_MODE)
+    return _open(directory, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, _FILE_MODE)
 
 
 def give_name(descriptor: int, path: str) -> None:
     """Give a file without a name one. ``FileExistsError``."""
-    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    directory = _open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:  # src_dir_fd is given, though the path is absolute: else os.link would link the link in /proc
         os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=directory, follow_symlinks=True)
     finally:
@@ -312,7 +354,7 @@ def give_name(descriptor: int, path: str) -> None:
 def open_for_writing(path: str) -> int:
     """Open a regular file for reading and writing; a symbolic link is not followed (invariant 10)."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = _open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except PermissionError as error:
         raise StoreAccessDenied(
             f"No permission to write {path}: run as the store's user, or change its mode.", path=path
@@ -414,7 +456,7 @@ def sync(descriptor: int) -> None:
 
 def sync_directory(path: str) -> None:
     """Return when the names in the directory are on the device."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = _open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
@@ -484,7 +526,8 @@ def data_extents(descriptor: int, start: int, stop: int) -> list[tuple[int, int]
 def map_for_writing(descriptor: int, size: int) -> mmap.mmap:
     """The first ``size`` bytes, shared and writable. A write to one without space kills the process on a full disk."""
     try:
-        return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        with taking_descriptor(descriptor):
+            return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     except ValueError as error:  # raised by mmap, not by the operating system, for a shorter file
         raise OSError(errno.ESTALE, f"the file has less than {size} bytes: another program truncated it") from error
 

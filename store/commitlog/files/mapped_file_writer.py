@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import DiskFull, FileCreationFailed, StoreIOError
+from commitlog.errors import DiskFull, FileCreationFailed, StoreIOError, TooManyOpenFiles
 from commitlog.files import disk, space
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.memory import drop_pages, lock_memory, will_need
@@ -38,13 +38,11 @@ from commitlog.files.space import NO_SPACE
 from commitlog.files.transient_store_pool import PooledBuffer
 from commitlog.files.whole_file import new_file
 
-__all__ = ["FENCED", "MappedFileWriter", "is_out_of_space", "make_file"]
+__all__ = ["FENCED", "MappedFileWriter", "is_out_of_space", "make_file", "passes"]
 
 # The advice after a write or a sync that failed.
 FENCED = "Whether its bytes are on the device is unknown; the store takes no more writes until it is opened again."
 
-# Its errors when the process or the machine has no descriptors or memory left for a new file.
-_NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _ZEROS = bytes(1 << 20)
 # Up to this many bytes a copy is cheaper than a system call.
 _SMALL = 64 << 10
@@ -57,6 +55,11 @@ _UNOPENED, _CLOSED = -2, -1
 def is_out_of_space(error: BaseException) -> bool:
     """Whether the disk had no space for a write, which can then be tried again later."""
     return isinstance(error, DiskFull) or (isinstance(error, StoreIOError) and error.errno in NO_SPACE)
+
+
+def passes(error: BaseException) -> bool:
+    """Whether a failure has changed nothing and passes: without space or descriptors, a step is tried again later."""
+    return isinstance(error, TooManyOpenFiles) or is_out_of_space(error)
 
 
 def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False) -> None:
@@ -82,7 +85,7 @@ def make_file(path: str, size: int, *, sparse: bool = False, warm: bool = False)
             raise DiskFull(
                 f"make a file of {size} bytes at", path=path, cause=error, advice="Free some space and put again."
             ) from error
-        if error.errno in _NO_RESOURCES:
+        if error.errno == errno.ENOMEM:
             raise FileCreationFailed("make the file", path=path, cause=error) from error
         raise StoreIOError("make the file", path=path, cause=error) from error
 
@@ -325,8 +328,11 @@ class MappedFileWriter(MappedFile):
                 return False
             try:
                 self._window = disk.map_for_writing(self._opened(), self.capacity)
+            except TooManyOpenFiles:
+                self._maps = False
+                return False
             except OSError as error:
-                if error.errno not in (errno.ENOMEM, errno.EMFILE):
+                if error.errno != errno.ENOMEM:
                     raise StoreIOError("map", path=self.path, cause=error, advice=FENCED) from error
                 self._maps = False
                 return False

@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, PeerRefused
+from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.format.ha_hello import HELLO_SIZE, MAGIC, Purpose
 from commitlog.format.ha_transfer import OFFSET_SIZE, decode_offset, encode_offset, encode_transfer_header
@@ -151,7 +152,8 @@ class HAConnection:
         self._wrote_at = self._read_at = clock()
         self._stopping = self._ended = False
         peer.setblocking(False)
-        self._wake_reader, self._wake_writer = socket.socketpair()
+        with disk.taking_descriptor("a pair of sockets"):
+            self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
         # A socket is not closed while another thread wakes this one through it.

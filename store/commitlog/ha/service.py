@@ -16,7 +16,8 @@ import threading
 from collections.abc import Callable
 
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import ListenFailed
+from commitlog.errors import ListenFailed, TooManyOpenFiles
+from commitlog.files import disk
 from commitlog.ha.connection import HAConnection, LogFiles, MasterIdentity, SlaveState
 from commitlog.ha.epoch_reporter import EpochReporter
 from commitlog.ha.group_transfer import GroupTransferService
@@ -61,7 +62,13 @@ class HAService:
         self._changing = threading.Lock()
         address = config.ha_address
         self._listener = None if address is None else _listen(*address)
-        self._wake_reader, self._wake_writer = socket.socketpair()
+        try:
+            with disk.taking_descriptor("a pair of sockets"):
+                self._wake_reader, self._wake_writer = socket.socketpair()
+        except TooManyOpenFiles:
+            if self._listener is not None:
+                self._listener.close()
+            raise
         self._wake_writer.setblocking(False)
         self._accepting = Worker("HAService", self, on_error)
         self._stopping = False

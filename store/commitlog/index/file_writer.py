@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import CorruptIndex, FileChanged, InvalidValue, UnsupportedStore
+from commitlog.errors import CorruptIndex, FileChanged, InvalidValue, TooManyOpenFiles, UnsupportedStore
 from commitlog.files import disk, space
 from commitlog.files.error_paths import errors_name
 from commitlog.files.mapped_file import MappedFile
@@ -128,7 +128,7 @@ class IndexFileWriter:
         try:
             with errors_name(path):
                 return cls(path, descriptor, slot_count, capacity, IndexHeader(0, 0, 0, 0, 0, 1))
-        except OSError:
+        except (TooManyOpenFiles, OSError):
             disk.close(descriptor)
             with contextlib.suppress(OSError):
                 disk.unlink(path)
@@ -147,7 +147,7 @@ class IndexFileWriter:
                 # RocketMQ's files may have holes, and a page that finds no space when it is touched kills the process.
                 disk.allocate(descriptor, 0, entry_offset(0, slot_count))
                 return cls(path, descriptor, slot_count, entry_capacity(size, slot_count) or 0, header)
-        except OSError:
+        except (TooManyOpenFiles, OSError):
             disk.close(descriptor)
             raise
 

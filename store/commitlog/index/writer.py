@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import CorruptIndex, FileChanged, InvalidValue, StoreClosed, UnsupportedStore
+from commitlog.errors import CorruptIndex, FileChanged, InvalidValue, StoreClosed, TooManyOpenFiles, UnsupportedStore
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
@@ -337,7 +337,7 @@ class IndexWriter:
         file = IndexFileWriter.open(self._file_path(name), self._slots_by_size)
         try:
             return file if file.truncate(physical_offset) else None
-        except (CorruptIndex, OSError):
+        except (CorruptIndex, TooManyOpenFiles, OSError):
             file.close()
             raise
 

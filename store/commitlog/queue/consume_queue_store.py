@@ -16,7 +16,14 @@ from typing import Any
 import numpy.typing as npt
 
 from commitlog.columnar.dispatch import QueueUnits
-from commitlog.errors import CorruptConsumeQueue, NotAStore, StoreIOError, TopicNotFound, UnsupportedStore
+from commitlog.errors import (
+    CorruptConsumeQueue,
+    NotAStore,
+    StoreIOError,
+    TooManyOpenFiles,
+    TopicNotFound,
+    UnsupportedStore,
+)
 from commitlog.files import disk
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name_for_offset, names_directory, parse_file_name
@@ -291,8 +298,16 @@ class ConsumeQueueStore:
                 self._refuse_failed()
                 dirty = [writer for writer in self._writers.values() if writer.dirty_pages >= least_pages]
                 paths = sorted(path for writer in dirty for path in writer.begin_sync())
+            unopened: list[TooManyOpenFiles] = []
+
+            def sync(path: str) -> None:
+                try:
+                    _sync_file(path)
+                except TooManyOpenFiles as error:  # no sync has failed: the next one has all these files again
+                    unopened.append(error)
+
             try:
-                for_each(_sync_file, paths, most_threads=_MOST_SYNCS)
+                for_each(sync, paths, most_threads=_MOST_SYNCS)
             except Exception as error:
                 # Whatever it was: other files may lack their syncs, and the next sync would say that all is well.
                 cause = OSError(errno.EIO, str(error))
@@ -301,6 +316,8 @@ class ConsumeQueueStore:
                 )
                 self._failure = failure
                 raise
+            if unopened:
+                raise unopened[0]
             with self._lock:
                 for writer in dirty:
                     writer.end_sync()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import CorruptConsumeQueue, NotAStore, StoreIOError
+from commitlog.errors import CorruptConsumeQueue, NotAStore, StoreIOError, TooManyOpenFiles
 from commitlog.files import disk
 from commitlog.files.limits import most_open_files
 from commitlog.files.mapped_file_writer import make_file
@@ -466,7 +466,11 @@ def _make_directories(path: str) -> None:
     for directory in (os.path.dirname(topic), topic, path):
         if not disk.is_directory(directory):
             disk.make_directory(directory)
-            disk.sync_directory(os.path.dirname(directory))
+            try:
+                disk.sync_directory(os.path.dirname(directory))
+            except TooManyOpenFiles:
+                disk.remove_directory(directory)  # made again later: its name is not on the device
+                raise
 
 
 def first_of_each(offsets: npt.NDArray[np.int64], units: Units, start: int) -> tuple[npt.NDArray[np.int64], Units]:

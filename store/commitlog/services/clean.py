@@ -17,7 +17,7 @@ from dataclasses import replace
 from commitlog.config import MessageStoreConfig, parse_hours
 from commitlog.errors import CommitLogError, IndexIOError, StoreIOError
 from commitlog.files.limits import DiskUse
-from commitlog.files.mapped_file_writer import is_out_of_space
+from commitlog.files.mapped_file_writer import passes
 from commitlog.recovery.open import OpenedLog
 from commitlog.retention.decision import DoomedFile, Hold, RetentionLimits
 from commitlog.retention.holders import delay_hold
@@ -204,7 +204,7 @@ class StoreCleaner:
             self._store_flush.flush_log()  # under SYNC_FLUSH, dispatch waits for it
             self._store_flush.dispatch()
         except CommitLogError as error:
-            if self._state.failure is not None or not is_out_of_space(error):
+            if self._state.failure is not None or not passes(error):
                 raise
 
     def _remove_first(self, doomed: DoomedFile) -> None:

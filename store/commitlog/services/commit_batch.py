@@ -18,7 +18,7 @@ from commitlog.columnar.batch_frame import BatchFrame, encode_frame
 from commitlog.columnar.staged_block import StagedBlock
 from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, CorruptStaging, DiskFull, PutRefused
-from commitlog.files.mapped_file_writer import is_out_of_space
+from commitlog.files.mapped_file_writer import passes
 from commitlog.format.message_id import parse_host
 from commitlog.format.record import Record, decode_record
 from commitlog.format.single_record import encode_message
@@ -262,13 +262,13 @@ class CommitBatchService:
         return ledger.unsaved_from
 
     def _save(self, ledger: BatchLedger, *, or_later: bool = False, from_reserve: bool = False) -> None:
-        """``or_later``: without space, leave it for the next time, since the log has everything."""
+        """``or_later``: without space or descriptors, leave it for the next time, since the log has everything."""
         # The file counts all frames up to now, also those of no application: none may be lost in a crash after this.
         self._store_flush.flush_log()
         try:
             ledger.save(from_reserve=from_reserve)
         except CommitLogError as error:
-            if not is_out_of_space(error):
+            if not passes(error):
                 self._state.fence(error)
             elif or_later:
                 return

@@ -26,6 +26,7 @@ from commitlog.errors import (
     PutRefused,
     Refused,
     StoreOpenError,
+    TooManyOpenFiles,
     put_error,
 )
 from commitlog.format.message_id import encode_message_id, parse_host
@@ -483,7 +484,7 @@ class PutMessageService:
             return error.status, error.reason
         reason = str(error)
         if self._log.failure is not error:
-            if isinstance(error, FileCreationFailed | StoreOpenError | TimeoutError):
+            if isinstance(error, FileCreationFailed | TooManyOpenFiles | StoreOpenError | TimeoutError):
                 # The next file could not be created or opened; at most the filler of the last one was written.
                 return PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason
             if isinstance(error, Refused | Damaged):

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from commitlog.errors import CommitLogError, CorruptStoreError, DiskFull, IndexIOError, StoreIOError
+from commitlog.errors import (
+    CommitLogError,
+    CorruptStoreError,
+    DiskFull,
+    IndexIOError,
+    StoreIOError,
+    TooManyOpenFiles,
+)
 from commitlog.files.mapped_file_writer import is_out_of_space
 from commitlog.index.writer import IndexWriter
 from commitlog.recovery.open import OpenedLog
@@ -54,6 +61,8 @@ class StoreFlush:
         self._state.refuse_failed()
         try:
             self._reput.dispatch()
+        except TooManyOpenFiles:
+            raise  # the messages are in the log, and are dispatched later
         except (DiskFull, StoreIOError) as error:
             if not is_out_of_space(error):
                 fence_dispatch(self._state, error)

@@ -7,9 +7,13 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from commitlog.errors import TooManyOpenFiles
 from commitlog.threads.wakeup import Wakeup
 
 __all__ = ["Service", "Worker"]
+
+# Until a step that found no descriptor is repeated.
+_NO_DESCRIPTORS_SECONDS = 0.2
 
 _LOG = logging.getLogger(__name__)
 
@@ -23,7 +27,8 @@ class Service(Protocol):
 class Worker:
     """Owns the thread of one service; ``wakeup`` starts the next step at once.
 
-    An exception stops the service and is given to ``on_error``. Started and stopped by the store's job thread, which no
+    An exception stops the service and is given to ``on_error``. Without descriptors, a step is repeated a little later:
+    nothing has failed then. Started and stopped by the store's job thread, which no
     signal handler interrupts.
     """
 
@@ -52,9 +57,17 @@ class Worker:
             self._thread.join()
 
     def _run(self) -> None:
+        waits = False
         while not self._stopping:
             try:
                 pause = self._service.run_once()
+                if waits:
+                    _LOG.warning("%s continues", self._thread.name)
+                waits = False
+            except TooManyOpenFiles as error:
+                if not waits:
+                    _LOG.warning("%s waits: %s", self._thread.name, error)
+                waits, pause = True, _NO_DESCRIPTORS_SECONDS
             except Exception as error:  # noqa: BLE001 - whatever it is, the store must learn that its service is gone
                 _LOG.exception("%s stopped", self._thread.name)
                 self._on_error(error)

@@ -7,6 +7,7 @@ docs/invariants.md has the invariants: this looks at 1, 4, 5, 6, 7, 9 and 11.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import time
@@ -115,19 +116,19 @@ def verification_report(
     owned = mark is not None and mark.closed
     # The derived parts first: all they hold was in the log before.
     log_path = os.path.join(directory, COMMIT_LOG)
-    log = LogCheck(log_path, findings, aborted=aborted, checkpoint=checkpoint, mark=mark)
-    index = IndexCheck(
-        os.path.join(directory, INDEX), log, findings, aborted=aborted, safe_timestamp=index_safe, must_be_whole=owned
-    )
-    deleted = _deleted_topics(directory)
-    files = _files(log_path, aborted=aborted)
-    deletions = None
-    if deleted is not None and files is not None:
-        times = None if mark is not None else checkpoint
-        deletions = BrokerDeletions(directory, files, DeletedTopics(directory), times, aborted=aborted)
-    queues = QueueCheck(directory, log, findings, deleted, deletions, aborted=aborted, safe_timestamp=queue_safe)
-    topics = TopicSummary()
-    try:
+    index_path, topics, deletions = os.path.join(directory, INDEX), TopicSummary(), None
+    with contextlib.ExitStack() as closing:
+        log = LogCheck(log_path, findings, aborted=aborted, checkpoint=checkpoint, mark=mark)
+        closing.callback(log.close)
+        index = IndexCheck(index_path, log, findings, aborted=aborted, safe_timestamp=index_safe, must_be_whole=owned)
+        closing.callback(index.close)
+        deleted, files = _deleted_topics(directory), _files(log_path, aborted=aborted)
+        if files is not None:
+            closing.callback(files.close)
+        if deleted is not None and files is not None:
+            times = None if mark is not None else checkpoint
+            deletions = BrokerDeletions(directory, files, DeletedTopics(directory), times, aborted=aborted)
+        queues = QueueCheck(directory, log, findings, deleted, deletions, aborted=aborted, safe_timestamp=queue_safe)
         _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), topics, progress)
         report_bytes = log.end - log.min_offset
         _check_mark(directory, log, index, queues, checkpoint, mark, findings, aborted=aborted)
@@ -139,11 +140,6 @@ def verification_report(
                 topics.know(*lost)
             for place in queues.misplaced:
                 topics.misplaced(log.requests_of(place))
-    finally:
-        log.close()
-        index.close()
-        if files is not None:
-            files.close()
     return VerificationReport(
         path=directory,
         aborted=aborted,

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.store.owner.calls_without_descriptors import PARTS
 from tests.support.programs import run_program
 from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
+_SWEEP = "tests.store.owner.calls_without_descriptors"
 _PROGRAM = "tests.store.owner.with_few_descriptors"
 
 
@@ -25,3 +27,9 @@ def test_a_log_of_more_files_than_may_be_open_is_recovered(tmp_path: Path) -> No
     assert killed.returncode == 0, killed.stderr
     done = run_program("-m", _PROGRAM, tmp_path / "store", "recovered", timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_without_descriptors_every_call_is_refused_by_name_and_repeated_later(tmp_path: Path, part: str) -> None:
+    done = run_program("-m", _SWEEP, tmp_path, part, timeout=WAIT_LIMIT_S)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stdout + done.stderr
