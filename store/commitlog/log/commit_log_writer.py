@@ -31,12 +31,11 @@ from commitlog.format.single_record import patch_late
 from commitlog.log.append_results import Appended, AppendedFrame, AppendedRows, FrameHead
 from commitlog.log.recent_appends import LEAST_ROWS, AppendedRecords, RecentAppends
 from commitlog.put_status import PutMessageStatus
+from commitlog.slow_steps import SLOW_S
 
 __all__ = ["CommitLogWriter"]
 
 _LOG = logging.getLogger(__name__)
-# An append that holds the put lock for longer is reported, as RocketMQ does: other puts wait for it.
-_SLOW_S = 0.5
 
 
 class CommitLogWriter:
@@ -111,7 +110,7 @@ class CommitLogWriter:
             finally:
                 self.locked_at = 0.0
             held = time.monotonic() - began
-        if held > _SLOW_S:
+        if held > SLOW_S:
             _report_slow(held, len(sizes), len(records))
         return appended
 
@@ -258,7 +257,7 @@ class CommitLogWriter:
             finally:
                 self.locked_at = 0.0
             held = time.monotonic() - began
-        if held > _SLOW_S:
+        if held > SLOW_S:
             _report_slow(held, len(rows), len(rows.records.data))
         return appended
 
@@ -399,7 +398,7 @@ class CommitLogWriter:
             finally:
                 self.locked_at = 0.0
             held = time.monotonic() - began
-        if held > _SLOW_S:
+        if held > SLOW_S:
             _report_slow(held, appended.rows, appended.end - appended.physical_offset)
         return appended
 

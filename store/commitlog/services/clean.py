@@ -19,7 +19,7 @@ from commitlog.errors import CommitLogError, IndexIOError, StoreIOError
 from commitlog.files.limits import DiskUse
 from commitlog.files.mapped_file_writer import passes
 from commitlog.recovery.open import OpenedLog
-from commitlog.retention.decision import DoomedFile, Hold, RetentionLimits
+from commitlog.retention.decision import Decision, DoomedFile, Hold, RetentionLimits
 from commitlog.retention.holders import delay_hold
 from commitlog.retention.report import CleanReport
 from commitlog.retention.survey import CleanRequest, Survey, survey
@@ -75,6 +75,37 @@ class RetentionSettings:
         return config.retention_enable and config.clean_file_forcibly_enable and self._disk_use().used > ratio
 
 
+class _RetentionLog:
+    """Logs when something begins and ends to keep retention from deleting, once each."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._holders: frozenset[str] = frozenset()
+        self._finds_nothing = False
+
+    def note(self, decision: Decision, limits: RetentionLimits) -> None:
+        """What a cleaning has found. Without a file that goes or is held, the limits took none: nothing has changed."""
+        if decision.held is not None or decision.doomed:
+            holders = frozenset(decision.holders)
+            for holder in sorted(holders - self._holders):
+                _LOG.warning("%s: retention keeps %s for %s", self._path, _name_of(decision), holder)
+            for holder in sorted(self._holders - holders):
+                _LOG.info("%s: %s no longer keeps retention from deleting", self._path, holder)
+            self._holders = holders
+        finds_nothing = limits.at_once and decision.held is None and not decision.doomed
+        if finds_nothing and not self._finds_nothing:
+            _LOG.warning(
+                "%s: the disk is so full that files go whatever their age, and there is none to delete: the log has "
+                "only the file that is being written.",
+                self._path,
+            )
+        self._finds_nothing = finds_nothing
+
+
+def _name_of(decision: Decision) -> str:
+    return "a file" if decision.held is None else os.path.basename(decision.held.path)
+
+
 class StoreCleaner:
     """Deletes files of one open store, when the services or the program ask for it."""
 
@@ -104,6 +135,7 @@ class StoreCleaner:
         # Up to there, everything that dispatch made of the log is on the device; so it is when a store was opened.
         self._covered = reput.reput_from
         self._on_freed = on_freed
+        self._reported = _RetentionLog(self.path)
 
     @property
     def log_start(self) -> int:
@@ -155,6 +187,7 @@ class StoreCleaner:
         first_look = self._survey(request, now_ms, most, self._delayed())
         doomed = first_look.decision.doomed
         if not doomed:
+            self._reported.note(first_look.decision, request.limits)
             return first_look
         self._cover(doomed[-1].file.end)
         needed_from = self._batches.save_for_cleaning()
@@ -164,6 +197,7 @@ class StoreCleaner:
                 Hold(from_offset=needed_from, holder="the ledger of batches, which finds no space on the disk")
             )
         found = self._survey(request, now_ms, most, holds)
+        self._reported.note(found.decision, request.limits)
         for one in found.decision.doomed:
             self._remove_first(one)
         if found.decision.doomed:

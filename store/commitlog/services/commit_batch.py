@@ -30,6 +30,7 @@ from commitlog.queue.topic_config import TopicConfig
 from commitlog.recovery.open import OpenedLog
 from commitlog.services.running_state import RunningState
 from commitlog.services.store_flush import StoreFlush
+from commitlog.slow_steps import SlowSpell
 from commitlog.threads.prefetch import prefetch
 
 __all__ = ["CommitBatchService", "epoch_of"]
@@ -85,8 +86,10 @@ class CommitBatchService:
         state: RunningState,
         topics: TopicConfig,
         on_appended: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store_path = store_path
+        self._clock = clock
         self._topics = topics
         self._queue_nums = config.default_topic_queue_nums
         self._log = log
@@ -100,6 +103,7 @@ class CommitBatchService:
         # Whether the log was found to lack frames that the ledger's file counts.
         self.frames_were_lost = False
         self._unsaved = 0
+        self._slow = SlowSpell(_LOG, f"A commit of a batch to {store_path}")
 
     def check(self, batch: BatchId) -> CommittedBatch | None:
         """The batch if it is in the store already; None if it is not. ``BatchConflict``."""
@@ -164,6 +168,7 @@ class CommitBatchService:
         except DiskFull:
             if not frees_space:
                 raise
+        began = self._clock()
         last = ledger.last(batch.app_id)
         head = _FrameHead(batch, -1 if last is None else last.physical_offset, self._host)
         try:
@@ -181,6 +186,7 @@ class CommitBatchService:
                 # The ledger lacks the batch, and would let it be written again.
                 self._state.fence(error)
             raise
+        self._slow.note(self._clock() - began)
         self._unsaved += 1
         if self._unsaved >= _SAVE_EVERY:
             self._save(ledger, or_later=True)

@@ -15,6 +15,7 @@ Source: RocketMQ ``store/CommitLog.java`` (``GroupCommitService``, ``FlushRealTi
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -23,10 +24,12 @@ from collections.abc import Callable
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import StoreIOError
 from commitlog.files.mapped_file_queue_writer import MappedFileQueueWriter
+from commitlog.slow_steps import SlowSpell
 from commitlog.threads.wakeup import Wakeup
 
 __all__ = ["CommitRealTimeService", "FlushRealTimeService", "GroupCommitService", "LogFlusher"]
 
+_LOG = logging.getLogger(__name__)
 _MS = 1000.0
 _PAGE = 4096
 # How often GroupCommitService looks for messages without a waiting put (WAIT=false).
@@ -56,6 +59,7 @@ class LogFlusher:
         self._clock = clock
         self._unsettled = False
         self._last_sync_s = 0.0
+        self._slow = SlowSpell(_LOG, f"A sync of {files.path}")
         self._lock = threading.Lock()
         self._failure: StoreIOError | None = None
 
@@ -87,6 +91,7 @@ class LogFlusher:
                 self._failure = error
                 raise
             self._last_sync_s = self._clock() - began
+            self._slow.note(self._last_sync_s)
         self._on_flushed()
 
     def is_free(self, timeout_s: float) -> bool:

@@ -33,6 +33,8 @@ class FlushConsumerOffsetService:
         self._interval = config.flush_consumer_offset_interval / _MS
         self._lock = threading.Lock()
         self._offsets: ConsumerOffsets | None = None
+        # The failure that the log has already.
+        self._waits_for = ""
 
     @property
     def offsets(self) -> ConsumerOffsets:
@@ -55,7 +57,11 @@ class FlushConsumerOffsetService:
             self.flush()
         except CommitLogError as error:
             # The log has not failed, and the positions are written the next time; until then they are older.
-            _LOG.warning("The positions of consumers are not written yet: %s", error)
+            if str(error) != self._waits_for:
+                self._waits_for = str(error)
+                _LOG.warning("The positions of consumers are not written yet: %s", error)
+        else:
+            self._waits_for = ""
         return self._interval
 
     def flush(self) -> None:

@@ -75,14 +75,13 @@ from commitlog.services.durability import Durability
 from commitlog.services.queue_turns import QueueTurns
 from commitlog.services.running_state import RunningState
 from commitlog.services.stats import StoreStatsService
+from commitlog.slow_steps import SLOW_S
 
 __all__ = ["EncodedMessage", "PutMessageResult", "PutMessageService"]
 
 _OK_STATUS = (PutMessageStatus.PUT_OK, "")
 _MS = 1000.0
 _LOG = logging.getLogger(__name__)
-# A put that takes longer is reported, as RocketMQ does.
-_SLOW_S = 0.5
 
 
 class PutMessageResult(NamedTuple):
@@ -200,7 +199,7 @@ class PutMessageService:
         )
         elapsed = time.perf_counter() - started
         self._stats.put(encoded.topic, 1, size, elapsed)
-        if elapsed > _SLOW_S:
+        if elapsed > SLOW_S:
             _report_slow(elapsed, encoded.topic, 1, size)
         return result
 
@@ -245,7 +244,7 @@ class PutMessageService:
                     assert isinstance(result, PutMessageResult)
                     outcomes[place] = result._replace(status=status, reason=reason)
         elapsed = time.perf_counter() - started
-        if elapsed > _SLOW_S:
+        if elapsed > SLOW_S:
             _LOG.warning("%d puts of asyncio tasks took %.0f ms together.", len(messages), elapsed * 1000)
         return outcomes
 
@@ -268,7 +267,7 @@ class PutMessageService:
         offsets = accumulate(sizes[:-1], initial=appended.physical_offset)
         elapsed = time.perf_counter() - started
         self._stats.put(encoded[0].topic, len(encoded), sum(sizes), elapsed)
-        if elapsed > _SLOW_S:
+        if elapsed > SLOW_S:
             _report_slow(elapsed, encoded[0].topic, len(encoded), sum(sizes))
         return PutMessageResult(
             status,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import logging
 import threading
 from collections.abc import Callable
 
@@ -14,6 +15,8 @@ from commitlog.errors import Damaged, DiskFull, OutcomeUnknown, PutRefused, Stor
 from commitlog.put_status import PutMessageStatus
 
 __all__ = ["RunningFlags", "RunningState"]
+
+_LOG = logging.getLogger(__name__)
 
 
 class RunningFlags(enum.Flag):
@@ -52,9 +55,12 @@ class RunningState:
         """Reject puts from now on. The first failure is the one that is reported."""
         with self._lock:
             self.flags |= flag | RunningFlags.NOT_WRITEABLE
-            if self.failure is None:
+            first = self.failure is None
+            if first:
                 self.failure = failure
             self._explain()
+        if first:
+            _LOG.error("%s is halted: it rejects messages until it is opened again. %s", self._path, _text_of(failure))
         self._on_fence()
 
     def refuse_failed(self) -> None:
@@ -118,9 +124,14 @@ class RunningState:
     def set_disk_full(self, why: str | None) -> None:
         """Reject puts because the disk is full, as ``why`` says; None when it is not (any more)."""
         with self._lock:
+            was_full = bool(self.flags & RunningFlags.DISK_FULL)
             self._disk_full = why or ""
             self.flags = self.flags & ~RunningFlags.DISK_FULL if why is None else self.flags | RunningFlags.DISK_FULL
             self._explain()
+        if why is not None and not was_full:
+            _LOG.warning("%s rejects puts and commits, since the disk is full. %s", self._path, why)
+        elif why is None and was_full:
+            _LOG.warning("%s accepts puts and commits again: the disk has space.", self._path)
 
     def set_flag(self, flag: RunningFlags, *, on: bool) -> None:
         """Set or clear a flag. A flag that a failure has set stays (invariant 2)."""
