@@ -24,7 +24,9 @@ from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.task import ReadTask
 from tests.connector.source.sized_store import NewStore, SizedStore
+from tests.support.programs import run_program
 from tests.support.store_builder import StoreBuilder
+from tests.support.waiting import WAIT_LIMIT_S
 
 __all__: list[str] = []
 
@@ -337,3 +339,8 @@ def test_no_file_stays_open(store: StoreBuilder) -> None:
     next(abandoned)
     del abandoned
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_without_descriptors_plans_and_tasks_fail_by_name_and_succeed_later(tmp_path: Path) -> None:
+    done = run_program("-m", "tests.connector.source.without_descriptors", tmp_path, timeout=WAIT_LIMIT_S)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stdout + done.stderr

@@ -25,7 +25,7 @@ from commitlog.errors import CommitLogError, PutRefused, TooManyOpenFiles
 from commitlog.export.export_store import export_store
 from tests.store.owner.owned_store import open_store
 
-__all__ = ["PARTS", "main"]
+__all__ = ["PARTS", "main", "sweep"]
 
 # The numbers of files that may still be opened: each of the first ones meets another call of the system.
 _COUNTS = (*range(12), 16, 24, 40)
@@ -78,7 +78,7 @@ def _fault(name: str, count: int, call: Callable[[], object]) -> str | None:
     return None
 
 
-def _sweep(name: str, call: Callable[[], object], *, owned: bool = False) -> Iterator[str]:
+def sweep(name: str, call: Callable[[], object], *, owned: bool = False) -> Iterator[str]:
     """The first fault of a call with few descriptors, or with enough of them afterwards.
 
     ``owned``: the store stays open, and with it files that a call has opened.
@@ -125,16 +125,16 @@ def _sweep_reads(base: Path) -> Iterator[str]:
                 with StoreReader.open(path, from_log=from_log) as reader:
                     return call(reader)
 
-            yield from _sweep(f"{name}, from_log={from_log}", read)
-    yield from _sweep("verify", lambda: verify_store(path))
-    yield from _sweep("metadata", lambda: store_metadata(path, "queues"))
+            yield from sweep(f"{name}, from_log={from_log}", read)
+    yield from sweep("verify", lambda: verify_store(path))
+    yield from sweep("metadata", lambda: store_metadata(path, "queues"))
 
     numbers = itertools.count()
 
     def export() -> None:
         export_store(path, f"parquet:{base}/out-{next(numbers)}", topics=["orders"])
 
-    yield from _sweep("export", export)
+    yield from sweep("export", export)
 
 
 def _sweep_commands(base: Path) -> Iterator[str]:
@@ -148,14 +148,14 @@ def _sweep_commands(base: Path) -> Iterator[str]:
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                 app(words, standalone_mode=False)
 
-        yield from _sweep(f"commitlog {command}", run)
+        yield from sweep(f"commitlog {command}", run)
 
 
 def _sweep_owner(base: Path, flush: FlushDiskType) -> Iterator[str]:
     settings = {"flush_disk_type": flush, "mapped_file_size_commit_log": 16 << 10}
     path = base / "store"
     _make(path)
-    yield from _sweep("open", lambda: open_store(path, **settings).close())
+    yield from sweep("open", lambda: open_store(path, **settings).close())
     before = _open_files()
     yield from _sweep_calls(path, settings)
     if _open_files() > before:
@@ -179,7 +179,7 @@ def _sweep_calls(path: Path, settings: dict[str, Any]) -> Iterator[str]:
             "clean": lambda: store.clean(max_bytes=64 << 10),
         }
         for name, call in calls.items():
-            yield from _sweep(name, call, owned=True)
+            yield from sweep(name, call, owned=True)
             if not store.writable:
                 yield f"{name}: {store._owned.state.refusal}"
                 return
