@@ -296,9 +296,13 @@ class ConsumeQueueWriter:
         """The offset after the last unit whose message lies before ``physical_offset``. ``OSError``."""
         return end_before(self.read, self.first_offset, self.written_end, physical_offset)
 
-    def ends_before(self, physical_offset: int) -> bool:
-        """Whether the last unit is that of a message before a place. Another one is of a lost message, or damaged."""
-        return self.end_before(physical_offset) == self.written_end
+    def only_lost_after(self, physical_offset: int, lost: range) -> bool:
+        """Whether all units after the last one before a place are right, and lead to places in ``lost``."""
+        first, stop = self.end_before(physical_offset), self.written_end
+        units = self.read(first, stop)
+        places = units["physical_offset"]
+        right = sound_units(units) & (lost.start <= places) & (places < lost.stop)
+        return len(units) == stop - first and bool(right.all())
 
     def cut(self, end: int) -> None:
         """Zero all units at ``end`` and after; files that begin after it are deleted. ``StoreIOError``."""

@@ -120,8 +120,11 @@ class DerivedParts(Protocol):
         """Take a block's records. False when units of earlier ones are missing."""
         ...
 
-    def queues_end_before(self, start: int, /) -> bool:
-        """After a scan from ``start``: whether each queue without messages there ends with a message before it."""
+    def queues_end_surely(self, start: int, end: int, /) -> bool:
+        """After the scan of ``[start, end)``: whether each queue without messages there ends with one before that.
+
+        Units of messages that would lie right after the log's end may follow it, and no others: they may be damaged.
+        """
         ...
 
     def start_over(self) -> None:
@@ -157,7 +160,7 @@ class LogOnly:
         self._look(block.groups)
         return True
 
-    def queues_end_before(self, _start: int, /) -> bool:
+    def queues_end_surely(self, _start: int, _end: int, /) -> bool:
         return True
 
     def start_over(self) -> None:
@@ -254,7 +257,7 @@ class _Search:
         if end is not None:
             self._refuse_damage(end)
         unsafe = end is None or self._derived.index_end >= end.offset
-        if end is None or unsafe or (start != first and not self._derived.queues_end_before(start)):
+        if end is None or unsafe or (start != first and not self._derived.queues_end_surely(start, end.offset)):
             # Expected units are missing or damaged, or the index has entries of records that will be cut off, and would
             # skip records at the same places later: the part that was thought to be safe is not.
             self._derived.start_over()

@@ -218,8 +218,11 @@ class _Rewriting:
                 self._index.put(entries.key_hashes, requests.physical_offsets[rows], requests.store_timestamps[rows])
         return True
 
-    def queues_end_before(self, start: int) -> bool:
-        return all(writer.ends_before(start) for writer in self._untouched())
+    def queues_end_surely(self, start: int, end: int) -> bool:
+        last = self._files.files[-1]
+        # The file after the last one may be lost, too.
+        lost = range(end, last.base + 2 * last.capacity)
+        return all(writer.only_lost_after(start, lost) for writer in self._untouched())
 
     def count_units(self, start: int, stop: int) -> int:
         return self._queues.count_units(start, stop)

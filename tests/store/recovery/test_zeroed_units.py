@@ -215,14 +215,25 @@ def test_a_damaged_last_unit_before_a_recoverys_scan_is_written_again(
     assert_clean(path)
 
 
+@pytest.mark.parametrize("lost", [0, 2], ids=["whole", "ahead of the log"])
 def test_a_scan_that_meets_no_damage_does_not_begin_at_the_logs_first_byte(
-    killed: Path, units: int, tmp_path: Path
+    killed: Path, units: int, lost: int, tmp_path: Path
 ) -> None:
-    """Otherwise the tests above would show nothing."""
+    """Nor do units of messages that a machine has lost at the log's end bring it there."""
     path = copied(killed, tmp_path / "store", sparse=True)
+    with StoreReader.open(path) as reader:
+        (last,) = reader.units("others", 0, 1500, 1501)
+    file = queue_files(path)[-1]
+    with file.open("r+b") as stream:
+        stream.seek(COUNT * UNIT_SIZE - int(file.name))
+        for number in range(lost):
+            place = int(last["physical_offset"][0]) + 300 + number * 100
+            stream.write(place.to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8))
     with MessageStore.open(path, settings(units)) as store:
         assert store.recovered is not None
-        assert store.recovered.started_at > store.reader().message_at(0).store_size * COUNT
+        assert store.recovered.started_at > COUNT * 91
+        assert put_ok(store, "orders", b"new", queue_id=0).queue_offset == COUNT
+    assert read(path) == [*BODIES, b"new"]
 
 
 @pytest.mark.parametrize("size", [20, 512])
