@@ -143,6 +143,20 @@ def test_a_reader_at_a_damaged_unit_holds_the_log_from_the_message_before_it(pat
             assert hold.from_offset == int(place["physical_offset"][0])
 
 
+@pytest.mark.parametrize("data", DAMAGE.values(), ids=DAMAGE)
+def test_a_delivery_at_a_damaged_unit_holds_the_log_from_the_message_before_it(path: Path, data: bytes) -> None:
+    """None, as for a queue without messages that wait, would let retention delete them."""
+    with MessageStore.open(path, SMALL) as store:
+        report = store.clean(max_bytes=140_000)
+        queues = store._owned.log.queues
+        places = {at: queues.place("orders", 0, at) for at in (67, 68, 70)}
+        damage(path, 69, data)
+        for position, expected in ((0, None), (68, 68), (69, 68), (70, 70)):
+            found = queues.place_left("orders", 0, position, report.log_start)
+            assert found == places[expected] if expected else found is not None and found >= report.log_start
+        assert queues.place_left("orders", 0, COUNT, report.log_start) is None
+
+
 @pytest.mark.parametrize("data", [data for data in DAMAGE.values() if any(data)])
 def test_a_topic_whose_last_unit_is_damaged_is_neither_expired_nor_deleted(path: Path, data: bytes) -> None:
     damage(path, 99, data)
