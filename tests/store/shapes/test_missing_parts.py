@@ -151,8 +151,7 @@ def test_a_queue_file_cut_short_in_the_middle_hides_nothing(builder: StoreBuilde
 
 
 def test_a_hole_in_a_queue_is_not_an_end(builder: StoreBuilder) -> None:
-    """The end is found by bisection, which may hit a unit that damage has zeroed; the units after it must not
-    vanish without a word."""
+    """The units after one whose size damage has zeroed must not vanish without a word."""
     builder.append("t", 0, made_bodies(45))
     for unit in range(44):
         path = queue_files(builder)[unit // UNITS]
