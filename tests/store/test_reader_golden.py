@@ -315,7 +315,7 @@ def test_keys_lead_to_prepared_messages_and_to_none_that_were_rolled_back(golden
             message = reader.message_at(place)
             assert message.sys_flag & TRANSACTION_MASK == kind
             assert reader.message_by_id(message.message_id) == message
-            expected = [place] if kind == TRANSACTION_PREPARED_TYPE else []
+            expected: list[int | None] = [place] if kind == TRANSACTION_PREPARED_TYPE else []
             keys = [*message.keys, message.unique_key]
             for key in keys:
                 assert key
