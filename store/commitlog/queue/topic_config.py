@@ -120,6 +120,8 @@ class TopicConfig:
         self._other_kinds: dict[str, str] = {}
         self._plain: set[str] = set()
         self._kept: dict[str, int] = {}
+        # Whether a write of the list has failed since the last that did not: its content may not be on the device.
+        self._may_be_lost = False
 
     def queue_count(self, topic: str) -> int:
         """The number of queues that messages of the topic are spread over. ``CorruptConfig``, ``StoreIOError``.
@@ -151,7 +153,7 @@ class TopicConfig:
         with self._lock:
             # Only the owner writes the list, so what is known to be listed needs no look at it.
             new = [queue for queue in queues if not self._is_readable(*queue)]
-            if not new:
+            if not new and not self._may_be_lost:
                 return
             try:
                 self._refresh()
@@ -292,12 +294,14 @@ class TopicConfig:
             else:
                 count, entry_perm = queue_nums[use.topic], _READ_AND_WRITE if perm is None else perm
                 changed[use.topic] = _new_entry(use.topic, count, max(count, readable), entry_perm)
-        if not changed:
+        if not changed and not self._may_be_lost:
             return
         version = next_version(root.get("dataVersion", {}), self._file)
         # The list is read again, whether the write succeeds or not.
         self._signature = None
+        self._may_be_lost = True
         self._file.write({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}})
+        self._may_be_lost = False
 
     def _refresh(self) -> None:
         """Read the list if it changed since the last reading."""

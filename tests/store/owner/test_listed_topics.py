@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -99,6 +101,25 @@ def test_a_topic_is_listed_on_the_device_before_the_log_has_its_message(
         monkeypatch.setattr(disk, "sync_directory", noted)
         put_ok(store, "orders")
         assert ends[1:] == ends[:1]
+
+
+def test_a_list_that_may_not_be_on_the_device_is_written_again_before_the_next_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    with open_store(tmp_path) as store:
+        put_ok(store, "known")
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "sync_directory", fail)
+            with pytest.raises(PutRefused, match="cannot be listed"):
+                store.put("orders", b"x", queue_id=0)
+        assert (set(listed(tmp_path)), version(tmp_path)) == ({"known", "orders"}, 2)
+        put_ok(store, "orders")
+        assert version(tmp_path) == 3
+        put_ok(store, "orders", queue_id=1)
+        assert version(tmp_path) == 3
 
 
 @pytest.mark.parametrize("by", ["put", "table", "delayed", "transaction"])
