@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from commitlog.errors import RemotingFailed
 from commitlog.follower.access_keys import AccessKeys
 from commitlog.follower.remoting import RemotingClient
 from commitlog.ha.address import MasterAddress
+from commitlog.ha.handshake import receive_exactly
 from tests.interop.rocketmq import RocketMqBroker
 from tests.support.quick_spark import JAVA_OPTIONS
 from tests.support.scripted_broker import remoting_frame
@@ -153,8 +155,9 @@ class WholeBroker:
         header = {"code": code, "language": "JAVA", "version": 435, "opaque": 1, "flag": 0, "extFields": sent}
         with socket.create_connection(("127.0.0.1", self.port), WAIT_LIMIT_S) as connection:
             connection.sendall(remoting_frame(header | {"serializeTypeCurrentRPC": "JSON"}, body))
-            (length,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
-            frame = connection.recv(length, socket.MSG_WAITALL)
+            deadline = time.monotonic() + WAIT_LIMIT_S
+            (length,) = struct.unpack(">i", receive_exactly(connection, 4, deadline))
+            frame = receive_exactly(connection, length, deadline)
         size = struct.unpack_from(">i", frame)[0]
         return int(json.loads(frame[4 : 4 + size])["code"]), frame[4 + size :]
 
