@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStore, MessageStoreConfig, StoreReader, verify_store
-from tests.interop.comparison import Answers, answers_of, assert_reads_alike
+from commitlog import FILLER_SIZE, MessageStore, MessageStoreConfig, StoreReader, verify_store
+from tests.interop.comparison import Answers, answers_of
 from tests.interop.operations import message_of
 from tests.interop.rocketmq import RocketMq, message_store_settings
 from tests.interop.store_process import StoreProcess
@@ -84,16 +84,9 @@ def list_topics(path: Path, *topics: str) -> None:
 def claim_flushed(path: Path) -> None:
     """Let the checkpoint of a killed broker say what it would have said some seconds later."""
     with StoreReader.open(path) as reader:
-        last = max(reader.message_at(place).store_timestamp for place in places(reader))
+        last = max(reader.message_at(places[-1]).store_timestamp for _, places in read_queues(path).values())
     file = path / "checkpoint"
     file.write_bytes(struct.pack(">3q", last + 3_000, last + 3_000, 0) + file.read_bytes()[24:])
-
-
-def places(reader: StoreReader) -> list[int]:
-    """Of the last message of each queue."""
-    queues = [queue for topic in reader.topics() for queue in reader.queues(topic) if queue.max_offset]
-    last = [reader.units(queue.topic, queue.queue_id, queue.max_offset - 1, queue.max_offset) for queue in queues]
-    return [int(unit["physical_offset"]) for units in last for block in units for unit in block]
 
 
 def copy_of(path: Path, whose: str) -> Path:
@@ -107,8 +100,31 @@ def answers_after(rocketmq: RocketMq, path: Path) -> Answers:
     return answers
 
 
-def ends_of(answers: Answers) -> dict[tuple[str, int], int]:
-    return {(one["topic"], one["queueId"]): one["maxOffset"] for one in answers.queues if one["maxOffset"]}
+Queues = dict[tuple[str, int], tuple[int, list[int]]]
+
+
+def queues_of(answers: Answers) -> Queues:
+    """The end of each queue, and the places of its messages, as RocketMQ says.
+
+    4.9.8 counts fillers at a queue's beginning as messages when the log begins at 0.
+    """
+    return {
+        (one["topic"], one["queueId"]): (one["maxOffset"], [unit[0] for unit in one["units"] if unit[1] != FILLER_SIZE])
+        for one in answers.queues
+        if one["maxOffset"]
+    }
+
+
+def read_queues(path: Path) -> Queues:
+    """The same, as ``StoreReader`` says."""
+    with StoreReader.open(path) as reader:
+        queues = [one for topic in reader.topics() for one in reader.queues(topic) if one.max_offset]
+        found = {}
+        for one in queues:
+            blocks = reader.units(one.topic, one.queue_id, one.min_offset, one.max_offset)
+            places = [int(unit["physical_offset"]) for block in blocks for unit in block]
+            found[one.topic, one.queue_id] = one.max_offset, places
+        return found
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
@@ -125,6 +141,8 @@ def test_a_topic_that_a_broker_deleted_comes_back_as_far_as_with_rocketmq(
         else:
             process.close()
     again = history in (made_again, made_and_deleted_again)
+    if not again:  # 5.3.3 may leave a file that is being flushed
+        shutil.rmtree(path / "consumequeue" / DELETED, ignore_errors=True)
     list_topics(path, KEPT, OTHER, *([DELETED] if again else []))
     if killed:
         claim_flushed(path)
@@ -134,9 +152,9 @@ def test_a_topic_that_a_broker_deleted_comes_back_as_far_as_with_rocketmq(
     assert not [finding for finding in verify_store(path, config=config) if finding.severity == "error"]
     with MessageStore.open(ours, config) as store:
         assert store.recovered is not None
-    assert_reads_alike(answers, ours, rocketmq, index_recovered_by_rocketmq=True)
+    assert read_queues(ours) == queues_of(answers)
     assert_clean(ours)
     with MessageStore.open(ours, config, rebuild=True):
         pass
-    assert_reads_alike(answers, ours, rocketmq, index_recovered_by_rocketmq=True)
-    assert ends_of(answers_after(rocketmq, ours)) == ends_of(answers), "a broker continues where it would have without"
+    assert read_queues(ours) == queues_of(answers)
+    assert queues_of(answers_after(rocketmq, ours)) == queues_of(answers)
