@@ -48,6 +48,10 @@ def _every_error() -> list[CommitLogError]:
             made.append(kind(topic="t", queue_id=1, start=2, stop=3, min_offset=4, max_offset=5))
         elif issubclass(kind, SYSTEM_FAILURES):
             made.append(kind("sync", path="/p", cause=OSError(5, "Input/output error"), advice="Do so."))
+        elif kind is errors.TooManyOpenFiles:
+            made.append(kind(path="/p", cause=OSError(24, "Too many open files"), limit=1024))
+        elif kind is errors.TailLost:
+            made.append(kind("What happened", topic="t", queue_id=1, position=2, available=(0, 1)))
         elif kind is errors.LogDiverged:
             made.append(kind("What happened", path="/p", offset=7))
         elif kind is errors.LogShort:

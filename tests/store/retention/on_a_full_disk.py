@@ -33,6 +33,8 @@ _CONFIG = MessageStoreConfig(
 )
 # Without a watermark puts fill the disk to its last block.
 _NO_WATERMARK = replace(_CONFIG, disk_space_warning_level_ratio=1.0)
+# More than dispatch has space for, on a full disk.
+_TOPICS = 64
 
 
 def _delayed_messages_hold_a_disk_above_the_ratio(mount: Path) -> None:
@@ -165,6 +167,8 @@ def _files_before_undispatched_messages_go(mount: Path, flush: FlushDiskType) ->
     config = replace(_NO_WATERMARK, flush_disk_type=flush)
     with MessageStore.open(mount / "store", config) as store:
         fill(store, 200, topic="filling", size=6_000)
+        for number in range(_TOPICS):  # a topic that is not listed takes space for the list
+            store.create_topic(f"new-{number}", 1)
         with full(mount):
             taken = 0
             # Each goes to a queue of its own. Refused is the one after dispatch found no space, or the log itself.
