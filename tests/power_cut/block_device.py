@@ -58,9 +58,11 @@ class PowerCuts:
         _run("mkfs.ext4", "-q", "-F", "-J", "size=4", "-E", whole, str(self._served / "disk"))
 
     def close(self) -> None:
-        for path in (self.image, self.live, self._served):
+        for path in (self.image, self.live):
             if path.is_mount():
                 _run("umount", str(path))
+        # Another program that looks at all loop devices may keep one of ours for a moment.
+        _run("umount", "--lazy", str(self._served))
         self._server.wait(timeout=60)
         assert self._server.stdout is not None
         self._server.stdout.close()

@@ -10,11 +10,12 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.power_cut.block_device import power_cuts, why_not
+from tests.power_cut.block_device import Note, PowerCuts, power_cuts, why_not
 from tests.power_cut.promises import check_promises
 from tests.support.long_runs import LONG_RUN_S, Progress
 from tests.support.source_tree import PROJECT
@@ -30,19 +31,25 @@ STRESS_STEPS, STRESS_CUTS, STRESS_RUNS = 300, 150, 4
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 
+def write_until_cut(device: PowerCuts, seed: str, steps: int, flush: str, *left_out: str) -> list[Note]:
+    """Run ``writer`` on the device. Everything that it noted."""
+    with device.power_on() as live:
+        words = [str(live / "store"), str(device.notes_file), seed, str(steps), flush, *left_out]
+        subprocess.run([sys.executable, "-m", "tests.power_cut.writer", *words], cwd=PROJECT, check=True, timeout=600)
+    return device.notes()
+
+
+def points_of(notes: Sequence[Note], chance: random.Random, cuts: int) -> list[int]:
+    """So many points of the trace after the store was opened, in ascending order."""
+    first = next(note.point for note in notes if note.what == "opened")
+    return sorted(chance.randrange(first, notes[-1].point) for _ in range(cuts))
+
+
 def cut_often(root: Path, seed: str, steps: int, cuts: int, flush: str, progress: Progress | None = None) -> None:
     with power_cuts(root) as device:
-        with device.power_on() as live:
-            words = [str(live / "store"), str(device.notes_file), seed, str(steps), flush]
-            subprocess.run(
-                [sys.executable, "-m", "tests.power_cut.writer", *words], cwd=PROJECT, check=True, timeout=600
-            )
-        notes = device.notes()
-        chance = random.Random(seed)
-        first = next(note.point for note in notes if note.what == "opened")
-        points = sorted(chance.randrange(first, notes[-1].point) for _ in range(cuts))
+        notes = write_until_cut(device, seed, steps, flush)
         unsound = 0
-        for number, point in enumerate(points, 1):
+        for number, point in enumerate(points_of(notes, random.Random(seed), cuts), 1):
             cut = f"{seed}/{number}"
             try:
                 with device.after_cut(point, cut) as image:

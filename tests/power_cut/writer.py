@@ -1,8 +1,9 @@
-"""The program whose device loses power: ``python -m tests.power_cut.writer STORE NOTES SEED STEPS FLUSH``.
+"""The program whose device loses power.
 
-It opens the store (FLUSH: SYNC_FLUSH or ASYNC_FLUSH) and does what STEPS random steps say: single puts, tables,
-transactions, delayed messages, half messages, consuming, flushes, cleaning, closing and opening. A mirror of the store
-on the same device follows it. Each line of NOTES says what has returned; a body is ``kind:number:...``.
+``python -m tests.power_cut.writer STORE NOTES SEED STEPS FLUSH [LEFT_OUT...]`` opens the store (FLUSH: SYNC_FLUSH or
+ASYNC_FLUSH) and does what STEPS random steps say: single puts, tables, transactions, delayed messages, half messages,
+consuming, flushes, cleaning, closing and opening; none of LEFT_OUT. A mirror of the store on the same device follows
+it. Each line of NOTES says what has returned; a body is ``kind:number:...``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SETTINGS: dict[str, object] = {
 
 
 class _Writer:
-    def __init__(self, path: Path, notes: Path, seed: str, flush: str) -> None:
+    def __init__(self, path: Path, notes: Path, seed: str, flush: str, left_out: tuple[str, ...]) -> None:
         self._path = path
         self._chance = random.Random(seed)
         self._notes = os.open(notes, os.O_WRONLY)
@@ -58,6 +59,8 @@ class _Writer:
         self._config = MessageStoreConfig.from_mapping(config)
         # Each run does some things often and others hardly ever, so that rare sequences come in some runs.
         self._steps = {name: weight * self._chance.choice([0.1, 1, 1, 5]) for name, weight in _STEPS.items()}
+        for name in left_out:
+            del self._steps[name]
         self._number = 0
         self._handles: dict[int, object] = {}
         self._open()
@@ -194,14 +197,14 @@ def _stirred(path: Path, seed: str) -> Iterator[None]:
     def stir() -> None:
         chance = random.Random(f"{seed}/stir")
         while not ended.wait(chance.choice([0.002, 0.02])):
-            files = [one for one in path.rglob("*") if chance.random() < 0.3]
-            for one in files:
-                with contextlib.suppress(OSError):
-                    descriptor = os.open(one, os.O_RDONLY)
-                    libc.sync_file_range(
-                        descriptor, ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(_SYNC_FILE_RANGE_WRITE)
-                    )
-                    os.close(descriptor)
+            for directory, _, names in os.walk(path):
+                for one in [name for name in names if chance.random() < 0.3]:
+                    with contextlib.suppress(OSError):  # it may have gone
+                        descriptor = os.open(os.path.join(directory, one), os.O_RDONLY)
+                        libc.sync_file_range(
+                            descriptor, ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(_SYNC_FILE_RANGE_WRITE)
+                        )
+                        os.close(descriptor)
 
     thread = threading.Thread(target=stir, daemon=True)
     thread.start()
@@ -210,10 +213,10 @@ def _stirred(path: Path, seed: str) -> Iterator[None]:
     thread.join()
 
 
-def main(store: str, notes: str, seed: str, steps: str, flush: str) -> None:
+def main(store: str, notes: str, seed: str, steps: str, flush: str, *left_out: str) -> None:
     path = Path(store)
     with _stirred(path.parent, seed):
-        writer = _Writer(path, Path(notes), seed, flush)
+        writer = _Writer(path, Path(notes), seed, flush, left_out)
         for _ in range(int(steps)):
             writer.step()
         writer.end()

@@ -195,7 +195,12 @@ class StoreAnswers {
             GetMessageResult got = store.getMessage("interop", topic, queueId, offset, MESSAGES_PER_GET, null);
             if (got.getStatus() == GetMessageStatus.FOUND) {
                 for (ByteBuffer record : got.getMessageBufferList()) {
-                    consumed.add(MessageDecoder.decode(record, false, false).getCommitLogOffset());
+                    MessageExt message = MessageDecoder.decode(record, false, false);
+                    if (message == null) {
+                        throw new IllegalStateException("No message is at or after " + offset + " of " + topic + "/" + queueId
+                            + ", but " + record);
+                    }
+                    consumed.add(message.getCommitLogOffset());
                 }
             }
             got.release();
