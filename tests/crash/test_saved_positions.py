@@ -368,3 +368,24 @@ def test_a_crash_at_any_point_leaves_a_ledger_of_what_is_in_the_log_many_times(
     flush: FlushDiskType, memory: Path
 ) -> None:
     check_ledgers(flush, f"ledger/{flush.value}/stress", STRESS_IMAGES, memory)
+
+
+def test_a_batch_that_lost_its_last_properties_is_stored_again(memory: Path) -> None:
+    """No CRC covers properties: the frame's checksum alone says that a part of the lost end was the batch's."""
+    path = memory / "store"
+    rows = [{"topic": "orders", "body": b"paid", "properties": {"note": "n" * 2000}}]
+    with MessageStore.open(path, SYNC) as store:
+        with store.transaction("loader", 1) as batch:
+            batch.put_messages(rows)
+        end = store.physical_bounds()[1]
+        fill(store, 5)
+    lose_log(path, (end - 600) // 512 * 512, SYNC.mapped_file_size_commit_log)
+    with MessageStore.open(path, SYNC, accept_lost_log=True) as store:
+        with store.transaction("loader", 1) as batch:
+            assert not batch.already_there
+            batch.put_messages(rows)
+        store.dispatch()
+        with store.reader() as reader:
+            (message,) = reader.get_message("orders", 0, 0, 32).messages
+        assert message.properties["note"] == "n" * 2000
+    assert_clean(path)

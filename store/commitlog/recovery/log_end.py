@@ -360,10 +360,13 @@ class _Search:
             scan = scan_records(scan.data[: at - scan.physical_offset], scan.physical_offset, check_crc=False)
 
     def _broken_frame(self, scan: RecordScan, requests: DispatchRequests) -> tuple[int, Corrupt] | None:
-        """The first frame of which a crash of the machine has left only a part. Flushed frames are not checked."""
+        """The first frame of which a crash of the machine has left only a part.
+
+        Flushed frames are not checked, unless the log may be short: then its end may have cut through one.
+        """
         for frame in frames_in(scan, requests):
-            unsure = not self._policy.closed_log and frame.end > (self._policy.flushed_offset or 0)
-            if unsure and not is_whole(self._files, frame):
+            unsynced = not self._policy.closed_log and frame.end > (self._policy.flushed_offset or 0)
+            if (unsynced or self._policy.accept_short) and not is_whole(self._files, frame):
                 self._broken = frame
                 rows = f"{frame.frame.rows} records with checksum {frame.frame.checksum:#010x} after it"
                 return frame.physical_offset, Corrupt(f"Frame of {frame.frame.batch}", 0, rows, "others, or fewer")
