@@ -167,6 +167,20 @@ def test_deliveries_that_are_lost_happen_again(tmp_path: Path) -> None:
         assert bodies_of(store.path) == [b"a", b"b"]
 
 
+def test_the_only_deliveries_of_a_level_that_are_lost_happen_again(tmp_path: Path) -> None:
+    """The ledger knows nothing of the level any more."""
+    with MessageStore.open(tmp_path, SYNC) as store:
+        store.put_message(delayed(b"a"))
+        place = store.physical_bounds()[1]
+        deliver_and_save(store)
+        assert bodies_of(store.path) == [b"a"]
+    lose_log(tmp_path, place, SYNC.mapped_file_size_commit_log)
+    with MessageStore.open(tmp_path, SYNC, accept_lost_log=True) as store:
+        Deliverer(store).everything()
+        store.dispatch()
+        assert bodies_of(store.path) == [b"a"]
+
+
 def test_deliveries_that_are_lost_happen_again_though_the_ledger_does_not_count_them(tmp_path: Path) -> None:
     """Its file is older than the file of the positions."""
     with MessageStore.open(tmp_path, SYNC) as store:

@@ -243,10 +243,11 @@ class ScheduleMessageService:
     def _corrected(self, level: int, position: int, ledger: Mapping[int, int]) -> int:
         """The position of a level in delayOffset.json as the log has it."""
         end = self._end_at_open(level, position)
-        # Deliveries are frames. Those that are lost happen again, unless a broker may have made them.
+        # Deliveries are frames. Those that are lost happen again, unless a broker may have made them. A level that the
+        # ledger does not have has lost all of them.
         may_be_lost = self._log.lost_flushed or self._batches.frames_were_lost
-        if may_be_lost and level in ledger and broker_mark(self._store_path) is None:
-            end = min(end, ledger[level])
+        if may_be_lost and broker_mark(self._store_path) is None:
+            end = min(end, ledger.get(level, 0))
         return min(position, end)
 
     def run_once(self) -> float:
