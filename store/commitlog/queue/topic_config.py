@@ -33,7 +33,7 @@ import msgspec
 
 from commitlog.batch_id import TopicUse
 from commitlog.config_files.json_file import JsonConfigFile, decode_config, next_version
-from commitlog.errors import CommitLogError, CorruptConfig, InvalidValue, PutRefused, ReadFailed
+from commitlog.errors import CommitLogError, CorruptConfig, DiskFull, InvalidValue, PutRefused, ReadFailed
 from commitlog.files import disk
 from commitlog.log.store_directory import other_topic_kind
 from commitlog.message import PutMessageStatus
@@ -120,7 +120,8 @@ class TopicConfig:
         self._other_kinds: dict[str, str] = {}
         self._plain: set[str] = set()
         self._kept: dict[str, int] = {}
-        # Whether a write of the list has failed since the last that did not: its content may not be on the device.
+        # Whether a write of the list has failed since the last that did not, other than for want of space: its content
+        # may not be on the device.
         self._may_be_lost = False
 
     def queue_count(self, topic: str) -> int:
@@ -299,8 +300,13 @@ class TopicConfig:
         version = next_version(root.get("dataVersion", {}), self._file)
         # The list is read again, whether the write succeeds or not.
         self._signature = None
-        self._may_be_lost = True
-        self._file.write({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}})
+        try:
+            self._file.write({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}})
+        except DiskFull:
+            raise  # the list is as it was, and what is listed needs no space: deliveries may free some
+        except BaseException:
+            self._may_be_lost = True
+            raise
         self._may_be_lost = False
 
     def _refresh(self) -> None:

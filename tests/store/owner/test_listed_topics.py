@@ -18,7 +18,7 @@ from commitlog.files import disk
 from commitlog.queue.topic_config import TopicConfig
 from tests.crash.workloads import kill
 from tests.store.owner.owned_store import open_store, put_ok
-from tests.support.delayed import Deliverer, delayed
+from tests.support.delayed import Deliverer, bodies_of, delayed
 
 __all__: list[str] = []
 
@@ -124,6 +124,30 @@ def test_a_list_that_may_not_be_on_the_device_is_written_again_before_the_next_m
         assert version(tmp_path) == 3
         put_ok(store, "orders", queue_id=1)
         assert version(tmp_path) == 3
+
+
+def test_a_list_that_found_no_space_holds_up_no_listed_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it was written. A delivery, after which retention frees space, needs no change of the list."""
+    write = disk.write_at
+
+    def no_space(descriptor: int, data: bytes, offset: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent.name == "config":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(descriptor, data, offset)
+
+    with open_store(tmp_path, schedule_enable=False) as store:
+        put_ok(store, "orders")
+        store.put_message(delayed(b"late")).raise_for_status()
+        store.dispatch()
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "write_at", no_space)
+            with pytest.raises(PutRefused, match="cannot be listed"):
+                store.put("new", b"x", queue_id=0)
+            store.put_messages([{"body": b"y"}], topic="orders").raise_for_status()
+            Deliverer(store).everything()
+        assert version(tmp_path) == 1
+        store.dispatch()
+        assert b"late" in bodies_of(store.path, "orders")
 
 
 @pytest.mark.parametrize("by", ["put", "table", "delayed", "transaction"])
