@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from commitlog.columnar.dispatch import QueueUnits
 from commitlog.errors import (
@@ -73,11 +73,11 @@ class BrokerDeletions:
             if flushed_to and topics is not None:
                 deleted.take_over(flushed_to, topics)
 
-    def _look_at_queues(self, only: str | None = None) -> None:
+    def _look_at_queues(self, only: Iterable[str] | None = None) -> None:
         with contextlib.closing(CommitLog(os.path.join(self._path, COMMIT_LOG))) as log:
             log.refresh()
             catalog = QueueCatalog(self._path, log, tolerant=True)
-            for topic in catalog.topics() if only is None else [only]:
+            for topic in catalog.topics() if only is None else only:
                 self._looked_at.add(topic)
                 with contextlib.suppress(InvalidValue, TopicNotFound, UnsupportedStore):
                     for queue_id in catalog.queue_ids(topic):
@@ -119,12 +119,13 @@ class BrokerDeletions:
 
     def note(self, groups: Sequence[QueueUnits]) -> None:
         """Note messages before the first one of their queue, if that has offset 0, before any unit is written."""
+        unseen = {group.topic for group in groups if not group.light} - self._looked_at
+        if unseen:  # together: each look lists the log's files
+            self._look_at_queues(unseen)
         for given in groups:
             group = self.deleted.left(given)
             if group is None or group.light or not len(group.units):
                 continue
-            if group.topic not in self._looked_at:
-                self._look_at_queues(group.topic)
             begin = self._begins.get((group.topic, group.queue_id), 0)
             if _place(group) < begin and self._begins_queue(group.topic, group.queue_id, begin):
                 self.deleted.made_again(group.topic, self._firsts[group.topic], group.queue_id, begin)
