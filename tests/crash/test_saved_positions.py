@@ -6,12 +6,15 @@ all the same, the position is noticed and made from the log again, before other 
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from commitlog import FlushDiskType, Message, MessageStore, MessageStoreConfig
+from commitlog.batch import ledger
 from commitlog.batch.visibility import GateReader
 from commitlog.columnar.batch_frame import decode_frame
 from commitlog.config_files.consumer_offset import ConsumerOffsets
@@ -112,6 +115,33 @@ def test_a_batch_is_stored_once_in_a_log_that_lost_a_frame_that_the_ledger_count
     with MessageStore.open(tmp_path, SYNC) as store:
         assert [one.batch.version for one in store.batches()] == [2]
         assert not commit(store, 2), "it is in the log"
+
+
+def test_a_lost_batch_is_stored_again_though_the_ledger_had_no_space_when_the_loss_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the log begins after the place of the lost frame, it looks like one that retention has removed."""
+    with MessageStore.open(tmp_path, SYNC) as store:
+        place = store.physical_bounds()[1]
+        commit(store, 1)
+    lose_log(tmp_path, place, SYNC.mapped_file_size_commit_log)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "replace_file", _no_space)
+        store = MessageStore.open(tmp_path, SYNC, accept_lost_log=True)
+    with store:
+        fill(store, 100)
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "replace_file", _no_space)
+            report = store.clean(max_bytes=0)
+            assert (report.deleted, len(report.holders)) == ([], 1)
+        assert store.clean(max_bytes=0).deleted
+        kill(store)
+    with MessageStore.open(tmp_path, SYNC) as store:
+        assert commit(store, 1)
+
+
+def _no_space(path: str, *_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
 def test_a_delayed_message_is_delivered_once_in_a_log_that_lost_a_frame_that_the_ledger_counts(tmp_path: Path) -> None:

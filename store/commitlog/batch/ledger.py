@@ -233,6 +233,8 @@ class BatchLedger:
     @property
     def unsaved_from(self) -> int | None:
         """The physical offset of the first frame that the file lacks and only the log shows; None without any."""
+        if self.file_is_wrong:
+            return 0  # were the log to begin after lost frames, they would be taken for ones that retention removed
         lacking = [one.physical_offset for app, one in self._batches.items() if self._saved.get(app) != one]
         return min(lacking, default=None)
 
