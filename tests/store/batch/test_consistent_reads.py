@@ -50,6 +50,19 @@ def test_the_same_failure_twice_is_how_the_store_is(growing: GrowingStore) -> No
         assert reader.consistently(_Asked(growing, 5, 6, 0)) == 3
 
 
+def test_a_failure_is_the_same_though_the_queue_has_grown(growing: GrowingStore) -> None:
+    """Else an offset that is gone would be a busy store beside an owner that puts."""
+    ends: list[int] = []
+
+    def ask() -> None:
+        ends.append(9 + len(ends))
+        raise OffsetOutOfRange(topic="t", queue_id=0, start=0, stop=1, min_offset=5, max_offset=ends[-1])
+
+    with StoreReader.open(growing.path) as reader, pytest.raises(OffsetOutOfRange):
+        reader.consistently(ask)
+    assert len(ends) == 2
+
+
 def test_an_answer_during_which_the_log_began_later_is_asked_for_again(growing: GrowingStore) -> None:
     with StoreReader.open(growing.path) as reader:
         assert reader.consistently(_Asked(growing, None, None, 0)) == 3
