@@ -130,9 +130,10 @@ class _Waiting(NamedTuple):
         """The bytes of their records."""
         return int(_sizes(self.units).sum())
 
-    def before(self, end: int) -> _Waiting:
-        """The first of them, up to one whose message lies at a physical offset of ``end`` or more."""
-        after = self.units["physical_offset"] >= end
+    def before(self, end: int, log_end: int) -> _Waiting:
+        """The first of them, up to one whose message lies at a physical offset of ``end`` or more, within the log."""
+        places = self.units["physical_offset"]
+        after = (places >= end) & (places < log_end)  # a damaged unit has no message that could wait
         return _Waiting(self.first, self.units[: int(np.argmax(after))]) if after.any() else self
 
 
@@ -307,7 +308,7 @@ class ScheduleMessageService:
         wait_ms = self._wait_ms(level, position, bounds[1], now)
         if wait_ms:
             return min(wait_ms / _MS, _LONGEST_SECONDS)
-        due = self._due(level, position, bounds[1], now).before(self._end_to_deliver())
+        due = self._due(level, position, bounds[1], now).before(self._end_to_deliver(), self._log.files.max_wrote)
         if not len(due.units):
             return _REFUSED_SECONDS
         version = self._log.queues.deleted.version

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from commitlog.errors import CorruptConsumeQueue
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from commitlog.retention.holders import ReadPositions, hold_of
 from tests.store.retention.small_stores import SMALL, fill, queue_bases
+from tests.support.delayed import Deliverer, bodies_of, delayed
 
 __all__: list[str] = []
 
@@ -155,6 +157,23 @@ def test_a_delivery_at_a_damaged_unit_holds_the_log_from_the_message_before_it(p
             found = queues.place_left("orders", 0, position, report.log_start)
             assert found == places[expected] if expected else found is not None and found >= report.log_start
         assert queues.place_left("orders", 0, COUNT, report.log_start) is None
+
+
+@pytest.mark.parametrize("data", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_unit_holds_up_no_delivery_on_a_nearly_full_disk(tmp_path: Path, data: bytes) -> None:
+    """Those of the log's first file are delivered, so that retention can delete it: the unit is in none."""
+    with MessageStore.open(tmp_path, replace(SMALL, schedule_enable=False)) as store:
+        for body in (b"a", b"b", b"c"):
+            store.put_message(delayed(body)).raise_for_status()
+        fill(store, 30)
+    with (tmp_path / "consumequeue/SCHEDULE_TOPIC_XXXX/0/00000000000000000000").open("r+b") as stream:
+        stream.seek(UNIT_SIZE)
+        stream.write(data)
+    full = replace(SMALL, schedule_enable=False, disk_space_warning_level_ratio=0.001)
+    with MessageStore.open(tmp_path, full) as store:
+        assert not store.writable
+        Deliverer(store).everything()
+        assert bodies_of(store.path)[30:] == [b"a", b"c"]
 
 
 @pytest.mark.parametrize("data", [data for data in DAMAGE.values() if any(data)])
