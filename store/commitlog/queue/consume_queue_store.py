@@ -19,6 +19,7 @@ from commitlog.columnar.dispatch import QueueUnits
 from commitlog.errors import (
     CorruptConsumeQueue,
     NotAStore,
+    ReadFailed,
     StoreIOError,
     TooManyOpenFiles,
     TopicNotFound,
@@ -146,9 +147,9 @@ class ConsumeQueueStore:
     def place_from(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The physical offset of the queue's message at ``offset``; None while it has none there or after it.
 
-        A damaged unit has that of the last message before it.
+        A damaged unit has that of the last message before it. ``ReadFailed``.
         """
-        with self._lock:
+        with self._lock, _names_failed_reads(self.path):
             # The store remembers each queue whose offset is read, so only existing queues are read.
             if queue_id > self._highest_id(topic):
                 return None
@@ -157,9 +158,9 @@ class ConsumeQueueStore:
 
     def place_left(self, topic: str, queue_id: int, offset: int, log_start: int) -> int | None:
         """``place_from`` of the messages that the log still has: units of those before ``log_start`` are skipped, and
-        the fillers with which a queue may begin.
+        the fillers with which a queue may begin. ``ReadFailed``.
         """
-        with self._lock:
+        with self._lock, _names_failed_reads(self.path):
             if queue_id > self._highest_id(topic):
                 return None
             writer = self._positioned(topic, queue_id)
@@ -178,8 +179,8 @@ class ConsumeQueueStore:
         return max(ids, default=-1)
 
     def place(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """The physical offset of the queue's message at ``offset``; None where nothing was written."""
-        with self._lock:
+        """The physical offset of the queue's message at ``offset``; None where nothing was written. ``ReadFailed``."""
+        with self._lock, _names_failed_reads(self.path):
             unit = self.writer(topic, queue_id).unit(offset)
             return None if unit is None else unit[0]
 
@@ -219,8 +220,11 @@ class ConsumeQueueStore:
             return writer.first_offset, writer.next_offset or 0
 
     def read_units(self, topic: str, queue_id: int, first: int, stop: int) -> Units:
-        """The units ``[first, stop)`` of a queue that exists, as far as files hold them; fillers included."""
-        with self._lock:
+        """The units ``[first, stop)`` of a queue that exists, as far as files hold them; fillers included.
+
+        ``ReadFailed``.
+        """
+        with self._lock, _names_failed_reads(self.path):
             return self._positioned(topic, queue_id).read(first, stop)
 
     def _positioned(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
@@ -465,6 +469,15 @@ def _units_in(path: str) -> int:
         return written_units(descriptor)
     finally:
         disk.close(descriptor)
+
+
+@contextlib.contextmanager
+def _names_failed_reads(path: str) -> Iterator[None]:
+    """``ReadFailed`` with the file's path for each ``OSError`` of the block; ``path`` where it names none."""
+    try:
+        yield
+    except OSError as error:
+        raise ReadFailed("read", path=str(error.filename or path), cause=error) from error
 
 
 def _ends_of(files_end: int, next_offset: int) -> int:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from commitlog.errors import CorruptConsumeQueue, NotAStore, StoreIOError, TooManyOpenFiles
 from commitlog.files import disk
+from commitlog.files.error_paths import errors_name
 from commitlog.files.limits import most_open_files
 from commitlog.files.mapped_file_writer import make_file
 from commitlog.files.numbered_files import NumberedFiles
@@ -271,7 +272,9 @@ class ConsumeQueueWriter:
             if base not in self._files.bases:
                 break
             length = min(end, base + self._file_size) - at
-            data = disk.read_at(self._open_files.get(self._files.path_of(base)), length, at - base)
+            path = self._files.path_of(base)
+            with errors_name(path):
+                data = disk.read_at(self._open_files.get(path), length, at - base)
             parts.append(data[: len(data) - len(data) % UNIT_SIZE])
             at += length
             if len(data) < length:

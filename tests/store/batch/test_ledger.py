@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -12,7 +13,8 @@ import pytest
 
 from commitlog import BatchId, StoreReader
 from commitlog.batch.staging import StagedWriter
-from commitlog.errors import BatchConflict, CorruptConfig
+from commitlog.errors import BatchConflict, CorruptConfig, ReadFailed
+from commitlog.files import disk
 from tests.store.batch.batches import commit, expected, table
 from tests.store.owner.owned_store import open_store
 from tests.support.clean_store import assert_clean
@@ -177,3 +179,25 @@ def test_batches_of_no_application_leave_no_more_to_read_than_others(tmp_path: P
             assert store.batches() == []
     content = json.loads((tmp_path / "config" / "batchLedger.json").read_text())
     assert content["queueOffset"] == 90
+
+
+def test_a_commit_names_the_queue_file_that_the_ledger_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path) as store:
+        commit(store, 1)
+    file = tmp_path / "consumequeue" / "rmq_sys_commitlog_batch" / "0" / f"{0:020}"
+    real = disk.open_for_writing
+
+    def fail(path: str) -> int:
+        if path == str(file):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return real(path)
+
+    monkeypatch.setattr(disk, "open_for_writing", fail)
+    with open_store(tmp_path) as store, pytest.raises(ReadFailed, match=f"Cannot read {file}: Input/output error"):
+        commit(store, 2)
+    monkeypatch.undo()
+    with open_store(tmp_path) as store:
+        assert commit(store, 2), "nothing was written"
+    assert_clean(tmp_path)
