@@ -16,6 +16,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from commitlog.errors import StoreAccessDenied
 from commitlog.files import disk
 
 __all__ = ["choose_address", "local_address"]
@@ -31,7 +32,7 @@ _LARGEST_TABLE = 1 << 20
 
 @functools.cache
 def local_address() -> str:
-    """This machine's address, taken once for the process: IPv4, or IPv6 without a zone."""
+    """This machine's address, taken once for the process: IPv4, or IPv6 without a zone. ``TooManyOpenFiles``."""
     if not sys.platform.startswith("linux"):
         return _LOOPBACK
     try:
@@ -60,10 +61,13 @@ def _addresses() -> tuple[list[str], list[str]]:
 
     ipv4: list[str] = []
     names: set[str] = set()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with disk.taking_descriptor("a socket"), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():
             request = name.encode().ljust(40, b"\0")
-            flags = int.from_bytes(fcntl.ioctl(asked, _GET_FLAGS, request)[16:18], sys.byteorder)
+            try:
+                flags = int.from_bytes(fcntl.ioctl(asked, _GET_FLAGS, request)[16:18], sys.byteorder)
+            except OSError:  # the interface, as that of a container, has gone since
+                continue
             is_bridge = disk.exists(f"/sys/class/net/{name}/bridge")
             if not flags & _UP or flags & (_IS_LOOPBACK | _POINT_TO_POINT) or is_bridge:
                 continue
@@ -75,7 +79,7 @@ def _addresses() -> tuple[list[str], list[str]]:
             ipv4.append(str(ipaddress.IPv4Address(found)))
     try:
         lines = disk.read_file(_IPV6_ADDRESSES, _LARGEST_TABLE).decode("ascii", "replace").splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, StoreAccessDenied):
         lines = []
     fields = [line.split() for line in lines]
     ipv6 = [str(ipaddress.IPv6Address(bytes.fromhex(one[0]))) for one in fields if one[-1] in names]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from commitlog import MessageStoreConfig
+from commitlog.errors import TooManyOpenFiles
 from commitlog.files.local_address import choose_address, local_address
 from tests.store.owner.owned_store import open_store, put_ok
 
@@ -35,6 +37,28 @@ def test_the_address_is_one_of_this_machine() -> None:
     family = socket.AF_INET6 if ":" in local_address() else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as bound:
         bound.bind((local_address(), 0))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere it is 127.0.0.1")
+def test_an_interface_that_goes_while_all_are_asked_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = local_address()
+    there = socket.if_nameindex()
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1 << 20, "gone0"), *there])
+    assert local_address.__wrapped__() == expected
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere it is 127.0.0.1")
+def test_without_descriptors_no_other_address_is_taken_and_kept() -> None:
+    expected = local_address()
+    local_address.cache_clear()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(TooManyOpenFiles):
+            local_address()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert local_address() == expected
 
 
 def test_messages_and_their_ids_have_the_address_and_the_setting_has_precedence(tmp_path: Path) -> None:
