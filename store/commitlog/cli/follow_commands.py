@@ -79,7 +79,7 @@ def follow(
     """Mirror the log of a live broker, until Ctrl-C or SIGTERM.
 
     A mirror that exists is continued where it ends. Readers and Spark read it meanwhile; nothing is changed at the
-    broker. Exit code 1 when it cannot go on: another log at the address, a hole, files of another size.
+    broker. Exit code 1 when it cannot go on: another log at the address, a hole, log files of another size.
     """
     from commitlog.cli.follow import FollowRequest, follow_until_stopped
 

@@ -131,7 +131,9 @@ class LogFollower:
                 f"ack is 'none', 'received' or 'synced', not {ack!r}.", expected="none, received or synced"
             )
         if access_keys is not None and config_from is None:
-            raise InvalidValue("access_keys are for the remoting port of a broker: give config_from, too.")
+            raise InvalidValue(
+                "access_keys (--access-keys) are for the remoting port of a broker: give config_from (--config), too."
+            )
         check_start(start)
         self.master = parse_address(master)
         self.path = disk.absolute_path(path)

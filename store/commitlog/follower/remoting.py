@@ -126,7 +126,7 @@ class RemotingClient:
         if not _WORD.size <= length <= LARGEST_REMOTING_FRAME:
             raise self._failed(
                 f"answered request {code} with a frame of {length} bytes: expected {_WORD.size} to "
-                f"{LARGEST_REMOTING_FRAME}. Is that the remoting port of a broker (listenPort, 10911)?"
+                f"{LARGEST_REMOTING_FRAME}, from the remoting port of a broker (listenPort, 10911)"
             )
         frame = receive_exactly(self._socket, length, deadline)
         (word,) = _WORD.unpack_from(frame)

@@ -97,6 +97,12 @@ def test_wrong_arguments_are_named(tmp_path: Path, wrong: list[str]) -> None:
     assert not (tmp_path / "mirror").exists()
 
 
+def test_keys_without_a_remoting_port_name_the_missing_option(tmp_path: Path) -> None:
+    done = ended("follow", "127.0.0.1:1", tmp_path / "mirror", "--access-keys", tmp_path / "tools.yml")
+    assert done.returncode == 2
+    assert "--config" in done.stderr
+
+
 def test_a_wait_for_a_broker_is_said_once_and_ended_by_a_signal(tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
     command = [sys.executable, "-m", "commitlog", "follow", "127.0.0.1:1", str(mirror), "--config", "127.0.0.1:1"]

@@ -144,7 +144,11 @@ def test_a_mirror_with_files_follows_without_its_broker(tmp_path: Path, port: in
     ("answers", "raw", "words"),
     [
         ({28: (3, " request type 28 not supported")}, None, "refused request 28 with code 3"),
-        ({}, b"HTTP/1.1 400 Bad Request\r\n\r\n", "Is that the remoting port of a broker"),
+        (
+            {},
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            r"to \d+, from the remoting port of a broker \(listenPort, 10911\)\.$",
+        ),
         ({**ANSWERS, 26: b"<html>"}, None, "something else than its configuration"),
         ({**ANSWERS, 26: b"mappedFileSizeConsumeQueue=many\n"}, None, "mappedFileSizeConsumeQueue=many"),
         ({**ANSWERS, 26: b"mappedFileSizeConsumeQueue=-20\n"}, None, "mappedFileSizeConsumeQueue=-20"),
