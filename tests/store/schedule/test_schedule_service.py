@@ -17,6 +17,7 @@ from commitlog.batch_id import BatchId, schedule_application
 from commitlog.config_files.delay_offset import DelayOffsetFile
 from commitlog.errors import InvalidValue
 from commitlog.files import disk
+from commitlog.files.limits import DiskUse
 from commitlog.format.properties import decode_properties
 from tests.crash.workloads import kill
 from tests.store.owner.owned_store import open_store, put_ok, small
@@ -268,9 +269,13 @@ def test_a_full_disk_leaves_the_message_waiting_and_the_store_writable(tmp_path:
         deliverer = Deliverer(store)
         store.put_message(delayed(b"a"))
         deliverer.now += 60
-        store._owned.state.set_disk_full("the disk is full")
-        assert 0 < deliverer.step() < 1
-        store._owned.state.set_disk_full(None)
+        watermark = store._owned._watermark
+        with pytest.MonkeyPatch.context() as patch:
+            # Not by its result: the service looks again after each file that is made.
+            patch.setattr(watermark, "_disk_use", lambda: DiskUse(store.path, 1.0))
+            watermark.run_once()
+            assert 0 < deliverer.step() < 1
+        watermark.run_once()
         with pytest.MonkeyPatch.context() as patch:
 
             def full(*_: object) -> None:
