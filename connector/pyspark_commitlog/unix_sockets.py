@@ -22,7 +22,7 @@ from pyspark_commitlog.worker_python import is_launched_by_spark
 __all__ = ["use_unix_sockets"]
 
 _CHOSEN_BY_USER = "PYSPARK_UDS_MODE"
-# Where a JVM is told of another temporary directory; of a setting of Spark nothing is known yet.
+# Variables that set another temporary directory of a JVM. A setting of Spark is not known yet.
 _JAVA_OPTIONS = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
 _JAVA_DIRECTORY = re.compile(r"-Djava\.io\.tmpdir=([^\s'\"]+)")
 # On Linux Java asks no variable for it.

@@ -30,7 +30,7 @@ __all__ = ["Tally", "close_reports", "drop_reports", "open_reports", "read_repor
 # Of Spark's properties of a task: set for each batch of a streaming query.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-# The listener removes what it has read. One that was removed itself leaves the directory behind.
+# The listener removes the reports that it has read. If it was removed itself, its directory stays.
 _MOST_BATCHES = 1000
 
 

@@ -142,7 +142,7 @@ def taking_descriptor(path: str | int) -> Iterator[None]:
 
 
 def _path_of(descriptor: int) -> str:
-    """The path of an open file, where the system tells it."""
+    """The path of an open file, where the system reports it."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:

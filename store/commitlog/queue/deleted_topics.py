@@ -99,7 +99,7 @@ class DeletedTopics:
         return 0 if found is None else found.before
 
     def units_from(self, topic: str, queue_id: int) -> int:
-        """The physical offset before which a queue's messages have no units, whoever deleted them; 0 for most."""
+        """The physical offset before which a queue's messages have no units, by any deletion; 0 for most."""
         found = self._content.topics.get(topic)
         place = 0 if found is None else found.units_from(queue_id)
         return max(place, self._content.takenOver.before) if self.was_gone(topic) else place

@@ -43,7 +43,7 @@ def sound_units(units: Units) -> BoolArray:
     is_filler = units["size"] == FILLER_SIZE
     rows = np.flatnonzero((units["physical_offset"] >= 0) & (units["size"] > 0))
     if len(rows) and rows[0] > 0 and not any(units[rows[0] - 1].item()):
-        rows = rows[1:]  # it may have lost its place's first bytes with the zeros, and no unit before it tells
+        rows = rows[1:]  # it may have lost its place's first bytes with the zeros, and no unit before it shows
     places = units["physical_offset"].astype(np.int64)[rows]
     fillers = np.flatnonzero(is_filler[rows])
     places[fillers] = _BEFORE_ALL + fillers

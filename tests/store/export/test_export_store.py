@@ -227,7 +227,7 @@ def test_messages_in_the_places_of_exported_ones_are_not_passed_over(
 
 
 def test_a_queue_of_which_nothing_is_written_yet_has_its_place_too(tmp_path: Path) -> None:
-    """By the time of its first message, the export begins behind what the store then loses."""
+    """By the time of its first message, the export begins after what the store then loses."""
     store = with_bodies(tmp_path / "store", b"one", b"two", b"three", b"four")
     with StoreReader.open(store) as reader:
         since = reader.store_timestamp("orders", 0, 3) + 1

@@ -214,7 +214,7 @@ def test_junk_is_dropped_by_name_and_moves_no_position(
                 wait_for_slaves(store, 2)
                 bad.say(numbers[1])
             elif numbers[0] > end:
-                assert bad.receive() == (end, 0), "it is told where the log ends"
+                assert bad.receive() == (end, 0), "it gets the end of the log"
             assert bad.was_closed()
         assert words in caplog.text
         assert "WARNING" in [record.levelname for record in caplog.records]

@@ -163,7 +163,7 @@ def _a_closed_store_is_opened_and_cleaned(mount: Path) -> None:
 
 
 def _files_before_undispatched_messages_go(mount: Path, flush: FlushDiskType) -> None:
-    """Dispatch has no space for a queue, which would keep the disk full for ever."""
+    """Dispatch has no space for a queue, which would keep the disk full indefinitely."""
     config = replace(_NO_WATERMARK, flush_disk_type=flush)
     with MessageStore.open(mount / "store", config) as store:
         fill(store, 200, topic="filling", size=6_000)

@@ -1,6 +1,6 @@
 """How full the disks of a store are, by real disks: ``python -m tests.store.services.on_several_disks DIR``.
 
-It runs in a mount namespace of its own, and prints one line for each disk of which it tells, or fails.
+It runs in a mount namespace of its own, and prints one line for each disk that it reports, or fails.
 """
 
 from __future__ import annotations
