@@ -299,13 +299,22 @@ class ConsumeQueueWriter:
         """The offset after the last unit whose message lies before ``physical_offset``. ``OSError``."""
         return end_before(self.read, self.first_offset, self.written_end, physical_offset)
 
-    def only_lost_after(self, physical_offset: int, lost: range) -> bool:
-        """Whether all units after the last one before a place are right, and lead to places in ``lost``."""
+    def end_before_lost(self, physical_offset: int, lost: range) -> int | None:
+        """``end_before`` if all units after it are right, and lead to places in ``lost``; None if some are damaged."""
         first, stop = self.end_before(physical_offset), self.written_end
         units = self.read(first, stop)
         places = units["physical_offset"]
         right = sound_units(units) & (lost.start <= places) & (places < lost.stop)
-        return len(units) == stop - first and bool(right.all())
+        return first if len(units) == stop - first and bool(right.all()) else None
+
+    def continue_after_damage(self, physical_offset: int) -> None:
+        """Continue after all written units; fillers replace those after the last one before a place. ``StoreIOError``.
+
+        For a queue whose messages have expired: nothing else says where it ends, and no offset is to be given twice.
+        """
+        first, stop = self.end_before(physical_offset), self.written_end
+        self._fill(first, stop)
+        self.continue_at(stop)
 
     def cut(self, end: int) -> None:
         """Zero all units at ``end`` and after; files that begin after it are deleted. ``StoreIOError``."""

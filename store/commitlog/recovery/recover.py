@@ -69,12 +69,13 @@ def recover(
     found = find_end(files, policy, parts.checkpoint.values, delay_levels_ms, derived, progress)
     cut, kept = _keep(directory, parts, found, delay_levels_ms, on_cut)
     queues.deleted.save()
+    lost = derived.lost_after(found.end)
     files.cut(found.end)
     if policy.aborted:
         known = policy.flushed_offset
         files.write_back(found.started_at if known is None else min(known, found.end), found.end)
     files.set_end(found.end)
-    derived.cut_queues(found.started_at)
+    derived.cut_queues(found.started_at, lost)
     queues.flush_all()
     queues.sync_directories()
     if index is not None:
@@ -219,18 +220,29 @@ class _Rewriting:
         return True
 
     def queues_end_surely(self, start: int, end: int) -> bool:
-        last = self._files.files[-1]
+        lost = self.lost_after(end)
+        return all(writer.end_before_lost(start, lost) is not None for writer in self._untouched())
+
+    def lost_after(self, end: int) -> range:
+        """The places of messages that a crash may have lost after the log's end."""
+        last = self._files.files[-1] if self._files.files else None
         # The file after the last one may be lost, too.
-        lost = range(end, last.base + 2 * last.capacity)
-        return all(writer.only_lost_after(start, lost) for writer in self._untouched())
+        return range(end, end if last is None else last.base + 2 * last.capacity)
 
     def count_units(self, start: int, stop: int) -> int:
         return self._queues.count_units(start, stop)
 
-    def cut_queues(self, start: int) -> None:
-        """End every queue where its last message in the log ends."""
+    def cut_queues(self, start: int, lost: range) -> None:
+        """End every queue after its last message in the log, or in what has expired.
+
+        The log was read from ``start`` on; ``lost`` are the places after its end that a crash may have lost.
+        """
         for writer in self._untouched():
-            writer.continue_at(writer.end_before(start))
+            last = writer.end_before_lost(start, lost)
+            if last is None and start and not self._policy.accept_short:
+                writer.continue_after_damage(start)
+            else:
+                writer.continue_at(writer.end_before(start) if last is None else last)
         for topic, queue_id in list(self._queues.known_queues()):
             writer = self._queues.writer(topic, queue_id)
             writer.cut(writer.next_offset or 0)

@@ -301,3 +301,24 @@ def test_a_reader_follows_an_owner_and_looks_through_a_file_once(
                 patch.setattr(disk, "read_at", read_at)
                 assert reader.queue_info("orders", 0).max_offset == COUNT + count
     assert sum(lengths) < 4 * 3 * 4096
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"\x70", bytes(8)], ids=["sign", "high", "place 0"])
+def test_a_crash_beside_a_damaged_last_unit_of_an_expired_queue_gives_no_offset_twice(
+    closed: Path, units: int, data: bytes, tmp_path: Path
+) -> None:
+    """The log has none of its messages, so that nothing but the unit says where the queue ends."""
+    path = copied(closed, tmp_path / "store", sparse=True)
+    with MessageStore.open(path, settings(units)) as store:
+        store.clean(max_bytes=70_000)
+        kill(store)
+    last = (COUNT - 1) * UNIT_SIZE
+    (file,) = [file for file in queue_files(path) if 0 <= last - int(file.name) < units * UNIT_SIZE]
+    with file.open("r+b") as stream:
+        stream.seek(last - int(file.name))
+        stream.write(data)
+    with MessageStore.open(path, settings(units)) as store:
+        assert store.recovered is not None
+        assert put_ok(store, "orders", b"new", queue_id=0).queue_offset == COUNT
+    assert read(path) == [b"new"]
+    assert_clean(path)
