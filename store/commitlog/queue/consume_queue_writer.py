@@ -174,10 +174,13 @@ class ConsumeQueueWriter:
 
     def _pad_missing(self, first: int, *, write_back: bool) -> None:
         """``_pad`` unless units stand there already: fillers, or those of messages that have expired."""
-        begin = first - first % (self._file_size // UNIT_SIZE)
+        capacity = self._file_size // UNIT_SIZE
+        begin = first - first % capacity
+        if begin == first and (first - capacity) * UNIT_SIZE in self._files.bases:
+            begin -= capacity  # the file before it is kept, and a queue has no holes
         there = self.read(begin, first)
         if len(there) < first - begin or not there["size"].all():
-            self._pad(first)
+            self._fill(begin, first)
         elif write_back:
             self._write(begin, there.astype(UNIT_FILE_DTYPE))
 

@@ -322,3 +322,20 @@ def test_a_crash_beside_a_damaged_last_unit_of_an_expired_queue_gives_no_offset_
         assert put_ok(store, "orders", b"new", queue_id=0).queue_offset == COUNT
     assert read(path) == [b"new"]
     assert_clean(path)
+
+
+def test_a_rebuild_fills_zeroed_units_before_a_first_message_that_begins_a_file(tmp_path: Path) -> None:
+    """They were those of expired messages, and reading the queue from its beginning would refuse them."""
+    with MessageStore.open(fill(tmp_path / "first", ONE_FILE, killed=False), settings(ONE_FILE)) as store:
+        store.clean(max_bytes=200_000)
+        low = store.reader().queue_info("orders", 0).min_offset
+    assert 0 < low < COUNT
+    path = fill(tmp_path / "store", low, killed=False)
+    zero(path, f"{0:020d}", (low - 10) * UNIT_SIZE, 10 * UNIT_SIZE)
+    with MessageStore.open(path, settings(low)) as store:
+        store.clean(max_bytes=200_000)
+    assert len(queue_files(path)) > 1, "cleaning keeps a damaged file"
+    with MessageStore.open(path, settings(low), rebuild=True):
+        pass
+    assert read(path) == BODIES[low:]
+    assert_clean(path)
