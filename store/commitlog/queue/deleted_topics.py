@@ -12,9 +12,10 @@ A broker deletes a topic without a note. When its store is opened here, ``recove
 has no units in a broker either, and adds it::
 
     {"topics":{"orders":{"before":0,"ends":{},"unitsFrom":73728,"queuesFrom":{"1":80000}}},
-     "takenOver":{"before":90112,"topics":["orders","payments"]}}
+     "takenOver":[{"before":90112,"topics":["orders","payments"]}]}
 
-``takenOver``: of other topics than these, messages before that place were deleted. ``unitsFrom``: the topic was deleted
+``takenOver``, for each broker from which the store was taken over: of other topics than these, messages before that
+place were deleted. ``unitsFrom``: the topic was deleted
 and made again, and its messages before that place are those of the deleted one; ``queuesFrom``: likewise in one queue.
 Offsets then begin at 0, and delayed messages are delivered, as by the broker.
 
@@ -65,13 +66,16 @@ class _Topic(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _TakenOver(msgspec.Struct, frozen=True):
-    before: _Offset = 0
-    topics: frozenset[str] = frozenset()
+    before: _Offset
+    topics: frozenset[str]
+
+    def says_no_more_than(self, later: _TakenOver) -> bool:
+        return self.before <= later.before and self.topics >= later.topics
 
 
 class _Content(msgspec.Struct, frozen=True, omit_defaults=True):
     topics: dict[str, _Topic] = {}
-    takenOver: _TakenOver = _TakenOver()
+    takenOver: tuple[_TakenOver, ...] = ()
 
 
 class DeletedTopics:
@@ -102,18 +106,17 @@ class DeletedTopics:
         """The physical offset before which a queue's messages have no units, by any deletion; 0 for most."""
         found = self._content.topics.get(topic)
         place = 0 if found is None else found.units_from(queue_id)
-        return max(place, self._content.takenOver.before) if self.was_gone(topic) else place
+        return max(place, self.gone_before(topic))
 
-    def was_gone(self, topic: str) -> bool:
-        """Whether a broker had deleted the topic, and not made it again, when the store was taken over from it."""
+    def gone_before(self, topic: str) -> int:
+        """The physical offset before which a topic's messages were deleted by a broker; 0 for most.
+
+        A broker had deleted it, and not made it again, when the store was taken over from it.
+        """
         taken = self._content.takenOver
-        known = topic in taken.topics or is_system_topic(topic) or topic.startswith(LIGHT_QUEUE_PREFIX)
-        return taken.before > 0 and not known
-
-    @property
-    def taken_over_at(self) -> int:
-        """The physical offset before which messages of topics that were gone have no units."""
-        return self._content.takenOver.before
+        if not taken or is_system_topic(topic) or topic.startswith(LIGHT_QUEUE_PREFIX):
+            return 0
+        return max((one.before for one in taken if topic not in one.topics), default=0)
 
     def ends(self, topic: str) -> dict[int, int]:
         """The next offset of each queue that the topic had."""
@@ -140,7 +143,11 @@ class DeletedTopics:
 
     def take_over(self, before: int, topics: Iterable[str]) -> None:
         """Note in memory, until ``save``, the topics that a broker has left: others have no messages before a place."""
-        self._note(msgspec.structs.replace(self._content, takenOver=_TakenOver(before, frozenset(topics))))
+        new = _TakenOver(before, frozenset(topics))
+        taken = tuple(one for one in self._content.takenOver if not one.says_no_more_than(new))
+        if not any(new.says_no_more_than(one) for one in taken):
+            taken += (new,)
+        self._note(msgspec.structs.replace(self._content, takenOver=taken))
 
     def made_again(self, topic: str, units_from: int, queue_id: int, queue_from: int) -> None:
         """Note in memory, until ``save``, where a topic and one of its queues begin that a broker has made again."""
@@ -166,7 +173,7 @@ class DeletedTopics:
         """Drop topics whose deleted messages are all gone from the log. ``StoreIOError``."""
         content = self._content
         left = {topic: one for topic, one in content.topics.items() if one.last_place > log_start}
-        taken = content.takenOver if content.takenOver.before > log_start else _TakenOver()
+        taken = tuple(one for one in content.takenOver if one.before > log_start)
         if len(left) < len(content.topics) or taken != content.takenOver:
             self._write(_Content(left, taken))
 
@@ -176,10 +183,10 @@ class DeletedTopics:
         The log may be an older copy, or was cut by a repair. The topic's next offsets are unknown then.
         """
         content = self._content
-        taken = content.takenOver
-        if taken.before > log_end or any(one.last_place > log_end for one in content.topics.values()):
+        taken = tuple(_TakenOver(min(one.before, log_end), one.topics) for one in content.takenOver)
+        if taken != content.takenOver or any(one.last_place > log_end for one in content.topics.values()):
             topics = {topic: one.within(log_end) for topic, one in content.topics.items()}
-            self._write(_Content(topics, _TakenOver(min(taken.before, log_end), taken.topics)))
+            self._write(_Content(topics, taken))
 
     def _write(self, content: _Content) -> None:
         written: dict[str, Any] = {
@@ -188,8 +195,9 @@ class DeletedTopics:
                 for topic, one in content.topics.items()
             }
         }
-        if content.takenOver.before:
-            written["takenOver"] = {"before": content.takenOver.before, "topics": sorted(content.takenOver.topics)}
+        if content.takenOver:
+            taken = [{"before": one.before, "topics": sorted(one.topics)} for one in content.takenOver]
+            written["takenOver"] = taken
         self._file.write(written)
         self._content = content
         self._is_saved = True

@@ -115,7 +115,8 @@ class BrokerDeletions:
 
     def begins_within(self, topic: str, start: int) -> bool:
         """Whether the messages of a topic before ``start`` are all deleted, so that its queues lack none of them."""
-        return self.deleted.was_gone(topic) and start <= self.deleted.taken_over_at
+        before = self.deleted.gone_before(topic)
+        return before > 0 and start <= before
 
     def note(self, groups: Sequence[QueueUnits]) -> None:
         """Note messages before the first one of their queue, if that has offset 0, before any unit is written."""

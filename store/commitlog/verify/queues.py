@@ -126,7 +126,7 @@ class QueueCheck:
             return group
         if (group.topic, group.queue_id) in self._on_disk:
             return self._deleted.left(group)
-        return group if self._traces.was_gone(group.topic) else self._traces.left(group)
+        return group if self._traces.gone_before(group.topic) else self._traces.left(group)
 
     def skip_batch_topics(self, topics: list[str]) -> None:
         """Do not verify the queues of these topics: the log holds records for batch consume queues of them."""
@@ -239,7 +239,7 @@ class QueueCheck:
         notes = (stored > self._safe) if self._aborted else np.zeros(len(rows), np.bool_)
         if self._was_deleted(queue):
             assert self._traces is not None
-            notes |= places[rows] >= self._traces.taken_over_at
+            notes |= places[rows] >= self._traces.gone_before(queue.topic)
         absent = np.asarray(found["size"] == 0)[rows] & np.asarray(found["physical_offset"] == 0)[rows]
         self._add_missing(queue, rows[absent] + first, notes[absent])
         other = rows[~absent]
@@ -300,7 +300,7 @@ class QueueCheck:
 
     def _was_deleted(self, queue: _Queue) -> bool:
         """Whether a broker has deleted the queue's topic: opening the store agrees."""
-        return not queue.files.exists and self._traces is not None and self._traces.was_gone(queue.topic)
+        return not queue.files.exists and self._traces is not None and self._traces.gone_before(queue.topic) > 0
 
     def _add(self, queue: _Queue, check: str, severity: Severity, offset: int, message: str) -> None:
         path, at = queue.files.place_of(offset)

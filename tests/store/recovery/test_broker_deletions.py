@@ -57,6 +57,19 @@ def broker_store(path: Path, *puts: tuple[str, int]) -> None:
     delete(path, GONE)
 
 
+def flushed_up_to_file(path: Path, number: int) -> list[int]:
+    """The broker is killed, and its checkpoint names the time of a log file's first message. The files' places."""
+    (path / "abort").touch()
+    files = sorted(int(file.name) for file in (path / "commitlog").iterdir())
+    with StoreReader.open(path) as reader:
+        flushed = reader.message_at(files[number]).store_timestamp
+    checkpoint = StoreCheckpoint.load(str(path / "checkpoint"))
+    checkpoint.restart(physic=flushed + 3_000, logics=flushed + 3_000, index=0)
+    checkpoint.flush(None)
+    checkpoint.close()
+    return files
+
+
 def ends(path: Path) -> dict[tuple[str, int], tuple[int, int]]:
     with StoreReader.open(path) as reader:
         queues = [queue for topic in reader.topics() for queue in reader.queues(topic)]
@@ -197,14 +210,7 @@ def test_a_topic_of_rocketmq_itself_comes_back_listed_or_not(tmp_path: Path) -> 
 
 def test_after_a_crash_a_topic_comes_back_from_the_file_on_that_may_not_be_flushed(tmp_path: Path) -> None:
     broker_store(tmp_path, *[(GONE, 20), (KEPT, 20)] * 4)
-    (tmp_path / "abort").touch()
-    files = sorted(int(file.name) for file in (tmp_path / "commitlog").iterdir())
-    with StoreReader.open(tmp_path) as reader:
-        flushed = reader.message_at(files[4]).store_timestamp
-    checkpoint = StoreCheckpoint.load(str(tmp_path / "checkpoint"))
-    checkpoint.restart(physic=flushed + 3_000, logics=flushed + 3_000, index=0)
-    checkpoint.flush(None)
-    checkpoint.close()
+    files = flushed_up_to_file(tmp_path, 4)
     assert_clean(tmp_path)
     with MessageStore.open(tmp_path, CONFIG):
         back = places(tmp_path, GONE)
@@ -269,4 +275,33 @@ def test_a_queue_that_was_removed_by_hand_begins_again_and_leaves_the_others_as_
     with MessageStore.open(tmp_path, CONFIG, rebuild=True):
         assert ends(tmp_path) == there
         assert set(before) < set(places(tmp_path, KEPT))
+    assert_clean(tmp_path)
+
+
+def test_a_second_broker_that_crashes_does_not_bring_back_what_the_first_one_deleted(tmp_path: Path) -> None:
+    broker_store(tmp_path, *[(GONE, 20), (KEPT, 20)] * 4)
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        put(store, KEPT, 3)
+    kept = ends(tmp_path)
+    leave_as_a_broker(tmp_path)
+    # Its recovery begins at an earlier file than the place at which the store was taken over from the first one.
+    flushed_up_to_file(tmp_path, 4)
+    with MessageStore.open(tmp_path, CONFIG, rebuild=True):
+        assert ends(tmp_path) == kept
+    assert_clean(tmp_path)
+
+
+def test_what_a_second_broker_deleted_stays_deleted_too(tmp_path: Path) -> None:
+    broker_store(tmp_path, *[(GONE, 20), (KEPT, 20)] * 4)
+    with MessageStore.open(tmp_path, CONFIG) as store:
+        put(store, GONE, 9)
+        put(store, "late", 9)
+        put(store, KEPT, 3)
+    leave_as_a_broker(tmp_path)
+    list_topics(tmp_path, KEPT, GONE)
+    delete(tmp_path, "late")
+    left = ends(tmp_path)
+    for _ in range(2):
+        with MessageStore.open(tmp_path, CONFIG, rebuild=True):
+            assert ends(tmp_path) == left
     assert_clean(tmp_path)
