@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CommitLogWriter:
-    """Appends to the CommitLog. ``next_queue_offset`` gives the next offset of queues that no put has touched yet.
+    """Appends to the CommitLog. ``next_queue_offsets`` gives the next offsets of queues that no put has touched.
 
     Any exception, an interrupt included, may be raised between the first byte of an append and the last update of the
     positions. The written records then have no queue offsets of their own: a later put would get the same ones, and
@@ -50,7 +50,7 @@ class CommitLogWriter:
     def __init__(
         self,
         files: MappedFileQueueWriter,
-        next_queue_offset: Callable[[str, int], int],
+        next_queue_offsets: Callable[[Sequence[tuple[str, int]]], list[int]],
         list_queues: Callable[[Iterable[tuple[str, int]]], None],
         on_failure: Callable[[BaseException], None],
         *,
@@ -78,9 +78,11 @@ class CommitLogWriter:
         # Dispatch takes bulk appends from here.
         self.recent_appends = RecentAppends()
         self._clock = clock
-        self._next_queue_offset = next_queue_offset
+        self._next_queue_offsets = next_queue_offsets
         self._list_queues = list_queues
         self._queue_offsets: dict[tuple[str, int], int] = {}
+        # How often queues were forgotten, whose offsets may then be others than just found.
+        self._forgotten = 0
 
     @property
     def largest_record(self) -> int:
@@ -97,7 +99,7 @@ class CommitLogWriter:
         """
         queue = topic, queue_id
         if has_unit and queue not in self._queue_offsets:
-            self._list_queues((queue,))  # other puts do not wait for it
+            self._find_ahead((queue,))
         with self.lock:
             if self._closed or self._unsettled or self.failure is not None:
                 self._refuse_fenced()
@@ -184,7 +186,7 @@ class CommitLogWriter:
             # It is listed, unless its topic has just been deleted: that takes the put lock, too.
             self._list_queues((queue,))
             try:
-                found = self._next_queue_offset(*queue)
+                (found,) = self._next_queue_offsets([queue])
             except (CommitLogError, OSError) as error:
                 raise PutRefused(
                     PutMessageStatus.SERVICE_NOT_AVAILABLE,
@@ -192,6 +194,23 @@ class CommitLogWriter:
                 ) from error
             self._queue_offsets[queue] = found
         return found
+
+    def _find_ahead(self, queues: Sequence[tuple[str, int]]) -> None:
+        """List queues that no put has touched, and find their next offsets, while other puts do not wait.
+
+        Where that fails, the append tries again, and reports the error. ``PutRefused`` for a list that fails.
+        """
+        new = [queue for queue in queues if queue not in self._queue_offsets]
+        if not new:
+            return
+        forgotten = self._forgotten
+        self._list_queues(new)
+        with contextlib.suppress(CommitLogError, OSError):
+            found = self._next_queue_offsets(new)
+            with self.lock:
+                if self._forgotten == forgotten:
+                    for queue, offset in zip(new, found, strict=True):
+                        self._queue_offsets.setdefault(queue, offset)
 
     def forget_topic(self, topic: str, ends: Mapping[int, int]) -> bool:
         """Under the put lock: let the queues of a topic begin again, if their next offsets are ``ends`` by queue id.
@@ -203,6 +222,7 @@ class CommitLogWriter:
             return False
         for queue in known:
             del self._queue_offsets[queue]
+        self._forgotten += 1
         return True
 
     def _now(self) -> int:
@@ -246,6 +266,7 @@ class CommitLogWriter:
 
     def append_rows(self, rows: QueuedRecords) -> AppendedRows:
         """Append many records under one lock hold."""
+        self._find_ahead(rows.queues)
         with self.lock:
             self._refuse_fenced()
             began = self.locked_at = time.monotonic()

@@ -35,12 +35,15 @@ from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.queue.expired_units import sound_units
 from commitlog.queue.light_queues import append_light, rewrite_light
 from commitlog.queue.written_units import written_units
+from commitlog.threads.fair_lock import FairLock
 from commitlog.threads.parallel import for_each
 
 __all__ = ["ConsumeQueueStore", "QueueFiles"]
 
 _LOG = logging.getLogger(__name__)
 _MOST_SYNCS = 8
+# How many queues are looked at while dispatch waits for them: a few milliseconds.
+_QUEUES_AT_ONCE = 64
 
 Units = npt.NDArray[Any]
 
@@ -77,7 +80,8 @@ class ConsumeQueueStore:
         # The last file (base and size) of each queue in the last survey, by directory, and the ends found in them.
         self._last_files: dict[str, tuple[int, int]] = {}
         self._ends: dict[str, int] = {}
-        self._lock = threading.Lock()
+        # Dispatch takes it for one queue at a time: making its files must not hold up puts into others.
+        self._lock = FairLock()
         # Held by the syncing thread: no other may take its files for synced before that ends. Taken before ``_lock``.
         self._flushing = threading.Lock()
 
@@ -206,6 +210,15 @@ class ConsumeQueueStore:
         with self._lock:
             return self._next_offset(self._positioned(topic, queue_id))
 
+    def next_offsets(self, queues: Sequence[tuple[str, int]]) -> list[int]:
+        """``next_offset`` of many queues."""
+        found: list[int] = []
+        while len(found) < len(queues):
+            with self._lock:
+                part = queues[len(found) : len(found) + _QUEUES_AT_ONCE]
+                found += [self._next_offset(self._positioned(*queue)) for queue in part]
+        return found
+
     def _next_offset(self, writer: ConsumeQueueWriter) -> int:
         if writer.is_empty:
             return self.deleted.ends(writer.topic).get(writer.queue_id, 0)
@@ -246,11 +259,11 @@ class ConsumeQueueStore:
 
     def append(self, groups: Iterable[QueueUnits]) -> None:
         """Dispatch: add the units of each queue. ``CorruptConsumeQueue``, ``StoreIOError``."""
-        with self._lock:
-            for given in groups:
-                group = self.deleted.left(given)
-                if group is None:
-                    continue
+        for given in groups:
+            group = self.deleted.left(given)
+            if group is None:
+                continue
+            with self._lock:
                 if group.light:
                     append_light(self.writer(group.topic, group.queue_id), group.queue_offsets, group.units)
                     continue

@@ -163,8 +163,9 @@ class TopicConfig:
                     if not self._is_readable(topic, queue_id):
                         use = TopicUse(topic, 0, queue_id + 1, is_new=False)
                         uses[topic] = use.joined(uses.get(topic, use))
-                counts = {use.topic: self._unlisted_count(use.topic, use.named_queues) for use in uses.values()}
-                self._enter(uses.values(), counts)
+                if uses or self._may_be_lost:
+                    counts = {use.topic: self._unlisted_count(use.topic, use.named_queues) for use in uses.values()}
+                    self._enter(uses.values(), counts)
             except CommitLogError as error:
                 raise PutRefused(
                     PutMessageStatus.SERVICE_NOT_AVAILABLE,
@@ -298,8 +299,7 @@ class TopicConfig:
         if not changed and not self._may_be_lost:
             return
         version = next_version(root.get("dataVersion", {}), self._file)
-        # The list is read again, whether the write succeeds or not.
-        self._signature = None
+        is_known, self._signature = self._signature == topic_list_signature(self.path), None
         try:
             self._file.write({**root, "dataVersion": version, "topicConfigTable": {**table, **changed}})
         except DiskFull:
@@ -308,6 +308,17 @@ class TopicConfig:
             self._may_be_lost = True
             raise
         self._may_be_lost = False
+        if is_known:  # else the list is read again
+            self._note(changed)
+            self._signature = topic_list_signature(self.path)
+
+    def _note(self, changed: Mapping[str, Any]) -> None:
+        """Note changed entries, without reading the whole list again."""
+        for topic, entry in changed.items():
+            parsed = _entry(topic, entry, self._file)
+            self._listed[topic] = parsed.writeQueueNums
+            self._readable[topic] = parsed.readQueueNums
+            self._perms[topic] = parsed.perm
 
     def _refresh(self) -> None:
         """Read the list if it changed since the last reading."""

@@ -129,7 +129,7 @@ def open_log(
             topics=topics,
             writer=CommitLogWriter(
                 parts.files,
-                parts.queues.next_offset,
+                parts.queues.next_offsets,
                 topics.list_queues,
                 on_failure,
                 last_record=last.physical_offset,

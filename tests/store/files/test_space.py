@@ -147,7 +147,7 @@ def ended_by_a_frame(files: MappedFileQueueWriter) -> None:
 
 def ended_by_a_record(files: MappedFileQueueWriter) -> None:
     """A record that does not fit any more."""
-    log = CommitLogWriter(files, lambda *_: 0, lambda _: None, lambda _: None)
+    log = CommitLogWriter(files, lambda queues: [0] * len(queues), lambda _: None, lambda _: None)
     log.append(bytearray(100), [100], 0, "orders", 0, has_unit=False)
     log.append(bytearray(_SIZE - 100), [_SIZE - 100], 0, "orders", 0, has_unit=False)
 

@@ -1,0 +1,42 @@
+"""FairLock: other threads get a lock that one thread takes again and again."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from commitlog.threads.fair_lock import FairLock
+
+__all__: list[str] = []
+
+
+def test_others_get_a_lock_that_one_thread_takes_again_at_once() -> None:
+    lock, rounds, done = FairLock(), 0, threading.Event()
+
+    def dispatch() -> None:
+        nonlocal rounds
+        while not done.is_set() and rounds < 10_000:
+            with lock:
+                rounds += 1
+                time.sleep(0.001)  # as a write to a file, it lets others run, but not those that wait for the lock
+
+    thread = threading.Thread(target=dispatch)
+    thread.start()
+    for _ in range(50):
+        with lock:
+            pass
+    done.set()
+    thread.join()
+    assert rounds < 1000, "each of the 50 threads' turns came after a few rounds"
+
+
+def test_an_error_within_releases_it() -> None:
+    lock = FairLock()
+    for _ in range(2):
+        try:
+            with lock:
+                raise ValueError
+        except ValueError:
+            pass
+    with lock:
+        assert True
