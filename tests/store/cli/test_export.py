@@ -25,6 +25,8 @@ def test_the_report_counts_rows_and_files(golden_533: Path, tmp_path: Path) -> N
         "topics": ["packed"],
         "rows": 0,
         "totalRows": COUNTS["packed"],
+        "skipped": {},
+        "totalSkipped": {},
         "files": 1,
     }
 
