@@ -27,8 +27,8 @@ __all__ = [
 # The fields that the errors of ``verify_crc`` name, and what a caller can do about such a body.
 BODY_FIELDS = frozenset({"BODYCRC", "SYSFLAG"})
 BODY_ADVICE = (
-    "The body is not the one that was stored. on_damage='skip' leaves the message out (command line: --on-damage skip, "
-    "Spark: corruptRecordMode=skip); verify_crc=False gives the body as it is (--no-verify-crc, verifyCrc=false)."
+    "The body is not the one that was stored. on_damage='skip' (--on-damage skip) leaves the message out; "
+    "verify_crc=False (--no-verify-crc, in Spark verifyCrc=false) gives the body as it is."
 )
 
 # A broker takes at most maxMessageSize (4 MiB unless raised) before compression; the bound keeps a hostile body from
