@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.columnar.bodies import plain_body, still_packed
+from commitlog.columnar.bodies import BODY_ADVICE, BODY_FIELDS, plain_body, still_packed
 from commitlog.errors import CorruptRecord, InvalidValue, MessageNotFound
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import MappedFileQueue
@@ -118,7 +118,7 @@ class CommitLog:
         """The record that starts at ``physical_offset``.
 
         ``MessageNotFound`` outside the log, in unwritten space, and at a file's blank end; ``CorruptRecord`` where
-        the bytes contradict the format.
+        the bytes contradict the format; with ``check_crc`` also where the body does not match its CRC.
         """
         found = self.find(physical_offset) if physical_offset >= 0 else None
         if found is None:
@@ -139,6 +139,7 @@ class CommitLog:
                         offset=position + field_offset("sys_flag"),
                         expected=f"{decoded.sys_flag | COMPRESSED_FLAG:#x}, since the body is compressed",
                         found=f"{decoded.sys_flag:#x}",
+                        advice=BODY_ADVICE,
                     )
                 return decoded
             case Unwritten() | Filler():
@@ -164,7 +165,7 @@ class CommitLog:
                     offset=position + offset,
                     expected=expected,
                     found=value,
-                    advice="Is this where a message starts?",
+                    advice=BODY_ADVICE if field in BODY_FIELDS else "Is this where a message starts?",
                 )
 
     def headers_from(self, physical_offset: int) -> Iterator[tuple[int, int, bytes]]:
