@@ -18,7 +18,14 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from commitlog.columnar.columns import column_type
-from commitlog.errors import CorruptStoreError, FileMissing, InvalidValue, TargetFailed, UnsupportedStore
+from commitlog.errors import (
+    CorruptStoreError,
+    FileMissing,
+    InvalidValue,
+    TargetFailed,
+    TopicNotFound,
+    UnsupportedStore,
+)
 from commitlog.export.positions import ExportPositions
 from commitlog.export.state import ExportState, load_state, lock_target, refuse_used_target, save_state
 from commitlog.export.targets import (
@@ -140,7 +147,10 @@ def export_store(
     check_outside(target.path, source)
     chosen = _chosen(tags, filter)
     with StoreReader.open(source, from_log=from_log, on_damage=on_damage) as reader:
-        names = _readable(reader, matching_topics(reader.topics(), topics, reader.path), topics)
+        known = reader.topics()
+        if not known:
+            _refuse_without_queues(reader)
+        names = _readable(reader, matching_topics(known, topics, reader.path), topics)
         asked = ExportState(
             store=source,
             format=target.format.value,
@@ -199,6 +209,16 @@ def _locked(target: ExportTarget, *, resume: bool) -> Iterator[None]:
             lock.release()
     except OSError as error:
         raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
+
+
+def _refuse_without_queues(reader: StoreReader) -> None:
+    """``TopicNotFound`` for a log with messages whose queues are all gone: nothing would look exported."""
+    low, high = reader.physical_bounds()
+    if low < high:
+        raise TopicNotFound(
+            f"{reader.path} has a log of {high - low} bytes and no consume queues: export it from the log alone, with "
+            "from_log (--from-log). Nothing was written."
+        )
 
 
 def _readable(reader: StoreReader, names: list[str], given: Sequence[str]) -> list[str]:

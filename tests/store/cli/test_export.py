@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pa_parquet
@@ -51,6 +52,15 @@ def test_exit_codes(golden_533: Path, tmp_path: Path) -> None:
     refused = ended("export", golden_533, "--to", target)
     assert refused.returncode == 2
     assert "--resume" in refused.stderr
+
+
+def test_a_log_whose_queues_are_gone_is_not_an_empty_store(tmp_path: Path) -> None:
+    store = make("put alone", tmp_path / "store").path
+    shutil.rmtree(store / "consumequeue")
+    done = ended("export", store, "--to", f"ndjson:{tmp_path / 'out'}")
+    assert done.returncode == 1
+    assert "no consume queues" in done.stderr and "--from-log" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_export_ends_at_a_damaged_body_and_is_resumed_after_it(tmp_path: Path) -> None:
