@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +15,10 @@ from commitlog.files.numbered_files import NumberedFiles
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog.paths import file_name_for_offset
 from commitlog.queue.expired_units import end_before
+from commitlog.verify.findings import Finding, Findings, Severity
+from commitlog.verify.log_files import usual_size
 
-__all__ = ["UnitFile", "UnitFiles", "queue_directories"]
+__all__ = ["UnitFile", "UnitFiles", "check_unit_files", "queue_directories"]
 
 
 class UnitFile(NamedTuple):
@@ -39,6 +41,42 @@ def _directories(path: str) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [name for name in names if disk.is_directory(os.path.join(path, name))]
+
+
+def check_unit_files(
+    topic: str, queue_id: int, files: Sequence[UnitFile], findings: Findings, *, aborted: bool
+) -> None:
+    """Report names, sizes and gaps of a queue's files."""
+    usual = usual_size([size for _, size, _ in files])
+    for place, (base, size, path) in enumerate(files):
+        check, problem = "files.size", ""
+        severity: Severity = "error"
+        if base % UNIT_SIZE:
+            check, problem = "files.name", f"expected a name that is a multiple of {UNIT_SIZE}, found {base}"
+        elif size != usual or size % UNIT_SIZE:
+            wanted = (
+                f"a multiple of {UNIT_SIZE} bytes"
+                if size == usual
+                else f"the size that the queue's files have, {usual}"
+            )
+            problem = f"expected {wanted}, found {size}"
+            if aborted and size == 0 and place == len(files) - 1:
+                severity = "note"
+        elif place and base != files[place - 1].base + usual:
+            before = files[place - 1].base
+            check, problem = "files.gap", f"expected the file at {before + usual} after that at {before}, found none"
+        if problem:
+            findings.add(
+                Finding(
+                    check=check,
+                    severity=severity,
+                    path=path,
+                    offset=0,
+                    message=f"Topic {topic!r}, queue {queue_id}: {problem}.",
+                    topic=topic,
+                    queue_id=queue_id,
+                )
+            )
 
 
 class UnitFiles:
