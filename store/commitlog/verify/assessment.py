@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from commitlog.batch.ledger import saved_batches
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError
 from commitlog.files import disk
@@ -72,8 +73,8 @@ class Assessment:
 
     ``deep``: everything was read; ``verification`` has the numbers of it. ``topics`` are all topics then, else those
     with lost messages, whose ``found`` is not counted. ``log_end`` is where the last file ends, of a deep one where the
-    records end. ``mark`` is this package's mark in the checkpoint: None after a broker. ``next_steps`` are commands for
-    a shell.
+    records end. ``mark`` is this package's mark in the checkpoint: None after a broker. ``batches`` is the number of
+    applications in the ledger, None if it cannot be read. ``next_steps`` are commands for a shell.
     """
 
     path: str
@@ -87,6 +88,7 @@ class Assessment:
     index_files: int
     checkpoint: Checkpoint
     mark: CheckpointMark | None
+    batches: int | None
     opening: Opening
     topics: list[TopicCount]
     findings: list[Finding]
@@ -172,12 +174,21 @@ def _assessment(
         path=path,
         verdict=verdict,
         deep=deep,
+        batches=_batches(path),
         opening=opening,
         topics=topics,
         findings=findings,
         next_steps=steps,
         **others,  # type: ignore[arg-type]
     )
+
+
+def _batches(path: str) -> int | None:
+    """The number of applications in the ledger's file."""
+    try:
+        return len(saved_batches(path))
+    except CommitLogError:
+        return None
 
 
 def _verdict(path: str, topics: Sequence[TopicCount], findings: Sequence[Finding]) -> Verdict:

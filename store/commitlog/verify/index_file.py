@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import CommitLogError
+from commitlog.errors import CommitLogError, StoreAccessDenied
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.format.arrays import Int64Array
@@ -61,9 +61,8 @@ def check_index_headers(path: str, findings: Findings, *, aborted: bool) -> int:
             IndexFileCheck(os.path.join(path, name), findings, slots_by_size, settled=settled).close()
         except FileNotFoundError:
             continue  # retention at work
-        except CommitLogError as error:
-            where = os.path.join(path, name)
-            findings.add(Finding(check="index.header", severity="error", path=where, message=str(error)))
+        except StoreAccessDenied as error:
+            findings.add(Finding(check="access.read", severity="error", path=error.path, message=str(error)))
     return len(names)
 
 

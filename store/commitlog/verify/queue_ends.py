@@ -75,8 +75,9 @@ class QueueEnd:
 
 def find_queue_ends(store_path: str) -> tuple[list[QueueEnd], list[str]]:
     """All queues with their last units, and what of them this process may not read."""
-    path, denied = os.path.join(store_path, CONSUME_QUEUE), []
+    path = os.path.join(store_path, CONSUME_QUEUE)
     found: list[QueueEnd] = []
+    denied: list[str] = []
     for topic in _names(path, denied):
         if not _is_plain(store_path, topic):
             continue

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from commitlog.errors import StoreAccessDenied
 from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
@@ -38,7 +39,7 @@ def queue_directories(path: str) -> Iterator[tuple[str, int]]:
 def _directories(path: str) -> list[str]:
     try:
         names = sorted(disk.list_names(path))
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, StoreAccessDenied):
         return []
     return [name for name in names if disk.is_directory(os.path.join(path, name))]
 
@@ -86,6 +87,8 @@ class UnitFiles:
         self.path = path
         self.files: list[UnitFile] = []
         self._bases: list[int] = []
+        # What of the queue this process may not read.
+        self.denied: list[str] = []
         self._refresh()
 
     def _refresh(self) -> None:
@@ -94,9 +97,13 @@ class UnitFiles:
             listing.refresh()
         except NotADirectoryError:
             return
+        except StoreAccessDenied as error:
+            self.denied = [error.path]
+            return
         paths = [(base, listing.path_of(base)) for base in listing.bases]
         self.files = [UnitFile(base, disk.file_size(path), path) for base, path in paths]
         self._bases = listing.bases
+        self.denied = [file.path for file in self.files if not disk.may_read(file.path)]
 
     @property
     def exists(self) -> bool:
@@ -150,7 +157,7 @@ class UnitFiles:
     def _bytes(self, file: UnitFile, low: int, high: int) -> bytes:
         try:
             descriptor = disk.open_file(file.path)
-        except FileNotFoundError:
+        except (FileNotFoundError, StoreAccessDenied):
             return b""
         try:
             return disk.read_at(descriptor, high - low, low - file.base)
@@ -165,7 +172,7 @@ class UnitFiles:
                 continue
             try:
                 descriptor = disk.open_file(file.path)
-            except FileNotFoundError:
+            except (FileNotFoundError, StoreAccessDenied):
                 continue
             try:
                 extents = disk.data_extents(descriptor, start - file.base, stop - file.base)

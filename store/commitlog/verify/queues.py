@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog.columnar.dispatch import DispatchRequests, QueueUnits, units_by_queue
-from commitlog.errors import CommitLogError, CorruptConfig, InvalidValue, ReadFailed
+from commitlog.errors import CommitLogError, CorruptConfig, InvalidValue, ReadFailed, StoreAccessDenied
 from commitlog.files import disk
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
@@ -101,18 +101,26 @@ class QueueCheck:
     def count_files(self) -> int:
         """The number of files of the queues on disk."""
         directories = (os.path.join(self._path, topic, str(queue_id)) for topic, queue_id in self._on_disk)
-        return sum(parse_file_name(name) is not None for path in directories for name in disk.list_names(path))
+        return sum(
+            parse_file_name(name) is not None
+            for path in directories
+            if disk.may_read(path)
+            for name in disk.list_names(path)
+        )
 
     def file_paths(self) -> Iterator[str]:
         """The files of all queues that were compared."""
         for queue in self._queues.values():
-            yield from (file.path for file in queue.files.files)
+            yield from queue.files.denied or (file.path for file in queue.files.files)
 
     def compare(self, requests: DispatchRequests) -> None:
         """Compare the units of the next part of the log with those on disk."""
         groups = list(units_by_queue(requests))
         if self._deletions is not None:
-            self._deletions.note(groups)
+            try:
+                self._deletions.note(groups)
+            except StoreAccessDenied:  # of a queue, which is reported by itself
+                self._deletions = self._traces = None
         for given in groups:
             group = self._left(given)
             if group is None or self._skips(group.topic):
@@ -228,6 +236,8 @@ class QueueCheck:
 
     def _differ(self, queue: _Queue, first: int, units: Units, found: Units, requests: DispatchRequests) -> None:
         places = units["physical_offset"].astype(np.int64)
+        if queue.files.denied:
+            return  # which is reported by itself
         wrong: BoolArray = np.asarray(found != units)
         if queue.topic == SCHEDULE_TOPIC or self._has_ext:
             same = np.asarray((found["physical_offset"] == places) & (found["size"] == units["size"]))

@@ -20,6 +20,7 @@ from commitlog.errors import (
     Damaged,
     InvalidValue,
     ReadFailed,
+    StoreAccessDenied,
 )
 from commitlog.files import disk
 from commitlog.format.checkpoint import (
@@ -144,17 +145,9 @@ def verification_report(
         written = [*log.paths, *queues.file_paths()]
         check_readable(written, findings)
         opening = look_at_opening(directory, config, findings, written, scan=True)
-        forecast = opening.forecast
         if opening.kind != "inUse":
             check_log_end(log_path, log.files, *queues.newest, findings, aborted=aborted)
-            # What a crash left of a batch was never committed: its writer writes it again, and nothing is lost.
-            cut = None if forecast is None else forecast.cut
-            topics.cut(cut.lost if cut is not None and not cut.uncommitted else [])
-            for lost in queues.without_message:
-                topics.know(*lost)
-            for place in queues.misplaced:
-                topics.misplaced(log.requests_of(place))
-            topics.cannot_read(log.unreadable)
+            _count_lost(topics, log, queues, opening.forecast)
     return VerificationReport(
         path=directory,
         aborted=aborted,
@@ -169,6 +162,18 @@ def verification_report(
         log_files=len(log.paths),
         log_start=log.min_offset,
     )
+
+
+def _count_lost(topics: TopicSummary, log: LogCheck, queues: QueueCheck, forecast: Forecast | None) -> None:
+    """Count what the walk did not find: what opening cuts off, units without a message, and what cannot be read."""
+    # What a crash left of a batch was never committed: its writer writes it again, and nothing is lost.
+    cut = None if forecast is None else forecast.cut
+    topics.cut(cut.lost if cut is not None and not cut.uncommitted else [])
+    for lost in queues.without_message:
+        topics.know(*lost)
+    for place in queues.misplaced:
+        topics.misplaced(log.requests_of(place))
+    topics.cannot_read(log.unreadable)
 
 
 def _deleted_topics(directory: str) -> DeletedTopics | None:
@@ -253,6 +258,9 @@ def read_claims(directory: str, findings: Findings) -> tuple[Checkpoint, Checkpo
     try:
         data = disk.read_file(path, 16 * CHECKPOINT_SIZE)
         return decode_checkpoint(data), decode_mark(data)
+    except StoreAccessDenied as error:
+        findings.add(Finding(check="access.read", severity="error", path=path, message=str(error)))
+        return nothing, None
     except FileNotFoundError:
         severity: Severity = "note"
         problem = "The checkpoint file does not exist: the next start scans the whole log"

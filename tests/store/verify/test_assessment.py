@@ -222,6 +222,30 @@ def test_a_file_that_may_not_be_read(path: Path) -> None:
     assert expected.verdict is Verdict.OK
 
 
+@pytest.mark.parametrize("closed", ["consumequeue/orders/1", f"consumequeue/orders/1/{0:020d}", "index", "checkpoint"])
+def test_another_part_that_may_not_be_read_is_named(path: Path, closed: str) -> None:
+    for one in [path, *path.rglob("*")]:
+        one.chmod(0o755 if one.is_dir() else 0o644)
+    (path / closed).chmod(0o000)
+    said = run_with_file_modes(
+        f"""
+        from commitlog import assess_store, MessageStore
+        for deep in (False, True):
+            found = assess_store({str(path)!r}, deep=deep)
+            print(found.verdict.name, any({closed!r} in one.message + one.path for one in found.findings), found.lost)
+        try:
+            MessageStore.open({str(path)!r}).close()
+        except StoreAccessDenied:
+            print("refused")
+        """
+    )
+    (path / closed).chmod(0o755)
+    quick, deep, *refused = said.splitlines()
+    assert quick == deep
+    assert quick in ("DOES_NOT_OPEN True 0", "WARNING True 0")
+    assert quick.startswith("DOES_NOT_OPEN") == bool(refused)
+
+
 def test_a_file_that_recovery_may_not_write_keeps_the_store_from_opening(path: Path) -> None:
     for one in [path, *path.rglob("*")]:
         one.chmod(0o755 if one.is_dir() else 0o644)
