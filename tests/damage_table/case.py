@@ -38,7 +38,7 @@ class Step:
     command: str
     exit_code: int
     text: str
-    after: Answer
+    after: Answer | None
 
 
 @dataclass
@@ -126,23 +126,20 @@ class CaseMaker:
                 case.gets[key] = get(path, case.places[key])
             case.changed_by_looking = _digest(path) != before
             case.salvaged = salvage_into(path, path.with_name("salvaged"), topics)
-            for number, command in enumerate(suggested(path)):
+            for number, command in enumerate(suggested(path, case.looks["doctor --deep"])):
                 case.steps.append(self._step(path, command, number, topics))
             case.opened = open_store(other, topics)
         return case
 
     def _step(self, path: Path, command: str, number: int, topics: list[str]) -> Step:
-        """Run a suggested command; one that changes the store, on a copy."""
-        target = path.with_name(f"to-{number}")
-        there = path.with_name(f"step-{number}")
-        if "--to" in command:
-            words = [str(target) if word == "DIRECTORY" else word for word in shlex.split(command)]
-        else:
-            copy_store(path, there)
-            target = there
-            words = [str(there) if word == str(path) else word for word in shlex.split(command)]
-        code, text, after = run_step(words, target, topics)
-        return Step(command, code, text, after)
+        """Run a suggested command on a copy."""
+        target, there = path.with_name(f"to-{number}"), path.with_name(f"step-{number}")
+        copy_store(path, there)
+        words = [
+            str(target) if word == "DIRECTORY" else word.replace(str(path), str(there))
+            for word in shlex.split(command)
+        ]
+        return Step(command, *run_step(words, there, target, topics))
 
 
 def _hidden(store: Path, truth: Truth, places: dict[Key, int]) -> set[Key]:

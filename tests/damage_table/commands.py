@@ -76,6 +76,18 @@ def info(store: Path, topics: list[str]) -> Answer:
     return Answer(code, said, facts=_object(printed))
 
 
+def doctor(store: Path, topics: list[str]) -> Answer:
+    code, printed, said = _run("doctor", store, "--json")
+    facts = _object(printed)
+    return Answer(code, said, facts.get("lost"), facts.get("found"), facts=facts)
+
+
+def doctor_deep(store: Path, topics: list[str]) -> Answer:
+    code, printed, said = _run("doctor", "--deep", store, "--json")
+    facts = _object(printed)
+    return Answer(code, said, facts.get("lost"), facts.get("found"), facts=facts)
+
+
 def verify(store: Path, topics: list[str]) -> Answer:
     code, printed, said = _run("verify", store, "--json")
     facts = _object(printed)
@@ -164,6 +176,8 @@ def _printed(code: int, printed: str, said: str) -> Answer:
 
 
 LOOKS: dict[str, Callable[[Path, list[str]], Answer]] = {
+    "doctor": doctor,
+    "doctor --deep": doctor_deep,
     "info": info,
     "verify": verify,
     "repair": repair,
@@ -202,13 +216,24 @@ def open_store(store: Path, topics: list[str]) -> Opening:
     return Opening("", cut, cut_at, read_skip(store, topics))
 
 
-def suggested(store: Path) -> list[str]:
-    """The commands that ``repair`` suggests for a shell."""
+def suggested(store: Path, doctor: Answer) -> list[str]:
+    """The commands that ``doctor --deep`` and ``repair`` suggest for a shell."""
     _, printed, _ = _run("repair", store)
-    return [line.strip() for line in printed.splitlines() if line.startswith("  commitlog ")]
+    of_repair = [line.strip() for line in printed.splitlines() if line.startswith("  commitlog ")]
+    return list(dict.fromkeys([*doctor.facts.get("nextSteps", []), *of_repair]))
 
 
-def run_step(words: list[str], target: Path, topics: list[str]) -> tuple[int, str, Answer]:
-    """Run a suggested command, and read what it has left at ``target``."""
+def run_step(words: list[str], store: Path, target: Path, topics: list[str]) -> tuple[int, str, Answer | None]:
+    """Run a suggested command, and read what it has left at ``target``, unless it only looks at ``store``."""
+    if words[0] == "python3":
+        assert words[1] == "-c"
+        try:
+            exec(words[2], {})  # noqa: S102 - the program that a user is to run
+        except CommitLogError as error:
+            return 1, str(error), read(store, topics)
+        return 0, "", read(store, topics)
     code, _, said = _run(*words[1:])
-    return code, said, read(target, topics)
+    if "--to" in words:
+        return code, said, read(target, topics)
+    changes = {"--cut-at", "--accept-lost-log", "--rebuild"} & set(words)
+    return code, said, read(store, topics) if changes else None

@@ -17,7 +17,7 @@ _PAST_DAMAGE = ("cat skip", "read skip")
 
 def quick_damage_is_seen(case: Case) -> Iterator[str]:
     """What names, sizes and ends show, every check reports with its exit code."""
-    for name in ("info", "verify"):
+    for name in ("doctor", "doctor --deep", "info", "verify"):
         if case.kind.seen is Seen.QUICK and not case.looks[name].exit_code:
             yield f"{name} ends with 0"
 
@@ -33,8 +33,9 @@ def repair_ends_with_0_only_if_opening_loses_nothing(case: Case) -> Iterator[str
 
 
 def deep_damage_is_seen(case: Case) -> Iterator[str]:
-    if case.kind.seen is Seen.DEEP and not case.looks["verify"].exit_code:
-        yield "verify ends with 0"
+    for name in ("doctor --deep", "verify"):
+        if case.kind.seen is Seen.DEEP and not case.looks[name].exit_code:
+            yield f"{name} ends with 0"
 
 
 def nothing_wrong_is_nothing_reported(case: Case) -> Iterator[str]:
@@ -49,19 +50,22 @@ def one_count(case: Case) -> Iterator[str]:
     assert case.salvaged is not None
     found, lost = len(case.truth.found), len(case.truth.lost)
     cut = case.looks["repair"].facts["messages"] if case.looks["repair"].facts["opens"] else 0
-    wanted = {"verify": (found - cut, lost + cut), "salvage": (found, lost), "salvage --to": (found, lost)}
-    said = {name: case.looks[name] for name in ("verify", "salvage")} | {"salvage --to": case.salvaged[0]}
+    of_opening = (found - cut, lost + cut)
+    wanted = {"verify": of_opening, "doctor --deep": of_opening, "salvage": (found, lost), "salvage --to": (found, lost)}
+    said = {name: case.looks[name] for name in ("doctor --deep", "verify", "salvage")} | {"salvage --to": case.salvaged[0]}
     for name, answer in said.items():
         if answer.exit_code != 2 and (answer.found, answer.lost) != wanted[name]:
             yield f"{name} says {answer.found} found, {answer.lost} lost, not {wanted[name]}"
-    offsets = case.looks["verify"].facts.get("topics", [])
-    named = {key for key in _lost_offsets(offsets) if key in case.truth.fates}
-    if named - _cut(case) != case.truth.lost and not cut:
-        yield "verify names other offsets"
+    for name in ("doctor --deep", "verify"):
+        named = _lost_offsets(case.looks[name])
+        if named - _cut(case) != case.truth.lost:
+            yield f"{name} names other offsets"
+    if quick := _lost_offsets(case.looks["doctor"]) - case.truth.lost:
+        yield f"doctor says that {len(quick)} messages are lost that are not"
 
 
 def every_loss_is_an_exit_code(case: Case) -> Iterator[str]:
-    for name in ("verify", "salvage"):
+    for name in ("doctor --deep", "verify", "salvage"):
         if case.truth.lost and not case.looks[name].exit_code:
             yield f"{name} ends with 0"
 
@@ -112,7 +116,7 @@ def opening_does_what_repair_says(case: Case) -> Iterator[str]:
 
 def nothing_lost_is_found_later(case: Case) -> Iterator[str]:
     assert case.salvaged is not None and case.opened is not None
-    lost = _lost_offsets(case.looks["verify"].facts.get("topics", [])) - _cut(case)
+    lost = _lost_offsets(case.looks["verify"]) - _cut(case)
     cut = case.looks["repair"].facts.get("messages", 0)
     for name, answer in case.looks.items():
         if name in _READERS and not cut and (found := _right(case, answer) & lost):
@@ -134,9 +138,19 @@ def salvage_saves_all_that_is_whole(case: Case) -> Iterator[str]:
 
 
 def suggested_commands_work(case: Case) -> Iterator[str]:
+    """Each command that is suggested does what it is for: what is read after it is all that is whole."""
     for step in case.steps:
-        if step.exit_code == 2 or "Error" in step.after.text or step.after.exit_code:
-            yield f"{step.command}: exit code {step.exit_code}, {step.text} {step.after.text}"
+        if step.exit_code == 2 and not case.unreadable_files:
+            yield f"{step.command}: exit code 2, {step.text}"
+        if step.after is not None and step.after.exit_code:
+            yield f"{step.command}: {step.text} {step.after.text}"
+
+
+def what_is_wrong_has_a_next_step(case: Case) -> Iterator[str]:
+    """Where ``doctor --deep`` finds something, it says what to do; and doing it leaves everything that is whole."""
+    deep = case.looks["doctor --deep"]
+    if deep.exit_code == 1 and not case.unreadable_files and not case.steps:
+        yield "doctor --deep suggests nothing"
 
 
 def looking_changes_nothing(case: Case) -> Iterator[str]:
@@ -144,12 +158,13 @@ def looking_changes_nothing(case: Case) -> Iterator[str]:
         yield "a file has changed"
 
 
-def _lost_offsets(topics: list[dict[str, object]]) -> set[Key]:
-    found: set[Key] = set()
-    for topic in topics:
-        for one in topic["lostOffsets"]:  # type: ignore[attr-defined]
-            found |= {Key(str(topic["topic"]), one["queueId"], at) for at in range(one["start"], one["stop"])}
-    return found
+def _lost_offsets(answer: Answer) -> set[Key]:
+    return {
+        Key(topic["topic"], one["queueId"], at)
+        for topic in answer.facts.get("topics", [])
+        for one in topic["lostOffsets"]
+        for at in range(one["start"], one["stop"])
+    }
 
 
 def _after_the_log(case: Case) -> set[Key]:
@@ -188,6 +203,7 @@ RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
     nothing_lost_is_found_later,
     salvage_saves_all_that_is_whole,
     suggested_commands_work,
+    what_is_wrong_has_a_next_step,
     looking_changes_nothing,
 )
 
