@@ -55,7 +55,8 @@ class Forecast:
     ``start`` is how it would begin. ``end`` is the physical offset at which the log would end; None if the store would
     not open, and then ``refusal`` is the error. ``cut`` are the whole records after that end, which would be cut off
     and kept; None without any. ``unscanned`` is set if the forecast did not scan and opening does: at least so many
-    bytes of the log. Then neither ``end`` nor ``cut`` is known.
+    bytes of the log. Then neither ``end`` nor ``cut`` is known. ``scanned_from`` is the physical offset at which
+    the forecast's scan began; None if it did not scan.
     """
 
     path: str
@@ -64,6 +65,7 @@ class Forecast:
     cut: CutOff | None = None
     refusal: CommitLogError | None = None
     unscanned: int | None = None
+    scanned_from: int | None = None
 
     @property
     def loses(self) -> bool:
@@ -164,7 +166,7 @@ def _forecast(
         refusal = None if cut is None else why_not_kept(parts.path, files, cut)
         if refusal is not None:
             return Forecast(path=parts.path, start=start, refusal=refusal)
-        return Forecast(path=parts.path, start=start, end=found.end, cut=cut)
+        return Forecast(path=parts.path, start=start, end=found.end, cut=cut, scanned_from=found.started_at)
     except StoreAccessDenied:
         raise
     except (Damaged, StoreOpenError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,14 +18,15 @@ from commitlog.errors import CommitLogError
 from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark
-from commitlog.format.record import MAGIC_V1, MAGIC_V2
+from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Decoded, Record, Torn, decode_record
 from commitlog.log.store_directory import check_store_directory
 from commitlog.paths import ABORT, COMMIT_LOG, INDEX
 from commitlog.queue.deleted_topics import DeletedTopics
-from commitlog.recovery.kept import is_kept_piece, read_kept_piece
+from commitlog.recovery.kept import LostMessages, is_kept_piece, read_kept_piece
+from commitlog.recovery.log_end import Progress as ScanProgress
 from commitlog.verify.access import check_readable
 from commitlog.verify.config_files import check_config_files
-from commitlog.verify.findings import Finding, Findings
+from commitlog.verify.findings import NOWHERE, Finding, Findings
 from commitlog.verify.index_file import check_index_headers
 from commitlog.verify.log_files import (
     LogFile,
@@ -33,7 +34,6 @@ from commitlog.verify.log_files import (
     check_log_files,
     check_log_heads,
     list_log_files,
-    usual_size,
 )
 from commitlog.verify.next_steps import is_of_the_log, next_steps
 from commitlog.verify.opening import Opening, kept_piece, look_at_opening, report_fault
@@ -49,9 +49,7 @@ from commitlog.verify.queue_files import check_unit_files
 from commitlog.verify.store import Progress, VerificationReport, read_claims, verification_report
 from commitlog.verify.topics import TopicCount
 
-__all__ = ["Assessment", "Verdict", "assess_store", "assessment_of"]
-
-_HEAD = 8
+__all__ = ["Assessment", "Verdict", "assess_opening", "assess_store", "assessment_of"]
 
 
 class Verdict(str, Enum):
@@ -142,6 +140,13 @@ def assess_store(
     return _Look(disk.absolute_path(path)).assess(config)
 
 
+def assess_opening(
+    path: str | os.PathLike[str], config: MessageStoreConfig | None = None, progress: ScanProgress | None = None
+) -> Assessment:
+    """The quick assessment, with the scan that opening the store would do, and what that cuts off."""
+    return _Look(disk.absolute_path(path)).assess(config, scan=True, progress=progress)
+
+
 def assessment_of(report: VerificationReport) -> Assessment:
     """The deep assessment that a verification gives."""
     path = report.path
@@ -209,9 +214,13 @@ class _Look:
         self._path = path
         self._log_path = os.path.join(path, COMMIT_LOG)
         self._findings = Findings()
-        self._topics: dict[str, TopicCount] = {}
+        # Lost offsets by queue, and whether their records may only not be read; and what opening would cut off.
+        self._lost: dict[tuple[str, int], list[tuple[int, int, bool]]] = {}
+        self._cut: list[LostMessages] = []
 
-    def assess(self, config: MessageStoreConfig | None) -> Assessment:
+    def assess(
+        self, config: MessageStoreConfig | None, *, scan: bool = False, progress: ScanProgress | None = None
+    ) -> Assessment:
         path, findings = self._path, self._findings
         aborted = disk.exists(os.path.join(path, ABORT))
         checkpoint, mark = Checkpoint(0, 0, 0), None
@@ -236,9 +245,14 @@ class _Look:
             piece = read_kept_piece(path)
             opening, log_start = kept_piece(piece), piece.start
         else:
-            opening = look_at_opening(path, config, findings, [*names, *unit_files], scan=False)
+            written = [*names, *unit_files]
+            opening = look_at_opening(path, config, findings, written, scan=scan, progress=progress)
             log_start = files[0].base if files else 0
             absent = absent_stretches(files, denied=unreadable, misnamed=misnamed)
+            cut = None if opening.forecast is None else opening.forecast.cut
+            if cut is not None and not cut.uncommitted:
+                absent.append(Absent(cut.start, NOWHERE, denied=False))
+                self._cut = cut.lost
             self._look_at_range(files, queues, absent, aborted=aborted, in_use=opening.kind == "inUse")
             if not self._is_empty(files):
                 report_fault(path, opening, findings)
@@ -254,23 +268,23 @@ class _Look:
             checkpoint=checkpoint,
             mark=mark,
             opening=opening,
-            topics=[count for _, count in sorted(self._topics.items())],
+            topics=self._topics(),
             findings=findings.all(),
             seconds=time.perf_counter() - self._started,
         )
 
     def _is_empty(self, files: Sequence[LogFile]) -> bool:
         """Whether no record was ever written to the log: then no queues need exist."""
-        return not any(self._head(files[0], 0)) if len(files) == 1 else not files
+        return not any(self._read(files[0], 0, MIN_RECORD_SIZE)) if len(files) == 1 else not files
 
-    def _head(self, file: LogFile, position: int) -> bytes:
-        """The first bytes of the record at a position of a log file; none if it cannot be read."""
+    def _read(self, file: LogFile, position: int, size: int) -> bytes:
+        """Bytes of a log file; none if it cannot be read."""
         try:
             descriptor = disk.open_file(file.path)
         except (OSError, CommitLogError):
             return b""
         try:
-            return disk.read_at(descriptor, _HEAD, position)
+            return disk.read_at(descriptor, max(min(size, file.size - position), 0), position)
         finally:
             disk.close(descriptor)
 
@@ -331,19 +345,28 @@ class _Look:
 
         for queue in queues:
             if not queue.is_light and queue.place >= log_start and not is_written(queue.place, queue.size):
-                self._lose(queue, unwritten_from(queue, is_written), queue.end, is_denied=False)
+                first = unwritten_from(queue, is_written)
+                (unit,) = queue.units.read(first, first + 1)
+                is_there = not aborted and self._has_bad_body(files, int(unit["physical_offset"]))
+                self._lose(queue, first, first + is_there, is_denied=True)
+                self._lose(queue, first + is_there, queue.end, is_denied=False)
 
     def _is_written(self, files: Sequence[LogFile], place: int, size: int) -> bool:
-        """Whether the head of a message's record is where its unit leads."""
-        usual = usual_size([file.size for file in files])
-        number = (place - files[0].base) // usual if usual else 0
-        file = files[min(number, len(files) - 1)]
-        if not file.base <= place < file.base + file.size:
-            file = next((one for one in reversed(files) if one.base <= place), files[0])
-        if place < file.base:
-            return True  # it has expired
-        head = self._head(file, place - file.base)
-        return int.from_bytes(head[:4], "big") == size and int.from_bytes(head[4:], "big") in (MAGIC_V1, MAGIC_V2)
+        """Whether a message's record is where its unit leads, or has expired."""
+        found = self._record(files, place, size)
+        return place < files[0].base or (isinstance(found, Record) and found.total_size == size)
+
+    def _has_bad_body(self, files: Sequence[LogFile], place: int) -> bool:
+        """Whether a record is there, and its body does not match its CRC."""
+        found = self._record(files, place, MIN_RECORD_SIZE)
+        if isinstance(found, Torn):
+            found = self._record(files, place, found.needed)
+        return isinstance(found, Corrupt) and found.field == "BODYCRC"
+
+    def _record(self, files: Sequence[LogFile], place: int, size: int) -> Decoded:
+        """What the log holds at a place, in so many bytes."""
+        file = next((one for one in reversed(files) if one.base <= place), files[0])
+        return decode_record(self._read(file, place - file.base, size), physical_offset=place)
 
     def _deleted(self) -> DeletedTopics | None:
         found = DeletedTopics(self._path)
@@ -354,10 +377,42 @@ class _Look:
         return found
 
     def _lose(self, queue: QueueEnd, start: int, stop: int, *, is_denied: bool) -> None:
-        count = self._topics.setdefault(queue.topic, TopicCount(topic=queue.topic))
-        count.lose(queue.queue_id, start, stop)
-        if is_denied:
-            count.cannot_read(queue.queue_id, start, stop)
+        if start < stop:
+            self._lost.setdefault((queue.topic, queue.queue_id), []).append((start, stop, is_denied))
+
+    def _topics(self) -> list[TopicCount]:
+        """The topics that have lost messages, each offset counted once."""
+        for one in self._cut:
+            if one.start < one.stop:
+                self._lost.setdefault((one.topic, one.queue_id), []).append((one.start, one.stop, False))
+        topics: dict[str, TopicCount] = {}
+        for (topic, queue_id), found in sorted(self._lost.items()):
+            count = topics.setdefault(topic, TopicCount(topic=topic))
+            at = -1
+            for start, stop, is_denied in _merged(found):
+                count.lose(queue_id, max(start, at), stop)
+                if is_denied:
+                    count.cannot_read(queue_id, max(start, at), stop)
+                at = stop
+        for one in self._cut:
+            if one.start == one.stop:  # prepared or rolled back: without a place in a queue
+                topics.setdefault(one.topic, TopicCount(topic=one.topic)).lost += one.messages
+        return [topics[topic] for topic in sorted(topics)]
+
+
+def _merged(found: list[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool]]:
+    """Ranges in order, those of one kind that touch or overlap as one; none within another one."""
+    current: tuple[int, int, bool] | None = None
+    for one in sorted(found):
+        if current is None:
+            current = one
+        elif one[0] <= current[1] and (one[2] == current[2] or one[1] <= current[1]):
+            current = (current[0], max(current[1], one[1]), current[2])
+        else:
+            yield current
+            current = one
+    if current is not None:
+        yield current
 
 
 def _is_absent(absent: Sequence[Absent], queue: QueueEnd) -> bool:

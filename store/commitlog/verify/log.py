@@ -75,6 +75,7 @@ class LogCheck:
         self.lost = Lost()
         self.records = 0
         self.newest_store_timestamp = 0
+        self._misnamed: list[str] = []
         # Topic, queue and offsets [start, stop) of whole records whose bodies do not match their CRCs.
         self.unreadable: list[tuple[str, int, int, int]] = []
         self._findings = findings
@@ -113,7 +114,7 @@ class LogCheck:
     def check_files(self) -> None:
         """Names, sizes, gaps."""
         check_log_files(self.path, self._listed, self._findings, aborted=self._aborted)
-        check_log_heads(self.files, self._findings)
+        self._misnamed = check_log_heads(self.files, self._findings)
 
     def _written_end(self) -> int:
         """End of the records of the last written file now, by their sizes and offsets alone."""
@@ -285,7 +286,8 @@ class LogCheck:
         if later is None:
             self._judge_end(file, at, file_end, stop)
             return None
-        if self._aborted and not self._was_flushed(later):
+        # No crash gives a file the name of another one.
+        if self._aborted and file.path not in self._misnamed and not self._was_flushed(later):
             self._torn_end(file, at, stop)
             return None
         self._tell(file, at, stop, f"; the log continues at physical offset {later.physical_offset}")

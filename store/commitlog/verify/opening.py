@@ -13,6 +13,7 @@ from commitlog.errors import CommitLogError, CorruptStoreError, StoreAccessDenie
 from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE
 from commitlog.recovery.forecast import Forecast, forecast_open
 from commitlog.recovery.kept import KeptPiece
+from commitlog.recovery.log_end import Progress
 from commitlog.recovery.start import StartKind
 from commitlog.verify.access import first_unwritable
 from commitlog.verify.findings import Finding, Findings, Severity
@@ -46,7 +47,13 @@ def kept_piece(piece: KeptPiece) -> Opening:
 
 
 def look_at_opening(
-    directory: str, config: MessageStoreConfig | None, findings: Findings, files: Iterable[str], *, scan: bool
+    directory: str,
+    config: MessageStoreConfig | None,
+    findings: Findings,
+    files: Iterable[str],
+    *,
+    scan: bool,
+    progress: Progress | None = None,
 ) -> Opening:
     """Forecast the opening. Its refusal, a cut, and what has to be built again are findings.
 
@@ -55,13 +62,14 @@ def look_at_opening(
     unwritable = first_unwritable(directory, ())
     forecast: Forecast | None = None
     try:
-        forecast = forecast_open(directory, config, scan=scan)
+        forecast = forecast_open(directory, config, scan=scan, progress=progress)
         refusal = forecast.refusal
         if forecast.start.kind in (StartKind.SCAN, StartKind.REBUILD) and unwritable is None and refusal is None:
             refusal = _unwritable_file(directory, files)
     except StoreLocked as error:
         owner = f"Process {error.holder} has" if error.holder else "Another process has"
-        return Opening(kind="inUse", reason=f"{owner} the store open: what its next opening would do is not known yet.")
+        reason = f"{owner} the store open: what its next opening would do is not known yet."
+        return Opening(kind="inUse", reason=reason, refusal=error)
     except StoreAccessDenied as error:
         refusal = error
     if forecast is None or refusal is not None:

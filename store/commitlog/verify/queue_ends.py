@@ -14,6 +14,7 @@ from typing import NamedTuple
 from commitlog.errors import CommitLogError, StoreAccessDenied
 from commitlog.files import disk
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
+from commitlog.format.record import MIN_RECORD_SIZE
 from commitlog.log.store_directory import check_topic_kind
 from commitlog.paths import (
     CONSUME_QUEUE,
@@ -28,7 +29,7 @@ from commitlog.verify.findings import NOWHERE
 from commitlog.verify.log_files import LogFile, usual_size
 from commitlog.verify.queue_files import UnitFile, UnitFiles
 
-__all__ = ["Absent", "QueueEnd", "absent_stretches", "find_queue_ends", "lost_offsets", "unwritten_from"]
+__all__ = ["Absent", "QueueEnd", "absent_stretches", "find_queue_ends", "given_out", "lost_offsets", "unwritten_from"]
 
 
 class Absent(NamedTuple):
@@ -175,6 +176,14 @@ def lost_offsets(queue: QueueEnd, absent: Sequence[Absent], begins_at: int) -> l
         if first < last:
             found.append((first, last, denied))
     return found
+
+
+def given_out(queue: QueueEnd, begins_at: int) -> tuple[int, int] | None:
+    """The queue offsets ``[start, stop)`` that units give to messages from a place in the log on; None without any."""
+    if queue.is_light or queue.size < MIN_RECORD_SIZE or queue.size == FILLER_SIZE or queue.place < begins_at:
+        return None
+    start = queue.first_offset(begins_at)
+    return (start, queue.end) if start < queue.end else None
 
 
 def unwritten_from(queue: QueueEnd, is_written: Callable[[int, int], bool]) -> int:
