@@ -17,6 +17,16 @@ __all__ = ["export", "register"]
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd", "gzip", "brotli")
 
+_TopicOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="PATTERN",
+        help="Name or shell pattern, repeatable; default: all but system topics, which only a name takes.",
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -34,15 +44,7 @@ def register(app: typer.Typer) -> None:
 def export(
     path: StorePath,
     to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="PATTERN",
-            help="Name or shell pattern, repeatable; default: all but system topics, which only a name takes.",
-        ),
-    ] = None,
+    topic: _TopicOption = None,
     since: Since = None,
     until: Until = None,
     tags: Annotated[str | None, typer.Option(metavar="TAGS", help="Only messages with these tags: 'A || B'.")] = None,
@@ -76,7 +78,6 @@ def export(
     count it by topic, and the exit code is 1.
     """
     from commitlog.cli.progress import progress_bar
-    from commitlog.cli.render import printable_text, say
     from commitlog.cli.times import parse_time
     from commitlog.cli.values import parse_filter
     from commitlog.export.export_store import EXPORT_COLUMNS, export_store
@@ -108,9 +109,15 @@ def export(
         raise typer.BadParameter(str(error)) from error
     _print_report(report, as_json=as_json)
     if report.skipped:
-        by_topic = ", ".join(f"{printable_text(topic)} {count}" for topic, count in sorted(report.skipped.items()))
-        say(f"{counted(sum(report.skipped.values()), 'message')} skipped because of damage: {by_topic}.")
-        raise typer.Exit(1)
+        _report_skipped(report)
+
+
+def _report_skipped(report: ExportReport) -> None:
+    from commitlog.cli.render import printable_text, say
+
+    by_topic = ", ".join(f"{printable_text(topic)} {count}" for topic, count in sorted(report.skipped.items()))
+    say(f"{counted(sum(report.skipped.values()), 'message')} skipped because of damage: {by_topic}.")
+    raise typer.Exit(1)
 
 
 def _print_report(report: ExportReport, *, as_json: bool) -> None:

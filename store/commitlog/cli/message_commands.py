@@ -215,7 +215,7 @@ def query(
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
     with open_reader(path, from_log, on_damage) as reader:
         found = reader.query(topic, key, begin=begin, end=end, limit=count, verify_crc=not no_verify_crc)
-        if not found:
+        if not found and not reader.skipped:
             chosen_topics(reader, [topic])  # names the topic that was meant
             raise MessageNotFound(f"No message of topic {topic!r} with key {key!r} in the index of {path}.")
         _write(out, found)

@@ -138,11 +138,7 @@ def export_store(
         print(report.rows, "new rows")
     """
     target = parse_target(target) if isinstance(target, str) else target
-    _check_columns(columns)
-    if file_size < 1:
-        raise InvalidValue(f"file_size is at least 1, not {file_size}.")
-    if on_damage not in ("raise", "skip"):
-        raise InvalidValue(f"on_damage is 'raise' or 'skip', not {on_damage!r}.")
+    _check_options(columns, file_size, on_damage)
     source = disk.absolute_path(path)
     check_outside(target.path, source)
     chosen = _chosen(tags, filter)
@@ -172,9 +168,6 @@ def export_store(
             export = _Export(reader, target, writer, state, positions, chosen, progress, verify_crc=verify_crc)
             try:
                 state = export.run(ranges)
-            except (CorruptStoreError, FileMissing) as error:
-                error.args = (f"{error} {_PAST_DAMAGE}",)
-                raise
             finally:
                 writer.close()
     return ExportReport(
@@ -188,8 +181,12 @@ def export_store(
     )
 
 
-def _check_columns(columns: Sequence[str]) -> None:
-    """``InvalidValue`` for columns that do not exist, and unless each is named once."""
+def _check_options(columns: Sequence[str], file_size: int, on_damage: str) -> None:
+    """``InvalidValue`` for columns that do not exist, and unless each is named once; for other options as well."""
+    if file_size < 1:
+        raise InvalidValue(f"file_size is at least 1, not {file_size}.")
+    if on_damage not in ("raise", "skip"):
+        raise InvalidValue(f"on_damage is 'raise' or 'skip', not {on_damage!r}.")
     for name in columns:
         column_type(name)
     if not columns or len(set(columns)) < len(columns):
@@ -330,7 +327,14 @@ class _Export:
         self._batch_rows = DEFAULT_ROWS if target.format is ExportFormat.PARQUET else _TEXT_ROWS
 
     def run(self, ranges: list[_Range]) -> ExportState:
-        """Export all ranges. Returns the last state."""
+        """Export all ranges. Returns the last state. Damage is raised with what to do about it."""
+        try:
+            return self._run(ranges)
+        except (CorruptStoreError, FileMissing) as error:
+            error.args = (f"{error} {_PAST_DAMAGE}",)
+            raise
+
+    def _run(self, ranges: list[_Range]) -> ExportState:
         total = sum(one.stop - one.start for one in ranges)
         done = 0
         topic = None
