@@ -70,6 +70,10 @@ class CommitLog:
         """The first byte of each file, in order."""
         return self._files.bases
 
+    def path_of(self, base: int) -> str:
+        """The path of the file that begins at that byte, whether it exists or not."""
+        return self._files.files.path_of(base)
+
     def find(self, physical_offset: int) -> MappedFile | None:
         """The file that holds that byte; None before the first file, after the last and in a gap."""
         for _ in range(_LOOKS):
