@@ -9,6 +9,7 @@
     │   ├── StoreOpenError          the path cannot be used as a store
     │   │   ├── StoreNotFound       the path does not exist
     │   │   ├── NotAStore           the path exists and is not a store directory
+    │   │   ├── LogNotFound         the store's queues lead to messages, and its log is not where it should be
     │   │   ├── StoreAccessDenied   the operating system does not let this process read the store
     │   │   ├── StoreLocked         another process, or this one, owns the store already
     │   │   ├── ReplicaStore        a mirror of another store, opened for other messages than its master's
@@ -101,6 +102,7 @@ __all__ = [
     "ListenFailed",
     "LogDiverged",
     "LogLost",
+    "LogNotFound",
     "LogShort",
     "MessageNotFound",
     "NestedCall",
@@ -267,6 +269,23 @@ class LogShort(Damaged):
         self.found_end = found_end
         self.flushed_offset = flushed_offset
         self.missing_messages = missing_messages
+
+
+class LogNotFound(StoreOpenError):
+    """A store has messages by its queues, and the directory of its log holds no file: nothing of it can be read.
+
+    ``path`` is the log's directory.
+    """
+
+    @classmethod
+    def at(cls, path: str, but: str) -> LogNotFound:
+        """The error for a log that should be at ``path``, as ``but`` shows."""
+        return cls(
+            f"The log of the store is not at {path}: no log file exists there, but {but}. Is its disk mounted? Mount "
+            "it, or restore the files from a copy. For a log in another directory, name that: store_path_commit_log in "
+            "Python, --commit-log DIR for a command, the option storePathCommitLog in Spark.",
+            path=path,
+        )
 
 
 class ReplicaStore(StoreOpenError):

@@ -82,6 +82,7 @@ from commitlog.queue.get_message import (
     pull,
     wait_for_match,
 )
+from commitlog.queue.lost_log import refuse_lost_log
 from commitlog.queue.several_queues import SideBySide, read_together
 from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.store_times import StoreTimes
@@ -201,8 +202,9 @@ class StoreReader:
         self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
         self._on_damage = _checked(on_damage)
         self._skipped: list[SkippedRange] = []
-        # The log as it was when the reader was opened, with ``from_log``.
         try:
+            refuse_lost_log(path, self._commit_log)
+            # The log as it was when the reader was opened, with ``from_log``.
             self._snapshot: LogSnapshot | None = _snapshot(path, self._commit_log) if from_log else None
         except BaseException:
             self._commit_log.close()
@@ -234,7 +236,8 @@ class StoreReader:
         and ``skipped`` lists what was left out. The default raises ``CorruptRecord`` or ``CorruptConsumeQueue``. A
         missing file is skipped in the same way; ``"skip-records"`` still raises ``FileMissing`` for it.
 
-        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read;
+        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read, and
+        ``LogNotFound`` when its queues lead to messages and its log is not there, also later;
         ``InvalidValue`` for another ``on_damage``::
 
             with StoreReader.open("/data/copy", from_log=True, on_damage="skip") as reader:
