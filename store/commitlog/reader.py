@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,8 +83,10 @@ from commitlog.queue.get_message import (
     pull,
     wait_for_match,
 )
+from commitlog.queue.lost_log import refuse_lost_log
 from commitlog.queue.several_queues import SideBySide, read_together
 from commitlog.queue.skipped import SkippedRange, Skips
+from commitlog.queue.store_times import StoreTimes
 from commitlog.queue.views import CatalogView, QueueView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.schedule.levels import DelayLevel, delay_level
@@ -200,8 +203,9 @@ class StoreReader:
         self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
         self._on_damage = _checked(on_damage)
         self._skipped: list[SkippedRange] = []
-        # The log as it was when the reader was opened, with ``from_log``.
         try:
+            refuse_lost_log(path, self._commit_log)
+            # The log as it was when the reader was opened, with ``from_log``.
             self._snapshot: LogSnapshot | None = _snapshot(path, self._commit_log) if from_log else None
         except BaseException:
             self._commit_log.close()
@@ -233,7 +237,8 @@ class StoreReader:
         and ``skipped`` lists what was left out. The default raises ``CorruptRecord`` or ``CorruptConsumeQueue``. A
         missing file is skipped in the same way; ``"skip-records"`` still raises ``FileMissing`` for it.
 
-        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read;
+        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read, and
+        ``LogNotFound`` when its queues lead to messages and its log is not there, also later;
         ``InvalidValue`` for another ``on_damage``::
 
             with StoreReader.open("/data/copy", from_log=True, on_damage="skip") as reader:
@@ -867,7 +872,7 @@ class StoreReader:
         return self.consistently(look, one_moment=False)
 
     def _stored_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """The store time of a message within the queue's bounds. ``OffsetOutOfRange``, ``MessageNotFound``."""
+        """The store time of a message within the queue's bounds. ``OffsetOutOfRange``, and the errors of ``read``."""
         queue = self._catalog.queue(topic, queue_id)
         unit = queue.unit(offset)
         if unit is None:
@@ -882,7 +887,11 @@ class StoreReader:
                 max_offset=high,
                 advice=f"Offset {offset} has no message: it is a filler, or retention removed it just now.",
             )
-        return self._commit_log.read_record(unit[0], check_crc=False).store_timestamp
+        try:
+            return self._commit_log.read_record(unit[0], check_crc=False).store_timestamp
+        except MessageNotFound:
+            StoreTimes(self._commit_log, queue, whole=False).refuse(offset, offset + 1, None)  # by the file's name
+            raise
 
     def offset_by_time(
         self,
@@ -892,13 +901,18 @@ class StoreReader:
         *,
         boundary: Literal["lower", "upper"] = "lower",
         bounds: QueueInfo | None = None,
+        on_damage: OnDamage | None = None,
     ) -> int:
         """A queue offset by store time (milliseconds, or a datetime with a time zone), found by bisection.
 
         ``lower``: the first message stored at or after the time, the queue's end when all are older. ``upper``: the
         last message stored at or before it, the queue's first offset when all are younger. These are the answers of
-        RocketMQ's ``getOffsetInQueueByTime``. ``InvalidValue`` for a time in seconds. Damaged and lost messages are
-        skipped with ``on_damage="skip"``, lost ones also with ``from_log``.
+        RocketMQ's ``getOffsetInQueueByTime``. ``InvalidValue`` for a time in seconds.
+
+        Messages that cannot be read are searched around. Where the answer may be one of them, ``FileMissing``,
+        ``CorruptRecord`` or ``CorruptConsumeQueue`` names the file; with ``on_damage="skip"`` (by default that of
+        ``open``) they are reported in ``skipped``, and the next message is the answer. Lost ones are skipped with
+        ``from_log``, too.
 
         With ``bounds``, the answer of ``queue_info`` or ``queue_infos``, the queue is taken as it was then;
         ``OffsetOutOfRange`` or ``MessageNotFound`` when retention has removed its head since (``consistently``).
@@ -906,49 +920,28 @@ class StoreReader:
         if boundary not in ("lower", "upper"):
             raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
         wanted_ms = milliseconds_of(timestamp_ms, "timestamp_ms")
+        how = _checked(on_damage or self._on_damage)
         if bounds is not None:
             self._refuse_closed()
-            return self._offset_by_time(bounds, wanted_ms, boundary)
+            return self._offset_by_time(bounds, wanted_ms, boundary, how)
         return self.consistently(
-            lambda: self._offset_by_time(self.queue_info(topic, queue_id), wanted_ms, boundary), one_moment=False
+            lambda: self._offset_by_time(self.queue_info(topic, queue_id), wanted_ms, boundary, how), one_moment=False
         )
 
-    def _offset_by_time(self, info: QueueInfo, wanted_ms: int, boundary: str) -> int:
-        topic, queue_id = info.topic, info.queue_id
-        low, high = info.min_offset, info.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            at, stored = self._stored_from(topic, queue_id, middle, high)
-            if stored < wanted_ms or (boundary == "upper" and stored == wanted_ms):
-                low = at + 1
-            else:
-                high = middle
-        if boundary == "upper":
-            return max(low - 1, info.min_offset)
-        if self._on_damage != "raise" or self._snapshot is not None:  # ``low`` may be that of a lost message
-            low, _ = self._stored_from(topic, queue_id, low, info.max_offset)
-        return low
-
-    def _stored_from(self, topic: str, queue_id: int, start: int, stop: int) -> tuple[int, int]:
-        """Queue offset and store time of the message at ``start``, or of the first one after it that can be read.
-
-        ``stop`` and a time after all times when no message of the range can be read.
-        """
-        queue = self._catalog.queue(topic, queue_id)
-        at = start
-        while at < stop:
-            unit = queue.unit(at)
-            if unit is None and queue.fillers_are_lost:
-                at = queue.first_offset_from(0, at + 1, stop)
-            elif self._on_damage == "raise":
-                return at, self._stored_at(topic, queue_id, at)
-            elif unit is not None and (record := self._whole_record(unit[0])) is not None:
-                return at, record.store_timestamp
-            else:
-                absent = unit is not None and self._commit_log.find(unit[0]) is None
-                missing = self._commit_log.missing_file_after(unit[0]) if unit is not None and absent else None
-                at = at + 1 if missing is None else queue.first_offset_from(missing[1], at + 1, stop)
-        return stop, _AFTER_ALL
+    def _offset_by_time(self, info: QueueInfo, wanted_ms: int, boundary: str, on_damage: OnDamage) -> int:
+        queue = self._catalog.queue(info.topic, info.queue_id)
+        times = StoreTimes(self._commit_log, queue, whole=on_damage != "raise")
+        first, at = times.first_from(wanted_ms, info.min_offset, info.max_offset, after=boundary == "upper")
+        if first < at and self._snapshot is None:
+            try:
+                times.refuse(first, at, self._skips(on_damage))
+            except (FileMissing, CorruptRecord, CorruptConsumeQueue) as error:
+                raise error.advised(
+                    f"The message that the time {wanted_ms} ms leads to may be among the offsets [{first}, {at}), "
+                    f"which cannot be read: 'commitlog doctor {shlex.quote(self.path)}' says what is lost. To take the "
+                    "next message that can be read: on_damage='skip', or --on-damage skip."
+                ) from error.__cause__
+        return at if boundary == "lower" else max(first - 1, info.min_offset)
 
     def _whole_record(self, physical_offset: int, *, verify_crc: bool = True) -> Record | None:
         """The record there if it is whole and has the right CRC."""

@@ -89,6 +89,8 @@ class QueueCheck:
         self.without_message: list[tuple[str, int, int, int]] = []
         # Places of whole records that these units lead to: their QUEUEID, QUEUEOFFSET or TOPIC is damaged.
         self.misplaced: list[int] = []
+        # Places of records that do not continue their queue.
+        self._out_of_line: set[int] = set()
         # Where the record of the newest message ends and begins that a queue names, and the log should hold.
         self.newest: tuple[int, int] = (0, 0)
         self._has_ext = disk.is_directory(os.path.join(path, CONSUME_QUEUE_EXT))
@@ -200,6 +202,8 @@ class QueueCheck:
     def _run(self, queue: _Queue, offsets: Int64Array, units: Units, requests: DispatchRequests) -> None:
         """Compare messages with consecutive offsets."""
         first, stop = int(offsets[0]), int(offsets[-1]) + 1
+        if first != queue.next:
+            self._out_of_line.add(int(units["physical_offset"][0]))
         if not 0 <= first < stop <= _HIGHEST_OFFSET:
             text = f"QUEUEOFFSET of the record at physical offset {int(units['physical_offset'][0])}: expected 0 to "
             message = f"{text}{_HIGHEST_OFFSET}, found {first}."
