@@ -188,13 +188,13 @@ def _error(kind: Loss, text: str, topic: str, queue_id: int, losses: Losses) -> 
 
 
 def file_missing(missing: FileMissing, wanted: tuple[int, int], *, fail: bool) -> int:
-    """Report that a file between others is missing, so that ``wanted`` has a hole; the offset after the hole."""
+    """Report that a file is missing, so that ``wanted`` has a hole; the offset after the hole."""
     begin, stop = max(missing.start, wanted[0]), wanted[1]
     resume = min(max(missing.stop, begin + 1), stop)
     text = (
         f"{_of_store.get()}Topic {missing.topic!r}, queue {missing.queue_id}: of the wanted offsets "
-        f"[{wanted[0]}, {stop}), [{begin}, {resume}) cannot be read, since {missing.path} is missing although files "
-        f"before and after it are there."
+        f"[{wanted[0]}, {stop}), [{begin}, {resume}) cannot be read, since {missing.path} is missing although "
+        f"{missing.why}."
     )
     if fail:
         raise DataLossError(

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from commitlog.services.transactional_message import TransactionalMessageService
     from commitlog.stager import BatchStager
     from commitlog.store import MessageStore
+    from commitlog.verify.assessment import Assessment, Verdict, assess_store
     from commitlog.verify.store import Finding, verify_store
 
 __version__ = "0.1.0"
@@ -56,6 +57,7 @@ __all__ = [
     "DEFAULT_COLUMNS",
     "FILLER_SIZE",
     "METADATA_SCHEMAS",
+    "Assessment",
     "BatchId",
     "BatchStager",
     "BodyCompression",
@@ -104,7 +106,9 @@ __all__ = [
     "Stray",
     "Transaction",
     "TransactionalMessageService",
+    "Verdict",
     "__version__",
+    "assess_store",
     "column_type",
     "commit_group_offsets",
     "export_store",
@@ -119,6 +123,7 @@ __all__ = [
 # command line has to be ready for Ctrl-C before the long imports begin.
 _MODULES = {
     "ALL_COLUMNS": "commitlog.columnar.columns",
+    "Assessment": "commitlog.verify.assessment",
     "BatchId": "commitlog.batch_id",
     "BatchStager": "commitlog.stager",
     "BodyCompression": "commitlog.columnar.body_compression",
@@ -171,6 +176,8 @@ _MODULES = {
     "Stray": "commitlog.queue.derived_queues",
     "Transaction": "commitlog.services.transaction",
     "TransactionalMessageService": "commitlog.services.transactional_message",
+    "Verdict": "commitlog.verify.assessment",
+    "assess_store": "commitlog.verify.assessment",
     "column_type": "commitlog.columnar.columns",
     "commit_group_offsets": "commitlog.groups.commit",
     "export_store": "commitlog.export.export_store",

@@ -9,6 +9,7 @@
     │   ├── StoreOpenError          the path cannot be used as a store
     │   │   ├── StoreNotFound       the path does not exist
     │   │   ├── NotAStore           the path exists and is not a store directory
+    │   │   ├── LogNotFound         the store's queues lead to messages, and its log is not where it should be
     │   │   ├── StoreAccessDenied   the operating system does not let this process read the store
     │   │   ├── StoreLocked         another process, or this one, owns the store already
     │   │   ├── ReplicaStore        a mirror of another store, opened for other messages than its master's
@@ -52,7 +53,7 @@
     └── Damaged                     the files on disk contradict themselves
         ├── LogLost                 consume queues exist, and not one CommitLog file
         ├── LogShort                the log ends before the place up to which it was flushed
-        ├── FileMissing             a file from the middle of the log or of a queue does not exist
+        ├── FileMissing             a file of the log or of a queue does not exist, although others lead to it
         └── CorruptStoreError       bytes on disk are not what the format says; path, offset, expected, found
             ├── CorruptRecord       a CommitLog record
             │   └── DamagedLog      one that prevents opening the store: cutting there would lose messages
@@ -101,6 +102,7 @@ __all__ = [
     "ListenFailed",
     "LogDiverged",
     "LogLost",
+    "LogNotFound",
     "LogShort",
     "MessageNotFound",
     "NestedCall",
@@ -143,6 +145,9 @@ _Error = TypeVar("_Error", bound="CommitLogError")
 # Characters of a user's text in an error.
 _LONGEST_SHOWN = 200
 
+# Why a file is missed.
+_A_FILE_BETWEEN = "files before and after it exist"
+
 
 class CommitLogError(Exception):
     """The base of all errors of this package.
@@ -159,6 +164,11 @@ class CommitLogError(Exception):
     # process, so the instance's own dictionary travels along instead of the constructor being called again.
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.args, self.__dict__))
+
+    def advised(self: _Error, advice: str) -> _Error:
+        """This error, with one more sentence at the end of its text: what a caller further up knows to do."""
+        self.args = (f"{self} {advice}", *self.args[1:])
+        return self
 
     def again(self: _Error) -> _Error:
         """A copy to raise: an exception that is raised again and again grows its traceback each time."""
@@ -261,6 +271,23 @@ class LogShort(Damaged):
         self.missing_messages = missing_messages
 
 
+class LogNotFound(StoreOpenError):
+    """A store has messages by its queues, and the directory of its log holds no file: nothing of it can be read.
+
+    ``path`` is the log's directory.
+    """
+
+    @classmethod
+    def at(cls, path: str, but: str) -> LogNotFound:
+        """The error for a log that should be at ``path``, as ``but`` shows."""
+        return cls(
+            f"The log of the store is not at {path}: no log file exists there, but {but}. Is its disk mounted? Mount "
+            "it, or restore the files from a copy. For a log in another directory, name that: store_path_commit_log in "
+            "Python, --commit-log DIR for a command, the option storePathCommitLog in Spark.",
+            path=path,
+        )
+
+
 class ReplicaStore(StoreOpenError):
     """A mirror of another store was opened as a store of its own. Nothing was changed."""
 
@@ -334,21 +361,24 @@ class FileChanged(Refused):
 
 
 class FileMissing(Damaged):
-    """A file between others is missing, and so are messages from the middle of a queue.
+    """A file between others, or the log's newest one, is missing, and so are messages of a queue.
 
-    ``start``/``stop`` are the queue offsets that cannot be read, half-open.
+    ``start``/``stop`` are the queue offsets that cannot be read, half-open; ``why`` says what shows that it is missing.
     """
 
-    def __init__(self, *, path: str, topic: str, queue_id: int, start: int, stop: int) -> None:
+    def __init__(
+        self, *, path: str, topic: str, queue_id: int, start: int, stop: int, why: str = _A_FILE_BETWEEN
+    ) -> None:
         super().__init__(
             f"Topic {topic!r}, queue {queue_id}: offsets [{start}, {stop}) cannot be read, since {path} is missing "
-            f"although files before and after it exist. Restore the file, or read from offset {stop} on."
+            f"although {why}. Restore the file, or read from offset {stop} on."
         )
         self.path = path
         self.topic = topic
         self.queue_id = queue_id
         self.start = start
         self.stop = stop
+        self.why = why
 
 
 class OffsetOutOfRange(Refused):

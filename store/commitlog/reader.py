@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from commitlog.batch.ledger import BatchLedger, delivered_offsets, load_ledger
 from commitlog.batch.log_snapshot import LogSnapshot, take_snapshot
 from commitlog.batch.visibility import NOTHING_HIDDEN
 from commitlog.batch_id import CommittedBatch, is_store_application
-from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
+from commitlog.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
 from commitlog.columnar.hash_codes import index_key_hashes
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.config_files.delay_offset import DelayOffsetFile
@@ -51,6 +52,7 @@ from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
 from commitlog.format.java_hash import index_key_hash
 from commitlog.format.message_rules import SCHEDULE_TOPIC, check_queue_place
+from commitlog.format.properties import decode_utf8
 from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
 from commitlog.groups.positions import GroupPosition, group_offsets, group_positions
@@ -81,8 +83,10 @@ from commitlog.queue.get_message import (
     pull,
     wait_for_match,
 )
+from commitlog.queue.lost_log import refuse_lost_log
 from commitlog.queue.several_queues import SideBySide, read_together
 from commitlog.queue.skipped import SkippedRange, Skips
+from commitlog.queue.store_times import StoreTimes
 from commitlog.queue.views import CatalogView, QueueView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.schedule.levels import DelayLevel, delay_level
@@ -199,8 +203,9 @@ class StoreReader:
         self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
         self._on_damage = _checked(on_damage)
         self._skipped: list[SkippedRange] = []
-        # The log as it was when the reader was opened, with ``from_log``.
         try:
+            refuse_lost_log(path, self._commit_log)
+            # The log as it was when the reader was opened, with ``from_log``.
             self._snapshot: LogSnapshot | None = _snapshot(path, self._commit_log) if from_log else None
         except BaseException:
             self._commit_log.close()
@@ -232,7 +237,8 @@ class StoreReader:
         and ``skipped`` lists what was left out. The default raises ``CorruptRecord`` or ``CorruptConsumeQueue``. A
         missing file is skipped in the same way; ``"skip-records"`` still raises ``FileMissing`` for it.
 
-        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read;
+        ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied`` or ``UnsupportedStore`` when it cannot be read, and
+        ``LogNotFound`` when its queues lead to messages and its log is not there, also later;
         ``InvalidValue`` for another ``on_damage``::
 
             with StoreReader.open("/data/copy", from_log=True, on_damage="skip") as reader:
@@ -448,7 +454,7 @@ class StoreReader:
         stop: int | None = None,
         *,
         columns: Sequence[str] = DEFAULT_COLUMNS,
-        verify_crc: bool = False,
+        verify_crc: bool = True,
         max_batch_rows: int = DEFAULT_ROWS,
         max_batch_bytes: int = DEFAULT_SIZE,
         on_damage: OnDamage | None = None,
@@ -460,8 +466,11 @@ class StoreReader:
 
         ``stop`` defaults to the queue's end as it is now. Body bytes a batch stay below ``max_batch_bytes`` unless
         one message alone is larger. Fillers (units without a message) give no row. ``on_damage`` is that of ``open``
-        unless given, but the queue's ends are found as ``open`` said. Damage to a body that no length or stream shows
-        is noticed with ``verify_crc`` only.
+        unless given, but the queue's ends are found as ``open`` said.
+
+        With the column ``body``, every body is compared with its CRC; ``verify_crc=False`` gives bodies as they are,
+        damaged ones among them, unless they cannot be unpacked. Without that column no body is read, and none is
+        checked.
 
         ``tags``, ``filter`` and ``keys`` select messages, as ``MessageFilter.parse`` says; a ``MessageFilter`` is taken
         as ``filter``. The queue's units and the properties decide, so that bodies of other messages are neither read
@@ -473,8 +482,8 @@ class StoreReader:
             start = batches.position  # also after messages that do not match
 
         Raises ``OffsetOutOfRange`` for offsets that are not there, also when retention removes them during the read;
-        ``InvalidValue`` for a ``start`` after ``stop``; ``FilterError``; ``CorruptRecord`` (with ``verify_crc`` also
-        for a body that does not match its CRC), ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
+        ``InvalidValue`` for a ``start`` after ``stop``; ``FilterError``; ``CorruptRecord`` (also for a body
+        that does not match its CRC), ``CorruptConsumeQueue``, ``FileChanged``, ``FileMissing``.
         """
         self._refuse_closed()
         schema = arrow_schema(columns)
@@ -487,7 +496,7 @@ class StoreReader:
             self._commit_log,
             self._catalog.queue(topic, queue_id),
             limits,
-            verify_crc=verify_crc,
+            verify_crc=verify_crc and BODY_COLUMN in schema.names,
             skips=self._skips(on_damage or self._on_damage),
             wanted=None if wanted.is_all else wanted,
         )
@@ -503,7 +512,7 @@ class StoreReader:
         tags: str | None = None,
         filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
         keys: str | Sequence[str] | None = None,
-        verify_crc: bool = False,
+        verify_crc: bool = True,
     ) -> pa.RecordBatchReader:
         """The messages of all queues of topics as one stream of Arrow batches, for polars, DuckDB, pandas, pyarrow.
 
@@ -574,13 +583,14 @@ class StoreReader:
         ranges: Iterable[tuple[str, int, int, int]],
         *,
         columns: Sequence[str] = DEFAULT_COLUMNS,
-        verify_crc: bool = False,
+        verify_crc: bool = True,
         filter: MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
     ) -> list[pa.RecordBatch] | None:
         """All messages of ranges ``(topic, queue_id, start, stop)``: a quick way to read many short ones.
 
         The queues of a topic are decoded together, in a fraction of the time of a ``read`` for each. All messages are
-        in memory at once: topic by topic, and range by range in the order given. ``filter`` selects as in ``read``.
+        in memory at once: topic by topic, and range by range in the order given. ``filter`` and ``verify_crc`` are
+        those of ``read``.
 
         None if anything stands in the way: damage, a missing file, bodies that unpack to much. Then ``read`` each of
         the ranges, which gives what can be read and raises for the rest. ``OffsetOutOfRange``, ``QueueNotFound`` and
@@ -602,7 +612,8 @@ class StoreReader:
         batches: list[pa.RecordBatch] = []
         for topic, parts in by_topic.items():
             names = schema.names or ["queueOffset"]  # the rows of batches without columns cannot be counted
-            read = read_together(self._commit_log, parts, names, BlockLimits(), verify_crc=verify_crc, wanted=filter)
+            check = verify_crc and BODY_COLUMN in names
+            read = read_together(self._commit_log, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
             if read is None:
                 return None
             batches += [batch.select(schema.names) for batch in read]
@@ -615,14 +626,14 @@ class StoreReader:
         ranges: Sequence[tuple[str, int, int, int]],
         *,
         columns: Sequence[str] = DEFAULT_COLUMNS,
-        verify_crc: bool = False,
+        verify_crc: bool = True,
         filter: MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
     ) -> SideBySideBatches:
         """The messages of ranges ``(topic, queue_id, start, stop)`` of one topic's queues, in the order of the log.
 
         A quick way to read long ranges that cover the same stretch of the log, which is read once; a ``read`` of each
-        would do so for each queue. Within a queue the order is that of its messages. ``filter`` selects as in
-        ``read``.
+        would do so for each queue. Within a queue the order is that of its messages. ``filter`` and ``verify_crc`` are
+        those of ``read``.
 
         The batches end early if anything stands in the way: damage, or a missing file. ``positions`` has the offsets
         from which on to ``read`` each of the ranges, which gives what can be read and raises for the rest.
@@ -643,7 +654,8 @@ class StoreReader:
             raise InvalidValue(f"The ranges that are read side by side are those of one topic, not of {topics}.")
         names = arrow_schema(columns).names
         parts = self._checked_ranges(ranges)
-        blocks = SideBySide(self._commit_log, parts, names, BlockLimits(), verify_crc=verify_crc, wanted=filter)
+        check = verify_crc and BODY_COLUMN in names
+        blocks = SideBySide(self._commit_log, parts, names, BlockLimits(), verify_crc=check, wanted=filter)
         return SideBySideBatches(blocks, topics[0], self)
 
     def _checked_ranges(self, ranges: Sequence[tuple[str, int, int, int]]) -> list[tuple[QueueView, int, int]]:
@@ -860,7 +872,7 @@ class StoreReader:
         return self.consistently(look, one_moment=False)
 
     def _stored_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """The store time of a message within the queue's bounds. ``OffsetOutOfRange``, ``MessageNotFound``."""
+        """The store time of a message within the queue's bounds. ``OffsetOutOfRange``, and the errors of ``read``."""
         queue = self._catalog.queue(topic, queue_id)
         unit = queue.unit(offset)
         if unit is None:
@@ -875,7 +887,11 @@ class StoreReader:
                 max_offset=high,
                 advice=f"Offset {offset} has no message: it is a filler, or retention removed it just now.",
             )
-        return self._commit_log.read_record(unit[0], check_crc=False).store_timestamp
+        try:
+            return self._commit_log.read_record(unit[0], check_crc=False).store_timestamp
+        except MessageNotFound:
+            StoreTimes(self._commit_log, queue, whole=False).refuse(offset, offset + 1, None)  # by the file's name
+            raise
 
     def offset_by_time(
         self,
@@ -885,13 +901,18 @@ class StoreReader:
         *,
         boundary: Literal["lower", "upper"] = "lower",
         bounds: QueueInfo | None = None,
+        on_damage: OnDamage | None = None,
     ) -> int:
         """A queue offset by store time (milliseconds, or a datetime with a time zone), found by bisection.
 
         ``lower``: the first message stored at or after the time, the queue's end when all are older. ``upper``: the
         last message stored at or before it, the queue's first offset when all are younger. These are the answers of
-        RocketMQ's ``getOffsetInQueueByTime``. ``InvalidValue`` for a time in seconds. Damaged and lost messages are
-        skipped with ``on_damage="skip"``, lost ones also with ``from_log``.
+        RocketMQ's ``getOffsetInQueueByTime``. ``InvalidValue`` for a time in seconds.
+
+        Messages that cannot be read are searched around. Where the answer may be one of them, ``FileMissing``,
+        ``CorruptRecord`` or ``CorruptConsumeQueue`` names the file; with ``on_damage="skip"`` (by default that of
+        ``open``) they are reported in ``skipped``, and the next message is the answer. Lost ones are skipped with
+        ``from_log``, too.
 
         With ``bounds``, the answer of ``queue_info`` or ``queue_infos``, the queue is taken as it was then;
         ``OffsetOutOfRange`` or ``MessageNotFound`` when retention has removed its head since (``consistently``).
@@ -899,75 +920,57 @@ class StoreReader:
         if boundary not in ("lower", "upper"):
             raise InvalidValue(f"boundary is 'lower' or 'upper', not {boundary!r}.")
         wanted_ms = milliseconds_of(timestamp_ms, "timestamp_ms")
+        how = _checked(on_damage or self._on_damage)
         if bounds is not None:
             self._refuse_closed()
-            return self._offset_by_time(bounds, wanted_ms, boundary)
+            return self._offset_by_time(bounds, wanted_ms, boundary, how)
         return self.consistently(
-            lambda: self._offset_by_time(self.queue_info(topic, queue_id), wanted_ms, boundary), one_moment=False
+            lambda: self._offset_by_time(self.queue_info(topic, queue_id), wanted_ms, boundary, how), one_moment=False
         )
 
-    def _offset_by_time(self, info: QueueInfo, wanted_ms: int, boundary: str) -> int:
-        topic, queue_id = info.topic, info.queue_id
-        low, high = info.min_offset, info.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            at, stored = self._stored_from(topic, queue_id, middle, high)
-            if stored < wanted_ms or (boundary == "upper" and stored == wanted_ms):
-                low = at + 1
-            else:
-                high = middle
-        if boundary == "upper":
-            return max(low - 1, info.min_offset)
-        if self._on_damage != "raise" or self._snapshot is not None:  # ``low`` may be that of a lost message
-            low, _ = self._stored_from(topic, queue_id, low, info.max_offset)
-        return low
+    def _offset_by_time(self, info: QueueInfo, wanted_ms: int, boundary: str, on_damage: OnDamage) -> int:
+        queue = self._catalog.queue(info.topic, info.queue_id)
+        times = StoreTimes(self._commit_log, queue, whole=on_damage != "raise")
+        first, at = times.first_from(wanted_ms, info.min_offset, info.max_offset, after=boundary == "upper")
+        if first < at and self._snapshot is None:
+            try:
+                times.refuse(first, at, self._skips(on_damage))
+            except (FileMissing, CorruptRecord, CorruptConsumeQueue) as error:
+                raise error.advised(
+                    f"The message that the time {wanted_ms} ms leads to may be among the offsets [{first}, {at}), "
+                    f"which cannot be read: 'commitlog doctor {shlex.quote(self.path)}' says what is lost. To take the "
+                    "next message that can be read: on_damage='skip', or --on-damage skip."
+                ) from error.__cause__
+        return at if boundary == "lower" else max(first - 1, info.min_offset)
 
-    def _stored_from(self, topic: str, queue_id: int, start: int, stop: int) -> tuple[int, int]:
-        """Queue offset and store time of the message at ``start``, or of the first one after it that can be read.
-
-        ``stop`` and a time after all times when no message of the range can be read.
-        """
-        queue = self._catalog.queue(topic, queue_id)
-        at = start
-        while at < stop:
-            unit = queue.unit(at)
-            if unit is None and queue.fillers_are_lost:
-                at = queue.first_offset_from(0, at + 1, stop)
-            elif self._on_damage == "raise":
-                return at, self._stored_at(topic, queue_id, at)
-            elif unit is not None and (record := self._whole_record(unit[0])) is not None:
-                return at, record.store_timestamp
-            else:
-                absent = unit is not None and self._commit_log.find(unit[0]) is None
-                missing = self._commit_log.missing_file_after(unit[0]) if unit is not None and absent else None
-                at = at + 1 if missing is None else queue.first_offset_from(missing[1], at + 1, stop)
-        return stop, _AFTER_ALL
-
-    def _whole_record(self, physical_offset: int) -> Record | None:
+    def _whole_record(self, physical_offset: int, *, verify_crc: bool = True) -> Record | None:
         """The record there if it is whole and has the right CRC."""
         try:
-            return self._commit_log.read_record(physical_offset)
+            return self._commit_log.read_record(physical_offset, check_crc=verify_crc)
         except (CorruptRecord, MessageNotFound):
             return None
 
-    def message_at(self, physical_offset: int) -> MessageExt:
-        """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``."""
+    def message_at(self, physical_offset: int, *, verify_crc: bool = True) -> MessageExt:
+        """The message whose record starts at that byte of the log. ``MessageNotFound``, ``CorruptRecord``.
+
+        With ``verify_crc=False``, a body that does not match its CRC is given as it is.
+        """
         self._refuse_closed()
         physical_offset = checked_int("physical_offset", physical_offset)
         self._commit_log.refresh()
-        record = self._commit_log.read_record(physical_offset)
+        record = self._commit_log.read_record(physical_offset, check_crc=verify_crc)
         return message_of(record, self._commit_log.body(record))
 
-    def message_by_id(self, message_id_text: str) -> MessageExt:
+    def message_by_id(self, message_id_text: str, *, verify_crc: bool = True) -> MessageExt:
         """The message of an offset message id (32 hex characters, 56 with an IPv6 host).
 
         ``InvalidValue`` for anything else; ``MessageNotFound`` also when the message there was stored by another
-        host than the id names.
+        host than the id names; ``CorruptRecord``. ``verify_crc`` is that of ``message_at``.
         """
         self._refuse_closed()
         wanted = message_id.decode_message_id(message_id_text)
         self._commit_log.refresh()
-        record = self._commit_log.read_record(wanted.physical_offset)
+        record = self._commit_log.read_record(wanted.physical_offset, check_crc=verify_crc)
         if (record.store_ip, record.store_port) != (wanted.host, wanted.port):
             stored_by = message_id.format_host(record.store_ip, record.store_port)
             raise MessageNotFound(
@@ -984,13 +987,14 @@ class StoreReader:
         begin: int | datetime = 0,
         end: int | datetime = _AFTER_ALL,
         limit: int = 64,
+        verify_crc: bool = True,
     ) -> list[MessageExt]:
         """The newest ``limit`` messages of a topic with that key or unique key, in the order of the log.
 
         ``begin`` and ``end`` are store times as in ``scan``, both inclusive. The index holds hashes, so each
         message's own topic and keys are compared. With ``from_log`` the whole log is searched instead. Unless
-        ``on_damage`` is ``"raise"``, a damaged record is skipped, with a warning.
-        ``CorruptIndex``, ``CorruptRecord``, ``StoreBusy``.
+        ``on_damage`` is ``"raise"``, a damaged record is skipped, with a warning. ``verify_crc`` is that of
+        ``message_at``. ``CorruptIndex``, ``CorruptRecord``, ``StoreBusy``.
         """
         self._refuse_closed()
         validate_topic(topic)
@@ -999,18 +1003,29 @@ class StoreReader:
         checked_count("limit", limit)
         begin, end = milliseconds_of(begin, "begin"), milliseconds_of(end, "end")
         if self._snapshot is not None:
-            return self._query_log(self._snapshot.end, topic, key, begin, end, limit)
+            return self._query_log(self._snapshot.end, topic, key, begin, end, limit, verify_crc=verify_crc)
+
+        def ask(below: int | None = None) -> list[MessageExt]:
+            return self._query(topic, key, begin, end, limit, below=below, verify_crc=verify_crc)
 
         def show(found: list[MessageExt], hidden: int) -> list[MessageExt]:
             if not found or found[-1].physical_offset < hidden:
                 return found
             # Parts of a batch may have replaced older messages among the newest.
-            return self._query(topic, key, begin, end, limit, below=hidden)
+            return ask(hidden)
 
-        return self._reads.look(lambda: self._query(topic, key, begin, end, limit), show)
+        return self._reads.look(ask, show)
 
     def _query(
-        self, topic: str, key: str, begin: int, end: int, limit: int, *, below: int | None = None
+        self,
+        topic: str,
+        key: str,
+        begin: int,
+        end: int,
+        limit: int,
+        *,
+        below: int | None = None,
+        verify_crc: bool = True,
     ) -> list[MessageExt]:
         self._commit_log.refresh()
         found: dict[int, MessageExt] = {}
@@ -1020,7 +1035,7 @@ class StoreReader:
             if offset in found or (below is not None and offset >= below) or 0 <= offset < self._commit_log.min_offset:
                 continue
             try:
-                record = self._commit_log.read_record(offset)
+                record = self._commit_log.read_record(offset, check_crc=verify_crc)
                 message = message_of(record, self._commit_log.body(record))
             except MessageNotFound as error:
                 # A crash may keep the index and lose the end of the log; retention may just have removed the head.
@@ -1035,7 +1050,7 @@ class StoreReader:
                     advice="The index can be rebuilt from the CommitLog; the messages themselves are not affected.",
                 ) from error
             except CorruptRecord as error:
-                self._refuse_or_skip(error)
+                self._refuse_or_skip(offset, error)
                 continue
             if _has_key(message, topic, key) and begin <= message.store_timestamp <= end:
                 found[offset] = message
@@ -1056,7 +1071,8 @@ class StoreReader:
         message. Many times as fast as a ``query`` for each, and finds the same: key or unique key, compared as text.
 
         A NULL key, and one that no message can have (empty, or with a space), gives a row of NULLs. ``queueOffset`` is
-        NULL in these rows only. The limits of a batch are those of ``read``. With ``from_log`` the log is walked once
+        NULL in these rows only. The limits of a batch are those of ``read``. Bodies are always compared with their CRC
+        (``query`` has ``verify_crc=False``). With ``from_log`` the log is walked once
         for all keys. Errors and ``on_damage`` are those of ``query``; ``InvalidValue`` for keys that are not texts::
 
             with StoreReader.open("/data/store") as reader:
@@ -1098,7 +1114,7 @@ class StoreReader:
             hashes = index_key_hashes([topic], np.zeros(len(keys), np.int8), keys)
             log_places = places_in_log(self._commit_log, self._snapshot.end, hashes)
             for row, (key, key_hash) in enumerate(zip(keys.to_pylist(), hashes.tolist(), strict=True)):
-                found = self._newest_with_key(log_places.get(key_hash, []), topic, key, 1)
+                found = self._newest_with_key(log_places.get(key_hash, []), topic, key, 1, verify_crc=True)
                 places.put(row, _place_of(found))
             return places, NOTHING_HIDDEN
 
@@ -1118,32 +1134,50 @@ class StoreReader:
         """Physical offset and size of the newest message with a key."""
         if self._snapshot is None:
             return _place_of(self._query(topic, key, 0, _AFTER_ALL, 1, below=below))
-        return _place_of(self._query_log(self._snapshot.end, topic, key, 0, _AFTER_ALL, 1))
+        return _place_of(self._query_log(self._snapshot.end, topic, key, 0, _AFTER_ALL, 1, verify_crc=True))
 
-    def _refuse_or_skip(self, error: CorruptRecord) -> None:
-        """Log the damage of a record that a query would look at, or raise it."""
+    def _refuse_or_skip(self, physical_offset: int, error: CorruptRecord) -> None:
+        """Raise the damage of a record that a query would look at; or log it, and report its message as skipped."""
         if self._on_damage == "raise":
             raise error
         _logger.warning("A query skipped a record, which may have the key: %s", error)
+        # Only a record whose body alone is damaged says which message it is.
+        with contextlib.suppress(CorruptRecord, MessageNotFound):
+            record = self._commit_log.read_record(physical_offset, check_crc=False)
+            skipped = SkippedRange(
+                topic=decode_utf8(record.topic),
+                queue_id=record.queue_id,
+                start=record.queue_offset,
+                stop=record.queue_offset + 1,
+                physical_start=physical_offset,
+                physical_stop=physical_offset + record.total_size,
+                reason=str(error),
+            )
+            if skipped not in self._skipped:
+                self._skipped.append(skipped)
 
-    def _query_log(self, log_end: int, topic: str, key: str, begin: int, end: int, limit: int) -> list[MessageExt]:
+    def _query_log(
+        self, log_end: int, topic: str, key: str, begin: int, end: int, limit: int, *, verify_crc: bool
+    ) -> list[MessageExt]:
         """``query`` without index files: the key's hash is compared with those of every record's keys."""
         wanted = index_key_hash(f"{topic}#{key}")
         places = places_in_log(self._commit_log, log_end, np.array([wanted]), begin, end)
-        return self._newest_with_key(places.get(wanted, []), topic, key, limit)
+        return self._newest_with_key(places.get(wanted, []), topic, key, limit, verify_crc=verify_crc)
 
-    def _newest_with_key(self, places: Sequence[int], topic: str, key: str, limit: int) -> list[MessageExt]:
+    def _newest_with_key(
+        self, places: Sequence[int], topic: str, key: str, limit: int, *, verify_crc: bool
+    ) -> list[MessageExt]:
         """Of the messages at ``places`` of the log, in its order, the last ``limit`` that have the key."""
         found: dict[int, MessageExt] = {}
         for place in reversed(places):
             # A key and a unique key may have the same hash.
-            record = None if place in found else self._whole_record(place)
+            record = None if place in found else self._whole_record(place, verify_crc=verify_crc)
             if record is None:
                 continue  # one of the log's gaps, which were reported
             try:
                 message = message_of(record, self._commit_log.body(record))
             except CorruptRecord as error:
-                self._refuse_or_skip(error)
+                self._refuse_or_skip(place, error)
                 continue
             if _has_key(message, topic, key):
                 found[place] = message

@@ -9,18 +9,19 @@ import os
 from dataclasses import dataclass, field
 
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import CommitLogError, DamagedLog, InvalidValue, LogLost, LogShort
+from commitlog.errors import CommitLogError, DamagedLog, InvalidValue, LogLost, LogShort, StoreLocked
 from commitlog.files import disk
 from commitlog.log.owner_directory import OwnerDirectory
-from commitlog.log.store_directory import check_store_directory
+from commitlog.log.store_directory import check_store_directory, refuse_kept_piece
 from commitlog.paths import COMMIT_LOG
 from commitlog.recovery.cut import whole_records_from
-from commitlog.recovery.forecast import Forecast, forecast_locked, forecast_open
+from commitlog.recovery.forecast import Forecast, forecast_locked
 from commitlog.recovery.kept import CutOff, KeptPiece, LostMessages, drop_kept, kept_pieces
 from commitlog.recovery.log_cut import cut_log
 from commitlog.recovery.log_end import Progress
 from commitlog.recovery.looked_at_log import LookedAtLog
 from commitlog.store import MessageStore
+from commitlog.verify.assessment import Assessment, Verdict, assess_opening
 
 __all__ = ["KeptPiece", "LostMessages", "RepairReport", "drop_kept", "kept_pieces", "repair_store"]
 
@@ -35,10 +36,12 @@ class RepairReport:
     ``size`` bytes: a cut removes them, or has removed them. ``kept`` is the piece that keeps them, None as long as
     nothing was cut. ``uncommitted`` names the batch, if ``lost`` is only a part of one that was never committed.
     ``opened``: this was a repair, and the store was opened and closed after it; ``damage`` is what it was before.
+    ``assessment`` is the quick assessment of the store before that, with what opening scans.
     """
 
     path: str
     reason: str
+    assessment: Assessment
     fault: str = ""
     damage: CommitLogError | None = None
     cut_at: int | None = None
@@ -55,8 +58,16 @@ class RepairReport:
 
     @property
     def loses(self) -> bool:
-        """Whether the store does not open, or opening it would cut off messages that may have been acknowledged."""
-        return not self.opened and (self.damage is not None or (bool(self.lost) and not self.uncommitted))
+        """Whether the store does not open, messages are known to be lost, or opening it would cut some off."""
+        cuts = bool(self.lost) and not self.uncommitted
+        return not self.opened and (self.damage is not None or cuts or self.assessment.lost > 0)
+
+    @property
+    def loses_nothing(self) -> bool:
+        """Whether it is known that no message is lost: every record was read."""
+        forecast, log_start = self.assessment.opening.forecast, self.assessment.log_start
+        is_read = forecast is not None and forecast.scanned_from == log_start
+        return not self.loses and is_read and self.assessment.verdict is not Verdict.DAMAGED
 
 
 def repair_store(
@@ -75,6 +86,8 @@ def repair_store(
     on with a log whose end, or all of it, is gone (``LogShort``, ``LogLost``). Both open the store and close it again,
     with the errors of ``MessageStore.open``; after a cut these include ``DamagedLog`` for further damage before it.
 
+    Records that opening does not scan are not read: ``assess_store(path, deep=True)`` reads all.
+
     ``StoreLocked`` if the store is open; ``StoreNotFound`` and ``NotAStore`` if the path is not a store; ``DiskFull``
     if the copy has no space, and then nothing was cut.
 
@@ -87,10 +100,15 @@ def repair_store(
     where = disk.absolute_path(path)
     config = config or MessageStoreConfig()
     check_store_directory(where)  # or opening would create a store there
+    assessment = assess_opening(where, config, progress)
+    if assessment.opening.kind == "keptPiece":
+        refuse_kept_piece(where)
     if cut_at is None and not accept_lost_log:
-        return _report(where, forecast_open(where, config, progress=progress), config)
+        if isinstance(assessment.opening.refusal, StoreLocked):
+            raise assessment.opening.refusal
+        return _report(assessment, assessment.opening.forecast, config)
     with OwnerDirectory.open(where, lock_timeout_s=lock_timeout_s) as directory:
-        report = _report(where, forecast_locked(where, config, progress=progress), config)
+        report = _report(assessment, forecast_locked(where, config, progress=progress), config)
         if cut_at is not None:
             _refuse_other_place(report, cut_at)
         kept = None
@@ -113,17 +131,19 @@ def repair_store(
     return RepairReport(**{**vars(report), "kept": kept, "opened": True})
 
 
-def _report(path: str, forecast: Forecast, config: MessageStoreConfig) -> RepairReport:
-    cut = forecast.cut
+def _report(assessment: Assessment, forecast: Forecast | None, config: MessageStoreConfig) -> RepairReport:
+    path, refusal = assessment.path, assessment.opening.refusal if forecast is None else forecast.refusal
+    cut = None if forecast is None else forecast.cut
     cut_at = None if cut is None else cut.start
-    if isinstance(forecast.refusal, DamagedLog):
-        cut_at = forecast.refusal.cut_at
+    if isinstance(refusal, DamagedLog):
+        cut_at = refusal.cut_at
         cut = _after(path, cut_at, config)
     return RepairReport(
         path=path,
-        reason=forecast.start.reason,
+        assessment=assessment,
+        reason=assessment.opening.reason if forecast is None else forecast.start.reason,
         fault="" if cut is None else cut.reason,
-        damage=forecast.refusal,
+        damage=refusal,
         cut_at=cut_at,
         size=0 if cut is None else cut.size,
         lost=[] if cut is None else cut.lost,

@@ -46,13 +46,13 @@ ROOM_IMPORTS: dict[str, frozenset[str]] = {
     "stager": _PARTS,
     "export": _PARTS | {"filter", "reader"},
     "metadata": _PARTS | {"reader", "verify"},
-    "salvage": _PARTS | {"recovery", "export"},
+    "salvage": _PARTS | {"recovery", "export", "verify"},
     "services": _PARTS | {"threads", "recovery", "half", "schedule", "retention", "ha", "groups"},
     "ha": _LOG | {"threads", "config_files"},
     "follower": _PARTS | {"threads", "ha", "recovery", "services"},
     "consumers": _PARTS | {"filter", "threads", "services", "reader"},
     "store": _PARTS | {"consumers", "groups", "filter", "threads", "recovery", "retention", "services", "reader", "ha"},
-    "repair": _LOG | {"recovery", "store"},
+    "repair": _LOG | {"recovery", "store", "verify"},
     # The package's own __init__ gathers the public names.
     "public": _PARTS
     | {"filter", "services", "recovery", "verify", "reader", "stager", "store", "repair", "export", "salvage"}

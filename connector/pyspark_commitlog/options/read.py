@@ -60,7 +60,7 @@ class SourceOptions:
     include_headers: bool = False
     include_properties: bool = False
     include_metadata: bool = False
-    verify_crc: bool = False
+    verify_crc: bool = True
     skips_corrupt: bool = False
     from_log: bool = False
     tags: MessageFilter = field(default_factory=MessageFilter)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from commitlog import QueueInfo, StoreReader
-from commitlog.errors import FileMissing, MessageNotFound, OffsetOutOfRange
+from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing
 from pyspark_commitlog import loss
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import SourceOptions, rule_option
@@ -89,36 +89,14 @@ def _of_group(
 
 
 def _offset_by_time(reader: StoreReader, info: QueueInfo, timestamp_ms: int, *, fail: bool) -> int:
-    """The first message stored at or after the time; if files are missing, the first one that exists."""
+    """The first message stored at or after the time; if it may be in a missing file, the first one that exists."""
     try:
         return reader.offset_by_time(info.topic, info.queue_id, timestamp_ms, bounds=info)
-    except (MessageNotFound, OffsetOutOfRange):
-        pass  # bisection met a hole, or retention is at work: find out which
-    low, high = info.min_offset, info.max_offset
-    while low < high:
-        middle = (low + high) // 2
-        found = _first_stored(reader, info, middle, high, fail=fail)
-        if found is not None and found[1] < timestamp_ms:
-            low = found[0] + 1
-        else:
-            high = middle
-    return low
-
-
-def _first_stored(reader: StoreReader, info: QueueInfo, start: int, stop: int, *, fail: bool) -> tuple[int, int] | None:
-    """Offset and store time of the first message in ``[start, stop)`` that is not in a missing file."""
-    at = start
-    while at < stop:
-        try:
-            return at, reader.store_timestamp(info.topic, info.queue_id, at)
-        except (MessageNotFound, OffsetOutOfRange):
-            try:
-                next(reader.read(info.topic, info.queue_id, at, info.max_offset, columns=("queueOffset",)))
-            except FileMissing as missing:
-                at = loss.file_missing(missing, (at, stop), fail=fail)
-                continue
-            raise
-    return None
+    except FileMissing as missing:
+        loss.file_missing(missing, (info.min_offset, info.max_offset), fail=fail)
+        return reader.offset_by_time(info.topic, info.queue_id, timestamp_ms, bounds=info, on_damage="skip")
+    except (CorruptRecord, CorruptConsumeQueue) as error:
+        raise error.advised("Spark takes it with the option corruptRecordMode=skip.") from error.__cause__
 
 
 def _resolve(info: QueueInfo, wanted: int, options: SourceOptions, option: str) -> int:

@@ -41,7 +41,7 @@ class ReadTask:
     path: str
     projection: Projection
     stores: Mapping[str, str] = field(default_factory=dict)
-    verify_crc: bool
+    verify_crc: bool = True
     fail_on_data_loss: bool
     on_damage: OnDamage = "raise"
     from_log: bool = False

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from commitlog import __version__
 from commitlog.cli import (
     clean_commands,
+    doctor_commands,
     dump_commands,
     export_commands,
     follow_commands,
@@ -80,6 +81,7 @@ app = typer.Typer(
 )
 
 for _module in (
+    doctor_commands,
     look_commands,
     message_commands,
     dump_commands,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from commitlog.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, counted
 from commitlog.cli.options import LOOK, AsJson, FilterOption, Since, StorePath, Until, examples
 from commitlog.errors import InvalidValue
 
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
 __all__ = ["export", "register"]
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd", "gzip", "brotli")
+
+_TopicOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="PATTERN",
+        help="Name or shell pattern, repeatable; default: all but system topics, which only a name takes.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -33,15 +44,7 @@ def register(app: typer.Typer) -> None:
 def export(
     path: StorePath,
     to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="PATTERN",
-            help="Name or shell pattern, repeatable; default: all but system topics, which only a name takes.",
-        ),
-    ] = None,
+    topic: _TopicOption = None,
     since: Since = None,
     until: Until = None,
     tags: Annotated[str | None, typer.Option(metavar="TAGS", help="Only messages with these tags: 'A || B'.")] = None,
@@ -57,6 +60,8 @@ def export(
     from_log: Annotated[
         bool, typer.Option("--from-log", help="Derive the queues from the log: for missing or damaged queues.")
     ] = False,
+    on_damage: OnDamageOption = OnDamage.RAISE,
+    no_verify_crc: NoVerifyCrcOption = False,
     compression: Annotated[str, typer.Option(help=f"Of Parquet files: {', '.join(_COMPRESSIONS)}.")] = "snappy",
     as_json: AsJson = False,
 ) -> None:
@@ -68,6 +73,9 @@ def export(
     How far an export has come stands in DIR/_export.json or FILE.export.json. After an interruption, or when the store
     has grown, --resume continues there with the same options: each row is in the target exactly once. It is refused
     when the store has lost messages that were exported.
+
+    Damage ends the export: resume it with --on-damage skip to leave out what cannot be read. The report and the state
+    count it by topic, and the exit code is 1.
     """
     from commitlog.cli.progress import progress_bar
     from commitlog.cli.times import parse_time
@@ -92,12 +100,24 @@ def export(
                 columns=EXPORT_COLUMNS if columns is None else [name.strip() for name in columns.split(",")],
                 resume=resume,
                 from_log=from_log,
+                on_damage=on_damage.value,
+                verify_crc=not no_verify_crc,
                 compression=compression,
                 progress=progress,
             )
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error
     _print_report(report, as_json=as_json)
+    if report.skipped:
+        _report_skipped(report)
+
+
+def _report_skipped(report: ExportReport) -> None:
+    from commitlog.cli.render import printable_text, say
+
+    by_topic = ", ".join(f"{printable_text(topic)} {count}" for topic, count in sorted(report.skipped.items()))
+    say(f"{counted(sum(report.skipped.values()), 'message')} skipped because of damage: {by_topic}.")
+    raise typer.Exit(1)
 
 
 def _print_report(report: ExportReport, *, as_json: bool) -> None:
@@ -113,12 +133,15 @@ def _print_report(report: ExportReport, *, as_json: bool) -> None:
             "topics": report.topics,
             "rows": report.rows,
             "totalRows": report.total_rows,
+            "skipped": report.skipped,
+            "totalSkipped": report.total_skipped,
             "files" if is_parquet else "bytes": report.committed,
         }
         print(json_text(plain))
         return
     what = f"{report.committed} files" if is_parquet else decimal(report.committed)
     more = "" if report.rows == report.total_rows else f", {report.rows} of them now"
-    print(
-        f"{report.total_rows} rows of {len(report.topics)} topics{more}: {what} in {printable_text(report.target.path)}"
-    )
+    skipped = sum(report.total_skipped.values())
+    without = f", {counted(skipped, 'message')} skipped" if skipped else ""
+    where = printable_text(report.target.path)
+    print(f"{report.total_rows} rows of {len(report.topics)} topics{more}{without}: {what} in {where}")

@@ -13,7 +13,7 @@ __all__ = ["find_message"]
 _LONGEST_OFFSET = 19
 
 
-def find_message(reader: StoreReader, text: str, topic: str | None) -> MessageExt:
+def find_message(reader: StoreReader, text: str, topic: str | None, *, verify_crc: bool) -> MessageExt:
     """The message of an id. Without a topic, unique keys are looked for in the index of every topic.
 
     ``MessageNotFound`` says why it is none of the three. A unique key may look like a message id: both have 32
@@ -22,16 +22,16 @@ def find_message(reader: StoreReader, text: str, topic: str | None) -> MessageEx
     if topic is not None:
         chosen_topics(reader, [topic])  # names the topic that was meant
     elif text.isascii() and text.isdigit() and len(text) <= _LONGEST_OFFSET:
-        return reader.message_at(int(text))
+        return reader.message_at(int(text), verify_crc=verify_crc)
     try:
         if topic is None:
-            return reader.message_by_id(text)
+            return reader.message_by_id(text, verify_crc=verify_crc)
         reason = ""
     except (InvalidValue, MessageNotFound) as error:
         reason = f"{error} "
     topics = reader.topics() if topic is None else [topic]
     for one in topics if text and " " not in text else []:
-        for found in reversed(reader.query(one, text)):
+        for found in reversed(reader.query(one, text, verify_crc=verify_crc)):
             if topic is not None or found.unique_key == text:
                 return found
     where = f"topic {topic!r}" if topic is not None else f"any of the {len(topics)} topics"

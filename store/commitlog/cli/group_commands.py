@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.open_reader import OnDamage, OnDamageOption
 from commitlog.cli.options import (
     GROUPS,
     AsJson,
@@ -95,6 +96,7 @@ def groups_reset(
     queue: QueueOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Set the positions. Without it, they are only shown.")] = False,
     lock_timeout: LockTimeout = 0.0,
+    on_damage: OnDamageOption = OnDamage.RAISE,
     zone: ZoneOption = "UTC",
     output: Output = None,
     as_json: AsJson = False,
@@ -112,7 +114,7 @@ def groups_reset(
 
     form, target = chosen_output(output, as_json), Target.parse(to, topic, parse_zone(zone))
     try:
-        moves = reset_group(path, group, topic, queue, target, lock_timeout if yes else None)
+        moves = reset_group(path, group, topic, queue, target, lock_timeout if yes else None, on_damage)
     except InvalidValue as error:
         say(error)
         raise typer.Exit(1) from error

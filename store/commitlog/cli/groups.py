@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from commitlog.cli.console import print_table
+from commitlog.cli.open_reader import OnDamage
 from commitlog.cli.options import OutputFormat
 from commitlog.cli.render import printable_text
 from commitlog.cli.row_output import print_rows
@@ -165,7 +166,13 @@ class Move:
 
 
 def reset_group(
-    path: str, group: str, topic: str | None, queue_id: int | None, target: Target, lock_timeout_s: float | None
+    path: str,
+    group: str,
+    topic: str | None,
+    queue_id: int | None,
+    target: Target,
+    lock_timeout_s: float | None,
+    on_damage: OnDamage = OnDamage.RAISE,
 ) -> list[Move]:
     """The new positions of a group; with ``lock_timeout_s`` they are set, too, by an owner.
 
@@ -173,15 +180,17 @@ def reset_group(
     """
     validate_group(group)
     if lock_timeout_s is None:
-        return _moves(path, group, topic, queue_id, target)
+        return _moves(path, group, topic, queue_id, target, on_damage)
     with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
-        moves = _moves(owned, group, topic, queue_id, target)
+        moves = _moves(owned, group, topic, queue_id, target, on_damage)
         set_positions(owned, group, {(one.topic, one.queue_id): one.after for one in moves})
         return moves
 
 
-def _moves(path: str, group: str, topic: str | None, queue_id: int | None, target: Target) -> list[Move]:
-    with StoreReader.open(path) as reader:
+def _moves(
+    path: str, group: str, topic: str | None, queue_id: int | None, target: Target, on_damage: OnDamage
+) -> list[Move]:
+    with StoreReader.open(path, on_damage=on_damage.value) as reader:
         offsets = committed_offsets(reader)
         known = [name for name in offsets.topics(group) if name != RETRY_TOPIC_PREFIX + group]
         moves = []

@@ -14,10 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from commitlog.cli.console import print_table, uncut_console
+from commitlog.cli.doctor import known_loss
 from commitlog.cli.render import printable_text, terminal_width
 from commitlog.cli.summary import QueueSummary, StoreSummary
 from commitlog.cli.times import Clock
 from commitlog.paths import is_system_topic
+from commitlog.verify.assessment import Verdict
 
 __all__ = ["print_queues_csv", "print_summary"]
 
@@ -43,6 +45,10 @@ def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_
     """Print the store, a row for each topic or queue, and what cuts have kept."""
     console = uncut_console()
     console.print(Text(printable_text(found.path), style="bold"))
+    if found.assessment is not None:
+        verdict = found.assessment.verdict
+        style = "green" if verdict is Verdict.OK else "red"
+        console.print(Text(f"verdict {verdict.value}: {known_loss(found.assessment, ' messages')}", style=style))
     console.print(
         f"log [{found.min_physical_offset}, {found.max_physical_offset}) in {_count(found.commit_log_files, 'file')}, "
         f"{decimal(found.disk_size)} on disk"

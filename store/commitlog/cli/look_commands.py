@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -76,13 +77,16 @@ def info(
 ) -> None:
     """Topics, queues, offsets and times of a store, and with --sizes the bytes of each queue.
 
-    -o csv has a line for each queue. Exit code 1 when a part of the store cannot be read.
+    The verdict is that of 'doctor', which says more. -o csv has a line for each queue. Exit code 1 for another verdict
+    than OK, and when a part of the store cannot be read.
     """
+    from commitlog.cli.doctor import headline
     from commitlog.cli.info_output import print_queues_csv, print_summary
+    from commitlog.verify.assessment import Verdict
 
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with open_reader(path, from_log, on_damage) as reader:
-        found = summary.summarize(reader, with_sizes=sizes)
+        found = summary.summarize(reader, with_sizes=sizes, assessed=not from_log)
         if form is OutputFormat.JSON:
             print(render.json_text(found.to_json()))
         elif form is OutputFormat.CSV:
@@ -91,7 +95,11 @@ def info(
             print_summary(found, clock, with_queues=queues, with_sizes=sizes)
         for problem in found.all_problems:
             say(problem)
-    if found.all_problems:
+    assessment = found.assessment
+    is_ok = assessment is None or assessment.verdict is Verdict.OK
+    if assessment is not None and not is_ok:
+        say(f"{headline(assessment)} More: commitlog doctor {shlex.quote(assessment.path)}")
+    if found.all_problems or not is_ok:
         raise typer.Exit(1)
 
 
@@ -155,23 +163,23 @@ def verify(
     queue offsets. Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors.
     """
     from commitlog.cli.progress import progress_bar
-    from commitlog.cli.verify import TOPIC_COLUMNS, lost_messages, print_report, topic_rows
-    from commitlog.verify.store import verification_report
+    from commitlog.cli.verify import TOPIC_COLUMNS, print_report, topic_rows
+    from commitlog.verify.assessment import Verdict, assess_store
 
     form = chosen_output(output, as_json)
     try:
         with progress_bar("verifying") as progress:
-            report = verification_report(path, progress=progress)
+            found = assess_store(path, deep=True, progress=progress)
     except StoreOpenError as error:
         say(error)
         raise typer.Exit(2) from error
     if form is not OutputFormat.CSV:
-        print_report(report, as_json=form is OutputFormat.JSON, with_topics=topics)
+        print_report(found, as_json=form is OutputFormat.JSON, with_topics=topics)
     elif topics:
-        print_rows(TOPIC_COLUMNS, topic_rows(report), form)
+        print_rows(TOPIC_COLUMNS, topic_rows(found), form)
     else:
-        print_rows(FINDING_COLUMNS, map(summary.camel_members, report.findings), form)
-    if report.errors or lost_messages(report):
+        print_rows(FINDING_COLUMNS, map(summary.camel_members, found.findings), form)
+    if found.verdict is not Verdict.OK:
         raise typer.Exit(1)
 
 

@@ -14,7 +14,7 @@ from commitlog.cli.body_pattern import BodyPattern
 from commitlog.cli.find_message import find_message
 from commitlog.cli.message_format import FORMAT_HELP
 from commitlog.cli.message_output import MessageOutput, message_output
-from commitlog.cli.open_reader import FromLogOption, OnDamage, OnDamageOption, open_reader
+from commitlog.cli.open_reader import FromLogOption, NoVerifyCrcOption, OnDamage, OnDamageOption, open_reader
 from commitlog.cli.options import (
     LOOK,
     AsJson,
@@ -105,6 +105,7 @@ def cat(
     full: FullOption = False,
     from_log: FromLogOption = False,
     on_damage: OnDamageOption = OnDamage.RAISE,
+    no_verify_crc: NoVerifyCrcOption = False,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -121,7 +122,7 @@ def cat(
     pattern = BodyPattern.of(grep)
     with open_reader(path, from_log, on_damage) as reader:
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
-        _print(reader, found, out, chosen, pattern, count)
+        _print(reader, found, out, chosen, pattern, count, verify_crc=not no_verify_crc)
 
 
 def tail(
@@ -136,6 +137,7 @@ def tail(
     full: FullOption = False,
     from_log: FromLogOption = False,
     on_damage: OnDamageOption = OnDamage.RAISE,
+    no_verify_crc: NoVerifyCrcOption = False,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -145,11 +147,11 @@ def tail(
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
     with open_reader(path, from_log, on_damage) as reader:
         found, position = scan.newest(reader, chosen_topics(reader, topics), queue, count)
-        _print(reader, found, out)
+        _print(reader, found, out, verify_crc=not no_verify_crc)
         while follow:
             # Topics that match a pattern may appear at any time.
             found, position = scan.arrived(reader, chosen_topics(reader, topics), queue, position)
-            _print(reader, found, out)
+            _print(reader, found, out, verify_crc=not no_verify_crc)
             sys.stdout.flush()
             reader.wait_for_any(position, _LOOK_SECONDS)
 
@@ -166,6 +168,7 @@ def get(
     tz: ZoneOption = "UTC",
     from_log: FromLogOption = False,
     on_damage: OnDamageOption = OnDamage.RAISE,
+    no_verify_crc: NoVerifyCrcOption = False,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -177,7 +180,7 @@ def get(
     names = None if columns is None else parse_columns(columns)
     form = chosen_output(output, as_json)
     with open_reader(path, from_log, on_damage) as reader:
-        found = find_message(reader, message, topic)
+        found = find_message(reader, message, topic, verify_crc=not no_verify_crc)
         if form is OutputFormat.TABLE and not body and line_format is None:
             from commitlog.cli.console import print_message
 
@@ -200,6 +203,7 @@ def query(
     full: FullOption = False,
     from_log: FromLogOption = False,
     on_damage: OnDamageOption = OnDamage.RAISE,
+    no_verify_crc: NoVerifyCrcOption = False,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -210,8 +214,8 @@ def query(
     names = None if columns is None else parse_columns(columns)
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
     with open_reader(path, from_log, on_damage) as reader:
-        found = reader.query(topic, key, begin=begin, end=end, limit=count)
-        if not found:
+        found = reader.query(topic, key, begin=begin, end=end, limit=count, verify_crc=not no_verify_crc)
+        if not found and not reader.skipped:
             chosen_topics(reader, [topic])  # names the topic that was meant
             raise MessageNotFound(f"No message of topic {topic!r} with key {key!r} in the index of {path}.")
         _write(out, found)
@@ -224,12 +228,14 @@ def _print(
     chosen: MessageFilter = scan.ALL,
     pattern: BodyPattern = _ANY_BODY,
     count: int | None = None,
+    *,
+    verify_crc: bool,
 ) -> None:
     """Print the messages of ranges that the filter and the pattern choose, at most ``count``."""
     out.write(arrow_schema(out.columns).empty_table())
     names = [*out.columns, *pattern.columns]
     with count_bar("reading", scan.count_of(wanted)) as advance:
-        for table in () if count == 0 else scan.merged(reader, wanted, names, chosen, advance):
+        for table in () if count == 0 else scan.merged(reader, wanted, names, chosen, advance, verify_crc):
             kept = pattern.apply(table).slice(0, count)
             out.write(kept)
             if count is not None:

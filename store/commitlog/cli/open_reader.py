@@ -12,7 +12,7 @@ import typer
 from commitlog.cli.render import say
 from commitlog.reader import StoreReader
 
-__all__ = ["FromLogOption", "OnDamage", "OnDamageOption", "open_reader"]
+__all__ = ["FromLogOption", "NoVerifyCrcOption", "OnDamage", "OnDamageOption", "counted", "open_reader"]
 
 
 class OnDamage(str, enum.Enum):
@@ -28,6 +28,10 @@ FromLogOption = Annotated[
 OnDamageOption = Annotated[
     OnDamage, typer.Option("--on-damage", help="At damage: end with an error, or skip it and report it at the end.")
 ]
+NoVerifyCrcOption = Annotated[
+    bool,
+    typer.Option("--no-verify-crc", help="Give bodies as they are, also those that do not match their CRC."),
+]
 
 
 @contextmanager
@@ -37,15 +41,16 @@ def open_reader(path: str, from_log: bool, on_damage: OnDamage) -> Iterator[Stor
         yield reader
         gaps, strays, skipped = reader.log_gaps, reader.strays, reader.skipped
     if gaps:
-        say(f"{_count(len(gaps), 'stretch', 'es')} of the log, {sum(gap.size for gap in gaps)} bytes, cannot be read.")
+        say(f"{counted(len(gaps), 'stretch', 'es')} of the log, {sum(gap.size for gap in gaps)} bytes, cannot be read.")
     if strays:
-        found = _count(sum(stray.records for stray in strays), "whole message")
+        found = counted(sum(stray.records for stray in strays), "whole message")
         say(f"{found} are in no queue, since their queue offset or topic is damaged; 'dump-log' lists them.")
     if skipped:
-        say(f"{_count(sum(one.messages for one in skipped), 'message')} skipped because of damage.")
+        say(f"{counted(sum(one.messages for one in skipped), 'message')} skipped because of damage.")
     if gaps or strays or skipped:
         raise typer.Exit(1)
 
 
-def _count(number: int, what: str, ending: str = "s") -> str:
+def counted(number: int, what: str, ending: str = "s") -> str:
+    """A number of things, the noun in the plural unless it is one."""
     return f"{number} {what}{'' if number == 1 else ending}"

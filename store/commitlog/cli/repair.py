@@ -16,6 +16,7 @@ from commitlog.cli.owner_config import owner_config
 from commitlog.cli.progress import progress_bar
 from commitlog.cli.render import json_text, printable_text
 from commitlog.cli.row_output import print_rows
+from commitlog.cli.topic_table import topic_table
 from commitlog.errors import CorruptStoreError, DamagedLog, LogLost, LogShort
 from commitlog.repair import LostMessages, RepairReport, drop_kept, repair_store
 
@@ -65,11 +66,46 @@ def print_repair(report: RepairReport, form: OutputFormat) -> None:
         _say(f"{path} opens, and opening it cuts its log at physical offset {report.cut_at}:", style="bold")
         _say(printable_text(f"{report.reason} At that place: {report.fault}."))
     else:
-        _say(f"{path} opens, and nothing is lost: {report.reason[0].lower()}{report.reason[1:]}")
+        _print_that_it_opens(report)
         return
     if report.lost:
         _print_what_a_cut_takes(report)
+    _print_known_loss(report)
     _print_commands(report)
+
+
+def _print_that_it_opens(report: RepairReport) -> None:
+    """Say that opening cuts nothing off; and that nothing is lost only if every record was read."""
+    path, found = printable_text(report.path), report.assessment
+    reason = report.reason[0].lower() + report.reason[1:]
+    if found.lost:
+        _say(f"{path} opens, and messages are lost: {reason}", style="bold")
+        _print_known_loss(report)
+        _print_commands(report)
+    elif report.loses_nothing:
+        _say(f"{path} opens, and nothing is lost: {reason}")
+    else:
+        _say(f"{path} opens: {reason}")
+        errors = [one for one in found.findings if one.severity == "error"]
+        for finding in errors:
+            _say(printable_text(finding.message), style="red")
+        _say("No loss is known. Opening does not read all records; this does:")
+        _say(f"  commitlog doctor --deep {shlex.quote(report.path)}")
+    if found.opening.unwritable is not None:
+        _say(f"This user cannot open it, without permission to write {printable_text(found.opening.unwritable)}.")
+
+
+def _print_known_loss(report: RepairReport) -> None:
+    """The lost messages that are known without reading all records: the same number as of every command."""
+    found = report.assessment
+    if not found.lost:
+        return
+    unreadable = f", {found.unreadable} of them unreadable" if found.unreadable else ""
+    _say(f"At least {found.lost} message{'' if found.lost == 1 else 's'} lost{unreadable}:")
+    print_table(topic_table(found.topics, ("lost", "unreadable") if found.unreadable else ("lost",)))
+    for finding in found.findings:
+        if finding.severity == "error" and finding.check.startswith(("files.", "access.", "log.")):
+            _say(printable_text(finding.message))
 
 
 def _print_what_a_cut_takes(report: RepairReport) -> None:
@@ -86,7 +122,7 @@ def _print_commands(report: RepairReport) -> None:
         _say("Restore the files if a copy of them exists. To continue with what is left:")
         _say(f"  commitlog repair {store} --accept-lost-log")
         return
-    if report.cut_at is None and not isinstance(report.damage, CorruptStoreError):
+    if report.cut_at is None and not isinstance(report.damage, CorruptStoreError) and not report.assessment.lost:
         return
     _say("Restore the file if a copy of it exists. To save every whole message into another store:")
     _say(f"  commitlog salvage {store} --to DIRECTORY")
@@ -130,6 +166,9 @@ def _print_lost(lost: list[LostMessages]) -> None:
 def _to_json(report: RepairReport) -> dict[str, Any]:
     return {
         "path": report.path,
+        "verdict": report.assessment.verdict.value,
+        "lostMessages": report.assessment.lost,
+        "unreadableMessages": report.assessment.unreadable,
         "opens": report.damage is None or report.opened,
         "reason": report.reason,
         "fault": report.fault or None,

@@ -40,8 +40,9 @@ def repair(
     --cut-at, --accept-lost-log and --drop-kept change the store; without them, not one byte of it changes.
 
     -o csv has a line for each queue that loses messages; with --drop-kept, one for each removed piece.
-    Exit code 1 while the store does not open, or opening it would cut whole messages off its log, and also if it is
-    open now.
+    It reads what opening reads, and says which messages are known to be lost; 'doctor --deep' reads all. Exit code 1
+    while the store does not open, messages are known to be lost, or opening it would cut some off its log, and also if
+    it is open now.
     """
     from commitlog.cli.repair import print_dropped, print_repair
     from commitlog.cli.repair import repair as look_or_cut

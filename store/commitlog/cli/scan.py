@@ -164,14 +164,17 @@ def merged(
     columns: Sequence[str],
     chosen: MessageFilter = ALL,
     advance: Callable[[int], None] = lambda _: None,
+    verify_crc: bool = True,
 ) -> Iterator[pa.Table]:
     """The messages of several ranges, merged by physical offset, in tables of the columns and ``physicalOffset``.
 
-    ``chosen`` says which of them. ``advance`` is called with the number of queue offsets that were read.
+    ``chosen`` says which of them. ``advance`` is called with the number of queue offsets that were read. ``verify_crc``
+    is that of ``StoreReader.read``.
     """
     names = list(dict.fromkeys([*columns, "physicalOffset"]))
     size = min(max(_ALL_SIZE // max(len(wanted), 1), _LEAST_SIZE), _MOST_SIZE)
-    sources = [_Source(_steps(reader, one, names, size, chosen, advance)) for one in wanted if one[2] < one[3]]
+    filled = [one for one in wanted if one[2] < one[3]]
+    sources = [_Source(_steps(reader, one, names, size, chosen, advance, verify_crc)) for one in filled]
     place = -1
     while sources := [source for source in sources if source.fill(place)]:
         # Every source has its rows up to there, so they can be put in order.
@@ -202,11 +205,20 @@ def _steps(
     size: int,
     chosen: MessageFilter,
     advance: Callable[[int], None],
+    verify_crc: bool,
 ) -> Iterator[_Step]:
     topic, queue_id, start, stop = wanted
     for low, high, rows in _pieces(start, stop, _FILTERED_PIECE if not chosen.is_all else stop - start):
         batches = reader.read(
-            topic, queue_id, low, high, columns=columns, max_batch_rows=rows, max_batch_bytes=size, filter=chosen
+            topic,
+            queue_id,
+            low,
+            high,
+            columns=columns,
+            verify_crc=verify_crc,
+            max_batch_rows=rows,
+            max_batch_bytes=size,
+            filter=chosen,
         )
         at = low
         for batch in batches:

@@ -19,6 +19,7 @@ from commitlog.paths import COMMIT_LOG, is_system_topic
 from commitlog.reader import QueueInfo, StoreReader
 from commitlog.recovery.kept import KeptPiece, kept_pieces
 from commitlog.schedule.broker_marks import broker_mark, has_timer_wheel
+from commitlog.verify.assessment import Assessment, assess_store
 
 __all__ = ["QueueSummary", "StoreSummary", "camel_members", "summarize"]
 
@@ -49,6 +50,7 @@ class StoreSummary:
 
     ``delayed_waiting`` is how many delayed messages wait. ``delayed_left_to`` is what shows that a broker delivers
     them; None where ``MessageStore`` does. ``timer_wheel``: a broker keeps messages of its timer there.
+    ``assessment`` is the quick one; None for queues that were derived from the log.
     """
 
     path: str
@@ -66,6 +68,7 @@ class StoreSummary:
     timer_wheel: bool
     kept: list[KeptPiece]
     problems: list[str]
+    assessment: Assessment | None
 
     @property
     def all_problems(self) -> list[str]:
@@ -81,6 +84,10 @@ class StoreSummary:
     def to_json(self) -> dict[str, Any]:
         """The fields with names in camel case, as those of the columns."""
         plain = camel_members(self, without="queues")
+        found = plain.pop("assessment")
+        plain["verdict"] = None if found is None else found.verdict.value
+        plain["lost"] = None if found is None else found.lost
+        plain["unreadable"] = None if found is None else found.unreadable
         plain["kept"] = [kept_to_json(piece) for piece in self.kept]
         plain["topics"] = [
             {
@@ -104,19 +111,20 @@ def _camel(name: str) -> str:
     return first + "".join(part.title() for part in rest)
 
 
-def summarize(reader: StoreReader, *, with_sizes: bool) -> StoreSummary:
+def summarize(reader: StoreReader, *, with_sizes: bool, assessed: bool) -> StoreSummary:
     """Look at the bounds of every queue, all at one moment. Read errors are listed in ``problems``; the rest is still
     shown.
 
     ``with_sizes`` reads every unit of every queue, 20 bytes a message; without it, the time does not depend on the
-    number of messages.
+    number of messages. ``assessed``: with the store's assessment.
     """
 
     def look() -> StoreSummary:
         found = reader.consistently(lambda: _summarize(reader))
         return replace(found, queues=[_with_size(reader, one) for one in found.queues]) if with_sizes else found
 
-    return reader.consistently(look, one_moment=False)
+    summary = reader.consistently(look, one_moment=False)
+    return replace(summary, assessment=assess_store(reader.path)) if assessed else summary
 
 
 def _summarize(reader: StoreReader) -> StoreSummary:
@@ -145,6 +153,7 @@ def _summarize(reader: StoreReader) -> StoreSummary:
         timer_wheel=has_timer_wheel(reader.path),
         kept=_or_problem(lambda: kept_pieces(reader.path), problems) or [],
         problems=problems,
+        assessment=None,
     )
 
 

@@ -9,45 +9,51 @@ from rich.table import Table
 from rich.text import Text
 
 from commitlog.cli.console import print_table, uncut_console
+from commitlog.cli.doctor import known_loss, opening_text, topic_members
 from commitlog.cli.render import json_text, printable_text
 from commitlog.cli.summary import camel_members
 from commitlog.cli.topic_table import topic_table
-from commitlog.verify.store import VerificationReport
+from commitlog.verify.assessment import Assessment, Verdict
 
-__all__ = ["TOPIC_COLUMNS", "lost_messages", "print_report", "topic_rows"]
+__all__ = ["TOPIC_COLUMNS", "print_report", "topic_rows"]
 
 # Lost offsets, any number of ranges, are not a column of CSV.
-TOPIC_COLUMNS = ("topic", "found", "lost", "prepared", "rolledBack")
-_NUMBERS = ("found", "lost", "prepared", "rolled_back")
-_OFFSET_FIELDS = ("queueId", "start", "stop")
+TOPIC_COLUMNS = ("topic", "found", "lost", "prepared", "rolledBack", "unreadable")
+_FIRST_NUMBERS, _LAST_NUMBERS = ("found", "lost"), ("prepared", "rolled_back")
 _STYLES = {"error": "red", "note": "yellow"}
 
 
-def print_report(report: VerificationReport, *, as_json: bool, with_topics: bool = False) -> None:
+def print_report(found: Assessment, *, as_json: bool, with_topics: bool = False) -> None:
     """Print the findings: tables and one line for people, one object for programs.
 
     The table of topics is for a store that has lost something, or for ``with_topics``. Programs always get it.
     """
     if as_json:
-        print(json_text(_to_json(report)))
+        print(json_text(_to_json(found)))
         return
     console = uncut_console()
-    console.print(Text(printable_text(report.path), style="bold"))
-    if report.aborted:
+    console.print(Text(printable_text(found.path), style="bold"))
+    if found.verdict is not Verdict.OK:
+        console.print(Text(f"verdict {found.verdict.value}: {known_loss(found, ' messages')}", style="red"))
+        console.print(Text(f"opening: {printable_text(opening_text(found))}"))
+    if found.aborted:
         console.print(
             Text("abort file present: an owner runs, or it stopped without closing the store", style="yellow")
         )
-    if report.findings:
-        _print_findings(report)
-    if with_topics or lost_messages(report):
-        print_table(topic_table(report.topics, _NUMBERS))
-    console.print(_summary(report))
+    if found.findings:
+        _print_findings(found)
+    if with_topics or found.lost:
+        unreadable = ("unreadable",) if found.unreadable else ()
+        print_table(topic_table(found.topics, (*_FIRST_NUMBERS, *unreadable, *_LAST_NUMBERS)))
+    for command in found.next_steps:
+        console.print(Text(f"next: {printable_text(command)}"))
+    console.print(_summary(found))
 
 
-def _print_findings(report: VerificationReport) -> None:
+def _print_findings(found: Assessment) -> None:
     table = Table("severity", "check", "file", "byte", "finding", box=None, pad_edge=False)
-    for finding in report.findings:
-        path = finding.path.removeprefix(report.path + "/")
+    for finding in found.findings:
+        path = finding.path.removeprefix(found.path + "/")
         table.add_row(
             Text(finding.severity, style=_STYLES[finding.severity]),
             finding.check,
@@ -58,27 +64,20 @@ def _print_findings(report: VerificationReport) -> None:
     print_table(table)
 
 
-def lost_messages(report: VerificationReport) -> int:
-    """The number of messages that are lost, or that opening the store would cut off."""
-    return sum(topic.lost for topic in report.topics)
-
-
-def topic_rows(report: VerificationReport) -> list[dict[str, Any]]:
+def topic_rows(found: Assessment) -> list[dict[str, Any]]:
     """A row for each topic, for programs; ``lostOffsets`` are the ranges ``[start, stop)`` of each queue."""
-    return [
-        camel_members(topic)
-        | {"lostOffsets": [dict(zip(_OFFSET_FIELDS, lost, strict=True)) for lost in topic.lost_offsets]}
-        for topic in report.topics
-    ]
+    return [topic_members(topic) for topic in found.topics]
 
 
-def _summary(report: VerificationReport) -> Text:
+def _summary(found: Assessment) -> Text:
+    report = found.verification
+    assert report is not None, "a deep assessment"
     looked_at = (
-        f"{report.records} records, {decimal(report.bytes)}, {report.queues} queues and {report.index_files} index "
-        f"files verified in {report.seconds:.1f} s: "
+        f"{report.records} records, {decimal(report.bytes)}, {found.queues} queues and {found.index_files} index "
+        f"files verified in {found.seconds:.1f} s: "
     )
-    errors, notes, lost = report.errors, len(report.findings) - report.errors, lost_messages(report)
-    if not report.findings and not lost:
+    errors, notes, lost = found.errors, len(found.findings) - found.errors, found.lost
+    if not found.findings and not lost:
         return Text(looked_at + "all is well")
     counts = [_count(errors, "error")] if errors or not lost else []
     counts += [_count(notes, "note"), *([f"{_count(lost, 'message')} lost"] if lost else [])]
@@ -89,17 +88,22 @@ def _count(number: int, what: str) -> str:
     return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
 
 
-def _to_json(report: VerificationReport) -> dict[str, Any]:
-    findings = [camel_members(one) for one in report.findings]
+def _to_json(found: Assessment) -> dict[str, Any]:
+    findings, report = [camel_members(one) for one in found.findings], found.verification
+    assert report is not None, "a deep assessment"
     return {
-        "path": report.path,
-        "aborted": report.aborted,
+        "path": found.path,
+        "verdict": found.verdict.value,
+        "aborted": found.aborted,
         "records": report.records,
         "bytes": report.bytes,
-        "queues": report.queues,
-        "indexFiles": report.index_files,
-        "seconds": round(report.seconds, 3),
-        "lost": lost_messages(report),
-        "topics": topic_rows(report),
+        "queues": found.queues,
+        "indexFiles": found.index_files,
+        "seconds": round(found.seconds, 3),
+        "found": found.found,
+        "lost": found.lost,
+        "unreadable": found.unreadable,
+        "topics": topic_rows(found),
         "findings": findings,
+        "nextSteps": found.next_steps,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,11 +13,31 @@ from commitlog.format import compression, sys_flag
 from commitlog.format.checksum import crc32
 from commitlog.format.record import CRC_MASK, header_size
 
-__all__ = ["MAX_DECOMPRESSED_SIZE", "BodiesTooLarge", "plain_bodies", "plain_body", "still_packed", "verify_crc"]
+__all__ = [
+    "BODY_ADVICE",
+    "BODY_FIELDS",
+    "MAX_DECOMPRESSED_SIZE",
+    "BodiesTooLarge",
+    "plain_bodies",
+    "plain_body",
+    "still_packed",
+    "verify_crc",
+]
+
+# The fields that the errors of ``verify_crc`` name, and what a caller can do about such a body.
+BODY_FIELDS = frozenset({"BODYCRC", "SYSFLAG"})
+BODY_ADVICE = (
+    "The body is not the one that was stored. on_damage='skip' (--on-damage skip) leaves the message out; "
+    "verify_crc=False (--no-verify-crc, in Spark verifyCrc=false) gives the body as it is."
+)
 
 # A broker takes at most maxMessageSize (4 MiB unless raised) before compression; the bound keeps a hostile body from
 # unpacking without end.
 MAX_DECOMPRESSED_SIZE = 256 << 20
+
+# Bytes of the bodies that are made into ``bytes`` together, to be checked; a mean size from which on none are.
+_PART_SIZE = 256 << 10
+_LONG_BODY = 3 << 10
 
 
 class BodiesTooLarge(Exception):
@@ -33,13 +54,9 @@ class BodiesTooLarge(Exception):
 def verify_crc(block: RecordBlock) -> None:
     """Compare every body with its BODYCRC; ``RecordProblem`` for the first that differs.
 
-    Also for the first that is compressed although its SYSFLAG, which no CRC covers, does not say so.
-
-    Only this step loops over the records: ``crc32`` takes one buffer a call. Arrow makes ``bytes`` of
-    the bodies faster than Python makes slices of a view, which is most of the cost for small ones.
+    Also for the first that is compressed although its SYSFLAG, which no CRC covers, has the type bits only.
     """
-    bodies = block.stored_bodies.to_numpy(zero_copy_only=False)
-    computed = np.fromiter(map(crc32, bodies), np.uint32, len(bodies))
+    computed = _crcs(block.stored_bodies)
     stored = block.headers["body_crc"]
     bad = (computed & CRC_MASK) != stored
     if bad.any():
@@ -54,29 +71,40 @@ def verify_crc(block: RecordBlock) -> None:
     _refuse_still_packed(block)
 
 
-def _refuse_still_packed(block: RecordBlock) -> None:
-    """``RecordProblem`` for the first body that is compressed although SYSFLAG does not say so.
+def _crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.uint32]:
+    """The CRC of each body. Only this step loops over the records: ``crc32`` takes one buffer a call.
 
-    Before RocketMQ 5.0 records had no type bits, and only the body itself can show it: those that start as producers
-    pack them are unpacked.
+    Arrow makes ``bytes`` of small bodies faster than Python makes slices of a view; made part by part, they stay in the
+    processor's caches and take the memory of those before them. Long bodies are not copied.
     """
+    count = len(bodies)
+    computed = np.empty(count, np.uint32)
+    size = bodies.nbytes
+    if count and size >= count * _LONG_BODY:
+        _, offset_buffer, data = bodies.buffers()
+        ends = np.frombuffer(offset_buffer, np.int32, count + 1, bodies.offset * 4).tolist()
+        slices = map(memoryview(data).__getitem__, map(slice, ends, ends[1:]))
+        computed[:] = np.fromiter(map(crc32, slices), np.uint32, count)
+        return computed
+    rows = max(_PART_SIZE * count // max(size, 1), 1)
+    for start in range(0, count, rows):
+        part = bodies.slice(start, rows).to_numpy(zero_copy_only=False)
+        computed[start : start + rows] = np.fromiter(map(crc32, part), np.uint32, len(part))
+    return computed
+
+
+def _refuse_still_packed(block: RecordBlock) -> None:
+    """``RecordProblem`` for the first body that is ``still_packed``."""
     plain = (block.sys_flags & sys_flag.COMPRESSED_FLAG) == 0
     typed = (block.sys_flags & sys_flag.COMPRESSION_TYPE_MASK) != 0
-    headed = pc.starts_with(block.stored_bodies, compression.PRODUCERS_ZLIB_HEADER).to_numpy(zero_copy_only=False)
-    for index in np.flatnonzero(plain & (typed | headed)).tolist():
+    for index in np.flatnonzero(plain & typed).tolist():
         flags = int(block.sys_flags[index])
-        body = block.stored_bodies[index].as_py()
-        if typed[index]:
-            packed = still_packed(body, flags)
-        else:
-            packed = compression.is_producers_zlib(body, MAX_DECOMPRESSED_SIZE)
-        if packed:
+        if still_packed(block.stored_bodies[index].as_py(), flags):
             raise RecordProblem(
                 "SYSFLAG",
                 index=index,
                 within=block.where("sys_flag", index),
-                expected=f"{flags | sys_flag.COMPRESSED_FLAG:#x}, since the body is a whole compressed stream (if the "
-                "application packs its bodies itself, read without verify_crc, Spark's verifyCrc)",
+                expected=f"{flags | sys_flag.COMPRESSED_FLAG:#x}, since the body is a whole compressed stream",
                 found=f"{flags:#x}",
             )
 

@@ -15,6 +15,7 @@ from commitlog.errors import InvalidValue
 
 __all__ = [
     "ALL_COLUMNS",
+    "BODY_COLUMN",
     "COLUMN_TYPES",
     "DEFAULT_COLUMNS",
     "METADATA_COLUMNS",
@@ -55,6 +56,7 @@ COLUMN_TYPES: dict[str, pa.DataType] = {
 
 ALL_COLUMNS: tuple[str, ...] = tuple(COLUMN_TYPES)
 DEFAULT_COLUMNS: tuple[str, ...] = ALL_COLUMNS[: ALL_COLUMNS.index("properties")]
+BODY_COLUMN = "body"
 PROPERTIES_COLUMN = "properties"
 METADATA_COLUMNS: tuple[str, ...] = ALL_COLUMNS[ALL_COLUMNS.index("properties") + 1 :]
 

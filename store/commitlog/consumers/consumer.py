@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
-from commitlog.columnar.columns import DEFAULT_COLUMNS, arrow_schema
+from commitlog.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig
 from commitlog.consumers.group import ConsumerGroup, Queue
 from commitlog.consumers.queue_progress import QueueProgress
@@ -501,9 +501,10 @@ class Consumer:
         topic, queue_id = progress.key
         columns = list(dict.fromkeys([*names, "queueOffset"]))
         at, wanted = progress.fetched, self._wanted_of(topic)
+        check = BODY_COLUMN in columns
 
         def pull(limits: PullLimits) -> Pulled:
-            return self._reader._pull(topic, queue_id, at, limits, wanted, columns, verify_crc=False)[0]
+            return self._reader._pull(topic, queue_id, at, limits, wanted, columns, verify_crc=check)[0]
 
         pulled = _before_damage(limits, pull)
         if pulled.next_begin_offset == progress.fetched:

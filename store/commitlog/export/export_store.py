@@ -10,14 +10,22 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
 from commitlog.columnar.columns import column_type
-from commitlog.errors import InvalidValue, TargetFailed, UnsupportedStore
+from commitlog.errors import (
+    CorruptStoreError,
+    FileMissing,
+    InvalidValue,
+    TargetFailed,
+    TopicNotFound,
+    UnsupportedStore,
+)
 from commitlog.export.positions import ExportPositions
 from commitlog.export.state import ExportState, load_state, lock_target, refuse_used_target, save_state
 from commitlog.export.targets import (
@@ -48,6 +56,10 @@ EXPORT_COLUMNS: tuple[str, ...] = (
     "topic", "queueId", "queueOffset", "physicalOffset", "msgId", "storeTimestamp", "bornTimestamp", "bornHost",
     "tags", "keys", "properties", "body",
 )  # fmt: skip
+_PAST_DAMAGE = (
+    "To leave out what cannot be read, resume the export with on_damage='skip' (commitlog export --resume "
+    "--on-damage skip)."
+)
 # As many rows as a writer turns into texts at a time.
 _TEXT_ROWS = 4096
 
@@ -56,13 +68,17 @@ _TEXT_ROWS = 4096
 class ExportReport:
     """Report of an export: the rows that this call wrote, and those of all calls that filled the target.
 
-    ``committed`` is the number of Parquet files, or the length of the file in bytes.
+    ``skipped`` counts the messages, by topic, that ``on_damage="skip"`` left out since the last call that came to its
+    end; ``total_skipped`` those of all calls. ``committed`` is the number of Parquet files, or the length of the file
+    in bytes.
     """
 
     target: ExportTarget
     topics: list[str]
     rows: int
     total_rows: int
+    skipped: dict[str, int]
+    total_skipped: dict[str, int]
     committed: int
 
 
@@ -85,6 +101,8 @@ def export_store(
     columns: Sequence[str] = EXPORT_COLUMNS,
     resume: bool = False,
     from_log: bool = False,
+    on_damage: Literal["raise", "skip"] = "raise",
+    verify_crc: bool = True,
     compression: str = "snappy",
     file_size: int = DEFAULT_FILE_SIZE,
     progress: Progress | None = None,
@@ -99,6 +117,10 @@ def export_store(
     Arrow has them in memory; the directory stands for the column ``topic``.
 
     With ``from_log``, the queues are derived from the log in memory, for a store whose queues are missing or damaged.
+
+    With bodies among the columns, each is compared with its CRC, unless ``verify_crc`` is false. Damage ends the export
+    with an error. With ``on_damage="skip"``, messages that cannot be read are left out, logged, and counted in the
+    report and in the state; an export that is resumed continues after them. Both options may change then.
 
     With ``resume``, an export that ended early, or at the end of the store as it was then, continues: the target has
     each row exactly once. Queues that are new since are exported from ``since_ms`` on. Without it the target must be
@@ -116,14 +138,15 @@ def export_store(
         print(report.rows, "new rows")
     """
     target = parse_target(target) if isinstance(target, str) else target
-    _check_columns(columns)
-    if file_size < 1:
-        raise InvalidValue(f"file_size is at least 1, not {file_size}.")
+    _check_options(columns, file_size, on_damage)
     source = disk.absolute_path(path)
     check_outside(target.path, source)
     chosen = _chosen(tags, filter)
-    with StoreReader.open(source, from_log=from_log) as reader:
-        names = _readable(reader, matching_topics(reader.topics(), topics, reader.path), topics)
+    with StoreReader.open(source, from_log=from_log, on_damage=on_damage) as reader:
+        known = reader.topics()
+        if not known:
+            _refuse_without_queues(reader)
+        names = _readable(reader, matching_topics(known, topics, reader.path), topics)
         asked = ExportState(
             store=source,
             format=target.format.value,
@@ -133,6 +156,8 @@ def export_store(
         )
         with _locked(target, resume=resume):
             state = _begun(target, asked, resume=resume)
+            # What a call skipped that did not come to its end, no report has said.
+            reported = Counter(state.skipped if state.finished else {})
             positions = ExportPositions(reader, state)
             ranges = _ranges(reader, target, names, positions, since_ms, until_ms)
             for one in ranges:  # a relative time means another offset when the export is resumed
@@ -140,18 +165,28 @@ def export_store(
             state = replace(positions.noted_in(state), finished=False)
             save_state(target, state)
             writer = new_writer(target, columns, state.committed, file_size=file_size, compression=compression)
-            export = _Export(reader, target, writer, state, positions, chosen, progress)
+            export = _Export(reader, target, writer, state, positions, chosen, progress, verify_crc=verify_crc)
             try:
                 state = export.run(ranges)
             finally:
                 writer.close()
     return ExportReport(
-        target=target, topics=names, rows=export.new_rows, total_rows=state.rows, committed=state.committed
+        target=target,
+        topics=names,
+        rows=export.new_rows,
+        total_rows=state.rows,
+        skipped=dict(Counter(state.skipped) - reported),
+        total_skipped=state.skipped,
+        committed=state.committed,
     )
 
 
-def _check_columns(columns: Sequence[str]) -> None:
-    """``InvalidValue`` for columns that do not exist, and unless each is named once."""
+def _check_options(columns: Sequence[str], file_size: int, on_damage: str) -> None:
+    """``InvalidValue`` for columns that do not exist, and unless each is named once; for other options as well."""
+    if file_size < 1:
+        raise InvalidValue(f"file_size is at least 1, not {file_size}.")
+    if on_damage not in ("raise", "skip"):
+        raise InvalidValue(f"on_damage is 'raise' or 'skip', not {on_damage!r}.")
     for name in columns:
         column_type(name)
     if not columns or len(set(columns)) < len(columns):
@@ -171,6 +206,16 @@ def _locked(target: ExportTarget, *, resume: bool) -> Iterator[None]:
             lock.release()
     except OSError as error:
         raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
+
+
+def _refuse_without_queues(reader: StoreReader) -> None:
+    """``TopicNotFound`` for a log with messages whose queues are all gone: nothing would look exported."""
+    low, high = reader.physical_bounds()
+    if low < high:
+        raise TopicNotFound(
+            f"{reader.path} has a log of {high - low} bytes and no consume queues: export it from the log alone, with "
+            "from_log (--from-log). Nothing was written."
+        )
 
 
 def _readable(reader: StoreReader, names: list[str], given: Sequence[str]) -> list[str]:
@@ -265,6 +310,8 @@ class _Export:
         positions: ExportPositions,
         chosen: MessageFilter,
         progress: Progress | None,
+        *,
+        verify_crc: bool,
     ) -> None:
         self.new_rows = 0
         self._reader = reader
@@ -275,10 +322,19 @@ class _Export:
         self._positions = positions
         self._rows = state.rows
         self._chosen = chosen
+        self._verify_crc = verify_crc
+        self._skipped_before = Counter(state.skipped)
         self._batch_rows = DEFAULT_ROWS if target.format is ExportFormat.PARQUET else _TEXT_ROWS
 
     def run(self, ranges: list[_Range]) -> ExportState:
-        """Export all ranges. Returns the last state."""
+        """Export all ranges. Returns the last state. Damage is raised with what to do about it."""
+        try:
+            return self._run(ranges)
+        except (CorruptStoreError, FileMissing) as error:
+            error.args = (f"{error} {_PAST_DAMAGE}",)
+            raise
+
+    def _run(self, ranges: list[_Range]) -> ExportState:
         total = sum(one.stop - one.start for one in ranges)
         done = 0
         topic = None
@@ -303,6 +359,7 @@ class _Export:
             one.start,
             one.stop,
             columns=self._state.columns,
+            verify_crc=self._verify_crc,
             max_batch_rows=self._batch_rows,
             filter=self._chosen,
         )
@@ -318,5 +375,9 @@ class _Export:
     def _commit(self, *, finished: bool) -> None:
         committed = self._writer.commit()
         noted = self._positions.noted_in(self._state)
-        self._state = replace(noted, committed=committed, rows=self._rows, finished=finished)
+        # What a reader has skipped lies before the positions: it reports that before the batch that follows.
+        skipped = Counter(self._skipped_before)
+        for one in self._reader.skipped:
+            skipped[one.topic] += one.messages
+        self._state = replace(noted, committed=committed, rows=self._rows, skipped=dict(skipped), finished=finished)
         save_state(self._target, self._state)

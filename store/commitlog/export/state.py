@@ -10,6 +10,9 @@ length of the file. Rows beyond that are removed when the export is resumed, so 
      "queues": {"orders": {"0": 1200, "1": 1187}}, "committed": 3, "rows": 2387, "finished": false,
      "fences": {"orders": {"0": [81920, 305419896], "1": [81032, 2271560481]}}}
 
+``skipped`` (``{"orders": 2}``) counts the messages before these positions that could not be read, by topic: with
+``on_damage="skip"``, they are in no row.
+
 ``fences`` has the message before the position of each queue: its physical offset and CRC (``reader.Fence``). If the
 store loses its end and grows again, other messages get the offsets of exported ones, and only the fence shows it. A
 state without fences is of an earlier version of this package, which passes over them in turn.
@@ -57,6 +60,7 @@ class ExportState:
     version: int = _FORMAT
     filter: str | None = None
     fences: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
 
     def check_same(self, other: ExportState, target: ExportTarget) -> None:
         """``InvalidValue`` when ``other``, the options of this call, would make other rows."""

@@ -57,6 +57,8 @@ __all__ = [
     "map_file",
     "map_for_writing",
     "mapped_bytes",
+    "may_read",
+    "may_write",
     "modified_at",
     "open_file",
     "open_for_writing",
@@ -272,6 +274,20 @@ def is_directory(path: str) -> bool:
 def is_file(path: str) -> bool:
     """Whether the path is a regular file, and not a link to one."""
     return os.path.isfile(path) and not os.path.islink(path)
+
+
+def may_read(path: str) -> bool:
+    """Whether this process may read a file, or list a directory."""
+    return _may(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0))
+
+
+def may_write(path: str) -> bool:
+    """Whether this process may write a file, or make and remove names in a directory. False on a read-only mount."""
+    return _may(path, os.W_OK | (os.X_OK if os.path.isdir(path) else 0))
+
+
+def _may(path: str, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def file_size(path: str) -> int:

@@ -23,20 +23,16 @@ import pyarrow as pa
 from commitlog.errors import InvalidValue
 from commitlog.format.sys_flag import CompressionType
 
-__all__ = ["PRODUCERS_ZLIB_HEADER", "compress", "decompress", "is_producers_zlib"]
+__all__ = ["compress", "decompress"]
 
 # pyarrow's names; "lz4" is its name of the frame format.
 _ARROW_CODECS = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstd"}
 
-# The default level of RocketMQ's producers (compressLevel), and the first bytes of streams of the levels 2 to 5.
-# Most other programs leave the level at 6, whose streams start with 78 9C.
+# The default level of RocketMQ's producers (compressLevel).
 _ZLIB_LEVEL = 5
-PRODUCERS_ZLIB_HEADER = b"\x78\x5e"
 
 # The first piece to unpack; each further one is as large as all before it.
 _FIRST_PIECE_SIZE = 1 << 16
-# Bytes of a zlib stream to unpack at a time where only its end matters: they unpack to about 4 MiB at most.
-_FED_SIZE = 4 << 10
 
 
 def decompress(data: bytes, compression_type: CompressionType, max_size: int) -> bytes:
@@ -56,26 +52,6 @@ def decompress(data: bytes, compression_type: CompressionType, max_size: int) ->
             f"a {compression_type.name} stream of {len(data)} bytes that unpacks to more than the allowed {max_size}"
         )
     return body
-
-
-def is_producers_zlib(data: bytes, max_size: int) -> bool:
-    """Whether ``data`` is a body as RocketMQ's producers pack it with zlib, of at most ``max_size`` bytes unpacked.
-
-    It is one whole stream of their level, its checksum is right, and nothing stands after it. Unpacked bytes are
-    released piece by piece.
-    """
-    if not data.startswith(PRODUCERS_ZLIB_HEADER):
-        return False
-    stream = zlib.decompressobj()
-    size = 0
-    try:
-        for start in range(0, len(data), _FED_SIZE):
-            if stream.eof or size > max_size:
-                return False
-            size += len(stream.decompress(data[start : start + _FED_SIZE]))
-    except zlib.error:
-        return False
-    return stream.eof and not stream.unused_data and size <= max_size
 
 
 def _unpack_zlib(data: bytes, compression_type: CompressionType, limit: int) -> bytes:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from commitlog.columnar.columns import BODY_COLUMN
 from commitlog.config_files.consumer_offset import ConsumerOffsets
 from commitlog.errors import CorruptRecord, MessageNotFound, QueueNotFound, TopicNotFound
 from commitlog.format.half_messages import (
@@ -120,7 +121,7 @@ class HalfQueues:
         if start >= stop:
             return
         view, limits = self._catalog.queue(*queue), BlockLimits()
-        blocks = BlockReader(self._commit_log, view, limits, verify_crc=False, skips=self._skips)
+        blocks = BlockReader(self._commit_log, view, limits, verify_crc=BODY_COLUMN in columns, skips=self._skips)
         for batch in blocks.batches(start, stop, columns):
             yield from zip(*(_values(column) for column in batch.columns), strict=True)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.columnar.bodies import plain_body, still_packed
-from commitlog.errors import CorruptRecord, InvalidValue, MessageNotFound
+from commitlog.columnar.bodies import BODY_ADVICE, BODY_FIELDS, plain_body, still_packed
+from commitlog.errors import CorruptRecord, InvalidValue, LogNotFound, MessageNotFound
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import MappedFileQueue
 from commitlog.format.record import (
@@ -41,14 +41,21 @@ class CommitLog:
     def __init__(self, path: str) -> None:
         self._files = MappedFileQueue(path)
         self._mapped: list[MappedFile] = []
+        # Retention and recovery leave a log that has files at least one: without any, its disk is gone.
+        self._had_files = False
 
     @property
     def path(self) -> str:
         return self._files.files.path
 
     def refresh(self) -> bool:
-        """Update the list of files; True when it changed."""
-        return self._files.refresh()
+        """Update the list of files; True when it changed. ``LogNotFound`` when it had files and has none any more."""
+        changed = self._files.refresh()
+        if self._files.bases:
+            self._had_files = True
+        elif self._had_files:
+            raise LogNotFound.at(self.path, "its files were there before")
+        return changed
 
     def bounds(self) -> tuple[int, int]:
         """First byte of the first file, and the end of the last one. Equal without files.
@@ -69,6 +76,10 @@ class CommitLog:
     def bases(self) -> list[int]:
         """The first byte of each file, in order."""
         return self._files.bases
+
+    def path_of(self, base: int) -> str:
+        """The path of the file that begins at that byte, whether it exists or not."""
+        return self._files.files.path_of(base)
 
     def find(self, physical_offset: int) -> MappedFile | None:
         """The file that holds that byte; None before the first file, after the last and in a gap."""
@@ -118,7 +129,7 @@ class CommitLog:
         """The record that starts at ``physical_offset``.
 
         ``MessageNotFound`` outside the log, in unwritten space, and at a file's blank end; ``CorruptRecord`` where
-        the bytes contradict the format.
+        the bytes contradict the format; with ``check_crc`` also where the body does not match its CRC.
         """
         found = self.find(physical_offset) if physical_offset >= 0 else None
         if found is None:
@@ -139,6 +150,7 @@ class CommitLog:
                         offset=position + field_offset("sys_flag"),
                         expected=f"{decoded.sys_flag | COMPRESSED_FLAG:#x}, since the body is compressed",
                         found=f"{decoded.sys_flag:#x}",
+                        advice=BODY_ADVICE,
                     )
                 return decoded
             case Unwritten() | Filler():
@@ -164,7 +176,7 @@ class CommitLog:
                     offset=position + offset,
                     expected=expected,
                     found=value,
-                    advice="Is this where a message starts?",
+                    advice=BODY_ADVICE if field in BODY_FIELDS else "Is this where a message starts?",
                 )
 
     def headers_from(self, physical_offset: int) -> Iterator[tuple[int, int, bytes]]:

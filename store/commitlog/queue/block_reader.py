@@ -16,7 +16,7 @@ from typing import NoReturn
 import numpy as np
 import pyarrow as pa
 
-from commitlog.columnar.bodies import BodiesTooLarge, verify_crc
+from commitlog.columnar.bodies import BODY_ADVICE, BODY_FIELDS, BodiesTooLarge, verify_crc
 from commitlog.columnar.byte_parts import new_bytes
 from commitlog.columnar.decode import record_batch
 from commitlog.columnar.locate import QueuePlace, RecordBlock, RecordProblem, locate
@@ -80,7 +80,8 @@ class BlockReader:
 
     With ``skips``, damage does not end the reading: a message that cannot be read is skipped and reported there. With
     ``wanted``, only messages that match are given: units decide first, then properties, and bodies of other messages
-    are not touched.
+    are not touched. ``verify_crc`` compares the bodies of the messages that are given with their CRC, whatever columns
+    are asked for.
     """
 
     def __init__(
@@ -333,6 +334,7 @@ class BlockReader:
             offset=physical - file.base + problem.within,
             expected=problem.expected,
             found=problem.found,
+            advice=BODY_ADVICE if problem.field in BODY_FIELDS else "",
         ) from problem
 
     def _refuse_order(self, starts: Int64Array, offsets: Int64Array) -> NoReturn:

@@ -14,6 +14,7 @@ from commitlog.config import MessageStoreConfig
 from commitlog.errors import (
     CommitLogError,
     Damaged,
+    LogShort,
     ReadFailed,
     StoreAccessDenied,
     StoreBusy,
@@ -23,6 +24,7 @@ from commitlog.errors import (
 )
 from commitlog.files import disk
 from commitlog.files.store_lock import lock_holder
+from commitlog.format.checkpoint import Checkpoint
 from commitlog.index.writer import IndexWriter
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.store_checkpoint import StoreCheckpoint
@@ -35,7 +37,7 @@ from commitlog.queue.light_queues import lacks_light_units
 from commitlog.recovery.broker_deletions import BrokerDeletions
 from commitlog.recovery.cut import cut_off_after, why_not_kept
 from commitlog.recovery.kept import CutOff
-from commitlog.recovery.log_end import Progress, RecoveryPolicy, SoundBlock, find_end
+from commitlog.recovery.log_end import Progress, RecoveryPolicy, SoundBlock, find_end, scan_start
 from commitlog.recovery.looked_at_log import LookedAtLog
 from commitlog.recovery.start import Start, StartKind, StartParts, how_to_start, recovery_policy
 
@@ -52,7 +54,9 @@ class Forecast:
 
     ``start`` is how it would begin. ``end`` is the physical offset at which the log would end; None if the store would
     not open, and then ``refusal`` is the error. ``cut`` are the whole records after that end, which would be cut off
-    and kept; None without any.
+    and kept; None without any. ``unscanned`` is set if the forecast did not scan and opening does: at least so many
+    bytes of the log. Then neither ``end`` nor ``cut`` is known. ``scanned_from`` is the physical offset at which
+    the forecast's scan began; None if it did not scan.
     """
 
     path: str
@@ -60,6 +64,8 @@ class Forecast:
     end: int | None = None
     cut: CutOff | None = None
     refusal: CommitLogError | None = None
+    unscanned: int | None = None
+    scanned_from: int | None = None
 
     @property
     def loses(self) -> bool:
@@ -72,9 +78,10 @@ def forecast_open(
     config: MessageStoreConfig | None = None,
     *,
     accept_lost_log: bool = False,
+    scan: bool = True,
     progress: Progress | None = None,
 ) -> Forecast:
-    """Look at a store as opening it would, and change nothing.
+    """Look at a store as opening it would, and change nothing. Without ``scan``, no records are read.
 
     ``StoreLocked`` if it is open now; ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``.
     """
@@ -83,7 +90,7 @@ def forecast_open(
     refuse_kept_piece(directory)
     for _ in range(_LOOKS):
         before = _owners_traces(directory)
-        forecast = forecast_locked(directory, config, accept_lost_log=accept_lost_log, progress=progress)
+        forecast = forecast_locked(directory, config, accept_lost_log=accept_lost_log, scan=scan, progress=progress)
         if _owners_traces(directory) == before:
             return forecast
     raise StoreBusy(f"The store of {directory} was opened or closed during each of {_LOOKS} looks at it. Look again.")
@@ -109,6 +116,7 @@ def forecast_locked(
     config: MessageStoreConfig | None = None,
     *,
     accept_lost_log: bool = False,
+    scan: bool = True,
     progress: Progress | None = None,
 ) -> Forecast:
     """``forecast_open`` of a store that no other process can open now, given as an absolute path."""
@@ -121,7 +129,7 @@ def forecast_locked(
         checkpoint = StoreCheckpoint.load(os.path.join(directory, CHECKPOINT))
         aborted = disk.exists(os.path.join(directory, ABORT))
         parts = StartParts(directory, aborted, queues, index, checkpoint)
-        return _forecast(parts, config, accept_lost_log, progress)
+        return _forecast(parts, config, progress, accept_lost_log=accept_lost_log, scan=scan)
     except OSError as error:
         raise ReadFailed("look at", path=str(error.filename or directory), cause=error) from error
     finally:
@@ -130,7 +138,7 @@ def forecast_locked(
 
 
 def _forecast(
-    parts: StartParts, config: MessageStoreConfig, accept_lost_log: bool, progress: Progress | None
+    parts: StartParts, config: MessageStoreConfig, progress: Progress | None, *, accept_lost_log: bool, scan: bool
 ) -> Forecast:
     levels = config.delay_levels_ms
     try:
@@ -150,19 +158,36 @@ def _forecast(
             assert evidence.mark is not None, "a store without a mark is scanned"
             return Forecast(path=parts.path, start=start, end=evidence.mark.end_offset)
         policy = recovery_policy(evidence, start, rebuild=False, accept_lost_log=accept_lost_log)
+        if not scan:
+            return _unscanned(parts, start, policy, files, evidence.times)
         derived = _LookedAtParts(parts, policy, files)
         found = find_end(files, policy, evidence.times, levels, derived, progress)
         cut = cut_off_after(files, found, levels)
         refusal = None if cut is None else why_not_kept(parts.path, files, cut)
         if refusal is not None:
             return Forecast(path=parts.path, start=start, refusal=refusal)
-        return Forecast(path=parts.path, start=start, end=found.end, cut=cut)
+        return Forecast(path=parts.path, start=start, end=found.end, cut=cut, scanned_from=found.started_at)
     except StoreAccessDenied:
         raise
     except (Damaged, StoreOpenError) as error:
         return Forecast(path=parts.path, start=start, refusal=error)
     finally:
         files.close()
+
+
+def _unscanned(
+    parts: StartParts, start: Start, policy: RecoveryPolicy, files: LookedAtLog, times: Checkpoint
+) -> Forecast:
+    """The forecast without the scan: its size, and what the files alone refuse."""
+    last = files.files[-1] if files.files else None
+    end = last.base + last.capacity if last is not None else 0
+    flushed = policy.flushed_offset
+    if flushed is not None and end < flushed and not policy.accept_short:
+        missing = parts.queues.count_units(end, flushed)
+        short = LogShort(path=parts.path, found_end=end, flushed_offset=flushed, missing_messages=missing)
+        return Forecast(path=parts.path, start=start, refusal=short)
+    size = end - scan_start(files, policy, times, has_index=parts.index is not None)
+    return Forecast(path=parts.path, start=start, unscanned=size)
 
 
 class _LookedAtParts:

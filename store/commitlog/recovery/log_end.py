@@ -30,7 +30,7 @@ from commitlog.log.scan import LogFileList, LogWalk, find_by_time, find_record
 from commitlog.log.store_directory import refuse_inner_batches
 from commitlog.queue.consume_queue_writer import first_of_each
 
-__all__ = ["DerivedParts", "FoundEnd", "LogOnly", "Progress", "RecoveryPolicy", "SoundBlock", "find_end"]
+__all__ = ["DerivedParts", "FoundEnd", "LogOnly", "Progress", "RecoveryPolicy", "SoundBlock", "find_end", "scan_start"]
 
 # Called with the bytes of the log that were scanned, and the largest possible number of them.
 Progress = Callable[[int, int], None]
@@ -186,6 +186,22 @@ def find_end(
     return _Search(files, policy, claimed, delay_levels_ms, derived, progress).run()
 
 
+def scan_start(files: LogFileList, policy: RecoveryPolicy, claimed: Checkpoint, *, has_index: bool) -> int:
+    """Where the scan for a log's end begins: with the newest file before which everything is known to be right."""
+    if policy.from_start:
+        return files.min_offset
+    if not policy.aborted:
+        known = policy.flushed_offset
+        # Files after the place where the store was closed may be leftovers, and are not trusted.
+        own = [file.base for file in files.files if known is None or file.base < known]
+        return own[max(len(own) - _CLEAN_FILES, 0)] if own else files.min_offset
+    safe = min(claimed.physic_msg_timestamp, claimed.logics_msg_timestamp)
+    if has_index:
+        safe = min(safe, claimed.index_msg_timestamp)
+    file = find_by_time(files, safe - TRUST_MARGIN_MS)
+    return files.min_offset if file is None else file.base
+
+
 class _QueueOrder:
     """The next offset of each queue, as the records so far have it."""
 
@@ -252,7 +268,7 @@ class _Search:
 
     def run(self) -> FoundEnd:
         first = self._files.min_offset
-        start = first if self._policy.from_start else self._start()
+        start = scan_start(self._files, self._policy, self._claimed, has_index=self._derived.has_index)
         end = self._scan(start, from_start=start == first)
         if end is not None:
             self._refuse_damage(end)
@@ -276,21 +292,6 @@ class _Search:
             uncommitted=self._broken if self._ends_at_broken_frame(end) else None,
             nothing_follows=self._nothing_follows,
         )
-
-    def _start(self) -> int:
-        """The first byte of the newest file before which everything is known to be right."""
-        files = self._files.files
-        if not self._policy.aborted:
-            known = self._policy.flushed_offset
-            # Files after the place where the store was closed may be leftovers, and are not trusted.
-            own = [file.base for file in files if known is None or file.base < known]
-            return own[max(len(own) - _CLEAN_FILES, 0)] if own else self._files.min_offset
-        point = self._claimed
-        safe = min(point.physic_msg_timestamp, point.logics_msg_timestamp)
-        if self._derived.has_index:
-            safe = min(safe, point.index_msg_timestamp)
-        file = find_by_time(self._files, safe - TRUST_MARGIN_MS)
-        return self._files.min_offset if file is None else file.base
 
     def _scan(self, start: int, *, from_start: bool) -> _End | None:
         """Walk the log and hand on its records; None when queues or index lack records before ``start``."""

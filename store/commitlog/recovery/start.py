@@ -60,11 +60,15 @@ class RefusalError(Protocol):
 
 @dataclass(frozen=True)
 class Start:
-    """The decision, and its reason as a sentence. ``refusal`` makes the error, for REFUSE only."""
+    """The decision, and its reason as a sentence. ``refusal`` makes the error, for REFUSE only.
+
+    ``is_fault``: the reason is something that is missing or damaged, which neither a crash nor another owner explains.
+    """
 
     kind: StartKind
     reason: str
     refusal: RefusalError | None = None
+    is_fault: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +173,7 @@ class _Row(NamedTuple):
     reason: str
     """A format string with fields of the evidence, ``e``, in braces."""
     refusal: RefusalError | None = None
+    is_fault: bool = False
 
 
 _ROWS = (
@@ -191,21 +196,25 @@ _ROWS = (
         StartKind.REBUILD,
         lambda e, _: e.holds_log and e.lacks_queue_files,
         "Of at least {e.queue_files_wanted} consume-queue files, {e.queue_files.count} exist.",
+        is_fault=True,
     ),
     _Row(
         StartKind.REBUILD,
         lambda e, _: e.holds_log and not e.aborted and e.queue_files.uneven is not None,
         "The files of the consume queue {e.queue_files.uneven} have several sizes, or one is missing.",
+        is_fault=True,
     ),
     _Row(
         StartKind.REBUILD,
         lambda e, _: e.holds_log and not e.queues_end_at_mark,
         "The consume queues do not end where they ended when the store was closed.",
+        is_fault=True,
     ),
     _Row(
         StartKind.REBUILD,
         lambda e, _: e.holds_log and e.lacks_index_files,
         "Of the index files that the checkpoint counts, {e.index_file_count} exist.",
+        is_fault=True,
     ),
     _Row(
         StartKind.REBUILD,
@@ -221,6 +230,7 @@ _ROWS = (
         StartKind.REBUILD,
         lambda e, _: not e.aborted and not e.index_looks_right,
         "An index file is damaged, though the store was closed.",
+        is_fault=True,
     ),
     _Row(
         StartKind.SCAN,
@@ -241,6 +251,7 @@ _ROWS = (
         StartKind.SCAN,
         lambda e, _: not e.log_ends_at_mark,
         "The log does not end where the checkpoint says.",
+        is_fault=True,
     ),
     _Row(StartKind.CLEAN, lambda *_: True, "The last owner closed the store, and nothing is missing."),
 )
@@ -250,7 +261,7 @@ def decide(evidence: Evidence, *, rebuild: bool, accept_lost_log: bool) -> Start
     """How to open the store. ``rebuild`` and ``accept_lost_log`` are the caller's wishes."""
     wishes = _Wishes(rebuild, accept_lost_log)
     row = next(row for row in _ROWS if row.applies(evidence, wishes))
-    return Start(row.kind, row.reason.format(e=evidence), row.refusal)
+    return Start(row.kind, row.reason.format(e=evidence), row.refusal, row.is_fault)
 
 
 @dataclass(frozen=True)

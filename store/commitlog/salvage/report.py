@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from commitlog.paths import is_system_topic
 from commitlog.salvage.half_messages import half_queue_moved
 from commitlog.salvage.log_source import MisnamedFile
+from commitlog.salvage.queue_chains import QueueChain
 from commitlog.salvage.survey import Survey, Unreadable
 
 __all__ = ["BatchLoss", "MovedOffsets", "QueueLoss", "SalvageReport", "TopicSalvage", "report_of"]
 
 
 class QueueLoss(NamedTuple):
-    """Queue offsets ``[start, stop)`` without a message between messages that were found."""
+    """Queue offsets ``[start, stop)`` that were given out, by messages around them or by units, without a message."""
 
     queue_id: int
     start: int
@@ -68,11 +70,12 @@ class BatchLoss(NamedTuple):
 class SalvageReport:
     """What was found and lost, and where the found records are: ``target``, None when the caller only looked.
 
-    ``records`` are all whole records taken, ``record_bytes`` their size. ``lost`` counts queue offsets that are missing
-    between found ones. Unreadable stretches may hold more: messages after the last one of their queue, and prepared
-    and rolled-back records leave no hole. ``lost_references`` counts records whose prepared record was not found.
-    ``misnamed`` files were taken for those that their records belong into. ``half_messages_settled``: the queue of half
-    messages has moved, so that none counts as pending in a new store.
+    ``records`` are all whole records taken, ``record_bytes`` their size. ``lost`` counts queue offsets without a
+    message: between found ones, and those before and after them that the units of a store's queues name. Unreadable
+    stretches may hold more: messages whose units are lost too, and prepared and rolled-back records.
+    ``lost_references`` counts records whose prepared record was not found. ``misnamed`` files were taken for those that
+    their records belong into. ``half_messages_settled``: the queue of half messages has moved, so that none counts as
+    pending in a new store.
     """
 
     path: str
@@ -112,18 +115,22 @@ def report_of(
     path: str,
     target: str | None,
     survey: Survey,
+    given_out: Mapping[tuple[str, int], tuple[int, int]],
     *,
     uncommitted: bool,
     lost_references: int,
     misnamed: list[MisnamedFile],
 ) -> SalvageReport:
-    """The report on a survey whose records were taken."""
+    """The report on a survey whose records were taken.
+
+    ``given_out``: for each queue, the offsets ``[start, stop)`` that its units name.
+    """
     return SalvageReport(
         path=path,
         target=target,
         records=survey.records - len(survey.left_out),
         record_bytes=survey.record_bytes,
-        topics=_topics(survey),
+        topics=_topics(survey, given_out),
         unreadable=survey.unreadable,
         batches=[
             BatchLoss(
@@ -148,12 +155,17 @@ def report_of(
     )
 
 
-def _topics(survey: Survey) -> list[TopicSalvage]:
-    names = {topic for topic, _ in survey.chains.queues} | {topic for topic, _ in survey.transactions}
+def _topics(survey: Survey, given_out: Mapping[tuple[str, int], tuple[int, int]]) -> list[TopicSalvage]:
+    queues = sorted({*survey.chains.queues, *given_out})
     found: list[TopicSalvage] = []
-    for topic in sorted(names):
-        chains = [chain for (name, _), chain in sorted(survey.chains.queues.items()) if name == topic]
-        holes = [QueueLoss(chain.queue_id, *hole) for chain in chains for hole in chain.missing()]
+    for topic in sorted({*(name for name, _ in queues), *(name for name, _ in survey.transactions)}):
+        chains = [chain for (name, _), chain in survey.chains.queues.items() if name == topic]
+        holes = [
+            QueueLoss(queue[1], *hole)
+            for queue in queues
+            if queue[0] == topic
+            for hole in _holes(survey.chains.queues.get(queue), given_out.get(queue))
+        ]
         counts = survey.transactions
         found.append(
             TopicSalvage(
@@ -168,3 +180,12 @@ def _topics(survey: Survey) -> list[TopicSalvage]:
             )
         )
     return found
+
+
+def _holes(chain: QueueChain | None, given_out: tuple[int, int] | None) -> list[tuple[int, int]]:
+    """The offsets of a queue without a message: between found ones, and by its units before and after them."""
+    if chain is None:
+        return [] if given_out is None else [given_out]
+    low, high = (chain.runs[0].start, chain.runs[-1].stop) if given_out is None else given_out
+    ends = [(low, chain.runs[0].start), *chain.missing(), (chain.runs[-1].stop, high)]
+    return [(start, stop) for start, stop in ends if start < stop]

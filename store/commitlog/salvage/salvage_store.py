@@ -29,7 +29,8 @@ from commitlog.files import disk
 from commitlog.files.store_lock import lock_holder
 from commitlog.files.whole_file import replace_file
 from commitlog.log.store_checkpoint import read_mark
-from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, CONFIG, LOCK
+from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, LOCK
+from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.salvage.consumer_positions import moved_positions
 from commitlog.salvage.file_target import write_files
@@ -39,6 +40,7 @@ from commitlog.salvage.report import SalvageReport, report_of
 from commitlog.salvage.store_target import StoreTarget
 from commitlog.salvage.survey import Survey, survey_log
 from commitlog.salvage.taken_records import taken_blocks
+from commitlog.verify.queue_ends import find_queue_ends, given_out
 
 __all__ = ["salvage_store"]
 
@@ -122,10 +124,29 @@ def salvage_store(
         source,
         shown,
         survey,
+        _given_out(source, survey.log_start),
         uncommitted=uncommitted,
         lost_references=lost_references,
         misnamed=files.misnamed,
     )
+
+
+def _given_out(source: str, log_start: int) -> dict[tuple[str, int], tuple[int, int]]:
+    """The queue offsets that the units of a store name; nothing for a directory of log files, which has no queues."""
+    if not disk.is_directory(os.path.join(source, CONSUME_QUEUE)):
+        return {}
+    deleted = DeletedTopics(source)
+    with contextlib.suppress(CorruptConfig, ReadFailed):
+        iter(deleted)
+        queues, _ = find_queue_ends(source)
+        found = {
+            (queue.topic, queue.queue_id): given_out(
+                queue, max(log_start, deleted.units_from(queue.topic, queue.queue_id))
+            )
+            for queue in queues
+        }
+        return {queue: offsets for queue, offsets in found.items() if offsets is not None}
+    return {}
 
 
 def _refuse_owned(source: str) -> None:

@@ -98,7 +98,7 @@ class _Queues:
     def read(
         self, topic: str, queue_id: int, start: int, stop: int, *, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        blocks = BlockReader(self._log, self._catalog.queue(topic, queue_id), BlockLimits(), verify_crc=False)
+        blocks = BlockReader(self._log, self._catalog.queue(topic, queue_id), BlockLimits(), verify_crc=True)
         yield from blocks.batches(start, stop, columns)
 
     def close(self) -> None:

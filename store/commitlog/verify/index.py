@@ -9,6 +9,7 @@ import numpy as np
 
 from commitlog.columnar.dispatch import DispatchRequests, index_entries
 from commitlog.columnar.scan import RecordScan
+from commitlog.errors import StoreAccessDenied
 from commitlog.files import disk
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.format.arrays import BoolArray, Int64Array
@@ -65,6 +66,10 @@ class IndexCheck:
                 file = IndexFileCheck(os.path.join(path, name), findings, slots_by_size, settled=settled)
             except FileNotFoundError:
                 continue  # retention at work
+            except StoreAccessDenied as error:
+                self._unreadable = True
+                findings.add(Finding(check="access.read", severity="error", path=error.path, message=str(error)))
+                continue
             self._files.append(file)
         self._current = 0
         self._advance()
@@ -74,6 +79,9 @@ class IndexCheck:
     def _names(self) -> list[str]:
         if not disk.is_directory(self.path):
             return []
+        if not disk.may_read(self.path):
+            self._unreadable = True
+            return []  # what opening needs of it is reported there
         names = sorted(disk.list_names(self.path))
         for name in names:
             half_made = self._aborted and name.endswith(TEMPORARY_SUFFIX)

@@ -5,12 +5,14 @@ Slots and chains follow from the entries: they are computed again from the entri
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from commitlog.errors import CommitLogError
+from commitlog.errors import CommitLogError, StoreAccessDenied
+from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.format.arrays import Int64Array
 from commitlog.format.index_file import (
@@ -23,10 +25,10 @@ from commitlog.format.index_file import (
     entry_offset,
 )
 from commitlog.index.file_writer import link_entries
-from commitlog.index.service import IndexFile
+from commitlog.index.service import IndexFile, is_index_file_name
 from commitlog.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Severity
 
-__all__ = ["Entries", "IndexFileCheck"]
+__all__ = ["Entries", "IndexFileCheck", "check_index_headers"]
 
 # Fields of the header in bytes from its start.
 _BEGIN_OFFSET_AT, _END_OFFSET_AT, _SLOTS_AT, _COUNT_AT = 16, 24, 32, 36
@@ -46,6 +48,22 @@ class Entries(NamedTuple):
     @property
     def hashes(self) -> Int64Array:
         return self.values["key_hash"].astype(np.int64)
+
+
+def check_index_headers(path: str, findings: Findings, *, aborted: bool) -> int:
+    """Verify the headers of all index files, and nothing more of them. Returns their number."""
+    listed = disk.list_names(path) if disk.is_directory(path) and disk.may_read(path) else []
+    names = sorted(filter(is_index_file_name, listed))
+    slots_by_size: dict[int, int] = {}
+    for place, name in enumerate(names):
+        settled = not aborted or place < len(names) - 1
+        try:
+            IndexFileCheck(os.path.join(path, name), findings, slots_by_size, settled=settled).close()
+        except FileNotFoundError:
+            continue  # retention at work
+        except StoreAccessDenied as error:
+            findings.add(Finding(check="access.read", severity="error", path=error.path, message=str(error)))
+    return len(names)
 
 
 class IndexFileCheck:

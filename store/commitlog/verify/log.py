@@ -4,44 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Generator, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
-from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries
+from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries, units_by_queue
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.errors import FileChanged
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import MappedFileQueue
-from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, Torn, Unwritten, field_offset
 from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog.log.record_search import first_good_record, good_record
 from commitlog.log.scan import first_store_timestamp
-from commitlog.paths import parse_file_name
 from commitlog.verify.findings import NOWHERE, Finding, Findings, Lost, Severity
+from commitlog.verify.log_files import LogFile, check_log_files, check_log_heads, list_log_files, usual_size
 
-__all__ = ["LogCheck", "first_nonzero", "usual_size"]
+__all__ = ["LogCheck", "first_nonzero"]
 
 _BLOCK_SIZE = 4 << 20
 _ZEROS = bytes(_BLOCK_SIZE)
 # A born timestamp is the client's, and a broker stores any; a store timestamp is that of the broker itself.
 _TIMES: dict[str, Severity] = {"born_timestamp": "note", "store_timestamp": "error"}
-
-
-class _File(NamedTuple):
-    path: str
-    base: int
-    size: int
-
-
-def usual_size(sizes: list[int]) -> int:
-    """The size of most files of a directory; 0 without files."""
-    return Counter(sizes).most_common(1)[0][0] if sizes else 0
 
 
 def _data_extents(path: str, start: int, stop: int) -> list[tuple[int, int]]:
@@ -89,6 +75,9 @@ class LogCheck:
         self.lost = Lost()
         self.records = 0
         self.newest_store_timestamp = 0
+        self._misnamed: list[str] = []
+        # Topic, queue and offsets [start, stop) of whole records whose bodies do not match their CRCs.
+        self.unreadable: list[tuple[str, int, int, int]] = []
         self._findings = findings
         self._block_size = block_size
         self._aborted = aborted
@@ -97,12 +86,15 @@ class LogCheck:
         self._mapped = MappedFileQueue(path)
         # The last message of ``key_hashes``, and its hashes.
         self._hashes_of: tuple[int, frozenset[int]] = (NOWHERE, frozenset())
-        self._files = self._list()
-        self._file_size = usual_size([file.size for file in self._files])
+        self._mapped.refresh()
+        self._listed = list_log_files(self._mapped.files)
+        # Files that may not be read are as good as missing, and reported by themselves.
+        self.files = [file for file in self._listed if disk.may_read(file.path)]
+        self._file_size = usual_size([file.size for file in self.files])
         # End of each file; of a file that is too long, the start of the next one.
-        starts = [*(file.base for file in self._files[1:]), NOWHERE]
-        self._ends = [min(file.base + file.size, start) for file, start in zip(self._files, starts, strict=False)]
-        self.min_offset = self._files[0].base if self._files else 0
+        starts = [*(file.base for file in self.files[1:]), NOWHERE]
+        self._ends = [min(file.base + file.size, start) for file, start in zip(self.files, starts, strict=False)]
+        self.min_offset = self.files[0].base if self.files else 0
         self.end = self.min_offset
         self.judged_end = self._written_end() if aborted else NOWHERE
 
@@ -112,54 +104,21 @@ class LogCheck:
     @property
     def size(self) -> int:
         """Bytes from the start of the first file to the end of the last."""
-        return self._files[-1].base + self._files[-1].size - self.min_offset if self._files else 0
+        return self.files[-1].base + self.files[-1].size - self.min_offset if self.files else 0
 
-    def _list(self) -> list[_File]:
-        self._mapped.refresh()
-        paths = [(self._mapped.files.path_of(base), base) for base in self._mapped.bases]
-        return [_File(path, base, disk.file_size(path)) for path, base in paths]
-
-    def _note(self, check: str, file: _File, at: int, message: str, severity: Severity = "note") -> None:
+    def _note(self, check: str, file: LogFile, at: int, message: str, severity: Severity = "note") -> None:
         self._findings.add(
             Finding(check=check, severity=severity, path=file.path, offset=at - file.base, message=message)
         )
 
     def check_files(self) -> None:
         """Names, sizes, gaps."""
-        if disk.is_directory(self.path):
-            for name in sorted(disk.list_names(self.path)):
-                half_made = self._aborted and name.endswith(TEMPORARY_SUFFIX)  # an owner makes its next file
-                if parse_file_name(name) is None and not half_made:
-                    message = "The name is not a 20-digit offset; RocketMQ and this package ignore the file."
-                    self._findings.add(
-                        Finding(check="files.name", severity="note", path=f"{self.path}/{name}", message=message)
-                    )
-        last = self._files[-1] if self._files else None
-        followers: list[_File | None] = [*self._files[1:], None]
-        for file, following in zip(self._files, followers, strict=False):
-            if file.size != self._file_size:
-                made = self._aborted and file is last and file.size == 0
-                self._note(
-                    "files.size",
-                    file,
-                    file.base,
-                    f"A CommitLog file of {file.size} bytes; the others have {self._file_size}.",
-                    "note" if made else "error",
-                )
-            expected = file.base + self._file_size
-            if following is not None and following.base != expected:
-                what = "missing" if following.base > expected else "out of place"
-                self._note(
-                    "files.gap",
-                    following,
-                    following.base,
-                    f"The CommitLog file that starts at {expected} is {what}: the next one starts at {following.base}.",
-                    "error",
-                )
+        check_log_files(self.path, self._listed, self._findings, aborted=self._aborted)
+        self._misnamed = check_log_heads(self.files, self._findings)
 
     def _written_end(self) -> int:
         """End of the records of the last written file now, by their sizes and offsets alone."""
-        for file in reversed(self._files):
+        for file in reversed(self.files):
             try:
                 opened = self._mapped.file(file.base)
                 if any(opened.read(0, 8)):
@@ -192,10 +151,22 @@ class LogCheck:
                     self._note("files.size", file, file.base, str(error), "error")
         self.end = max(self.end, self.min_offset)
 
+    @property
+    def paths(self) -> list[str]:
+        """All files of the log, those that may not be read too."""
+        return [file.path for file in self._listed]
+
+    def may_not_read(self, physical_offset: int) -> bool:
+        """Whether the file with a place in the log may not be read."""
+        denied = (
+            (file for file in self._listed if file not in self.files) if len(self._listed) > len(self.files) else ()
+        )
+        return any(file.base <= physical_offset < file.base + file.size for file in denied)
+
     def recovery_start(self, timestamp: int) -> int:
         """The physical offset from which recovery indexes the log again when the index holds all that was stored up to
         a time (ms): the newest file that begins with a message of that time or before."""
-        for file in reversed(self._files if timestamp > 0 else []):
+        for file in reversed(self.files if timestamp > 0 else []):
             with contextlib.suppress(FileNotFoundError, FileChanged):
                 stored = first_store_timestamp(self._mapped.file(file.base))
                 if stored is not None and 0 < stored <= timestamp:
@@ -251,17 +222,17 @@ class LogCheck:
     def _grew(self) -> bool:
         """Whether an owner has made files since the log was listed."""
         self._mapped.files.refresh()
-        return bool(self._mapped.bases and self._files and self._mapped.bases[-1] > self._files[-1].base)
+        return bool(self._mapped.bases and self.files and self._mapped.bases[-1] > self.files[-1].base)
 
-    def _file_at(self, at: int) -> _File | None:
+    def _file_at(self, at: int) -> LogFile | None:
         """The file that holds a byte, or the first one after it."""
         place = bisect_right(self._ends, at)
-        return self._files[place] if place < len(self._files) else None
+        return self.files[place] if place < len(self.files) else None
 
-    def _next_base(self, file: _File) -> int | None:
-        return next((other.base for other in self._files if other.base > file.base), None)
+    def _next_base(self, file: LogFile) -> int | None:
+        return next((other.base for other in self.files if other.base > file.base), None)
 
-    def _scan_file(self, file: _File, start: int) -> Generator[RecordScan, None, int | None]:
+    def _scan_file(self, file: LogFile, start: int) -> Generator[RecordScan, None, int | None]:
         """The records from ``start`` to the file's end. Returns where to continue; None at the log's end."""
         opened = self._mapped.file(file.base)
         next_base = self._next_base(file)
@@ -291,7 +262,7 @@ class LogCheck:
                     return self._after_bad(file, at, file_end, scan.stop)
         return at
 
-    def _check_times(self, file: _File, scan: RecordScan) -> None:
+    def _check_times(self, file: LogFile, scan: RecordScan) -> None:
         """Note the timestamps that readers give as null: a client's clock may say anything, a broker's may not."""
         for name, severity in _TIMES.items():
             values = scan.field(name)
@@ -305,7 +276,7 @@ class LogCheck:
                     "Tables of messages have null there.", severity,
                 )  # fmt: skip
 
-    def _after_bad(self, file: _File, at: int, file_end: int, stop: Stop) -> int | None:
+    def _after_bad(self, file: LogFile, at: int, file_end: int, stop: Stop) -> int | None:
         """Report that no good record starts at ``at``. Returns where the next one starts; None at the log's end."""
         next_base = self._next_base(file)
         if file.size != self._file_size and isinstance(stop, Torn | Filler) and next_base is not None:
@@ -315,12 +286,26 @@ class LogCheck:
         if later is None:
             self._judge_end(file, at, file_end, stop)
             return None
-        if self._aborted and not self._was_flushed(later):
+        # No crash gives a file the name of another one.
+        if self._aborted and file.path not in self._misnamed and not self._was_flushed(later):
             self._torn_end(file, at, stop)
             return None
         self._tell(file, at, stop, f"; the log continues at physical offset {later.physical_offset}")
+        self._note_unreadable(file, at, stop)
         self.lost.add(at, later.physical_offset)
         return later.physical_offset
+
+    def _note_unreadable(self, file: LogFile, at: int, stop: Stop) -> None:
+        """Note a record that is whole but for its body, as its CRC shows."""
+        if not isinstance(stop, Corrupt) or stop.field != "BODYCRC":
+            return
+        opened = self._mapped.file(file.base)
+        size = int.from_bytes(opened.read(at - file.base, 4), "big", signed=True)
+        data = np.frombuffer(opened.read(at - file.base, size), np.uint8)
+        for group in units_by_queue(dispatch_requests(scan_records(data, at, check_crc=False), ())):
+            if not group.light:
+                first = int(group.queue_offsets[0])
+                self.unreadable.append((group.topic, group.queue_id, first, first + 1))
 
     def _was_flushed(self, record: Record) -> bool:
         """Whether a record had been flushed when its owner stopped, so that no crash explains damage before it."""
@@ -328,7 +313,7 @@ class LogCheck:
             return record.physical_offset < self._mark.flushed_offset
         return 0 < record.store_timestamp <= self._checkpoint.physic_msg_timestamp
 
-    def _tell(self, file: _File, at: int, stop: Stop, where: str = "") -> None:
+    def _tell(self, file: LogFile, at: int, stop: Stop, where: str = "") -> None:
         what = f"the record at physical offset {at}"
         match stop:
             case Corrupt(field, offset, expected, found):
@@ -350,7 +335,7 @@ class LogCheck:
             case _:
                 self._note("log.record", file, at, f"Expected {what}, found nothing written{where}.", "error")
 
-    def _judge_end(self, file: _File, at: int, file_end: int, stop: Stop) -> None:
+    def _judge_end(self, file: LogFile, at: int, file_end: int, stop: Stop) -> None:
         """Decide whether ``at``, after which no good record follows, is a proper end of the log."""
         if self._aborted:
             self._torn_end(file, at, stop)
@@ -358,13 +343,14 @@ class LogCheck:
         zeros_from = at
         if not isinstance(stop, Unwritten | None):
             self._tell(file, at, stop)
+            self._note_unreadable(file, at, stop)
             head = self._mapped.file(file.base).read(at - file.base, 4)
             size = int.from_bytes(head, "big", signed=True)
             zeros_from = at + size if MIN_RECORD_SIZE <= size <= file_end - at else file_end
             self.lost.add(at, zeros_from)
         self._require_zeros(zeros_from, "error", f"the log's end, physical offset {at}")
 
-    def _torn_end(self, file: _File, at: int, stop: Stop) -> None:
+    def _torn_end(self, file: LogFile, at: int, stop: Stop) -> None:
         if self.end > self.judged_end or self._good(self._mapped.file(file.base), file, at) is not None:
             return  # an owner is at work there
         self.judged_end = min(self.judged_end, at)
@@ -375,7 +361,7 @@ class LogCheck:
             self._note("tail.not-zero", file, at, message)
 
     def _require_zeros(self, start: int, severity: Severity, where: str) -> None:
-        for file in self._files:
+        for file in self.files:
             if file.base + file.size > start:
                 found = first_nonzero(file.path, max(start - file.base, 0), file.size)
                 if found is not None:
@@ -385,7 +371,7 @@ class LogCheck:
 
     def _next_good(self, at: int) -> Record | None:
         """The next whole, good record after a bad one. The offset that the bad one's size leads to is tried first."""
-        for file, file_end in zip(self._files, self._ends, strict=True):
+        for file, file_end in zip(self.files, self._ends, strict=True):
             if file_end <= at + 1:
                 continue
             opened = self._mapped.file(file.base)
@@ -402,5 +388,5 @@ class LogCheck:
                     return found
         return None
 
-    def _good(self, opened: MappedFile, file: _File, at: int) -> Record | None:
+    def _good(self, opened: MappedFile, file: LogFile, at: int) -> Record | None:
         return good_record(opened, at, file.base + file.size)

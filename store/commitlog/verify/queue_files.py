@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from commitlog.errors import StoreAccessDenied
 from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog.paths import file_name_for_offset
 from commitlog.queue.expired_units import end_before
+from commitlog.verify.findings import Finding, Findings, Severity
+from commitlog.verify.log_files import usual_size
 
-__all__ = ["UnitFile", "UnitFiles", "queue_directories"]
+__all__ = ["UnitFile", "UnitFiles", "check_unit_files", "queue_directories"]
 
 
 class UnitFile(NamedTuple):
@@ -36,9 +39,45 @@ def queue_directories(path: str) -> Iterator[tuple[str, int]]:
 def _directories(path: str) -> list[str]:
     try:
         names = sorted(disk.list_names(path))
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, StoreAccessDenied):
         return []
     return [name for name in names if disk.is_directory(os.path.join(path, name))]
+
+
+def check_unit_files(
+    topic: str, queue_id: int, files: Sequence[UnitFile], findings: Findings, *, aborted: bool
+) -> None:
+    """Report names, sizes and gaps of a queue's files."""
+    usual = usual_size([size for _, size, _ in files])
+    for place, (base, size, path) in enumerate(files):
+        check, problem = "files.size", ""
+        severity: Severity = "error"
+        if base % UNIT_SIZE:
+            check, problem = "files.name", f"expected a name that is a multiple of {UNIT_SIZE}, found {base}"
+        elif size != usual or size % UNIT_SIZE:
+            wanted = (
+                f"a multiple of {UNIT_SIZE} bytes"
+                if size == usual
+                else f"the size that the queue's files have, {usual}"
+            )
+            problem = f"expected {wanted}, found {size}"
+            if aborted and size == 0 and place == len(files) - 1:
+                severity = "note"
+        elif place and base != files[place - 1].base + usual:
+            before = files[place - 1].base
+            check, problem = "files.gap", f"expected the file at {before + usual} after that at {before}, found none"
+        if problem:
+            findings.add(
+                Finding(
+                    check=check,
+                    severity=severity,
+                    path=path,
+                    offset=0,
+                    message=f"Topic {topic!r}, queue {queue_id}: {problem}.",
+                    topic=topic,
+                    queue_id=queue_id,
+                )
+            )
 
 
 class UnitFiles:
@@ -48,6 +87,8 @@ class UnitFiles:
         self.path = path
         self.files: list[UnitFile] = []
         self._bases: list[int] = []
+        # What of the queue this process may not read.
+        self.denied: list[str] = []
         self._refresh()
 
     def _refresh(self) -> None:
@@ -56,9 +97,13 @@ class UnitFiles:
             listing.refresh()
         except NotADirectoryError:
             return
+        except StoreAccessDenied as error:
+            self.denied = [error.path]
+            return
         paths = [(base, listing.path_of(base)) for base in listing.bases]
         self.files = [UnitFile(base, disk.file_size(path), path) for base, path in paths]
         self._bases = listing.bases
+        self.denied = [file.path for file in self.files if not disk.may_read(file.path)]
 
     @property
     def exists(self) -> bool:
@@ -112,7 +157,7 @@ class UnitFiles:
     def _bytes(self, file: UnitFile, low: int, high: int) -> bytes:
         try:
             descriptor = disk.open_file(file.path)
-        except FileNotFoundError:
+        except (FileNotFoundError, StoreAccessDenied):
             return b""
         try:
             return disk.read_at(descriptor, high - low, low - file.base)
@@ -127,7 +172,7 @@ class UnitFiles:
                 continue
             try:
                 descriptor = disk.open_file(file.path)
-            except FileNotFoundError:
+            except (FileNotFoundError, StoreAccessDenied):
                 continue
             try:
                 extents = disk.data_extents(descriptor, start - file.base, stop - file.base)

@@ -14,22 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from commitlog.columnar.dispatch import DispatchRequests, QueueUnits, units_by_queue
-from commitlog.errors import CommitLogError, CorruptConfig, InvalidValue, ReadFailed
+from commitlog.errors import CommitLogError, CorruptConfig, InvalidValue, ReadFailed, StoreAccessDenied
 from commitlog.files import disk
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.consume_queue_unit import FILLER_SIZE, UNIT_SIZE
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.record import MIN_RECORD_SIZE
 from commitlog.log.store_directory import check_topic_kind
-from commitlog.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, parse_file_name, validate_topic
+from commitlog.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, LIGHT_QUEUE_PREFIX, parse_file_name, validate_topic
 from commitlog.queue.consume_queue_ext import LAST_EXT_ADDRESS
 from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.queue.light_queues import first_light_offset, places_of, taken_rows
 from commitlog.queue.topic_config import read_topic_config
 from commitlog.recovery.broker_deletions import BrokerDeletions
 from commitlog.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Lost, Severity
-from commitlog.verify.log import LogCheck, usual_size
-from commitlog.verify.queue_files import UnitFiles, queue_directories
+from commitlog.verify.log import LogCheck
+from commitlog.verify.queue_files import UnitFiles, check_unit_files, queue_directories
 
 __all__ = ["QueueCheck"]
 
@@ -89,6 +89,10 @@ class QueueCheck:
         self.without_message: list[tuple[str, int, int, int]] = []
         # Places of whole records that these units lead to: their QUEUEID, QUEUEOFFSET or TOPIC is damaged.
         self.misplaced: list[int] = []
+        # Places of records that do not continue their queue.
+        self._out_of_line: set[int] = set()
+        # Where the record of the newest message ends and begins that a queue names, and the log should hold.
+        self.newest: tuple[int, int] = (0, 0)
         self._has_ext = disk.is_directory(os.path.join(path, CONSUME_QUEUE_EXT))
 
     @property
@@ -99,13 +103,26 @@ class QueueCheck:
     def count_files(self) -> int:
         """The number of files of the queues on disk."""
         directories = (os.path.join(self._path, topic, str(queue_id)) for topic, queue_id in self._on_disk)
-        return sum(parse_file_name(name) is not None for path in directories for name in disk.list_names(path))
+        return sum(
+            parse_file_name(name) is not None
+            for path in directories
+            if disk.may_read(path)
+            for name in disk.list_names(path)
+        )
+
+    def file_paths(self) -> Iterator[str]:
+        """The files of all queues that were compared."""
+        for queue in self._queues.values():
+            yield from queue.files.denied or (file.path for file in queue.files.files)
 
     def compare(self, requests: DispatchRequests) -> None:
         """Compare the units of the next part of the log with those on disk."""
         groups = list(units_by_queue(requests))
         if self._deletions is not None:
-            self._deletions.note(groups)
+            try:
+                self._deletions.note(groups)
+            except StoreAccessDenied:  # of a queue, which is reported by itself
+                self._deletions = self._traces = None
         for given in groups:
             group = self._left(given)
             if group is None or self._skips(group.topic):
@@ -185,6 +202,8 @@ class QueueCheck:
     def _run(self, queue: _Queue, offsets: Int64Array, units: Units, requests: DispatchRequests) -> None:
         """Compare messages with consecutive offsets."""
         first, stop = int(offsets[0]), int(offsets[-1]) + 1
+        if first != queue.next:
+            self._out_of_line.add(int(units["physical_offset"][0]))
         if not 0 <= first < stop <= _HIGHEST_OFFSET:
             text = f"QUEUEOFFSET of the record at physical offset {int(units['physical_offset'][0])}: expected 0 to "
             message = f"{text}{_HIGHEST_OFFSET}, found {first}."
@@ -221,6 +240,8 @@ class QueueCheck:
 
     def _differ(self, queue: _Queue, first: int, units: Units, found: Units, requests: DispatchRequests) -> None:
         places = units["physical_offset"].astype(np.int64)
+        if queue.files.denied:
+            return  # which is reported by itself
         wrong: BoolArray = np.asarray(found != units)
         if queue.topic == SCHEDULE_TOPIC or self._has_ext:
             same = np.asarray((found["physical_offset"] == places) & (found["size"] == units["size"]))
@@ -325,48 +346,13 @@ class QueueCheck:
                 continue
             queue = self._queue(topic, queue_id)
             self._end_missing(queue)
-            self._check_files(queue)
+            check_unit_files(topic, queue_id, queue.files.files, self._findings, aborted=self._aborted)
             low, high = queue.files.bounds()
             if queue.first is not None and queue.next is not None:
                 self._stray(queue, low, min(queue.first, high), head=True)
                 self._stray(queue, max(queue.next, low), high)
             else:
                 self._stray(queue, low, high, head=True)
-
-    def _check_files(self, queue: _Queue) -> None:
-        files = queue.files.files
-        usual = usual_size([size for _, size, _ in files])
-        for place, (base, size, path) in enumerate(files):
-            problem = ""
-            check, severity = "files.size", "error"
-            if base % UNIT_SIZE:
-                check, problem = "files.name", f"expected a name that is a multiple of {UNIT_SIZE}, found {base}"
-            elif size != usual or size % UNIT_SIZE:
-                wanted = f"the size that the queue's files have, {usual}"
-                if size == usual:
-                    wanted = f"a multiple of {UNIT_SIZE} bytes"
-                problem = f"expected {wanted}, found {size}"
-                if self._aborted and size == 0 and place == len(files) - 1:
-                    severity = "note"
-            elif place and base != files[place - 1][0] + usual:
-                before = files[place - 1].base
-                check, problem = (
-                    "files.gap",
-                    f"expected the file at {before + usual} after that at {before}, found none",
-                )
-            if problem:
-                text = f"Topic {queue.topic!r}, queue {queue.queue_id}: {problem}."
-                self._findings.add(
-                    Finding(
-                        check=check,
-                        severity="note" if severity == "note" else "error",
-                        path=path,
-                        offset=0,
-                        message=text,
-                        topic=queue.topic,
-                        queue_id=queue.queue_id,
-                    )
-                )
 
     def _stray(self, queue: _Queue, low: int, high: int, *, head: bool = False) -> None:
         """Verify units at offsets without a message in the log: they have expired, or should not exist."""
@@ -403,8 +389,15 @@ class QueueCheck:
         """Units of messages that the log should hold: their offsets were given out."""
         should = (places >= self._gone_before(queue)) & (sizes >= MIN_RECORD_SIZE) & (sizes != FILLER_SIZE)
         rows = np.flatnonzero(should & (np.diff(places, prepend=np.int64(-1)) > 0))
+        if len(rows):
+            self.newest = max(self.newest, (int(places[rows[-1]] + sizes[rows[-1]]), int(places[rows[-1]])))
         inside = [place for place in places[rows].tolist() if place < self._log.end]
         self.misplaced += [place for place in inside if self._log.holds_record(place)]
+        if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
+            return  # their messages are counted in their own queues
+        for row in rows.tolist():
+            if self._log.may_not_read(int(places[row])):
+                self._log.unreadable.append((queue.topic, queue.queue_id, at + row, at + row + 1))
         for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(rows) else ():
             self.without_message.append((queue.topic, queue.queue_id, at + int(run[0]), at + int(run[-1]) + 1))
 

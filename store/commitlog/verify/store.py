@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +17,10 @@ from commitlog.columnar.dispatch import dispatch_requests, inner_batch_topics
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import (
     CorruptConfig,
-    CorruptStoreError,
     Damaged,
     InvalidValue,
     ReadFailed,
-    StoreLocked,
-    UnsupportedStore,
+    StoreAccessDenied,
 )
 from commitlog.files import disk
 from commitlog.format.checkpoint import (
@@ -38,17 +35,21 @@ from commitlog.log.store_directory import check_store_directory
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX
 from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.recovery.broker_deletions import BrokerDeletions
-from commitlog.recovery.forecast import Forecast, forecast_open
+from commitlog.recovery.forecast import Forecast
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.recovery.looked_at_log import LookedAtLog
+from commitlog.verify.access import check_readable
 from commitlog.verify.batches import BatchCheck
+from commitlog.verify.config_files import check_config_files
 from commitlog.verify.findings import Finding, Findings, Severity
 from commitlog.verify.index import IndexCheck
 from commitlog.verify.log import LogCheck
+from commitlog.verify.log_files import check_log_end
+from commitlog.verify.opening import Opening, kept_piece, look_at_opening
 from commitlog.verify.queues import QueueCheck
 from commitlog.verify.topics import TopicCount, TopicSummary
 
-__all__ = ["Finding", "Progress", "VerificationReport", "verification_report", "verify_store"]
+__all__ = ["Finding", "Progress", "VerificationReport", "read_claims", "verification_report", "verify_store"]
 
 # Called with the bytes of the log that were verified, and the largest possible number of them.
 Progress = Callable[[int, int], None]
@@ -61,7 +62,8 @@ class VerificationReport:
     """Report of a verification: findings, numbers of records, bytes, queues and index files, and the time it took.
 
     ``aborted``: the ``abort`` file existed, so an owner was at work or had stopped without closing the store.
-    ``forecast`` is what opening the store would do; None beside an owner at work. ``topics`` counts the messages that
+    ``opening`` is what opening the store would do. ``log_files`` is the number of the log's files, ``log_start`` the
+    physical offset at which the first one begins. ``topics`` counts the messages that
     were found, and those that are lost or that opening would cut off.
     """
 
@@ -74,7 +76,14 @@ class VerificationReport:
     seconds: float
     findings: list[Finding]
     topics: list[TopicCount]
-    forecast: Forecast | None
+    opening: Opening
+    log_files: int
+    log_start: int
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What opening would do, exactly; None beside an owner at work."""
+        return self.opening.forecast
 
     @property
     def errors(self) -> int:
@@ -110,7 +119,7 @@ def verification_report(
         return _report_on_kept(directory, started, progress)
     findings = Findings()
     aborted = disk.exists(os.path.join(directory, ABORT))
-    checkpoint, mark = _checkpoint(directory, findings)
+    checkpoint, mark = read_claims(directory, findings)
     index_safe = min(checkpoint.physic_msg_timestamp, checkpoint.index_msg_timestamp) - TRUST_MARGIN_MS
     queue_safe = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - TRUST_MARGIN_MS
     owned = mark is not None and mark.closed
@@ -132,14 +141,13 @@ def verification_report(
         _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), topics, progress)
         report_bytes = log.end - log.min_offset
         _check_mark(directory, log, index, queues, checkpoint, mark, findings, aborted=aborted)
-        forecast = _forecast(directory, config, findings)
-        if forecast is not None:
-            # What a crash left of a batch was never committed: its writer writes it again, and nothing is lost.
-            topics.cut(forecast.cut.lost if forecast.cut is not None and not forecast.cut.uncommitted else [])
-            for lost in queues.without_message:
-                topics.know(*lost)
-            for place in queues.misplaced:
-                topics.misplaced(log.requests_of(place))
+        check_config_files(directory, findings)
+        written = [*log.paths, *queues.file_paths()]
+        check_readable(written, findings)
+        opening = look_at_opening(directory, config, findings, written, scan=True)
+        if opening.kind != "inUse":
+            check_log_end(log_path, log.files, *queues.newest, findings, aborted=aborted)
+            _count_lost(topics, log, queues, opening.forecast)
     return VerificationReport(
         path=directory,
         aborted=aborted,
@@ -150,8 +158,22 @@ def verification_report(
         seconds=time.perf_counter() - started,
         findings=findings.all(),
         topics=topics.by_topic(),
-        forecast=forecast,
+        opening=opening,
+        log_files=len(log.paths),
+        log_start=log.min_offset,
     )
+
+
+def _count_lost(topics: TopicSummary, log: LogCheck, queues: QueueCheck, forecast: Forecast | None) -> None:
+    """Count what the walk did not find: what opening cuts off, units without a message, and what cannot be read."""
+    # What a crash left of a batch was never committed: its writer writes it again, and nothing is lost.
+    cut = None if forecast is None else forecast.cut
+    topics.cut(cut.lost if cut is not None and not cut.uncommitted else [])
+    for lost in queues.without_message:
+        topics.know(*lost)
+    for place in queues.misplaced:
+        topics.misplaced(log.requests_of(place))
+    topics.cannot_read(log.unreadable)
 
 
 def _deleted_topics(directory: str) -> DeletedTopics | None:
@@ -174,11 +196,12 @@ def _files(log_path: str, *, aborted: bool) -> LookedAtLog | None:
 
 def _report_on_kept(directory: str, started: float, progress: Progress | None) -> VerificationReport:
     """The verification of a kept piece: it has only a log, which begins where it was cut."""
+    piece = read_kept_piece(directory)
     findings, topics, nothing = Findings(), TopicSummary(), Checkpoint(0, 0, 0)
     log = LogCheck(os.path.join(directory, COMMIT_LOG), findings, aborted=False, checkpoint=nothing, mark=None)
     try:
         log.check_files()
-        log.begin_at(read_kept_piece(directory).start)
+        log.begin_at(piece.start)
         for scan in log.scans():
             topics.add(dispatch_requests(scan, ()))
             if progress is not None:
@@ -195,36 +218,10 @@ def _report_on_kept(directory: str, started: float, progress: Progress | None) -
         seconds=time.perf_counter() - started,
         findings=findings.all(),
         topics=topics.by_topic(),
-        forecast=None,
+        opening=kept_piece(piece),
+        log_files=len(log.paths),
+        log_start=log.min_offset,
     )
-
-
-def _forecast(directory: str, config: MessageStoreConfig | None, findings: Findings) -> Forecast | None:
-    """What opening would do; a loss is a finding. None beside an owner at work."""
-    try:
-        forecast = forecast_open(directory, config)
-    except StoreLocked:
-        return None
-    path, offset = os.path.join(directory, COMMIT_LOG), None
-    repair = f"commitlog repair {shlex.quote(directory)}"
-    if isinstance(forecast.refusal, CorruptStoreError):
-        path, offset = forecast.refusal.path, forecast.refusal.offset
-    severity: Severity
-    if forecast.refusal is not None:
-        # A broker's store of a kind that this package does not write has nothing wrong.
-        severity = "note" if isinstance(forecast.refusal, UnsupportedStore) else "error"
-        message = f"The store does not open: {forecast.refusal}"
-        findings.add(Finding(check="opening.refused", severity=severity, path=path, offset=offset, message=message))
-    cut = forecast.cut
-    if cut is not None:
-        severity = "note" if cut.uncommitted else "error"
-        of = f" of {cut.uncommitted}, which was not committed" if cut.uncommitted else ""
-        message = (
-            f"Opening the store cuts {cut.messages} whole records ({cut.size} bytes){of} off the log, from physical "
-            f"offset {cut.start} on ({cut.reason}). They are kept then. To see which: {repair}"
-        )
-        findings.add(Finding(check="opening.cuts", severity=severity, path=path, message=message))
-    return forecast
 
 
 def _walk(
@@ -254,13 +251,16 @@ def _walk(
         progress(total, total)
 
 
-def _checkpoint(directory: str, findings: Findings) -> tuple[Checkpoint, CheckpointMark | None]:
+def read_claims(directory: str, findings: Findings) -> tuple[Checkpoint, CheckpointMark | None]:
     """The claims of the checkpoint; a missing or damaged one claims nothing."""
     path = os.path.join(directory, CHECKPOINT)
     nothing = Checkpoint(0, 0, 0)
     try:
         data = disk.read_file(path, 16 * CHECKPOINT_SIZE)
         return decode_checkpoint(data), decode_mark(data)
+    except StoreAccessDenied as error:
+        findings.add(Finding(check="access.read", severity="error", path=path, message=str(error)))
+        return nothing, None
     except FileNotFoundError:
         severity: Severity = "note"
         problem = "The checkpoint file does not exist: the next start scans the whole log"

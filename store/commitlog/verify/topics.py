@@ -34,7 +34,8 @@ class TopicCount:
     """Records of a topic: ``found`` messages, ``prepared`` and ``rolled_back`` ones, which have no place in a queue.
 
     ``lost`` counts the offsets between the queue's first message and its last known one that no found message has;
-    ``lost_offsets`` has the first stretches of them.
+    ``lost_offsets`` has the first stretches of them. ``unreadable`` are those of them whose record is there: its body
+    does not match its CRC, or its file may not be read; ``unreadable_offsets`` has the first stretches.
     """
 
     topic: str
@@ -43,12 +44,20 @@ class TopicCount:
     rolled_back: int = 0
     lost: int = 0
     lost_offsets: list[LostOffsets] = field(default_factory=list)
+    unreadable: int = 0
+    unreadable_offsets: list[LostOffsets] = field(default_factory=list)
 
     def lose(self, queue_id: int, start: int, stop: int) -> None:
         """Count lost offsets."""
         self.lost += stop - start
         if len(self.lost_offsets) < _MOST_STRETCHES:
             self.lost_offsets.append(LostOffsets(queue_id, start, stop))
+
+    def cannot_read(self, queue_id: int, start: int, stop: int) -> None:
+        """Count offsets, lost ones, whose records are there."""
+        self.unreadable += stop - start
+        if len(self.unreadable_offsets) < _MOST_STRETCHES:
+            self.unreadable_offsets.append(LostOffsets(queue_id, start, stop))
 
 
 class _Queue:
@@ -115,6 +124,7 @@ class TopicSummary:
     def __init__(self) -> None:
         self._topics: dict[str, TopicCount] = {}
         self._queues: dict[tuple[str, int], _Queue] = {}
+        self._unreadable: list[tuple[str, int, int, int]] = []
 
     def add(self, requests: DispatchRequests) -> None:
         """Count the next records."""
@@ -149,6 +159,10 @@ class TopicSummary:
         """The queue offsets ``[start, stop)`` were given out: those without a found message are lost."""
         self._queue(topic, queue_id).know(start, stop)
 
+    def cannot_read(self, offsets: Iterable[tuple[str, int, int, int]]) -> None:
+        """Topic, queue and offsets ``[start, stop)`` of messages whose records are there and cannot be read."""
+        self._unreadable += offsets
+
     def _queue(self, topic: str, queue_id: int) -> _Queue:
         return self._queues.setdefault((topic, queue_id), _Queue())
 
@@ -157,8 +171,18 @@ class TopicSummary:
 
     def by_topic(self) -> list[TopicCount]:
         """All topics, by name."""
+        for unreadable in self._unreadable:
+            self.know(*unreadable)
         for (topic, queue_id), queue in sorted(self._queues.items()):
             for start, stop in queue.lost():
                 self._of(topic).lose(queue_id, start, stop)
+                self._count_unreadable(topic, queue_id, start, stop)
         self._queues = {}
         return [count for _, count in sorted(self._topics.items())]
+
+    def _count_unreadable(self, topic: str, queue_id: int, start: int, stop: int) -> None:
+        """Of lost offsets, count those whose records are there."""
+        for name, number, first, last in self._unreadable:
+            low, high = max(start, first), min(stop, last)
+            if (name, number) == (topic, queue_id) and low < high:
+                self._of(topic).cannot_read(queue_id, low, high)

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from commitlog.errors import CorruptConsumeQueue, CorruptRecord
 from pyspark_commitlog.errors import DataLossError
@@ -17,6 +17,7 @@ from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.stream_offset import StreamOffset
 from pyspark_commitlog.source.stream_planner import StreamPlanner
 from pyspark_commitlog.source.task import ReadTask
+from tests.store.damage.flipped_bodies import BAD, COUNT, KINDS, make
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
 __all__: list[str] = []
@@ -164,3 +165,28 @@ def test_zeroed_units_end_no_query_and_no_row_is_missing_without_a_word(store: O
             end = planner.latest_offset(planner.initial_offset(), limited=False)
             assert StreamOffset.from_json(end).offsets == {("orders", 0): 100}
             planner.close()
+
+
+BODY = StructType([StructField("queueOffset", LongType()), StructField("body", BinaryType())])
+
+
+def body_rows(path: Path, columns: StructType, **more: str) -> dict[int, bytes | None]:
+    """By queue offset, the bodies that a batch reads; None where it reads none."""
+    given = parse_batch_options({"path": str(path), "subscribe": "orders", **more})
+    reader = CommitLogBatchReader(given, check_schema(columns))
+    rows = (row for one in reader.partitions() for found in reader.read(one) for row in found.to_pylist())
+    return {row["queueOffset"]: row.get("body") for row in rows}
+
+
+@pytest.mark.parametrize("short", [{}, {"maxRecordsPerPartition": "1"}], ids=["one partition", "one a message"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_body_that_does_not_match_its_crc_fails_a_query_unless_it_is_asked_for(
+    tmp_path: Path, kind: str, short: dict[str, str]
+) -> None:
+    store = make(kind, tmp_path / "store")
+    with pytest.raises(CorruptRecord, match=r"BODYCRC.*verifyCrc=false.*corruptRecordMode to skip"):
+        body_rows(store.path, BODY, **short)
+    assert body_rows(store.path, BODY, verifyCrc="false", **short) == dict(enumerate(store.changed))
+    whole = {offset: body for offset, body in enumerate(store.whole) if offset != BAD}
+    assert body_rows(store.path, BODY, corruptRecordMode="skip", **short) == whole
+    assert body_rows(store.path, PLACE, **short) == dict.fromkeys(range(COUNT))

@@ -15,6 +15,7 @@ from commitlog.errors import FileMissing, StoreBusy, UnsupportedStore
 from pyspark_commitlog.errors import DataLossError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader
+from pyspark_commitlog.source.offset_rules import resolve_rule
 from pyspark_commitlog.source.partitions import plan_partitions
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.stream_planner import StreamPlanner
@@ -183,6 +184,28 @@ def test_a_start_by_time_that_meets_a_hole_fails_by_name(store: StoreBuilder) ->
         batch(store, startingTimestamp=str(FIRST_STORE_TIME + 50), failOnDataLoss="true").partitions()
 
 
+@pytest.mark.parametrize("option", ["startingTimestamp", "startingOffsetsByTimestamp", "endingTimestamp"])
+@pytest.mark.parametrize("remove", [remove_log_file, remove_queue_file])
+def test_a_time_beside_a_hole_fails_only_where_the_hole_may_hold_its_message(
+    store: StoreBuilder, remove: Callable[[StoreBuilder, int], Path], option: str
+) -> None:
+    path = remove(store, 2)
+    hole = range(28, 42) if remove is remove_log_file else range(40, 60)
+    for at in (0, 20, hole.start, hole.start + 1, hole.stop - 1, hole.stop, hole.stop + 1, 90):
+        time = str(FIRST_STORE_TIME + at)
+        given = {option: f'{{"orders":{{"0":{time}}}}}' if "Offsets" in option else time}
+        rule = parse_batch_options({"path": str(store.path), "subscribe": "orders"} | given)
+        which = "ending" if option == "endingTimestamp" else "starting"
+        with StoreReader.open(store.path) as reader:
+            chosen = rule.ending if which == "ending" else rule.starting
+            if hole.start <= at <= hole.stop:
+                with pytest.raises(DataLossError, match=path.name):
+                    resolve_rule(reader, reader.queues("orders"), chosen, rule, which=which)  # type: ignore[arg-type]
+            else:
+                found = resolve_rule(reader, reader.queues("orders"), chosen, rule, which=which)  # type: ignore[arg-type]
+                assert found == {("orders", 0): at}
+
+
 # Retention while a batch is planned
 
 
@@ -215,7 +238,7 @@ def test_a_batch_looks_again_when_retention_comes_in_between(
 def test_a_batch_looks_again_when_retention_comes_while_it_finds_an_offset_by_time(
     store: StoreBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    retention_before(monkeypatch, "_stored_at", lambda: store.delete_log_files(5), 1)
+    retention_before(monkeypatch, "_offset_by_time", lambda: store.delete_log_files(5), 1)
     assert rows(batch(store, startingTimestamp=str(FIRST_STORE_TIME), failOnDataLoss="true")) == list(range(70, 100))
 
 

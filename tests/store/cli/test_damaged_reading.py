@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.store.cli.commands import ended, lines, run, script
+from tests.store.damage.flipped_bodies import BAD, COUNT, FlippedStore, make
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
 __all__: list[str] = []
@@ -27,6 +28,12 @@ def log_only(tmp_path: Path) -> StoreBuilder:
     for name in ("consumequeue", "index"):
         shutil.rmtree(builder.path / name)
     return builder
+
+
+@pytest.fixture
+def flipped(tmp_path: Path) -> FlippedStore:
+    """Ten messages, a byte of the body of one of which was flipped."""
+    return make("put alone", tmp_path / "store")
 
 
 def test_the_queues_are_derived_from_the_log(log_only: StoreBuilder) -> None:
@@ -64,3 +71,60 @@ def test_damage_ends_a_command_or_is_skipped_and_reported(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert rows(done.stdout)[0]["topics"][0]["queues"][0]["maxOffset"] == 10
     assert f"commitlog: 1 stretch of the log, {places[5] - places[4]} bytes, cannot be read.\n" in done.stderr
+
+
+# Each prints the damaged message, as it would be typed.
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["cat", "{path}", "orders"],
+        ["cat", "{path}", "orders", "--json"],
+        ["cat", "{path}", "orders", "-o", "csv"],
+        ["cat", "{path}", "orders", "-f", "%o %s\\n"],
+        ["cat", "{path}", "orders", "--grep", "."],
+        ["cat", "{path}", "orders", "--grep", ".", "--columns", "queueOffset"],
+        ["cat", "{path}", "orders", "-q", "0", "--offset", str(BAD), "-n", "1", "--body"],
+        ["tail", "{path}", "orders"],
+        ["tail", "{path}", "orders", "--json"],
+        ["query", "{path}", "orders", f"k{BAD}"],
+        ["query", "{path}", "orders", f"k{BAD}", "--json"],
+        ["get", "{path}", "{place}"],
+        ["get", "{path}", "{place}", "--body"],
+    ],
+    ids=" ".join,
+)
+def test_a_body_that_does_not_match_its_crc_is_printed_only_with_no_verify_crc(
+    flipped: FlippedStore, command: list[str]
+) -> None:
+    typed = [part.format(path=flipped.path, place=flipped.place) for part in command]
+    done = ended(*typed)
+    assert done.returncode == 1
+    assert "commitlog: BODYCRC of the record" in done.stderr
+    assert "--no-verify-crc" in done.stderr
+    assert flipped.changed[BAD].decode() not in done.stdout
+    done = ended(*typed, "--no-verify-crc")
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = str(BAD) if "--columns" in command else flipped.changed[BAD].decode()
+    assert shown in done.stdout
+
+
+@pytest.mark.parametrize("command", [["cat"], ["cat", "--json"], ["cat", "--grep", "."], ["tail"], ["cat", "--body"]])
+def test_a_body_that_does_not_match_its_crc_is_skipped_and_counted(flipped: FlippedStore, command: list[str]) -> None:
+    done = script(command[0], flipped.path, "orders", *command[1:], "--on-damage", "skip")
+    assert done.returncode == 1
+    assert flipped.changed[BAD].decode() not in done.stdout
+    assert all(body.decode() in done.stdout for body in flipped.good)
+    assert "commitlog: 1 message skipped because of damage.\n" in done.stderr
+
+
+def test_a_query_says_that_it_skipped_the_message_of_the_key(flipped: FlippedStore) -> None:
+    done = script("query", flipped.path, "orders", f"k{BAD}", "--on-damage", "skip")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "skipped a record, which may have the key: BODYCRC of the record" in done.stderr
+    assert "commitlog: 1 message skipped because of damage.\n" in done.stderr
+
+
+def test_what_reads_no_body_checks_none(flipped: FlippedStore) -> None:
+    assert len(lines("cat", flipped.path, "orders", "--columns", "queueOffset,keys", "--json")) == COUNT
+    assert run("cat", flipped.path, "orders", "-f", "%o ").split() == [str(number) for number in range(COUNT)]

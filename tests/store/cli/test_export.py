@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pa_parquet
 
 from tests.store.cli.commands import COUNTS, ended, lines, run
+from tests.store.damage.flipped_bodies import BAD, COUNT, make
 
 __all__: list[str] = []
 
@@ -25,6 +27,8 @@ def test_the_report_counts_rows_and_files(golden_533: Path, tmp_path: Path) -> N
         "topics": ["packed"],
         "rows": 0,
         "totalRows": COUNTS["packed"],
+        "skipped": {},
+        "totalSkipped": {},
         "files": 1,
     }
 
@@ -48,3 +52,41 @@ def test_exit_codes(golden_533: Path, tmp_path: Path) -> None:
     refused = ended("export", golden_533, "--to", target)
     assert refused.returncode == 2
     assert "--resume" in refused.stderr
+
+
+def test_a_log_whose_queues_are_gone_is_not_an_empty_store(tmp_path: Path) -> None:
+    store = make("put alone", tmp_path / "store").path
+    shutil.rmtree(store / "consumequeue")
+    done = ended("export", store, "--to", f"ndjson:{tmp_path / 'out'}")
+    assert done.returncode == 1
+    assert "no consume queues" in done.stderr and "--from-log" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_ends_at_a_damaged_body_and_is_resumed_after_it(tmp_path: Path) -> None:
+    flipped = make("put alone", tmp_path / "store")
+    target = f"ndjson:{tmp_path / 'out'}"
+    done = ended("export", flipped.path, "--to", target)
+    assert done.returncode == 1
+    assert "BODYCRC" in done.stderr
+    assert "--resume --on-damage skip" in done.stderr
+    done = ended("export", flipped.path, "--to", target, "--resume", "--on-damage", "skip")
+    assert done.returncode == 1
+    assert f"{COUNT - 1} rows of 1 topics, 1 message skipped: " in done.stdout
+    assert "commitlog: 1 message skipped because of damage: orders 1.\n" in done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [row["queueOffset"] for row in rows] == [number for number in range(COUNT) if number != BAD]
+    # Nothing was skipped now, and the report still says what the target lacks.
+    again = ended("export", flipped.path, "--to", target, "--resume", "--json")
+    assert again.returncode == 0
+    report = json.loads(again.stdout)
+    assert (report["rows"], report["skipped"], report["totalSkipped"]) == (0, {}, {"orders": 1})
+
+
+def test_an_export_without_the_check_has_the_bodies_as_they_are(tmp_path: Path) -> None:
+    flipped = make("put alone", tmp_path / "store")
+    run("export", flipped.path, "--to", f"ndjson:{tmp_path / 'out'}", "--no-verify-crc")
+    rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [row["body"].encode() for row in rows] == flipped.changed
+    run("export", flipped.path, "--to", f"csv:{tmp_path / 'places'}", "--columns", "queueOffset")
+    assert len((tmp_path / "places").read_text().splitlines()) == COUNT + 1

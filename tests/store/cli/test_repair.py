@@ -6,11 +6,15 @@ import csv
 import io
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.crash.test_repair import damaged_store
 from tests.store.cli.commands import ended, script
-from tests.store.verify.made_store import files, make_store
+from tests.store.verify.made_store import damage, files, make_store, message_place
+from tests.store.verify.test_assessment import cut_second, delete_newest, delete_second, newest_file
 
 __all__: list[str] = []
 
@@ -27,7 +31,7 @@ def test_the_command_it_prints_repairs_the_store(tmp_path: Path) -> None:
     cut = script(*command[1:])
     assert (cut.returncode, cut.stderr) == (0, "")
     assert f"The log ends at physical offset {bad.physical_offset} now, and the store opens." in cut.stdout
-    assert ended("repair", store).stdout.startswith(f"{store} opens, and nothing is lost: ")
+    assert ended("repair", store).stdout.startswith(f"{store} opens: ")
 
 
 def test_csv_has_a_line_for_each_queue_that_loses_messages(tmp_path: Path) -> None:
@@ -71,3 +75,67 @@ def test_repair_without_a_store_creates_none(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "nowhere" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_it_says_that_nothing_is_lost_only_if_every_record_was_read(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    done = ended("repair", store)
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        [
+            f"{store} opens: the last owner closed the store, and nothing is missing.",
+            "No loss is known. Opening does not read all records; this does:",
+            f"  commitlog doctor --deep {store}",
+        ],
+    )
+    (store / "abort").touch()
+    (store / "checkpoint").unlink()
+    assert ended("repair", store).stdout.startswith(f"{store} opens, and nothing is lost: ")
+
+
+@pytest.mark.parametrize("by_broker", [False, True])
+def test_the_newest_log_file_deleted_has_one_count_in_every_command(tmp_path: Path, by_broker: bool) -> None:
+    store = make_store(tmp_path / "store")
+    if by_broker:
+        checkpoint = store / "checkpoint"
+        checkpoint.write_bytes(checkpoint.read_bytes()[:40].ljust(4096, b"\0"))
+    newest = newest_file(store)
+    delete_newest(store)
+    said = {command: ended(*command.split(), store) for command in ("repair", "verify", "info", "salvage", "doctor")}
+    assert {done.returncode for done in said.values()} == {1}
+    assert "At least 112 messages lost:" in said["repair"].stdout
+    assert said["verify"].stdout.rstrip().endswith("112 messages lost")
+    assert "at least 112 messages lost" in said["info"].stdout
+    assert f"{newest} is missing" in said["info"].stderr, "the cause"
+    assert "788 messages found, 112 known to be lost" in said["salvage"].stdout
+    for command in ("repair", "verify", "info", "salvage", "doctor", "doctor --deep"):
+        found = json.loads(ended(*command.split(), store, "--json").stdout)
+        assert found["lostMessages" if command == "repair" else "lost"] == 112
+    assert ("opens, and messages are lost" in said["repair"].stdout) == by_broker
+
+
+@pytest.mark.parametrize("harm", [delete_second, cut_second])
+def test_a_file_from_the_middle_has_one_count_in_every_command(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    store = make_store(tmp_path / "store")
+    harm(store)
+    counts = set()
+    for command in ("repair", "verify", "info", "salvage", "doctor", "doctor --deep"):
+        done = ended(*command.split(), store, "--json")
+        assert done.returncode == 1
+        counts.add(json.loads(done.stdout)["lostMessages" if command == "repair" else "lost"])
+    assert len(counts) == 1
+    assert 0 not in counts
+
+
+def test_flipped_bytes_are_lost_messages_of_verify_and_no_command_says_that_none_is(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    for offset in (10, 20, 30):
+        file, place, _ = message_place(store, "orders", 1, offset)
+        damage(file, place + 100, b"XXXX")
+    for command in ("verify", "salvage", "doctor --deep"):
+        done = ended(*command.split(), store, "--json")
+        assert (done.returncode, json.loads(done.stdout)["lost"]) == (1, 3)
+    for command in ("repair", "info", "doctor"):
+        done = ended(command, store)
+        assert (done.returncode, "nothing is lost" in done.stdout) == (0, False)
+        assert "were not read" in done.stdout or "commitlog doctor --deep" in done.stdout

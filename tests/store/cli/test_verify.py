@@ -23,7 +23,8 @@ def test_a_whole_store_is_reported_as_whole(golden_533: Path) -> None:
     assert text.rstrip().endswith("all is well")
     (report,) = lines("verify", golden_533, "--json")
     assert set(report) == {
-        "path", "aborted", "records", "bytes", "queues", "indexFiles", "seconds", "lost", "topics", "findings",
+        "path", "verdict", "aborted", "records", "bytes", "queues", "indexFiles", "seconds", "found", "lost",
+        "unreadable", "topics", "findings", "nextSteps",
     }  # fmt: skip
     assert (report["records"], report["bytes"], report["lost"], report["findings"]) == (1253, 965939, 0, [])
 
@@ -32,7 +33,9 @@ def test_topics_add_up_to_the_records(golden_533: Path) -> None:
     """Prepared and rolled-back messages are records, and no queue has them: 'info' does not count them."""
     (report,) = lines("verify", golden_533, "--json")
     topics = report["topics"]
-    assert set(topics[0]) == {"topic", "found", "prepared", "rolledBack", "lost", "lostOffsets"}
+    assert set(topics[0]) == {
+        "topic", "found", "prepared", "rolledBack", "lost", "lostOffsets", "unreadable", "unreadableOffsets",
+    }  # fmt: skip
     assert sum(one["found"] + one["prepared"] + one["rolledBack"] for one in topics) == report["records"]
     assert sum(one["prepared"] for one in topics) > 0
     found = {one["topic"]: one["found"] for one in topics if one["found"]}
@@ -43,7 +46,7 @@ def test_topics_add_up_to_the_records(golden_533: Path) -> None:
         [one["topic"], *(str(one[name]) for name in ("found", "lost", "prepared", "rolledBack"))] for one in topics
     ] == rows[2:-1]
     text = run("verify", golden_533, "--topics", "-o", "csv").splitlines()
-    assert text[0] == "topic,found,lost,prepared,rolledBack"
+    assert text[0] == "topic,found,lost,prepared,rolledBack,unreadable"
     assert len(text) == 1 + len(topics)
 
 
@@ -53,10 +56,11 @@ def test_lost_messages_are_counted_by_topic(tmp_path: Path) -> None:
     damage(file, place + 100, b"XXXX")
     done = ended("verify", path)
     assert done.returncode == 1
-    *_, headings, audit, orders, summary = done.stdout.splitlines()
-    assert headings.split() == ["topic", "found", "lost", "prepared", "rolled", "back", "lost", "offsets"]
-    assert audit.split() == ["audit", "180", "0", "0", "0"]
-    assert orders.split() == ["orders", "719", "1", "0", "0", "2:", "130"]
+    *_, headings, audit, orders, command, summary = done.stdout.splitlines()
+    assert headings.split() == ["topic", "found", "lost", "unreadable", "prepared", "rolled", "back", "lost", "offsets"]
+    assert audit.split() == ["audit", "180", "0", "0", "0", "0"]
+    assert orders.split() == ["orders", "719", "1", "1", "0", "0", "2:", "130"]
+    assert command == f"next: commitlog salvage {path}"
     assert summary.endswith(": 1 error, no notes, 1 message lost")
     report = json.loads(ended("verify", path, "--json").stdout)
     assert report["lost"] == 1

@@ -240,6 +240,20 @@ def test_readers_see_positions_that_only_the_log_has_and_write_nothing(store: Me
     assert ConsumerOffsets(store.path).groups() == []
 
 
+def test_positions_whose_bytes_have_changed_are_not_taken(store: MessageStore) -> None:
+    with store.consumer("billing", "orders") as consumer:
+        step(store, consumer, 1, 4)
+    store.dispatch()
+    kill(store)
+    (log,) = Path(store.path, "commitlog").iterdir()
+    data = log.read_bytes()
+    body = encode_positions("billing", {("orders", 0): 4})
+    assert data.count(body) == 1
+    log.write_bytes(data.replace(body, encode_positions("billing", {("orders", 0): 9})))
+    with StoreReader.open(store.path) as reader:
+        assert reader.group_offsets("billing") == {}, "those of the file, as for a record that is none"
+
+
 def test_positions_of_several_groups_are_noted_as_applied_when_all_of_them_are(tmp_path: Path) -> None:
     service = FlushConsumerOffsetService(str(tmp_path), CONFIG, lambda: None)
 

@@ -1,8 +1,9 @@
 """A process that exports a store again and again and is killed each time, until an export ends.
 
-``python -m tests.store.export.killed_exports STORE TARGET`` kills the first export (SIGKILL) at its first call of the
-operating system that changes the target, the second at its second, and so on; each resumes the one before. It prints
-the number of exports that were killed. Exports are forks, since importing takes longer than an export.
+``python -m tests.store.export.killed_exports STORE TARGET [skip]`` kills the first export (SIGKILL) at its first call
+of the operating system that changes the target, the second at its second, and so on; each resumes the one before, and
+with ``skip`` all skip damage. It prints the number of exports that were killed. Exports are forks, since importing
+takes longer than an export.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ def die_at(number: int) -> None:
         setattr(disk, name, killing(getattr(disk, name)))
 
 
-def main(store: str, target: str) -> None:
+def main(store: str, target: str, skip: str = "") -> None:
     killed = 0
     while True:
         child = os.fork()
         if not child:
             die_at(killed + 1)
-            export_store(store, target, resume=True, file_size=FILE_SIZE)
+            export_store(store, target, resume=True, on_damage="skip" if skip else "raise", file_size=FILE_SIZE)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status == 0:

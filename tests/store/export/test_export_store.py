@@ -18,7 +18,15 @@ import pyarrow.parquet as pa_parquet
 import pytest
 
 from commitlog import ALL_COLUMNS, MessageStore, StoreReader, export_store
-from commitlog.errors import FilterError, InvalidValue, TailLost, TargetFailed, TopicNotFound, UnsupportedStore
+from commitlog.errors import (
+    CorruptStoreError,
+    FilterError,
+    InvalidValue,
+    TailLost,
+    TargetFailed,
+    TopicNotFound,
+    UnsupportedStore,
+)
 from commitlog.export.export_store import EXPORT_COLUMNS
 from commitlog.paths import COMPACTION_CONSUME_QUEUE
 from tests.store.cli.commands import lines
@@ -180,6 +188,78 @@ def test_rows_are_there_exactly_once_after_exports_were_killed(store: Path, tmp_
     )
     assert int(ran.stdout) > 10
     assert places(READ[kind](target)) == places(rows_of(store))
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """A body with another byte in each of two topics, a record that is none, and a unit that leads nowhere."""
+    built = StoreBuilder(tmp_path / "store")
+    orders = built.append("orders", [0, 1], [b"%d " % row * 20 for row in range(400)]).tolist()
+    clicks = built.append("clicks", 0, [b"%d " % row * 20 for row in range(400)]).tolist()
+    (log,) = (built.path / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        for place, within, bad in ((orders[40], 90, b"?"), (orders[41], 4, b"junk"), (clicks[399], 90, b"?")):
+            file.seek(place + within)
+            file.write(bad)
+    with (built.path / "consumequeue" / "clicks" / "0" / f"{0:020d}").open("r+b") as file:
+        file.seek(100 * 20)
+        file.write(b"\xff" * 8)
+    return built.path
+
+
+SKIPPED = {"orders": 2, "clicks": 2}
+BAD_PLACES = [("clicks", 0, 100), ("clicks", 0, 399), ("orders", 0, 20), ("orders", 1, 20)]
+
+
+def left_places() -> list[Place]:
+    """Of the messages of the damaged store, those that can be read."""
+    every = [("clicks", 0, row) for row in range(400)] + [("orders", row % 2, row // 2) for row in range(400)]
+    return sorted(place for place in every if place not in BAD_PLACES)
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_damage_is_skipped_counted_and_not_met_again(damaged: Path, tmp_path: Path, kind: str) -> None:
+    target = f"{kind}:{tmp_path / 'out'}"
+    with pytest.raises(CorruptStoreError, match="resume the export with on_damage='skip'"):
+        export_store(damaged, target)
+    report = export_store(damaged, target, resume=True, on_damage="skip")
+    assert places(READ[kind](tmp_path / "out")) == left_places()
+    assert (report.skipped, report.total_skipped, report.total_rows) == (SKIPPED, SKIPPED, 796)
+    again = export_store(damaged, target, resume=True)
+    assert (again.rows, again.skipped, again.total_skipped) == (0, {}, SKIPPED)
+    assert places(READ[kind](tmp_path / "out")) == left_places()
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_skipped_messages_are_counted_once_by_exports_that_were_killed(
+    damaged: Path, tmp_path: Path, kind: str
+) -> None:
+    target = tmp_path / "out"
+    subprocess.run(
+        [sys.executable, "-m", "tests.store.export.killed_exports", str(damaged), f"{kind}:{target}", "skip"],
+        cwd=PROJECT,
+        env=child_environment(),
+        capture_output=True,
+        check=True,
+        timeout=WAIT_LIMIT_S,
+    )
+    assert places(READ[kind](target)) == left_places()
+    assert export_store(damaged, f"{kind}:{target}", resume=True).total_skipped == SKIPPED
+
+
+def test_what_an_export_skipped_that_was_killed_is_in_the_next_report(damaged: Path, tmp_path: Path) -> None:
+    target = f"ndjson:{tmp_path / 'out'}"
+    export_store(damaged, target, on_damage="skip")
+    state = tmp_path / "out.export.json"
+    content = json.loads(state.read_text())
+    assert content["skipped"] == SKIPPED
+    state.write_text(json.dumps(content | {"finished": False}))
+    assert export_store(damaged, target, resume=True).skipped == SKIPPED
+
+
+def test_another_on_damage_is_refused(damaged: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="'raise' or 'skip', not 'skip-records'"):
+        export_store(damaged, f"csv:{tmp_path / 'out'}", on_damage="skip-records")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", READ)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from commitlog.columnar.locate import RecordProblem
 from commitlog.format.record import Record, decode_record
-from commitlog.format.sys_flag import BORNHOST_V6_FLAG, COMPRESSED_FLAG
 from tests.store.columnar.record_blocks import Block, one_record, plain_record, rows_of
 from tests.support.encoders import encode_record
 
@@ -109,20 +108,6 @@ def test_compressed_body_that_is_not_a_stream_is_a_problem_of_that_record() -> N
     assert (raised.value.field, raised.value.index) == ("BODY", 1)
 
 
-@pytest.mark.parametrize("row", [0, 2])
-@pytest.mark.parametrize("hosts", [0, BORNHOST_V6_FLAG])
-def test_body_packed_as_producers_do_is_refused_when_its_record_denies_it(hosts: int, row: int) -> None:
-    """Before RocketMQ 5.0 no type bits stood beside the compressed bit: only the body shows that this bit was lost."""
-    records = [plain_record(), plain_record(b""), plain_record()]
-    records[row] = plain_record(zlib.compress(b"text " * 100, 5), flags=hosts)
-    with pytest.raises(RecordProblem, match="application packs its bodies itself, read without verify_crc") as raised:
-        Block(records).batch()
-    problem = raised.value
-    assert (problem.field, problem.index, problem.within) == ("SYSFLAG", row, 36)
-    assert str(problem.expected).startswith(f"{hosts | COMPRESSED_FLAG:#x}, since")
-    assert problem.found == f"{hosts:#x}"
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -132,13 +117,14 @@ def test_body_packed_as_producers_do_is_refused_when_its_record_denies_it(hosts:
         b"\x78\x5e is how this text starts",
         zlib.compress(b"text " * 100, 5)[:-1],
         zlib.compress(b"text " * 100, 5) + b"more",
+        zlib.compress(b"text " * 100, 5),
         zlib.compress(b"text " * 100, 6),
         zlib.compress(b"text " * 100, 9),
     ],
-    ids=["empty", "one byte", "header", "text", "cut", "bytes after it", "level 6", "level 9"],
+    ids=["empty", "one byte", "header", "text", "cut", "bytes after it", "level 5", "level 6", "level 9"],
 )
-def test_body_that_producers_do_not_compress_so_is_given_as_it_is(body: bytes) -> None:
-    """In the middle of a block and at the end of its data."""
+def test_body_that_an_application_packed_itself_is_given_as_it_is(body: bytes) -> None:
+    """At level 5 it is packed as RocketMQ's producers do, whose records say so in SYSFLAG."""
     block = Block([plain_record(body), plain_record(body, b"")])
     assert block.batch()["body"].to_pylist() == [body, body]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import random
-import tracemalloc
 import zlib
 
 import crcmod.predefined
@@ -14,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog.errors import InvalidValue
-from commitlog.format.compression import PRODUCERS_ZLIB_HEADER, compress, decompress, is_producers_zlib
+from commitlog.format.compression import compress, decompress
 from commitlog.format.sys_flag import COMPRESSED_FLAG, CompressionType, compression_type
 from tests.store.format.golden_files import STORES, messages
 from tests.support import golden
@@ -137,69 +135,3 @@ def test_bytes_after_a_zlib_stream_are_skipped_as_rocketmq_does() -> None:
 @pytest.mark.parametrize("kind", [CompressionType.LZ4, CompressionType.ZSTD])
 def test_frames_after_each_other_are_one_body(kind: CompressionType) -> None:
     assert decompress(compress(b"bo", kind) + compress(b"dy", kind), kind, MIB) == b"body"
-
-
-@given(st.binary(max_size=2000))
-def test_streams_of_producers_are_recognized_without_the_flag(data: bytes) -> None:
-    packed = compress(data, CompressionType.ZLIB)
-    assert packed.startswith(PRODUCERS_ZLIB_HEADER)
-    assert is_producers_zlib(packed, len(data))
-
-
-def test_zlib_bodies_of_rocketmq_before_5_0_are_recognized_without_the_flag() -> None:
-    """Without type bits only the body itself shows it once the compressed bit is lost."""
-    old = [m for m in messages(golden.ROCKETMQ_533) if m["topic"] == "packed" and m["sysFlag"] == COMPRESSED_FLAG]
-    assert old
-    assert all(is_producers_zlib(base64.b64decode(message["body"]), MIB) for message in old)
-
-
-@pytest.mark.parametrize("body", [b"a body that is cut " * 20, LONG[:20_000]], ids=["one piece", "several pieces"])
-def test_producers_stream_cut_anywhere_is_not_recognized(body: bytes) -> None:
-    packed = compress(body, CompressionType.ZLIB)
-    assert is_producers_zlib(packed, MIB)
-    assert not any(is_producers_zlib(packed[:size], MIB) for size in range(len(packed)))
-
-
-def test_bytes_after_a_producers_stream_are_noticed() -> None:
-    """Also where the stream ends with one of the pieces of 4 KiB in which it is unpacked."""
-    bodies = [b"", b"short", *(random.Random(size).randbytes(size) for size in range(4070, 4100))]
-    streams = [compress(body, CompressionType.ZLIB) for body in bodies]
-    assert 4096 in map(len, streams)
-    for packed in streams:
-        assert is_producers_zlib(packed, MIB)
-        assert not is_producers_zlib(packed + b"\0", MIB)
-        assert not is_producers_zlib(packed + packed, MIB)
-
-
-def test_producers_stream_with_a_wrong_checksum_is_not_recognized() -> None:
-    packed = compress(LONG, CompressionType.ZLIB)
-    assert not is_producers_zlib(packed[:-1] + bytes([packed[-1] ^ 1]), MIB)
-
-
-@pytest.mark.parametrize("level", [0, 1, 6, 7, 9])
-def test_streams_of_other_levels_are_not_taken_for_producers(level: int) -> None:
-    """An application that packs its own bodies leaves the level at 6 as a rule."""
-    assert not is_producers_zlib(zlib.compress(LONG, level), MIB)
-
-
-@pytest.mark.parametrize("data", [b"", b"x", b"x^", b"x^ is how it starts", b"x^" + bytes(100)])
-def test_bytes_that_only_start_like_a_producers_stream_are_not_recognized(data: bytes) -> None:
-    assert not is_producers_zlib(data, MIB)
-
-
-def test_producers_stream_may_unpack_to_exactly_as_much_as_allowed() -> None:
-    packed = compress(LONG, CompressionType.ZLIB)
-    assert is_producers_zlib(packed, len(LONG))
-    assert not is_producers_zlib(packed, len(LONG) - 1)
-
-
-def test_looking_for_the_end_of_a_producers_stream_takes_little_memory() -> None:
-    bomb = compress(bytes(64 * MIB), CompressionType.ZLIB)
-    tracemalloc.start()
-    try:
-        assert is_producers_zlib(bomb, 64 * MIB)
-        assert not is_producers_zlib(bomb, MIB)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 16 * MIB

@@ -84,6 +84,24 @@ def test_the_handle_of_a_damaged_half_message_leads_to_none(tmp_path: Path) -> N
             assert store.half_messages.pending() == []
 
 
+def test_an_op_message_with_another_number_in_its_body_ends_no_other_half_message(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_store(path) as store:
+        handles = [prepare(store, body) for body in (b"rolled back", b"left", b"left too")]
+        store.half_messages.rollback(handles[0])
+        fill_the_file(store)
+    (op,) = stored(path, OP_TOPIC)
+    assert op.body == b"0"
+    with (path / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(op.physical_offset + HEADER_SIZE)
+        file.write(b"2")
+    with StoreReader.open(path) as reader, pytest.raises(CorruptRecord, match="BODYCRC"):
+        reader.pending_half_messages()
+    with open_store(path) as store:
+        assert [one.message.body for one in store.half_messages.pending()] == [b"rolled back", b"left", b"left too"]
+        assert [(one.topic, one.start, one.stop) for one in store.half_messages.unreadable] == [(OP_TOPIC, 0, 1)]
+
+
 def test_what_a_damaged_op_message_has_ended_is_not_committed_twice(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

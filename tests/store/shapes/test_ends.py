@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -245,14 +244,6 @@ def test_a_store_with_only_one_of_its_parts_opens(tmp_path: Path, left: str) -> 
     with StoreReader.open(path) as reader:
         assert reader.topics() == []
         assert reader.physical_bounds() == (0, 0)
-
-
-def test_queues_without_a_log_are_empty_where_they_end(builder: StoreBuilder) -> None:
-    builder.append("t", 0, made_bodies(33))
-    shutil.rmtree(builder.path / "commitlog")
-    with StoreReader.open(builder.path) as reader:
-        assert bounds(reader) == (33, 33)
-        assert read(reader, 33) == []
 
 
 def test_a_queue_directory_without_files_is_an_empty_queue(builder: StoreBuilder) -> None:

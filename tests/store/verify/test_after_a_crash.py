@@ -70,7 +70,9 @@ def test_flushed_units_that_are_damaged_are_errors(path: Path) -> None:
 def test_units_ahead_of_the_log(path: Path) -> None:
     file, place = queue_file(path, "audit", 0, 180)
     damage(file, place, struct.pack(">qiq", 10_000_000, 120, 0))
-    assert "the log ends at" in only(path, "queue.extra-unit", "note").message
+    extra, end = verify_store(path)
+    assert (extra.check, extra.severity, end.check, end.severity) == ("queue.extra-unit", "note", "files.end", "note")
+    assert "the log ends at" in extra.message
     _is_mended_by_opening(path)
 
 

@@ -105,7 +105,9 @@ def test_the_log_cut_at_the_end_is_reported_by_units_index_and_checkpoint(path: 
         if written:
             break
     found = verify_store(path)
-    assert {one.check for one in found} == {"queue.extra-unit", "index.entry", "checkpoint.ahead", "opening.refused"}
+    assert {one.check for one in found} == {
+        "queue.extra-unit", "index.entry", "checkpoint.ahead", "files.end", "opening.refused",
+    }  # fmt: skip
     assert {one.severity for one in found} == {"error"}
     assert any(one.message.endswith("more like these here.") for one in found)
 

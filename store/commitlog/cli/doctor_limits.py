@@ -1,0 +1,129 @@
+"""Limits of ``commitlog doctor``: lag of consumer groups, full disks, overdue delayed messages."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from commitlog.columnar.columns import nearest_name
+from commitlog.errors import CommitLogError, InvalidValue
+from commitlog.files.limits import fullest_disk
+from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX
+from commitlog.reader import StoreReader
+
+__all__ = ["LIMITS", "Limits", "Measured", "complete_limit", "measure", "parse_limits"]
+
+_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+# The greatest value that is not too much, by name.
+Limits = dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A value that has a limit. ``value`` is None where it cannot be found, and ``what`` says why, or what it is."""
+
+    name: str
+    value: float | None
+    what: str
+    warn: float | None = None
+    critical: float | None = None
+
+    @property
+    def is_critical(self) -> bool:
+        """Whether the value is above its critical limit."""
+        return self.value is not None and self.critical is not None and self.value > self.critical
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether the value is above one of its limits, or unknown."""
+        return self.value is None or self.is_critical or (self.warn is not None and self.value > self.warn)
+
+
+def _lag(path: str) -> tuple[float, str]:
+    """The lag of the group that is furthest behind, in messages."""
+    with StoreReader.open(path) as reader:
+        lags: Counter[str] = Counter()
+        for one in reader.groups():
+            lags[one.group] += one.lag or 0
+    if not lags:
+        return 0, "no consumer group has a position"
+    group, lag = lags.most_common(1)[0]
+    return lag, f"group {group} is {lag} messages behind"
+
+
+def _disk(path: str) -> tuple[float, str]:
+    """The used share of the fullest of the store's disks, 0 to 1."""
+    found = fullest_disk([*(os.path.join(path, name) for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX)), path])
+    return found.used, f"{found.used:.0%} of the disk of {found.path} is used"
+
+
+def _overdue(path: str) -> tuple[float, str]:
+    """For how many seconds the oldest overdue delayed message has been due."""
+    now = time.time() * 1000
+    with StoreReader.open(path) as reader:
+        levels = [level for level in reader.delay_levels() if level.waiting and level.next_due is not None]
+    late = max(((now - (level.next_due or 0)) / 1000, level.level) for level in levels) if levels else (0.0, 0)
+    if late[0] <= 0:
+        return 0, "no delayed message is overdue"
+    return round(late[0], 3), f"a message of delay level {late[1]} has been due for {late[0]:.0f} s"
+
+
+LIMITS: dict[str, Callable[[str], tuple[float, str]]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
+
+
+def complete_limit(incomplete: str) -> Iterator[str]:
+    """The names of limits, for the shell's completion."""
+    done, comma, last = incomplete.rpartition(",")
+    yield from (f"{done}{comma}{name}=" for name in LIMITS if name.startswith(last))
+
+
+def parse_limits(texts: Iterable[str]) -> Limits:
+    """Limits as ``lag=100000,disk=0.85,overdue=60s``. ``InvalidValue``."""
+    found: Limits = {}
+    for part in (part.strip() for text in texts for part in text.split(",") if part.strip()):
+        name, equals, value = part.partition("=")
+        if name not in LIMITS or not equals:
+            near = nearest_name(name, LIMITS)
+            hint = f" Did you mean {near!r}?" if near and near != name else ""
+            raise InvalidValue(
+                f"{part!r} is not a limit: give lag=MESSAGES, disk=SHARE (0.85 or 85%) or overdue=TIME (60s, 5m), with "
+                f"commas between.{hint}"
+            )
+        found[name] = _value(name, value)
+    return found
+
+
+def _value(name: str, text: str) -> float:
+    if name == "lag" and text.isascii() and text.isdigit():
+        return int(text)
+    time_of = _TIME.fullmatch(text)
+    if name == "overdue" and time_of is not None:
+        return float(time_of[1]) * _SECONDS[time_of[2]]
+    if name == "disk" and re.fullmatch(r"[0-9]+(\.[0-9]+)?%?", text):
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        if 0 <= share <= 1:
+            return share
+    wanted = {"lag": "a number of messages", "disk": "a share, 0.85 or 85%", "overdue": "a time such as 60s, 5m, 2h"}
+    raise InvalidValue(f"{name}={text}: expected {wanted[name]}.")
+
+
+def measure(path: str, warn: Limits, critical: Limits) -> list[Measured]:
+    """Find the values of all that have a limit, and no others: some take a look at every queue."""
+    measured: list[Measured] = []
+    for name, find in LIMITS.items():
+        if name in warn or name in critical:
+            value: float | None = None
+            try:
+                value, what = find(path)
+            except (CommitLogError, OSError) as error:
+                what = f"{name} is not known: {error}"
+            measured.append(
+                Measured(name=name, value=value, what=what, warn=warn.get(name), critical=critical.get(name))
+            )
+    return measured

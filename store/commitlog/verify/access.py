@@ -1,0 +1,33 @@
+"""Verification of permissions: files that this process may not read, or not write as the store's owner would."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from commitlog.files import disk
+from commitlog.paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
+from commitlog.verify.findings import Finding, Findings
+
+__all__ = ["check_readable", "first_unwritable"]
+
+
+def check_readable(paths: Iterable[str], findings: Findings) -> list[str]:
+    """Report the files that this process may not read. Returns their paths."""
+    denied = [path for path in paths if not disk.may_read(path) and disk.exists(path)]
+    for path in denied:
+        message = f"No permission to read {path}: run as the store's user, or change its mode."
+        findings.add(Finding(check="access.read", severity="error", path=path, message=message))
+    return denied
+
+
+def first_unwritable(store_path: str, files: Iterable[str]) -> str | None:
+    """The first file or directory that an owner writes and this process may not; None when it may write all.
+
+    ``files`` are those of log and queues that opening writes. The store's directory comes first: without it, this
+    process is not meant to own the store.
+    """
+    names = ("", LOCK, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX)
+    own = (os.path.join(store_path, name) if name else store_path for name in names)
+    paths = [path for path in own if disk.exists(path)]
+    return next((path for path in (*paths, *files) if not disk.may_write(path)), None)

@@ -1,0 +1,419 @@
+"""Assessment of a store: what is wrong with it, what is lost, what opening would do, and what to do next.
+
+Every command shows this one. The quick assessment looks at names, sizes, the ends of queues, marks and JSON files; the
+deep one is a verification, which reads everything. Neither changes anything. Decision 0027 has the reasons.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from commitlog.batch.ledger import saved_batches
+from commitlog.config import MessageStoreConfig
+from commitlog.errors import CommitLogError
+from commitlog.files import disk
+from commitlog.files.numbered_files import NumberedFiles
+from commitlog.format.checkpoint import Checkpoint, CheckpointMark
+from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Decoded, Record, Torn, decode_record
+from commitlog.log.store_directory import check_store_directory
+from commitlog.paths import ABORT, COMMIT_LOG, INDEX
+from commitlog.queue.deleted_topics import DeletedTopics
+from commitlog.recovery.kept import LostMessages, is_kept_piece, read_kept_piece
+from commitlog.recovery.log_end import Progress as ScanProgress
+from commitlog.verify.access import check_readable
+from commitlog.verify.config_files import check_config_files
+from commitlog.verify.findings import NOWHERE, Finding, Findings
+from commitlog.verify.index_file import check_index_headers
+from commitlog.verify.log_files import (
+    LogFile,
+    check_log_end,
+    check_log_files,
+    check_log_heads,
+    list_log_files,
+)
+from commitlog.verify.next_steps import is_of_the_log, next_steps
+from commitlog.verify.opening import Opening, kept_piece, look_at_opening, report_fault
+from commitlog.verify.queue_ends import (
+    Absent,
+    QueueEnd,
+    absent_stretches,
+    find_queue_ends,
+    lost_offsets,
+    unwritten_from,
+)
+from commitlog.verify.queue_files import check_unit_files
+from commitlog.verify.store import Progress, VerificationReport, read_claims, verification_report
+from commitlog.verify.topics import TopicCount
+
+__all__ = ["Assessment", "Verdict", "assess_opening", "assess_store", "assessment_of"]
+
+
+class Verdict(str, Enum):
+    """The verdict on a store, from best to worst."""
+
+    OK = "OK"
+    """Nothing wrong is known."""
+    WARNING = "WARNING"
+    """Something is wrong, and no message is known to be lost."""
+    DAMAGED = "DAMAGED"
+    """Messages are lost or unreadable, or the log is damaged."""
+    DOES_NOT_OPEN = "DOES NOT OPEN"
+    """``MessageStore.open`` refuses the store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assessment:
+    """What was found of a store. Places in the log are physical offsets, sizes are bytes.
+
+    ``deep``: everything was read; ``verification`` has the numbers of it. ``topics`` are all topics then, else those
+    with lost messages, whose ``found`` is not counted. ``log_end`` is where the last file ends, of a deep one where the
+    records end. ``mark`` is this package's mark in the checkpoint: None after a broker. ``batches`` is the number of
+    applications in the ledger, None if it cannot be read. ``next_steps`` are commands for a shell.
+    """
+
+    path: str
+    verdict: Verdict
+    deep: bool
+    aborted: bool
+    log_files: int
+    log_start: int
+    log_end: int
+    queues: int
+    index_files: int
+    checkpoint: Checkpoint
+    mark: CheckpointMark | None
+    batches: int | None
+    opening: Opening
+    topics: list[TopicCount]
+    findings: list[Finding]
+    next_steps: list[str]
+    seconds: float
+    verification: VerificationReport | None = None
+
+    @property
+    def lost(self) -> int:
+        """The number of messages known to be lost, unreadable ones among them."""
+        return sum(topic.lost for topic in self.topics)
+
+    @property
+    def unreadable(self) -> int:
+        """The number of lost messages whose records are there and cannot be read."""
+        return sum(topic.unreadable for topic in self.topics)
+
+    @property
+    def found(self) -> int | None:
+        """The number of messages found; None for a quick assessment."""
+        return sum(topic.found for topic in self.topics) if self.deep else None
+
+    @property
+    def errors(self) -> int:
+        """The number of findings that are errors."""
+        return sum(finding.severity == "error" for finding in self.findings)
+
+
+def assess_store(
+    path: str | os.PathLike[str],
+    *,
+    deep: bool = False,
+    config: MessageStoreConfig | None = None,
+    progress: Progress | None = None,
+) -> Assessment:
+    """Assess the store at ``path``, and change nothing; also beside its owner, and on a read-only mount.
+
+    Quick by default: no records are read, so a damaged record is not found, and what is lost by missing files is.
+    ``deep`` reads everything, as ``verify_store``; ``progress`` and ``config`` are as there.
+    ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``.
+
+    ::
+
+        from commitlog import assess_store
+
+        found = assess_store("/data/store")
+        print(found.verdict.value, found.lost, "messages lost;", found.opening.reason)
+    """
+    if deep:
+        return assessment_of(verification_report(path, config=config, progress=progress))
+    return _Look(disk.absolute_path(path)).assess(config)
+
+
+def assess_opening(
+    path: str | os.PathLike[str], config: MessageStoreConfig | None = None, progress: ScanProgress | None = None
+) -> Assessment:
+    """The quick assessment, with the scan that opening the store would do, and what that cuts off."""
+    return _Look(disk.absolute_path(path)).assess(config, scan=True, progress=progress)
+
+
+def assessment_of(report: VerificationReport) -> Assessment:
+    """The deep assessment that a verification gives."""
+    path = report.path
+    checkpoint, mark = read_claims(path, Findings())
+    return _assessment(
+        path=path,
+        deep=True,
+        aborted=report.aborted,
+        log_files=report.log_files,
+        log_start=report.log_start,
+        log_end=report.log_start + report.bytes,
+        queues=report.queues,
+        index_files=report.index_files,
+        checkpoint=checkpoint,
+        mark=mark,
+        opening=report.opening,
+        topics=report.topics,
+        findings=report.findings,
+        seconds=report.seconds,
+        verification=report,
+    )
+
+
+def _assessment(
+    *, path: str, deep: bool, opening: Opening, topics: list[TopicCount], findings: list[Finding], **others: object
+) -> Assessment:
+    verdict = _verdict(path, topics, findings)
+    steps = next_steps(path, opening, findings, lost=any(topic.lost for topic in topics), deep=deep)
+    return Assessment(
+        path=path,
+        verdict=verdict,
+        deep=deep,
+        batches=_batches(path),
+        opening=opening,
+        topics=topics,
+        findings=findings,
+        next_steps=steps,
+        **others,  # type: ignore[arg-type]
+    )
+
+
+def _batches(path: str) -> int | None:
+    """The number of applications in the ledger's file."""
+    try:
+        return len(saved_batches(path))
+    except CommitLogError:
+        return None
+
+
+def _verdict(path: str, topics: Sequence[TopicCount], findings: Sequence[Finding]) -> Verdict:
+    errors = [one for one in findings if one.severity == "error"]
+    if any(one.check == "opening.refused" for one in errors):
+        return Verdict.DOES_NOT_OPEN
+    if any(is_of_the_log(path, one) for one in errors) or any(topic.lost for topic in topics):
+        return Verdict.DAMAGED
+    return Verdict.WARNING if errors else Verdict.OK
+
+
+class _Look:
+    """One quick look at a store."""
+
+    def __init__(self, path: str) -> None:
+        check_store_directory(path)
+        self._started = time.perf_counter()
+        self._path = path
+        self._log_path = os.path.join(path, COMMIT_LOG)
+        self._findings = Findings()
+        # Lost offsets by queue, and whether their records may only not be read; and what opening would cut off.
+        self._lost: dict[tuple[str, int], list[tuple[int, int, bool]]] = {}
+        self._cut: list[LostMessages] = []
+
+    def assess(
+        self, config: MessageStoreConfig | None, *, scan: bool = False, progress: ScanProgress | None = None
+    ) -> Assessment:
+        path, findings = self._path, self._findings
+        aborted = disk.exists(os.path.join(path, ABORT))
+        checkpoint, mark = Checkpoint(0, 0, 0), None
+        kept = is_kept_piece(path)
+        if not kept:
+            checkpoint, mark = read_claims(path, findings)
+        # The queues first: all that they name was in the log before.
+        queues, denied = find_queue_ends(path)
+        listed = NumberedFiles(self._log_path)
+        listed.refresh()
+        files = list_log_files(listed)
+        check_log_files(self._log_path, files, findings, aborted=aborted)
+        unit_files = [file.path for queue in queues for file in queue.files]
+        names = [file.path for file in files]
+        unreadable = [*check_readable(names, findings), *check_readable(denied, findings)]
+        misnamed = check_log_heads(files, findings)
+        for queue in queues:
+            check_unit_files(queue.topic, queue.queue_id, queue.files, findings, aborted=aborted)
+        index_files = check_index_headers(os.path.join(path, INDEX), findings, aborted=aborted)
+        check_config_files(path, findings)
+        if kept:
+            piece = read_kept_piece(path)
+            opening, log_start = kept_piece(piece), piece.start
+        else:
+            written = [*names, *unit_files]
+            opening = look_at_opening(path, config, findings, written, scan=scan, progress=progress)
+            log_start = files[0].base if files else 0
+            absent = absent_stretches(files, denied=unreadable, misnamed=misnamed)
+            cut = None if opening.forecast is None else opening.forecast.cut
+            if cut is not None and not cut.uncommitted:
+                absent.append(Absent(cut.start, NOWHERE, denied=False))
+                self._cut = cut.lost
+            self._look_at_range(files, queues, absent, aborted=aborted, in_use=opening.kind == "inUse")
+            if not self._is_empty(files):
+                report_fault(path, opening, findings)
+        return _assessment(
+            path=path,
+            deep=False,
+            aborted=aborted,
+            log_files=len(files),
+            log_start=log_start,
+            log_end=files[-1].base + files[-1].size if files else 0,
+            queues=len(queues),
+            index_files=index_files,
+            checkpoint=checkpoint,
+            mark=mark,
+            opening=opening,
+            topics=self._topics(),
+            findings=findings.all(),
+            seconds=time.perf_counter() - self._started,
+        )
+
+    def _is_empty(self, files: Sequence[LogFile]) -> bool:
+        """Whether no record was ever written to the log: then no queues need exist."""
+        return not any(self._read(files[0], 0, MIN_RECORD_SIZE)) if len(files) == 1 else not files
+
+    def _read(self, file: LogFile, position: int, size: int) -> bytes:
+        """Bytes of a log file; none if it cannot be read."""
+        try:
+            descriptor = disk.open_file(file.path)
+        except (OSError, CommitLogError):
+            return b""
+        try:
+            return disk.read_at(descriptor, max(min(size, file.size - position), 0), position)
+        finally:
+            disk.close(descriptor)
+
+    def _look_at_range(
+        self, files: list[LogFile], queues: list[QueueEnd], absent: list[Absent], *, aborted: bool, in_use: bool
+    ) -> None:
+        """Compare the queues' units with the range of the log."""
+        log_start = files[0].base if files else 0
+        deleted = self._deleted()
+        newest = max((queue for queue in queues if queue.size > 0), key=lambda one: one.place, default=None)
+        if newest is not None and not in_use:
+            check_log_end(
+                self._log_path, files, newest.place + newest.size, newest.place, self._findings, aborted=aborted
+            )
+        for queue in queues:
+            begins_at = (
+                log_start if deleted is None else max(log_start, deleted.units_from(queue.topic, queue.queue_id))
+            )
+            for start, stop, is_denied in lost_offsets(queue, absent, begins_at):
+                self._lose(queue, start, stop, is_denied=is_denied)
+        within = [queue for queue in queues if queue.size > 0 and not _is_absent(absent, queue)]
+        last = max(within, key=lambda one: one.place, default=None)
+        if last is not None and not self._is_written(files, last.place, last.size):
+            self._look_at_ends(files, absent, within, last, log_start, aborted=aborted)
+
+    def _look_at_ends(
+        self,
+        files: list[LogFile],
+        absent: list[Absent],
+        queues: list[QueueEnd],
+        last: QueueEnd,
+        log_start: int,
+        *,
+        aborted: bool,
+    ) -> None:
+        """The newest message is not in the log: it is older than its queues, or that record is damaged."""
+        file = next(file for file in reversed(files) if file.base <= last.place)
+        message = (
+            f"The record of the newest message, at physical offset {last.place}, is not there: the log is older than "
+            f"its queues, or damaged (topic {last.topic!r}, queue {last.queue_id}, offset {last.end - 1})."
+        )
+        self._findings.add(
+            Finding(
+                check="log.newest",
+                severity="note" if aborted else "error",
+                path=file.path,
+                offset=last.place - file.base,
+                message=message,
+                topic=last.topic,
+                queue_id=last.queue_id,
+                queue_offset=last.end - 1,
+            )
+        )
+
+        def is_written(place: int, size: int) -> bool:
+            outside = place < log_start or any(one.start <= place < one.stop for one in absent)
+            return outside or self._is_written(files, place, size)
+
+        for queue in queues:
+            if not queue.is_light and queue.place >= log_start and not is_written(queue.place, queue.size):
+                first = unwritten_from(queue, is_written)
+                (unit,) = queue.units.read(first, first + 1)
+                is_there = not aborted and self._has_bad_body(files, int(unit["physical_offset"]))
+                self._lose(queue, first, first + is_there, is_denied=True)
+                self._lose(queue, first + is_there, queue.end, is_denied=False)
+
+    def _is_written(self, files: Sequence[LogFile], place: int, size: int) -> bool:
+        """Whether a message's record is where its unit leads, or has expired."""
+        found = self._record(files, place, size)
+        return place < files[0].base or (isinstance(found, Record) and found.total_size == size)
+
+    def _has_bad_body(self, files: Sequence[LogFile], place: int) -> bool:
+        """Whether a record is there, and its body does not match its CRC."""
+        found = self._record(files, place, MIN_RECORD_SIZE)
+        if isinstance(found, Torn):
+            found = self._record(files, place, found.needed)
+        return isinstance(found, Corrupt) and found.field == "BODYCRC"
+
+    def _record(self, files: Sequence[LogFile], place: int, size: int) -> Decoded:
+        """What the log holds at a place, in so many bytes."""
+        file = next((one for one in reversed(files) if one.base <= place), files[0])
+        return decode_record(self._read(file, place - file.base, size), physical_offset=place)
+
+    def _deleted(self) -> DeletedTopics | None:
+        found = DeletedTopics(self._path)
+        try:
+            iter(found)
+        except CommitLogError:
+            return None
+        return found
+
+    def _lose(self, queue: QueueEnd, start: int, stop: int, *, is_denied: bool) -> None:
+        if start < stop:
+            self._lost.setdefault((queue.topic, queue.queue_id), []).append((start, stop, is_denied))
+
+    def _topics(self) -> list[TopicCount]:
+        """The topics that have lost messages, each offset counted once."""
+        for one in self._cut:
+            if one.start < one.stop:
+                self._lost.setdefault((one.topic, one.queue_id), []).append((one.start, one.stop, False))
+        topics: dict[str, TopicCount] = {}
+        for (topic, queue_id), found in sorted(self._lost.items()):
+            count = topics.setdefault(topic, TopicCount(topic=topic))
+            at = -1
+            for start, stop, is_denied in _merged(found):
+                count.lose(queue_id, max(start, at), stop)
+                if is_denied:
+                    count.cannot_read(queue_id, max(start, at), stop)
+                at = stop
+        for one in self._cut:
+            if one.start == one.stop:  # prepared or rolled back: without a place in a queue
+                topics.setdefault(one.topic, TopicCount(topic=one.topic)).lost += one.messages
+        return [topics[topic] for topic in sorted(topics)]
+
+
+def _merged(found: list[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool]]:
+    """Ranges in order, those of one kind that touch or overlap as one; none within another one."""
+    current: tuple[int, int, bool] | None = None
+    for one in sorted(found):
+        if current is None:
+            current = one
+        elif one[0] <= current[1] and (one[2] == current[2] or one[1] <= current[1]):
+            current = (current[0], max(current[1], one[1]), current[2])
+        else:
+            yield current
+            current = one
+    if current is not None:
+        yield current
+
+
+def _is_absent(absent: Sequence[Absent], queue: QueueEnd) -> bool:
+    return any(one.start < queue.place + queue.size and queue.place < one.stop for one in absent)

@@ -1,0 +1,183 @@
+"""One cell block of the table: a damaged store, what is true of it, and what every command says about it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import shutil
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from tests.damage_table.commands import (
+    LOOKS,
+    Answer,
+    Opening,
+    file_modes_hold,
+    get,
+    open_store,
+    run_step,
+    salvage_into,
+    suggested,
+)
+from tests.damage_table.kinds import KINDS, Kind, Subject
+from tests.damage_table.made_stores import StoreStates, copy_store
+from tests.damage_table.truth import Fate, Key, Stored, Truth, records_of, truth_of, units_of
+
+__all__ = ["Case", "CaseMaker", "Step"]
+
+_SYSTEM_TOPICS = ("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_XXXX")
+_PACKED_KEY = re.compile(rb"KEYS\x01z(\d+)")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command that another one suggests, run on a copy, and what is read there after it."""
+
+    command: str
+    exit_code: int
+    text: str
+    after: Answer | None
+
+
+@dataclass
+class Case:
+    """Everything about one kind of damage to one store.
+
+    ``bodies`` are those of all messages as they were put; ``user`` is the part that is not in topics of the system.
+    ``hidden`` are messages that no reader can miss: they are before or after all units that are left of their queue, or
+    after the end of a log that a crash explains.
+    """
+
+    store: str
+    kind: Kind
+    path: Path
+    truth: Truth
+    bodies: dict[Key, bytes]
+    user: dict[Key, bytes]
+    hidden: set[Key]
+    places: dict[Key, int]
+    unreadable_files: bool
+    looks: dict[str, Answer] = field(default_factory=dict)
+    gets: dict[Key, Answer] = field(default_factory=dict)
+    salvaged: tuple[Answer, Answer] | None = None
+    opened: Opening | None = None
+    steps: list[Step] = field(default_factory=list)
+    changed_by_looking: bool = False
+
+    @cached_property
+    def found(self) -> set[Key]:
+        """The user's messages whose records are whole."""
+        return self.truth.found & self.user.keys()
+
+    @cached_property
+    def readable(self) -> set[Key]:
+        """Those whose units are too: what a reader can deliver through the queues."""
+        return self.found & self.truth.reachable
+
+
+class CaseMaker:
+    """Makes the cases in a directory, from stores that are made once."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.states = StoreStates(root / "states")
+        self._records: dict[str, list[Stored]] = {}
+
+    def records(self, store: str) -> list[Stored]:
+        """The records that the store has without damage; of the torn copy, those that its owner had put by then."""
+        name = "killed" if store == "torn" else store
+        if name not in self._records:
+            self._records[name] = list(records_of(self.states.path(name)))
+        return self._records[name]
+
+    def damaged(self, store: str, kind: str) -> tuple[Path, Path, Case]:
+        """Two copies of a damaged store, and the case without what commands say."""
+        base = self._root / "case"
+        shutil.rmtree(base, ignore_errors=True)
+        path, other = base / "store", base / "copy"
+        source, records = self.states.path(store), self.records(store)
+        copy_store(source, path)
+        KINDS[kind].damage(Subject(path, records, self.states.path("backup")))
+        closed = [file for file in path.rglob("*") if file.is_file() and not file.stat().st_mode & 0o400]
+        for file in closed:
+            file.chmod(0o600)
+        truth = truth_of(path, records, units_of(source))
+        copy_store(path, other)
+        hidden = _hidden(other, truth, {one.key: one.place for one in records})
+        for file in closed:
+            file.chmod(0)
+            (other / file.relative_to(path)).chmod(0)
+        bodies = {one.key: _as_put(one) for one in records if one.in_queue}
+        user = {key: body for key, body in bodies.items() if not key.topic.startswith(_SYSTEM_TOPICS)}
+        places = {one.key: one.place for one in records if one.in_queue}
+        return path, other, Case(store, KINDS[kind], path, truth, bodies, user, hidden, places, bool(closed))
+
+    def case(self, store: str, kind: str) -> Case:
+        """The case with everything that is said."""
+        path, other, case = self.damaged(store, kind)
+        topics = sorted({key.topic for key in case.user})
+        before = _digest(path)
+        with file_modes_hold():
+            for name, look in LOOKS.items():
+                case.looks[name] = look(path, topics)
+            for key in _samples(case):
+                case.gets[key] = get(path, case.places[key])
+            case.changed_by_looking = _digest(path) != before
+            case.salvaged = salvage_into(path, path.with_name("salvaged"), topics)
+            for number, command in enumerate(suggested(path, case.looks["doctor --deep"])):
+                case.steps.append(self._step(path, command, number, topics))
+            case.opened = open_store(other, topics)
+        return case
+
+    def _step(self, path: Path, command: str, number: int, topics: list[str]) -> Step:
+        """Run a suggested command on a copy."""
+        target, there = path.with_name(f"to-{number}"), path.with_name(f"step-{number}")
+        copy_store(path, there)
+        words = [
+            str(target) if word == "DIRECTORY" else word.replace(str(path), str(there))
+            for word in shlex.split(command)
+        ]
+        return Step(command, *run_step(words, there, target, topics))
+
+
+def _hidden(store: Path, truth: Truth, places: dict[Key, int]) -> set[Key]:
+    ends: dict[tuple[str, int], list[int]] = {}
+    for key in units_of(store):
+        ends.setdefault((key.topic, key.queue_id), []).append(key.queue_offset)
+    hidden = set()
+    log_end = max((places[key] for key in truth.found), default=-1)
+    aborted = (store / "abort").exists()
+    for key in truth.fates:
+        left = ends.get((key.topic, key.queue_id), [])
+        outside = not left or not min(left) <= key.queue_offset <= max(left)
+        if outside or (aborted and places[key] > log_end):
+            hidden.add(key)
+    return hidden
+
+
+def _as_put(one: Stored) -> bytes:
+    """The body before compression: tests/golden/README.md says what was put."""
+    if not one.compressed:
+        return one.body
+    key = _PACKED_KEY.search(one.properties)
+    assert key is not None
+    return b"compressed body %s " % key[1] * 400
+
+
+def _samples(case: Case) -> list[Key]:
+    """A message that is whole, and one that is not."""
+    some = [sorted(case.found)[:1], sorted(case.truth.of(Fate.LOST) & case.user.keys())[:1]]
+    return [key for keys in some for key in keys]
+
+
+def _digest(path: Path) -> str:
+    """Names, sizes, time stamps and contents of all files."""
+    digest = hashlib.blake2b()
+    for file in sorted(path.rglob("*")):
+        state = file.stat()
+        digest.update(f"{file} {state.st_size} {state.st_mtime_ns} {state.st_mode}".encode())
+        if file.is_file() and state.st_mode & 0o400:
+            digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,214 @@
+"""The rules of the table: what must hold between the truth and what commands say, whatever the damage is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tests.damage_table.case import Case
+from tests.damage_table.commands import Answer
+from tests.damage_table.kinds import Seen
+from tests.damage_table.truth import Fate, Key
+
+__all__ = ["RULES", "broken"]
+
+_READERS = ("cat", "cat skip", "cat from log", "export", "read", "read skip")
+_PAST_DAMAGE = ("cat skip", "read skip")
+
+
+def quick_damage_is_seen(case: Case) -> Iterator[str]:
+    """What names, sizes and ends show, every check reports with its exit code."""
+    for name in ("doctor", "doctor --deep", "info", "verify"):
+        if case.kind.seen is Seen.QUICK and not case.looks[name].exit_code:
+            yield f"{name} ends with 0"
+
+
+def repair_ends_with_0_only_if_opening_loses_nothing(case: Case) -> Iterator[str]:
+    assert case.opened is not None
+    if case.looks["repair"].exit_code:
+        return
+    if case.truth.lost:
+        yield f"{len(case.truth.lost)} messages are lost"
+    if left := case.found - case.opened.after.delivered.keys():
+        yield f"after opening {len(left)} whole messages are not read"
+
+
+def deep_damage_is_seen(case: Case) -> Iterator[str]:
+    for name in ("doctor --deep", "verify"):
+        if case.kind.seen is Seen.DEEP and not case.looks[name].exit_code:
+            yield f"{name} ends with 0"
+
+
+def nothing_wrong_is_nothing_reported(case: Case) -> Iterator[str]:
+    if case.kind.seen is Seen.NOTHING_WRONG:
+        yield from (f"{name} ends with {one.exit_code}: {one.text}" for name, one in case.looks.items() if one.exit_code)
+
+
+def one_count(case: Case) -> Iterator[str]:
+    """Found and lost messages are the same everywhere, and all of them; an opening that cuts loses more."""
+    if case.unreadable_files:
+        return
+    assert case.salvaged is not None
+    found, lost = len(case.truth.found), len(case.truth.lost)
+    cut = case.looks["repair"].facts["messages"] if case.looks["repair"].facts["opens"] else 0
+    of_opening = (found - cut, lost + cut)
+    wanted = {"verify": of_opening, "doctor --deep": of_opening, "salvage": (found, lost), "salvage --to": (found, lost)}
+    said = {name: case.looks[name] for name in ("doctor --deep", "verify", "salvage")} | {"salvage --to": case.salvaged[0]}
+    for name, answer in said.items():
+        if answer.exit_code != 2 and (answer.found, answer.lost) != wanted[name]:
+            yield f"{name} says {answer.found} found, {answer.lost} lost, not {wanted[name]}"
+    for name in ("doctor --deep", "verify"):
+        named = _lost_offsets(case.looks[name])
+        if named - _cut(case) != case.truth.lost:
+            yield f"{name} names other offsets"
+    if quick := _lost_offsets(case.looks["doctor"]) - case.truth.lost:
+        yield f"doctor says that {len(quick)} messages are lost that are not"
+
+
+def every_loss_is_an_exit_code(case: Case) -> Iterator[str]:
+    for name in ("doctor --deep", "verify", "salvage"):
+        if case.truth.lost and not case.looks[name].exit_code:
+            yield f"{name} ends with 0"
+
+
+def readers_deliver_what_was_put(case: Case) -> Iterator[str]:
+    """Bytes that were not put come with an error only; and who ends with 0 has delivered everything."""
+    for name in _READERS:
+        answer = case.looks[name]
+        wrong = [key for key, body in answer.delivered.items() if case.bodies.get(key) != body]
+        if wrong and not answer.exit_code:
+            yield f"{name} delivers {len(wrong)} changed messages and ends with 0"
+        missing = case.user.keys() - case.truth.of(Fate.EXPIRED) - answer.delivered.keys()
+        missing -= _after_the_log(case) if name == "cat from log" else case.hidden
+        if missing and not answer.exit_code:
+            yield f"{name} leaves out {len(missing)} messages and ends with 0"
+
+
+def past_damage_all_the_rest_is_read(case: Case) -> Iterator[str]:
+    if case.unreadable_files:
+        return
+    for name in _PAST_DAMAGE:
+        if missing := case.readable - case.looks[name].delivered.keys():
+            yield f"{name} leaves out {len(missing)} whole messages"
+    if case.found - case.looks["cat from log"].delivered.keys():
+        yield "cat from log leaves out whole messages"
+
+
+def get_refuses_what_is_damaged(case: Case) -> Iterator[str]:
+    for key, answer in case.gets.items():
+        if case.unreadable_files:
+            continue
+        if key in case.found and answer.delivered.get(key) != case.user[key]:
+            yield f"get does not find {key}: {answer.text}"
+        wrong = any(body != case.bodies[key] for body in answer.delivered.values())
+        if key not in case.found and wrong and not answer.exit_code:
+            yield f"get delivers {key}"
+
+
+def opening_does_what_repair_says(case: Case) -> Iterator[str]:
+    opened, said = case.opened, case.looks["repair"].facts
+    assert opened is not None
+    opens = said.get("opens", False)
+    if opens != (not opened.refused):
+        yield f"repair says opens: {opens}, opening: {opened.refused or 'opens'}"
+    if opens and (said["messages"], said["cutAt"]) != (opened.cut, opened.cut_at):
+        yield f"repair says a cut of {said['messages']} at {said['cutAt']}, opening cut {opened.cut} at {opened.cut_at}"
+
+
+def nothing_lost_is_found_later(case: Case) -> Iterator[str]:
+    assert case.salvaged is not None and case.opened is not None
+    lost = _lost_offsets(case.looks["verify"]) - _cut(case)
+    cut = case.looks["repair"].facts.get("messages", 0)
+    for name, answer in case.looks.items():
+        if name in _READERS and not cut and (found := _right(case, answer) & lost):
+            yield f"{name} delivers {len(found)} messages that verify calls lost"
+    if not cut and case.opened.after.delivered.keys() & lost:
+        yield "after opening messages are read that verify calls lost"
+
+
+def salvage_saves_all_that_is_whole(case: Case) -> Iterator[str]:
+    assert case.salvaged is not None
+    said, after = case.salvaged
+    if case.unreadable_files or said.exit_code == 2:
+        if case.found and not case.unreadable_files:
+            yield f"salvage fails: {said.text}"
+        return
+    saved = sorted(after.delivered.values())
+    if saved != sorted(case.user[key] for key in case.found):
+        yield f"{len(saved)} messages in the salvaged store, {len(case.found)} are whole"
+
+
+def suggested_commands_work(case: Case) -> Iterator[str]:
+    """Each command that is suggested does what it is for: what is read after it is all that is whole."""
+    for step in case.steps:
+        if step.exit_code == 2 and not case.unreadable_files:
+            yield f"{step.command}: exit code 2, {step.text}"
+        if step.after is not None and step.after.exit_code:
+            yield f"{step.command}: {step.text} {step.after.text}"
+
+
+def what_is_wrong_has_a_next_step(case: Case) -> Iterator[str]:
+    """Where ``doctor --deep`` finds something, it says what to do; and doing it leaves everything that is whole."""
+    deep = case.looks["doctor --deep"]
+    if deep.exit_code == 1 and not case.unreadable_files and not case.steps:
+        yield "doctor --deep suggests nothing"
+
+
+def looking_changes_nothing(case: Case) -> Iterator[str]:
+    if case.changed_by_looking:
+        yield "a file has changed"
+
+
+def _lost_offsets(answer: Answer) -> set[Key]:
+    return {
+        Key(topic["topic"], one["queueId"], at)
+        for topic in answer.facts.get("topics", [])
+        for one in topic["lostOffsets"]
+        for at in range(one["start"], one["stop"])
+    }
+
+
+def _after_the_log(case: Case) -> set[Key]:
+    """Lost messages after the last whole one of their queue: the log alone does not say that they were."""
+    ends: dict[tuple[str, int], int] = {}
+    for key in case.truth.found:
+        ends[key.topic, key.queue_id] = max(key.queue_offset, ends.get((key.topic, key.queue_id), -1))
+    return {key for key in case.truth.fates if key.queue_offset > ends.get((key.topic, key.queue_id), -1)}
+
+
+def _cut(case: Case) -> set[Key]:
+    """The messages that an opening cuts off, as ``repair`` names them."""
+    said = case.looks["repair"].facts
+    if not said.get("opens"):
+        return set()
+    return {
+        Key(one["topic"], one["queueId"], at) for one in said["lost"] for at in range(one["start"], one["stop"])
+    }
+
+
+def _right(case: Case, answer: Answer) -> set[Key]:
+    return {key for key, body in answer.delivered.items() if case.bodies.get(key) == body}
+
+
+RULES: tuple[Callable[[Case], Iterator[str]], ...] = (
+    quick_damage_is_seen,
+    repair_ends_with_0_only_if_opening_loses_nothing,
+    deep_damage_is_seen,
+    nothing_wrong_is_nothing_reported,
+    one_count,
+    every_loss_is_an_exit_code,
+    readers_deliver_what_was_put,
+    past_damage_all_the_rest_is_read,
+    get_refuses_what_is_damaged,
+    opening_does_what_repair_says,
+    nothing_lost_is_found_later,
+    salvage_saves_all_that_is_whole,
+    suggested_commands_work,
+    what_is_wrong_has_a_next_step,
+    looking_changes_nothing,
+)
+
+
+def broken(case: Case) -> dict[str, list[str]]:
+    """The rules that the case breaks, each with what is wrong."""
+    found = {rule.__name__: list(rule(case)) for rule in RULES}
+    return {name: problems for name, problems in found.items() if problems}

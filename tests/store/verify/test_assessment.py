@@ -1,0 +1,327 @@
+"""Assessments: the quick one says what names, sizes and queues show, the deep one the same and what reading shows."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commitlog import Message, MessageStore, Verdict, assess_store
+from commitlog.errors import CommitLogError
+from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
+from commitlog.verify.store import verification_report
+from tests.store.cli.commands import shell
+from tests.store.damage.test_permission import run_with_file_modes
+from tests.store.verify.made_store import damage, files, flip, make_store, message_place
+from tests.support.store_builder import StoreBuilder
+
+__all__: list[str] = []
+
+COUNT = 900
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("made") / "store")
+
+
+@pytest.fixture
+def path(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "store"))
+
+
+@pytest.fixture
+def broker_path(path: Path) -> Path:
+    """The store as a broker leaves it: its checkpoint has no mark of this package."""
+    checkpoint = path / "checkpoint"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:40].ljust(4096, b"\0"))
+    (path / "config" / "createdBy.json").unlink()
+    return path
+
+
+def newest_file(path: Path) -> Path:
+    """The last log file with a record; those after it are allocated ahead."""
+    return next(file for file in reversed(files(path, "commitlog")) if any(file.read_bytes()))
+
+
+def delete_newest(path: Path) -> None:
+    newest = newest_file(path)
+    for file in files(path, "commitlog"):
+        if file.name >= newest.name:
+            file.unlink()
+
+
+def zero_newest(path: Path) -> None:
+    newest = newest_file(path)
+    newest.write_bytes(bytes(newest.stat().st_size))
+
+
+def cut_second(path: Path) -> None:
+    os.truncate(files(path, "commitlog")[1], 20_000)
+
+
+def delete_second(path: Path) -> None:
+    files(path, "commitlog")[1].unlink()
+
+
+def swap_first_two(path: Path) -> None:
+    one, other = files(path, "commitlog")[:2]
+    data = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+
+
+def delete_all(path: Path) -> None:
+    shutil.rmtree(path / "commitlog")
+    (path / "commitlog").mkdir()
+
+
+def opens(path: Path, copy: Path) -> bool:
+    """Whether a copy of the store opens."""
+    shutil.copytree(path, copy)
+    try:
+        MessageStore.open(copy).close()
+    except CommitLogError:
+        return False
+    return True
+
+
+def test_a_whole_store_is_ok_and_quick_does_not_say_that_nothing_is_lost(path: Path) -> None:
+    quick = assess_store(path)
+    assert (quick.verdict, quick.lost, quick.findings, quick.opening.kind) == (Verdict.OK, 0, [], "clean")
+    assert quick.found is None, "no message was counted"
+    assert quick.next_steps == [f"commitlog doctor --deep {path}"]
+    deep = assess_store(path, deep=True)
+    assert (deep.verdict, deep.found, deep.lost, deep.next_steps) == (Verdict.OK, COUNT, 0, [])
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [delete_newest, zero_newest, cut_second, delete_second, swap_first_two, delete_all],
+    ids=lambda one: one.__name__,
+)
+@pytest.mark.parametrize("by_broker", [False, True])
+def test_quick_counts_the_same_lost_messages_as_deep(
+    harm: Callable[[Path], None], by_broker: bool, request: pytest.FixtureRequest, path: Path, tmp_path: Path
+) -> None:
+    if by_broker:
+        request.getfixturevalue("broker_path")
+    harm(path)
+    quick, deep = assess_store(path), assess_store(path, deep=True)
+    assert 0 < quick.lost == deep.lost
+    assert deep.found is not None
+    assert deep.found + deep.lost == COUNT
+    lost_offsets = {one.topic: sorted(one.lost_offsets) for one in deep.topics if one.lost}
+    assert {one.topic: sorted(one.lost_offsets) for one in quick.topics} == lost_offsets
+    opened = opens(path, tmp_path / "copy")
+    assert (deep.verdict is Verdict.DAMAGED) == opened
+    assert quick.verdict in (deep.verdict, Verdict.DAMAGED)
+    assert quick.verdict is deep.verdict or quick.opening.unscanned, "else it is known whether it opens"
+    report = verification_report(path)
+    assert (report.topics, report.findings) == (deep.topics, deep.findings), "verify says the same"
+    assert quick.errors
+    assert quick.next_steps
+
+
+def test_the_newest_file_of_a_broker_s_store_is_named_when_it_is_gone(broker_path: Path) -> None:
+    newest = newest_file(broker_path)
+    delete_newest(broker_path)
+    found = assess_store(broker_path)
+    (finding,) = [one for one in found.findings if one.check == "files.end"]
+    assert finding.path == str(newest)
+    assert "is missing" in finding.message
+    assert found.verdict is Verdict.DAMAGED
+
+
+def test_a_body_with_a_wrong_crc_is_unreadable_and_a_damaged_header_is_lost(path: Path) -> None:
+    file, at, size = message_place(path, "orders", 1, 70)
+    flip(file, at + 95)
+    other, place, _ = message_place(path, "orders", 1, 75)
+    flip(other, place)
+    deep = assess_store(path, deep=True)
+    assert (deep.verdict, deep.found, deep.lost, deep.unreadable) == (Verdict.DAMAGED, COUNT - 2, 2, 1)
+    (orders,) = [one for one in deep.topics if one.lost]
+    assert orders.lost_offsets == [(1, 70, 71), (1, 75, 76)]
+    assert orders.unreadable_offsets == [(1, 70, 71)]
+    assert deep.next_steps == [f"commitlog salvage {path}"]
+    damage(file, at, bytes(size))
+    assert assess_store(path, deep=True).unreadable == 0, "nothing is there any more"
+
+
+def test_an_unclosed_store_says_what_opening_scans(path: Path) -> None:
+    (path / "abort").touch()
+    quick = assess_store(path)
+    assert (quick.verdict, quick.opening.kind, quick.aborted) == (Verdict.OK, "scan", True)
+    assert quick.opening.unscanned is not None
+    assert 0 < quick.opening.unscanned <= quick.log_end
+    deep = assess_store(path, deep=True)
+    assert (deep.opening.kind, deep.opening.unscanned) == ("scan", None)
+
+
+@pytest.mark.parametrize("harm", ["consumequeue", "consumequeue/orders/1", "index"])
+def test_what_opening_builds_again_is_a_warning(path: Path, harm: str) -> None:
+    shutil.rmtree(path / harm)
+    quick, deep = assess_store(path), assess_store(path, deep=True)
+    assert (quick.verdict, quick.opening.kind, quick.lost) == (Verdict.WARNING, "rebuild", 0)
+    assert (deep.verdict, deep.lost, deep.found) == (Verdict.WARNING, 0, COUNT)
+    command = quick.next_steps[-1]
+    assert command.startswith("python3 -c ")
+    assert shell(command).returncode == 0
+    assert assess_store(path).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    "name", ["topics.json", "consumerOffset.json", "delayOffset.json", "subscriptionGroup.json", "batchLedger.json"]
+)
+def test_a_damaged_json_file_is_a_warning_that_names_it(path: Path, name: str) -> None:
+    (path / "config" / name).write_bytes(b'{"half')
+    found = assess_store(path)
+    assert found.verdict is Verdict.WARNING
+    assert [(one.check, one.path) for one in found.findings] == [("config.file", str(path / "config" / name))]
+    (path / "config" / f"{name}.bak").write_bytes(b"{}")
+    (finding,) = assess_store(path).findings
+    assert "is read from its .bak" in finding.message
+
+
+def test_a_list_of_deleted_topics_that_keeps_the_store_from_opening(path: Path, tmp_path: Path) -> None:
+    (path / "config" / "deletedTopics.json").write_bytes(b'{"half')
+    for deep in (False, True):
+        assert assess_store(path, deep=deep).verdict is Verdict.DOES_NOT_OPEN
+    assert not opens(path, tmp_path / "copy")
+
+
+def test_a_file_that_may_not_be_read(path: Path) -> None:
+    """Its messages are unreadable; where opening needs it, the store does not open."""
+    expected = assess_store(path)
+    second = files(path, "commitlog")[1]
+    for one in [path, *path.rglob("*")]:
+        one.chmod(0o755 if one.is_dir() else 0o644)
+    second.chmod(0o000)
+    program = f"""
+        from commitlog import assess_store, MessageStore
+        for deep in (False, True):
+            found = assess_store({str(path)!r}, deep=deep)
+            denied = [one.path for one in found.findings if one.check == "access.read"]
+            print(found.verdict.value, found.lost, found.unreadable, found.opening.kind, denied)
+    """
+    quick, deep = run_with_file_modes(program).splitlines()
+    assert quick == deep
+    assert quick.startswith("DAMAGED ")
+    lost, unreadable = quick.split()[1:3]
+    assert lost == unreadable != "0"
+    assert quick.endswith(f"clean {[str(second)]!r}")
+    (path / "abort").touch()
+    quick, deep = run_with_file_modes(program).splitlines()
+    assert quick.startswith("DOES NOT OPEN ")
+    assert deep.startswith("DOES NOT OPEN ")
+    assert expected.verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("closed", ["consumequeue/orders/1", f"consumequeue/orders/1/{0:020d}", "index", "checkpoint"])
+def test_another_part_that_may_not_be_read_is_named(path: Path, closed: str) -> None:
+    for one in [path, *path.rglob("*")]:
+        one.chmod(0o755 if one.is_dir() else 0o644)
+    (path / closed).chmod(0o000)
+    said = run_with_file_modes(
+        f"""
+        from commitlog import assess_store, MessageStore
+        for deep in (False, True):
+            found = assess_store({str(path)!r}, deep=deep)
+            print(found.verdict.name, any({closed!r} in one.message + one.path for one in found.findings), found.lost)
+        try:
+            MessageStore.open({str(path)!r}).close()
+        except StoreAccessDenied:
+            print("refused")
+        """
+    )
+    (path / closed).chmod(0o755)
+    quick, deep, *refused = said.splitlines()
+    assert quick == deep
+    assert quick in ("DOES_NOT_OPEN True 0", "WARNING True 0")
+    assert quick.startswith("DOES_NOT_OPEN") == bool(refused)
+
+
+def test_a_file_that_recovery_may_not_write_keeps_the_store_from_opening(path: Path) -> None:
+    for one in [path, *path.rglob("*")]:
+        one.chmod(0o755 if one.is_dir() else 0o644)
+    (path / "abort").touch()
+    files(path, "commitlog")[1].chmod(0o444)
+    said = run_with_file_modes(
+        f"""
+        from commitlog import assess_store, MessageStore
+        found = assess_store({str(path)!r})
+        print(found.verdict.value, found.opening.refusal)
+        try:
+            MessageStore.open({str(path)!r})
+        except StoreAccessDenied as error:
+            print(error.path == found.opening.refusal.path)
+        """
+    )
+    assert said.startswith("DOES NOT OPEN No permission to write")
+    assert said.endswith("\nTrue")
+
+
+def test_beside_an_owner_the_next_opening_is_not_known(path: Path) -> None:
+    with MessageStore.open(path) as store:
+        for number in range(300):
+            store.put_message(Message(topic="orders", body=b"%d" % number, queue_id=0)).raise_for_status()
+        for deep in (False, True):
+            found = assess_store(path, deep=deep)
+            assert (found.verdict, found.opening.kind, found.lost) == (Verdict.OK, "inUse", 0)
+            assert "not known yet" in found.opening.reason
+
+
+def test_a_kept_piece_is_for_reading_only(path: Path) -> None:
+    from commitlog import repair_store
+
+    file, at, _ = message_place(path, "orders", 1, 200)
+    damage(file, at + 100, b"XXXX")
+    (path / "abort").touch()
+    place = repair_store(path).cut_at
+    assert place is not None
+    kept = repair_store(path, cut_at=place).kept
+    assert kept is not None
+    for deep in (False, True):
+        found = assess_store(kept.path, deep=deep)
+        assert (found.opening.kind, found.lost) == ("keptPiece", 0)
+
+
+def test_deleting_the_oldest_file_is_retention(path: Path) -> None:
+    files(path, "commitlog")[0].unlink()
+    for deep in (False, True):
+        found = assess_store(path, deep=deep)
+        assert (found.verdict, found.lost) == (Verdict.OK, 0)
+
+
+def test_a_terabyte_with_two_thousand_queues_is_assessed_at_once(tmp_path: Path) -> None:
+    """1,024 sparse files of 1 GiB. With 10,000 queues it takes 0.6 s of the processor."""
+    builder = StoreBuilder(tmp_path / "store", log_file_size=1 << 30, queue_file_units=300_000)
+    for number in range(1023):
+        with (builder.path / "commitlog" / f"{number << 30:020d}").open("wb") as file:
+            file.truncate(1 << 30)
+    builder.position = 1023 << 30
+    places = np.sort(np.random.default_rng(1).integers(0, 1023 << 30, 200))
+    units = np.zeros(200, UNIT_FILE_DTYPE)
+    units["physical_offset"], units["size"] = places, 200
+    for topic in ("a", "b"):
+        for queue in range(1000):
+            builder.write_units(topic, queue, 0, units)
+            builder.start_queue_at(topic, queue, 200)
+        builder.append(topic, range(1000), [b"x" * 100] * 1000)
+
+    def processor_seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        assert assess_store(builder.path).verdict is Verdict.OK
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+    assert min(processor_seconds() for _ in range(3)) < 0.5
+    (builder.path / "commitlog" / f"{512 << 30:020d}").unlink()
+    missing = 2000 * int(((places >= 512 << 30) & (places < 513 << 30)).sum())
+    found = assess_store(builder.path)
+    assert (found.verdict, found.lost) == (Verdict.DOES_NOT_OPEN, missing)
