@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from types import TracebackType
 from typing import Literal
 
@@ -237,7 +238,7 @@ class MessageStore:
         keys: str | Sequence[str] = (),
         queue_id: int | None = None,
         sharding_key: str | None = None,
-        delay: int | str | None = None,
+        delay: int | str | timedelta | None = None,
         properties: Mapping[str, str] | None = None,
         born_timestamp: int | None = None,
         flag: int = 0,
@@ -245,7 +246,8 @@ class MessageStore:
         """Append one message, or raise. Returns its position: ``queue_id``, ``queue_offset``, ``physical_offset``.
 
         The arguments are the fields of ``Message``. ``keys`` may be one key. ``delay`` is a level of
-        ``message_delay_level``, or the time of one of them, such as ``"10s"``.
+        ``message_delay_level``, or the time of one of them, such as ``"10s"`` or ``timedelta(seconds=10)``. (The
+        property ``DELAY`` instead keeps RocketMQ's rule: a level above the last one counts as the last.)
 
         ``PutRefused``: the message is not in the store, and ``status`` says why. ``PutNotConfirmed``: whether it is
         will be known when the store is opened again, or the message is in the log, and not on the device or with the
@@ -266,7 +268,7 @@ class MessageStore:
         keys: str | Sequence[str] = (),
         queue_id: int | None = None,
         sharding_key: str | None = None,
-        delay: int | str | None = None,
+        delay: int | str | timedelta | None = None,
         properties: Mapping[str, str] | None = None,
         born_timestamp: int | None = None,
         flag: int = 0,
@@ -299,7 +301,7 @@ class MessageStore:
         keys: str | Sequence[str],
         queue_id: int | None,
         sharding_key: str | None,
-        delay: int | str | None,
+        delay: int | str | timedelta | None,
         properties: Mapping[str, str] | None,
         born_timestamp: int | None,
         flag: int,

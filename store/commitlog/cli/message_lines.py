@@ -67,7 +67,7 @@ _SCHEMA = pa.schema(
         ("properties", pa.map_(pa.string(), pa.string())),
         ("flag", pa.int64()),
         ("bornTimestamp", pa.int64()),
-        ("delayLevel", pa.int64()),
+        ("delayLevel", pa.string()),
         ("shardingKey", pa.string()),
     ]
 )
@@ -88,7 +88,7 @@ class MessageLine(msgspec.Struct, forbid_unknown_fields=True):
     properties: dict[str, str] | None = None
     flag: _Long | None = None
     bornTimestamp: datetime | _Long | None = None
-    delayLevel: _Long | None = None
+    delayLevel: _Long | str | None = None
     shardingKey: str | None = None
     # What only a store gives.
     queueOffset: Any = None
@@ -115,7 +115,8 @@ _EXPECTED = {
     "keys": "a string or a list of strings",
     "properties": "an object of strings",
     "bornTimestamp": "a time in ISO 8601 or in milliseconds",
-    **dict.fromkeys(("queueId", "flag", "delayLevel"), "an integer"),
+    "delayLevel": "a level, or its time such as '10s'",
+    **dict.fromkeys(("queueId", "flag"), "an integer"),
 }
 # In the messages of msgspec: the field of the line that has another type.
 _FAULTY_FIELD = re.compile(r" - at `\$\.([A-Za-z0-9]+)")
@@ -248,6 +249,8 @@ def _parse_json(line: bytes) -> dict[str, Any]:
     row["body"] = found.bodyBase64 if found.body is None else found.body.encode()
     if isinstance(found.keys, str):
         row["keys"] = found.keys.split(KEY_SEPARATOR)
+    if found.delayLevel is not None:
+        row["delayLevel"] = str(found.delayLevel)
     if isinstance(found.bornTimestamp, datetime):
         row["bornTimestamp"] = _milliseconds(found.bornTimestamp)
     if found.properties is not None:
