@@ -28,8 +28,8 @@ __all__ = [
     "MessageStoreConfig",
     "delay_level",
     "parse_delay_levels",
-    "shown_delay_levels",
     "parse_hours",
+    "shown_delay_levels",
 ]
 
 _KIB = 1024

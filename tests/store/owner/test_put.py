@@ -75,7 +75,9 @@ def test_a_delay_is_the_number_of_a_level_or_its_time(tmp_path: Path, delay: int
     ["7s", "10", "", "ten", "9" * 5000, 90, 5, -1, timedelta(seconds=7), timedelta(seconds=10, microseconds=1)],
 )
 def test_a_delay_of_no_level_is_refused_with_the_list_of_them(delay: object) -> None:
-    with pytest.raises(InvalidValue, match=re.escape("delay is one of the levels 1 (1s), 2 (5s), 3 (10s), 4 (1m), not")):
+    with pytest.raises(
+        InvalidValue, match=re.escape("delay is one of the levels 1 (1s), 2 (5s), 3 (10s), 4 (1m), not")
+    ):
         delay_level(delay, _LEVELS)
 
 
