@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Literal
+from typing import Literal, get_args
 
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, refuse_store_application
 from commitlog.columnar.message_rows import MessageRows
@@ -23,6 +23,7 @@ from commitlog.config import MessageStoreConfig, delay_level
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog.consumers.consumer import ConsumeFrom, Consumer, checked_topics
 from commitlog.consumers.group import ConsumerGroup
+from commitlog.consumers.redrive import RedriveTo, redrive
 from commitlog.errors import InvalidValue, StoreClosed
 from commitlog.files import disk
 from commitlog.filter.message_filter import MessageFilter
@@ -35,6 +36,7 @@ from commitlog.queue.get_message import (
     DEFAULT_PULL_BYTES,
     DEFAULT_PULL_MESSAGES,
     GetMessageResult,
+    checked_count,
     checked_int,
     wait_for_match,
 )
@@ -547,6 +549,36 @@ class MessageStore:
         owned.run(lambda: owned.group_positions.restore(group))
         members = self._groups.setdefault(group, ConsumerGroup(group))
         return Consumer(self, owned, members, settings, names, wanted, consume_from)
+
+    def redrive(self, group: str, *, to: RedriveTo = "retry", max_messages: int | None = None) -> int:
+        """Give a consumer group its dead letters again, each exactly once. Returns how many were put back.
+
+        They go from ``%DLQ%<group>`` to ``%RETRY%<group>``, which the consumers of this group alone read; with
+        ``to="topic"`` to the topic that each was sent to first, where other groups get it again too. Their count of
+        reconsumptions begins at 0, properties, tags, keys, flag and born time stay. The dead letters stay in
+        ``%DLQ%<group>``: the group's position there says which were put back. Message and position are in the log
+        together, so nothing is put back twice, whenever the process stops.
+
+        ``max_messages`` at most. ``InvalidValue``, also for a dead letter without the name of its original topic with
+        ``to="topic"``; ``PutRefused`` for a closed topic; damage as by ``StoreReader.read``: those before it were put
+        back. ::
+
+            with MessageStore.open("/data/store") as store:
+                print(store.redrive("billing"), "dead letters come again")
+        """
+        validate_group(group)
+        if to not in get_args(RedriveTo):
+            raise InvalidValue(f"to is 'retry' or 'topic', not {to!r}.")
+        most = None if max_messages is None else checked_count("max_messages", max_messages)
+        self._owned.state.refuse_on_replica()
+        owned = self._owned
+        settings = owned.run(lambda: SubscriptionGroups(self.path).get(group)) or SubscriptionGroupConfig(
+            group_name=group
+        )
+        owned.run(lambda: owned.group_positions.restore(group))
+        self.dispatch()
+        with self.reader() as reader:
+            return redrive(self, owned, reader, settings, to=to, max_messages=most)
 
     @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:
