@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from types import TracebackType
 from typing import Literal, TypeVar, get_args
 
@@ -86,7 +85,7 @@ from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import CatalogView, QueueView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.schedule.levels import DelayLevel, delay_level
-from commitlog.timestamps import checked_seconds, milliseconds_of
+from commitlog.timestamps import GivenTime, checked_seconds, milliseconds_of
 
 __all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
 
@@ -497,8 +496,8 @@ class StoreReader:
         self,
         topics: str | Sequence[str],
         *,
-        since: int | datetime | None = None,
-        until: int | datetime | None = None,
+        since: GivenTime | None = None,
+        until: GivenTime | None = None,
         columns: Sequence[str] = DEFAULT_COLUMNS,
         tags: str | None = None,
         filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
@@ -509,8 +508,9 @@ class StoreReader:
 
         ``topics`` are names or shell patterns (``"orders-*"``). Patterns match no system topics, such as
         ``SCHEDULE_TOPIC_XXXX`` and the store's own ``rmq_sys_...``, and skip, with a warning, topics that cannot be
-        read (compacted ones and batch consume queues); a name takes any topic. ``since`` and ``until`` are store times,
-        datetimes with a time zone or milliseconds; ``until`` itself is not included. ``columns``, ``tags``, ``filter``,
+        read (compacted ones and batch consume queues); a name takes any topic. ``since`` and ``until`` are store times:
+        datetimes with a time zone, milliseconds, or times before now as ``"2h"`` or a timedelta; texts in ISO 8601 are
+        taken too, in UTC without a zone. ``until`` itself is not included. ``columns``, ``tags``, ``filter``,
         ``keys`` and ``verify_crc`` are those of ``read``. Queues are read one after the other, up to their ends as they
         are now; within a queue the order is that of its messages.
 
@@ -881,12 +881,12 @@ class StoreReader:
         self,
         topic: str,
         queue_id: int,
-        timestamp_ms: int | datetime,
+        timestamp_ms: GivenTime,
         *,
         boundary: Literal["lower", "upper"] = "lower",
         bounds: QueueInfo | None = None,
     ) -> int:
-        """A queue offset by store time (milliseconds, or a datetime with a time zone), found by bisection.
+        """A queue offset by store time (milliseconds, or as ``scan`` takes it), found by bisection.
 
         ``lower``: the first message stored at or after the time, the queue's end when all are older. ``upper``: the
         last message stored at or before it, the queue's first offset when all are younger. These are the answers of
@@ -981,8 +981,8 @@ class StoreReader:
         topic: str,
         key: str,
         *,
-        begin: int | datetime = 0,
-        end: int | datetime = _AFTER_ALL,
+        begin: GivenTime = 0,
+        end: GivenTime = _AFTER_ALL,
         limit: int = 64,
     ) -> list[MessageExt]:
         """The newest ``limit`` messages of a topic with that key or unique key, in the order of the log.

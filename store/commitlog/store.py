@@ -56,7 +56,7 @@ from commitlog.services.stats import StoreStats
 from commitlog.services.transaction import Transaction
 from commitlog.services.transactional_message import TransactionalMessageService
 from commitlog.threads.wakeup import Wakeup
-from commitlog.timestamps import LONGEST_WAIT_S, checked_seconds, checked_timestamp_ms
+from commitlog.timestamps import LONGEST_WAIT_S, checked_seconds, milliseconds_of
 
 __all__ = ["MessageStore"]
 
@@ -523,8 +523,9 @@ class MessageStore:
         """A consumer of topics for a consumer group; ``Consumer`` has an example.
 
         The group continues at its positions. In topics without any it begins at ``consume_from``: "earliest", "latest",
-        or a store time in milliseconds; queues that appear later are read from their first message on. ``filter`` and
-        ``tags`` select as in ``StoreReader.read``. Messages that the group gave back (``Consumer.retry``) are read too.
+        or a store time (milliseconds, a datetime, ``"2h"`` ago); queues that appear later are read from their first
+        message on. ``filter`` and ``tags`` select as in ``StoreReader.read``. Messages that the group gave back
+        (``Consumer.retry``) are read too.
 
         ``InvalidValue``, ``FilterError``, ``StoreClosed``; ``CorruptConfig`` for damaged positions; ``PutRefused`` for
         a store in the role SLAVE, whose positions are its master's.
@@ -536,10 +537,11 @@ class MessageStore:
         for name in names:
             self._owned.topics.refuse_consumers(name)
         wanted = filter if isinstance(filter, MessageFilter) else MessageFilter.parse(tags=tags, filter=filter)
-        if consume_from not in ("earliest", "latest"):
-            if not isinstance(consume_from, int) or isinstance(consume_from, bool):
-                raise InvalidValue(f"consume_from is 'earliest', 'latest' or a time in ms, not {consume_from!r}.")
-            checked_timestamp_ms(consume_from, "consume_from")
+        if not isinstance(consume_from, str) or consume_from not in ("earliest", "latest"):
+            try:
+                consume_from = milliseconds_of(consume_from, "consume_from")
+            except InvalidValue as error:
+                raise InvalidValue(f"consume_from is 'earliest', 'latest' or a time: {error}") from None
         owned = self._owned
         settings = owned.run(lambda: SubscriptionGroups(self.path).get(group)) or SubscriptionGroupConfig(
             group_name=group

@@ -46,14 +46,14 @@ from commitlog.services.put_message import PutMessageResult
 from commitlog.services.transaction import Transaction
 from commitlog.threads.calls import Calls
 from commitlog.threads.wakeup import LoopWakeup, Wakeup
-from commitlog.timestamps import checked_seconds
+from commitlog.timestamps import GivenTime, checked_seconds
 
 __all__ = ["ConsumeFrom", "Consumer", "checked_topics"]
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
 
-ConsumeFrom = Literal["earliest", "latest"] | int
+ConsumeFrom = Literal["earliest", "latest"] | GivenTime
 
 # Messages and bytes that are read ahead of ``poll``; units that are looked at for a filter in one step.
 _READ_AHEAD = PullLimits(messages=256, size=1 << 20, window=16_384)
@@ -633,7 +633,7 @@ class Consumer:
             infos = self._reader.queues(topic)
             if consume_from == "latest":
                 return {(topic, info.queue_id): info.max_offset for info in infos}
-            by_time = partial(self._reader.offset_by_time, topic, timestamp_ms=int(consume_from))
+            by_time = partial(self._reader.offset_by_time, topic, timestamp_ms=consume_from)
             return {(topic, info.queue_id): by_time(info.queue_id, bounds=info) for info in infos}
 
         try:
