@@ -38,8 +38,7 @@ _COLUMNS = ("queueOffset", "tags", "keys", "bornTimestamp", "flag", "properties"
 class _User(Protocol):
     """The ``MessageStore``, as far as a redrive knows it."""
 
-    @property
-    def path(self) -> str: ...
+    path: str
 
 
 class _Piece(NamedTuple):
@@ -135,7 +134,7 @@ def _piece(reader: StoreReader, queue: tuple[str, int], start: int, count: int, 
 def _rows(batch: pa.RecordBatch, group: str, topic: str, to: RedriveTo) -> list[dict[str, Any]]:
     """The rows to put: without what makes a message a dead letter, and with 0 as the times that it was consumed."""
     born = batch.column("bornTimestamp").cast(pa.int64()).to_pylist()
-    rows = batch.drop_columns(["bornTimestamp"]).to_pylist()
+    rows: list[dict[str, Any]] = batch.drop_columns(["bornTimestamp"]).to_pylist()
     for row, microseconds in zip(rows, born, strict=True):
         properties = dict(row["properties"])
         row["topic"] = retry_topic(group)
