@@ -52,7 +52,8 @@ from commitlog.format.java_hash import index_key_hash
 from commitlog.format.message_rules import SCHEDULE_TOPIC, check_queue_place
 from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
-from commitlog.groups.positions import GroupPosition, group_offsets, group_positions
+from commitlog.groups.dead_letters import DeadLetters, dead_letters
+from commitlog.groups.positions import GroupPosition, committed_offsets, group_offsets, group_positions
 from commitlog.half.pending import HalfQueues, PendingHalfMessages, half_positions, read_pending
 from commitlog.half_message import PendingHalfMessage
 from commitlog.index.service import IndexFileInfo, IndexService
@@ -394,6 +395,14 @@ class StoreReader:
         ``CorruptConfig``, ``ReadFailed``.
         """
         return self.consistently(lambda: group_offsets(self, group))
+
+    def dead_letters(self, group: str | None = None) -> list[DeadLetters]:
+        """The dead letters of all consumer groups, or of one: how many there are, and how many were not put back.
+
+        ``CorruptConfig`` if neither ``config/consumerOffset.json`` nor its ``.bak`` can be used; ``ReadFailed``,
+        ``StoreBusy``.
+        """
+        return self.consistently(lambda: dead_letters(self, committed_offsets(self), group))
 
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.

@@ -27,8 +27,8 @@ from commitlog.cli.options import LineFormat
 from commitlog.columnar.input import ASSIGNED_COLUMNS
 from commitlog.config import MessageStoreConfig
 from commitlog.format.message_rules import STORE_PROPERTIES, no_producers_fault
-from commitlog.format.properties import KEY_SEPARATOR
-from commitlog.paths import MOST_QUEUES
+from commitlog.format.properties import KEY_SEPARATOR, ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from commitlog.paths import DLQ_TOPIC_PREFIX, MOST_QUEUES, RETRY_TOPIC_PREFIX
 
 __all__ = ["BadLine", "Defaults", "MessageBatch", "MessageLine", "read_batches"]
 
@@ -118,6 +118,9 @@ _EXPECTED = {
     "delayLevel": "a level, or its time such as '10s'",
     **dict.fromkeys(("queueId", "flag"), "an integer"),
 }
+# What a consumer group notes of a message that it gives back: in another topic than the group's own, it means nothing.
+_GROUPS_PROPERTIES = frozenset({RETRY_TOPIC, ORIGIN_MESSAGE_ID, "RECONSUME_TIME"})
+_GROUPS_TOPICS = (DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX)
 # In the messages of msgspec: the field of the line that has another type.
 _FAULTY_FIELD = re.compile(r" - at `\$\.([A-Za-z0-9]+)")
 
@@ -222,7 +225,7 @@ def _parse(line: bytes, line_format: LineFormat, defaults: Defaults) -> dict[str
     elif not line.strip():
         return None
     else:
-        row = _parse_json(line)
+        row = _parse_json(line, defaults.topic)
     for name, value in (("topic", defaults.topic), ("tags", defaults.tags), ("queueId", defaults.queue_id)):
         if row.get(name) is None:
             row[name] = value
@@ -232,12 +235,25 @@ def _parse(line: bytes, line_format: LineFormat, defaults: Defaults) -> dict[str
         raise ValueError("it has no topic; give it a field 'topic', or all messages one with --topic")
     if fault := no_producers_fault(str(row["topic"])):
         raise ValueError(fault)
+    if row["topic"] != defaults.topic and (fault := _groups_topic_fault(str(row["topic"]))):
+        raise ValueError(fault)
     if row["queueId"] is not None and row["queueId"] >= MOST_QUEUES:
         raise ValueError(f"its queueId is {row['queueId']}; it must be 0 to {MOST_QUEUES - 1}")
     return row
 
 
-def _parse_json(line: bytes) -> dict[str, Any]:
+def _groups_topic_fault(topic: str) -> str | None:
+    """Why a line may not name a consumer group's topic: a message that was read there would fall back into it."""
+    if not topic.startswith(_GROUPS_TOPICS):
+        return None
+    group = topic.removeprefix(DLQ_TOPIC_PREFIX).removeprefix(RETRY_TOPIC_PREFIX)
+    return (
+        f"its topic {topic!r} belongs to a consumer group. 'commitlog dlq redrive PATH {group}' gives the group its "
+        f"dead letters again; to put lines there all the same, name it: --topic '{topic}'"
+    )
+
+
+def _parse_json(line: bytes, default_topic: str | None) -> dict[str, Any]:
     try:
         found = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -255,7 +271,8 @@ def _parse_json(line: bytes) -> dict[str, Any]:
         row["bornTimestamp"] = _milliseconds(found.bornTimestamp)
     if found.properties is not None:
         was_read = any(getattr(found, name) is not None for name in _ASSIGNED)
-        ignored = STORE_PROPERTIES if was_read else ()
+        of_group = (found.topic or default_topic or "").startswith(_GROUPS_TOPICS)
+        ignored = STORE_PROPERTIES | (frozenset() if of_group else _GROUPS_PROPERTIES) if was_read else frozenset()
         row["properties"] = [one for one in found.properties.items() if one[0] not in ignored]
     return row
 
