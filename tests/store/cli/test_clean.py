@@ -25,9 +25,9 @@ def old_store(tmp_path: Path) -> Path:
 
 def test_it_only_shows_without_yes_and_deletes_the_same_with_it(old_store: Path) -> None:
     before = log_bases(old_store)
-    done = ended("clean", old_store, "--older-than", "72h", "--json")
-    shown = json.loads(done.stdout)
-    assert (done.returncode, done.stderr) == (1, "commitlog: Nothing is changed without --yes.\n")
+    looked = ended("clean", old_store, "--older-than", "72h", "--json")
+    shown = json.loads(looked.stdout)
+    assert (looked.returncode, looked.stderr) == (1, "commitlog: Nothing is changed without --yes.\n")
     assert shown["dryRun"]
     assert lines("clean", old_store, "--older-than", "72h", "--json", "--dry-run") == [shown]
     assert run("clean", old_store, "--older-than", "72h", "--yes", "--dry-run").count("by age") == len(shown["files"])

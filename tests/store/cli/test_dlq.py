@@ -46,9 +46,9 @@ def test_groups_with_dead_letters_are_listed(path: Path) -> None:
     assert row["oldest"] <= row["newest"]
     assert [one["group"] for one in lines("dlq", "ls", path, "--json", "--all")] == ["TOOLS_CONSUMER", "billing"]
     run("dlq", "redrive", path, "billing", "-n", "2", "--yes")
-    heading, row = (line.split() for line in run("dlq", "ls", path, "billing").splitlines())
+    heading, values = (line.split() for line in run("dlq", "ls", path, "billing").splitlines())
     assert heading == ["group", "deadLetters", "waiting", "redriven", "oldest", "newest"]
-    assert row[:4] == ["billing", "3", "1", "2"]
+    assert values[:4] == ["billing", "3", "1", "2"]
     done = ended("dlq", "ls", path, "nobody")
     assert (done.returncode, "no dead letters of group 'nobody'" in done.stderr) == (1, True)
 
