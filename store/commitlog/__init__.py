@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from commitlog.format.consume_queue_unit import FILLER_SIZE
     from commitlog.format.sys_flag import CompressionType
     from commitlog.groups.commit import commit_group_offsets
+    from commitlog.groups.dead_letters import DeadLetters
     from commitlog.groups.positions import GroupPosition
     from commitlog.ha.connection import SlaveState
     from commitlog.half_message import HalfMessageHandle, HalfMessagesChecked, PendingHalfMessage
@@ -69,6 +70,7 @@ __all__ = [
     "CommittedBatch",
     "CompressionType",
     "Consumer",
+    "DeadLetters",
     "DelayLevel",
     "ExportReport",
     "Fence",
@@ -135,6 +137,7 @@ _MODULES = {
     "Consumer": "commitlog.consumers.consumer",
     "CompressionType": "commitlog.format.sys_flag",
     "DEFAULT_COLUMNS": "commitlog.columnar.columns",
+    "DeadLetters": "commitlog.groups.dead_letters",
     "DelayLevel": "commitlog.schedule.levels",
     "ExportReport": "commitlog.export.export_store",
     "METADATA_SCHEMAS": "commitlog.metadata",

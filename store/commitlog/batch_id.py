@@ -14,6 +14,7 @@ __all__ = [
     "TopicUse",
     "delay_level_of",
     "is_store_application",
+    "redrive_application",
     "refuse_store_application",
     "schedule_application",
 ]
@@ -22,6 +23,8 @@ _LONGEST_TEXT_BYTES = 1024
 _MAX_VERSION = 2**63 - 1
 # The store's own application ids: one for each delay level, whose batches are the messages that it delivers.
 _SCHEDULE_PREFIX = "rmq-schedule/"
+# One for each consumer group, whose batches are the dead letters that it is given again.
+_REDRIVE_PREFIX = "rmq-redrive/"
 # And one whose batches have no messages: its version is the store's epoch, which grows when a mirror is promoted.
 EPOCH_APPLICATION = "rmq-epoch"
 
@@ -135,15 +138,21 @@ def delay_level_of(app_id: str) -> int | None:
     return int(text) if named and schedule_application(int(text)) == app_id else None
 
 
+def redrive_application(group: str) -> str:
+    """The application id of the batches that put a group's dead letters back; their versions count from 0 on."""
+    return f"{_REDRIVE_PREFIX}{group}"
+
+
 def is_store_application(app_id: str) -> bool:
     """Whether the batches of an application id are the store's own."""
-    return app_id == EPOCH_APPLICATION or delay_level_of(app_id) is not None
+    is_redrive = app_id.startswith(_REDRIVE_PREFIX)
+    return is_redrive or app_id == EPOCH_APPLICATION or delay_level_of(app_id) is not None
 
 
 def refuse_store_application(app_id: str) -> None:
     """``InvalidValue`` for an application id that is the store's own."""
-    if app_id == EPOCH_APPLICATION or app_id.startswith(_SCHEDULE_PREFIX):
+    if app_id == EPOCH_APPLICATION or app_id.startswith((_SCHEDULE_PREFIX, _REDRIVE_PREFIX)):
         raise InvalidValue(
-            f"The application id {app_id!r} belongs to the store, which delivers delayed messages and counts its "
-            "epochs with such ones."
+            f"The application id {app_id!r} belongs to the store, which delivers delayed messages, redrives dead "
+            "letters and counts its epochs with such ones."
         )

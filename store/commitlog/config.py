@@ -10,6 +10,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from difflib import get_close_matches
 from operator import index
 from typing import TYPE_CHECKING, SupportsIndex
@@ -28,6 +29,7 @@ __all__ = [
     "delay_level",
     "parse_delay_levels",
     "parse_hours",
+    "shown_delay_levels",
 ]
 
 _KIB = 1024
@@ -470,7 +472,8 @@ _RANGES = {
 }
 
 # More digits than any delay needs, and fewer than Python refuses to read.
-_LEVEL = re.compile(r"([0-9]{1,18})([smhd])")
+_MOST_DIGITS = 18
+_LEVEL = re.compile(rf"([0-9]{{1,{_MOST_DIGITS}}})([smhd])")
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -493,27 +496,44 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 def delay_level(delay: object, message_delay_level: str) -> int | None:
-    """The level of a delay: a level's number stays as it is, a text such as ``"10s"`` is the delay of one of them.
+    """The level of a delay: the number of a level, or the time of one as a text such as ``"10s"`` or a ``timedelta``.
 
-    None stays None. ``InvalidValue`` for a text that is none of the delays of ``message_delay_level``, and for other
-    types.
+    None stays None, and 0 is no delay. A text of digits is a level's number. ``InvalidValue`` for a delay that no level
+    of ``message_delay_level`` has, and for other types.
 
-    >>> delay_level("10s", "1s 5s 10s")
-    3
+    >>> delay_level("10s", "1s 5s 10s"), delay_level(timedelta(seconds=5), "1s 5s 10s")
+    (3, 2)
     """
     if delay is None:
         return None
-    if isinstance(delay, SupportsIndex) and not isinstance(delay, bool):
-        return index(delay)
-    if not isinstance(delay, str):
-        raise InvalidValue(f"delay is the number of a level, or a text such as '10s', not {delay!r}.")
-    match = _LEVEL.fullmatch(delay)
     levels = parse_delay_levels(message_delay_level)
-    wanted = int(match[1]) * _UNIT_MS[match[2]] if match else -1
-    if wanted not in levels:
-        known = ", ".join(message_delay_level.split())
-        raise InvalidValue(f"delay is one of {known} (message_delay_level), or the number of a level, not {delay!r}.")
-    return levels.index(wanted) + 1
+    if isinstance(delay, SupportsIndex) and not isinstance(delay, bool):
+        level = index(delay)
+    elif isinstance(delay, str) and delay.isascii() and delay.isdigit():
+        level = int(delay) if len(delay) <= _MOST_DIGITS else -1
+    elif isinstance(delay, str | timedelta):
+        wanted = delay // timedelta(milliseconds=1) if isinstance(delay, timedelta) else _level_ms(delay)
+        exact = not isinstance(delay, timedelta) or delay == timedelta(milliseconds=wanted)
+        level = levels.index(wanted) + 1 if exact and wanted in levels else -1
+    else:
+        raise InvalidValue(
+            f"delay is the number of a level, or its time as a text such as '10s' or as a timedelta, not {delay!r}."
+        )
+    if not 0 <= level <= len(levels):
+        shown = str(delay) if isinstance(delay, timedelta) else repr(delay)
+        raise InvalidValue(f"delay is one of {shown_delay_levels(message_delay_level)}, not {shown}.")
+    return level
+
+
+def shown_delay_levels(message_delay_level: str) -> str:
+    """The levels with their delays, for errors: ``1 (1s), 2 (5s)``."""
+    levels = ", ".join(f"{level} ({delay})" for level, delay in enumerate(message_delay_level.split(), 1))
+    return f"the levels {levels}"
+
+
+def _level_ms(text: str) -> int:
+    match = _LEVEL.fullmatch(text)
+    return int(match[1]) * _UNIT_MS[match[2]] if match else -1
 
 
 def parse_hours(text: str) -> frozenset[int]:

@@ -28,8 +28,8 @@ class Message:
 
     Without ``queue_id`` the store chooses the queue: by the hash of ``sharding_key``, so that messages with the same
     key keep their order, or else the topic's queues in turn. ``delay_level`` is a level of ``message_delay_level``,
-    from 1 on; None and 0 mean no delay. ``born_timestamp`` is milliseconds since the epoch (the years 1 to 9999); None
-    is the time of the put.
+    from 1 on, and another number is refused; None and 0 mean no delay. ``born_timestamp`` is milliseconds since the
+    epoch (the years 1 to 9999); None is the time of the put.
 
     ::
 

@@ -54,6 +54,8 @@ __all__ = [
     "RETRY_TOPIC_PREFIX",
     "STAGING",
     "SUBSCRIPTION_GROUP_CONFIG",
+    "SYSTEM_GROUPS",
+    "SYSTEM_GROUP_PREFIX",
     "SYSTEM_TOPICS",
     "SYSTEM_TOPIC_PREFIXES",
     "TIMER_LOG",
@@ -62,6 +64,7 @@ __all__ = [
     "UNNAMED_WRITE_PREFIX",
     "file_name_for_offset",
     "is_queue_id",
+    "is_system_group",
     "is_system_topic",
     "names_directory",
     "parse_file_name",
@@ -150,6 +153,14 @@ SYSTEM_TOPICS = frozenset(
     }
 )
 SYSTEM_TOPIC_PREFIXES = ("rmq_sys_", "RMQ_SYS_")
+# Groups that a broker, its tools or its clients make for themselves: MixAll's own set and prefix. DEFAULT_CONSUMER is
+# not among them: applications that name no group consume as that one.
+SYSTEM_GROUPS = frozenset(
+    {"TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER", "__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER"}
+    | {"SELF_TEST_P_GROUP", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER"}
+    | {"CID_ONSAPI_PULL"}
+)
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 # Ours: a message for every batch. RocketMQ takes topics with this prefix for its own, which clients do not see.
 BATCH_TOPIC = "rmq_sys_commitlog_batch"
 # Ours too: positions of consumers that were committed with a batch. This group's own position in it, queue 0, says how
@@ -230,6 +241,11 @@ def refuse_batch_topic(topic: str) -> None:
     """``InvalidValue`` for the topic in which the store records its batches: each message there means one."""
     if topic == BATCH_TOPIC:
         raise InvalidValue(f"Topic {topic!r} is where the store records its batches; put messages into another one.")
+
+
+def is_system_group(group: str) -> bool:
+    """Whether a consumer group is RocketMQ's own or the store's, rather than an application's."""
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_system_topic(topic: str) -> bool:

@@ -13,7 +13,6 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from types import TracebackType
 from typing import Literal, TypeVar, get_args
 
@@ -55,7 +54,8 @@ from commitlog.format.message_rules import SCHEDULE_TOPIC, check_queue_place
 from commitlog.format.properties import decode_utf8
 from commitlog.format.record import Record
 from commitlog.format.single_record import message_of
-from commitlog.groups.positions import GroupPosition, group_offsets, group_positions
+from commitlog.groups.dead_letters import DeadLetters, dead_letters
+from commitlog.groups.positions import GroupPosition, committed_offsets, group_offsets, group_positions
 from commitlog.half.pending import HalfQueues, PendingHalfMessages, half_positions, read_pending
 from commitlog.half_message import PendingHalfMessage
 from commitlog.index.service import IndexFileInfo, IndexService
@@ -90,7 +90,7 @@ from commitlog.queue.store_times import StoreTimes
 from commitlog.queue.views import CatalogView, QueueView
 from commitlog.recovery.kept import is_kept_piece, read_kept_piece
 from commitlog.schedule.levels import DelayLevel, delay_level
-from commitlog.timestamps import checked_seconds, milliseconds_of
+from commitlog.timestamps import GivenTime, checked_seconds, milliseconds_of
 
 __all__ = ["Fence", "MessageBatches", "OnDamage", "QueueInfo", "StoreReader"]
 
@@ -402,6 +402,14 @@ class StoreReader:
         """
         return self.consistently(lambda: group_offsets(self, group))
 
+    def dead_letters(self, group: str | None = None) -> list[DeadLetters]:
+        """The dead letters of all consumer groups, or of one: how many there are, and how many were not put back.
+
+        ``CorruptConfig`` if neither ``config/consumerOffset.json`` nor its ``.bak`` can be used; ``ReadFailed``,
+        ``StoreBusy``.
+        """
+        return self.consistently(lambda: dead_letters(self, committed_offsets(self), group))
+
     def physical_bounds(self) -> tuple[int, int]:
         """First byte of the log, and the end of what was written to it.
 
@@ -506,8 +514,8 @@ class StoreReader:
         self,
         topics: str | Sequence[str],
         *,
-        since: int | datetime | None = None,
-        until: int | datetime | None = None,
+        since: GivenTime | None = None,
+        until: GivenTime | None = None,
         columns: Sequence[str] = DEFAULT_COLUMNS,
         tags: str | None = None,
         filter: str | MessageFilter | None = None,  # noqa: A002  # the name that it has everywhere
@@ -518,8 +526,9 @@ class StoreReader:
 
         ``topics`` are names or shell patterns (``"orders-*"``). Patterns match no system topics, such as
         ``SCHEDULE_TOPIC_XXXX`` and the store's own ``rmq_sys_...``, and skip, with a warning, topics that cannot be
-        read (compacted ones and batch consume queues); a name takes any topic. ``since`` and ``until`` are store times,
-        datetimes with a time zone or milliseconds; ``until`` itself is not included. ``columns``, ``tags``, ``filter``,
+        read (compacted ones and batch consume queues); a name takes any topic. ``since`` and ``until`` are store times:
+        datetimes with a time zone, milliseconds, or times before now as ``"2h"`` or a timedelta; texts in ISO 8601 are
+        taken too, in UTC without a zone. ``until`` itself is not included. ``columns``, ``tags``, ``filter``,
         ``keys`` and ``verify_crc`` are those of ``read``. Queues are read one after the other, up to their ends as they
         are now; within a queue the order is that of its messages.
 
@@ -897,13 +906,13 @@ class StoreReader:
         self,
         topic: str,
         queue_id: int,
-        timestamp_ms: int | datetime,
+        timestamp_ms: GivenTime,
         *,
         boundary: Literal["lower", "upper"] = "lower",
         bounds: QueueInfo | None = None,
         on_damage: OnDamage | None = None,
     ) -> int:
-        """A queue offset by store time (milliseconds, or a datetime with a time zone), found by bisection.
+        """A queue offset by store time (milliseconds, or as ``scan`` takes it), found by bisection.
 
         ``lower``: the first message stored at or after the time, the queue's end when all are older. ``upper``: the
         last message stored at or before it, the queue's first offset when all are younger. These are the answers of
@@ -984,8 +993,8 @@ class StoreReader:
         topic: str,
         key: str,
         *,
-        begin: int | datetime = 0,
-        end: int | datetime = _AFTER_ALL,
+        begin: GivenTime = 0,
+        end: GivenTime = _AFTER_ALL,
         limit: int = 64,
         verify_crc: bool = True,
     ) -> list[MessageExt]:

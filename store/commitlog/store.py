@@ -13,8 +13,9 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from types import TracebackType
-from typing import Literal
+from typing import Literal, get_args
 
 from commitlog.batch_id import BatchId, CommittedBatch, StagedFile, refuse_store_application
 from commitlog.columnar.message_rows import MessageRows
@@ -22,6 +23,7 @@ from commitlog.config import MessageStoreConfig, delay_level
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig, SubscriptionGroups
 from commitlog.consumers.consumer import ConsumeFrom, Consumer, checked_topics
 from commitlog.consumers.group import ConsumerGroup
+from commitlog.consumers.redrive import RedriveTo, redrive
 from commitlog.errors import InvalidValue, StoreClosed
 from commitlog.files import disk
 from commitlog.filter.message_filter import MessageFilter
@@ -34,6 +36,7 @@ from commitlog.queue.get_message import (
     DEFAULT_PULL_BYTES,
     DEFAULT_PULL_MESSAGES,
     GetMessageResult,
+    checked_count,
     checked_int,
     wait_for_match,
 )
@@ -53,7 +56,7 @@ from commitlog.services.stats import StoreStats
 from commitlog.services.transaction import Transaction
 from commitlog.services.transactional_message import TransactionalMessageService
 from commitlog.threads.wakeup import Wakeup
-from commitlog.timestamps import LONGEST_WAIT_S, checked_seconds, checked_timestamp_ms
+from commitlog.timestamps import LONGEST_WAIT_S, checked_seconds, milliseconds_of
 
 __all__ = ["MessageStore"]
 
@@ -237,7 +240,7 @@ class MessageStore:
         keys: str | Sequence[str] = (),
         queue_id: int | None = None,
         sharding_key: str | None = None,
-        delay: int | str | None = None,
+        delay: int | str | timedelta | None = None,
         properties: Mapping[str, str] | None = None,
         born_timestamp: int | None = None,
         flag: int = 0,
@@ -245,7 +248,8 @@ class MessageStore:
         """Append one message, or raise. Returns its position: ``queue_id``, ``queue_offset``, ``physical_offset``.
 
         The arguments are the fields of ``Message``. ``keys`` may be one key. ``delay`` is a level of
-        ``message_delay_level``, or the time of one of them, such as ``"10s"``.
+        ``message_delay_level``, or the time of one of them, such as ``"10s"`` or ``timedelta(seconds=10)``. (The
+        property ``DELAY`` instead keeps RocketMQ's rule: a level above the last one counts as the last.)
 
         ``PutRefused``: the message is not in the store, and ``status`` says why. ``PutNotConfirmed``: whether it is
         will be known when the store is opened again, or the message is in the log, and not on the device or with the
@@ -266,7 +270,7 @@ class MessageStore:
         keys: str | Sequence[str] = (),
         queue_id: int | None = None,
         sharding_key: str | None = None,
-        delay: int | str | None = None,
+        delay: int | str | timedelta | None = None,
         properties: Mapping[str, str] | None = None,
         born_timestamp: int | None = None,
         flag: int = 0,
@@ -299,7 +303,7 @@ class MessageStore:
         keys: str | Sequence[str],
         queue_id: int | None,
         sharding_key: str | None,
-        delay: int | str | None,
+        delay: int | str | timedelta | None,
         properties: Mapping[str, str] | None,
         born_timestamp: int | None,
         flag: int,
@@ -519,8 +523,9 @@ class MessageStore:
         """A consumer of topics for a consumer group; ``Consumer`` has an example.
 
         The group continues at its positions. In topics without any it begins at ``consume_from``: "earliest", "latest",
-        or a store time in milliseconds; queues that appear later are read from their first message on. ``filter`` and
-        ``tags`` select as in ``StoreReader.read``. Messages that the group gave back (``Consumer.retry``) are read too.
+        or a store time (milliseconds, a datetime, ``"2h"`` ago); queues that appear later are read from their first
+        message on. ``filter`` and ``tags`` select as in ``StoreReader.read``. Messages that the group gave back
+        (``Consumer.retry``) are read too.
 
         ``InvalidValue``, ``FilterError``, ``StoreClosed``; ``CorruptConfig`` for damaged positions; ``PutRefused`` for
         a store in the role SLAVE, whose positions are its master's.
@@ -532,10 +537,11 @@ class MessageStore:
         for name in names:
             self._owned.topics.refuse_consumers(name)
         wanted = filter if isinstance(filter, MessageFilter) else MessageFilter.parse(tags=tags, filter=filter)
-        if consume_from not in ("earliest", "latest"):
-            if not isinstance(consume_from, int) or isinstance(consume_from, bool):
-                raise InvalidValue(f"consume_from is 'earliest', 'latest' or a time in ms, not {consume_from!r}.")
-            checked_timestamp_ms(consume_from, "consume_from")
+        if not isinstance(consume_from, str) or consume_from not in ("earliest", "latest"):
+            try:
+                consume_from = milliseconds_of(consume_from, "consume_from")
+            except InvalidValue as error:
+                raise InvalidValue(f"consume_from is 'earliest', 'latest' or a time: {error}") from None
         owned = self._owned
         settings = owned.run(lambda: SubscriptionGroups(self.path).get(group)) or SubscriptionGroupConfig(
             group_name=group
@@ -545,6 +551,36 @@ class MessageStore:
         owned.run(lambda: owned.group_positions.restore(group))
         members = self._groups.setdefault(group, ConsumerGroup(group))
         return Consumer(self, owned, members, settings, names, wanted, consume_from)
+
+    def redrive(self, group: str, *, to: RedriveTo = "retry", max_messages: int | None = None) -> int:
+        """Give a consumer group its dead letters again, each exactly once. Returns how many were put back.
+
+        They go from ``%DLQ%<group>`` to ``%RETRY%<group>``, which the consumers of this group alone read; with
+        ``to="topic"`` to the topic that each was sent to first, where other groups get it again too. Their count of
+        reconsumptions begins at 0, properties, tags, keys, flag and born time stay. The dead letters stay in
+        ``%DLQ%<group>``: the group's position there says which were put back. Message and position are in the log
+        together, so nothing is put back twice, whenever the process stops.
+
+        ``max_messages`` at most. ``InvalidValue``, also for a dead letter without the name of its original topic with
+        ``to="topic"``; ``PutRefused`` for a closed topic; damage as by ``StoreReader.read``: those before it were put
+        back. ::
+
+            with MessageStore.open("/data/store") as store:
+                print(store.redrive("billing"), "dead letters come again")
+        """
+        validate_group(group)
+        if to not in get_args(RedriveTo):
+            raise InvalidValue(f"to is 'retry' or 'topic', not {to!r}.")
+        most = None if max_messages is None else checked_count("max_messages", max_messages)
+        self._owned.state.refuse_on_replica()
+        owned = self._owned
+        settings = owned.run(lambda: SubscriptionGroups(self.path).get(group)) or SubscriptionGroupConfig(
+            group_name=group
+        )
+        owned.run(lambda: owned.group_positions.restore(group))
+        self.dispatch()
+        with self.reader() as reader:
+            return redrive(self, owned, reader, settings, to=to, max_messages=most)
 
     @contextlib.contextmanager
     def _lent_reader(self) -> Iterator[StoreReader]:

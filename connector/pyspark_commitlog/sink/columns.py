@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     CharType,
     DataType,
     DateType,
+    DayTimeIntervalType,
     IntegerType,
     LongType,
     MapType,
@@ -74,7 +75,10 @@ _KINDS: Mapping[str, _Kind] = {
     ),
     "flag": _INTEGER,
     "bornTimestamp": _Kind(lambda kind: isinstance(kind, TimestampType), "TIMESTAMP"),
-    "delayLevel": _INTEGER,
+    "delayLevel": _Kind(
+        lambda kind: _is_integer(kind) or is_text(kind) or isinstance(kind, DayTimeIntervalType),
+        "INT (or TINYINT, SMALLINT, BIGINT), STRING or INTERVAL DAY TO SECOND",
+    ),
 }
 SINK_COLUMNS: tuple[str, ...] = tuple(_KINDS)
 

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from commitlog import __version__
 from commitlog.cli import (
     clean_commands,
+    dlq_commands,
     doctor_commands,
     dump_commands,
     export_commands,
@@ -94,6 +95,7 @@ for _module in (
     txn_commands,
     half_commands,
     group_commands,
+    dlq_commands,
     topic_commands,
     clean_commands,
 ):

@@ -3,42 +3,52 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from rich.filesize import decimal
 
+from commitlog.cli.confirm import Unread, print_unread, unread_before, unread_rows
 from commitlog.cli.console import uncut_console
 from commitlog.cli.options import OutputFormat
 from commitlog.cli.owner_config import owner_config
 from commitlog.cli.render import json_text, printable_text
 from commitlog.cli.row_output import print_rows
 from commitlog.cli.times import Clock, parse_zone
+from commitlog.reader import StoreReader
 from commitlog.retention.decision import DoomedFile
 from commitlog.retention.report import CleanReport
 from commitlog.retention.survey import CleanRequest, forecast_clean
 from commitlog.store import MessageStore
 
-__all__ = ["clean_or_show", "print_clean"]
+__all__ = ["clean_store", "print_clean", "show_clean"]
 
 _COLUMNS = ("file", "bytes", "newestMessage", "reason", "overruled")
 
 
-def clean_or_show(path: str, request: CleanRequest, lock_timeout_s: float, *, delete: bool) -> CleanReport:
-    """Delete under the store's lock, or look without it. The errors of opening, and of ``survey``."""
-    if not delete:
-        return forecast_clean(path, request)
+def show_clean(path: str, request: CleanRequest, form: OutputFormat) -> CleanReport:
+    """Print what would be deleted, and who has not read it. Takes no lock. The errors of ``survey``."""
+    report = forecast_clean(path, request)
+    with StoreReader.open(path) as reader:
+        unread = unread_before(reader, report.log_start) if report.deleted else []
+    print_clean(report, form, unread)
+    return report
+
+
+def clean_store(path: str, request: CleanRequest, lock_timeout_s: float) -> CleanReport:
+    """Delete under the store's lock. The errors of opening, and of ``survey``."""
     with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
         return store.clean_as(request)
 
 
-def print_clean(report: CleanReport, form: OutputFormat) -> None:
+def print_clean(report: CleanReport, form: OutputFormat, unread: Sequence[Unread] = ()) -> None:
     """Print the files and the sum: text for people, one object or a row for each file for programs."""
     rows = [_row(one) for one in report.deleted]
     if form is OutputFormat.CSV:
         print_rows(_COLUMNS, rows, form)
         return
     if form is OutputFormat.JSON:
-        print(json_text(_to_json(report, rows)))
+        print(json_text(_to_json(report, rows) | ({"unread": unread_rows(unread)} if report.dry_run else {})))
         return
     clock = Clock(parse_zone("UTC"))
     console = uncut_console()
@@ -48,7 +58,7 @@ def print_clean(report: CleanReport, form: OutputFormat) -> None:
         console.print(printable_text(f"{row['file']}  {newest}  by {row['reason']}{taken}"), markup=False)
     count = f"{len(report.deleted)} files ({decimal(report.freed_bytes)})"
     if report.dry_run:
-        does = "Nothing is deleted without --yes. It would delete" if report.deleted else "Nothing to delete:"
+        does = "It would delete" if report.deleted else "Nothing to delete:"
         console.print(f"{does} {count} of {printable_text(report.path)}.", markup=False)
     else:
         rest = f", {report.queue_files} consume-queue files and {report.index_files} index files"
@@ -56,6 +66,8 @@ def print_clean(report: CleanReport, form: OutputFormat) -> None:
     if report.held is not None:
         name = os.path.basename(report.held.path)
         console.print(printable_text(f"{name} stays for {', '.join(report.holders)}."), markup=False)
+    if report.dry_run and report.deleted:
+        print_unread(unread, hint=": name them with --keep-for")
 
 
 def _row(one: DoomedFile) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from commitlog.cli.options import CLEAN, AsJson, LockTimeout, Output, StorePath, chosen_output, examples
+from commitlog.cli.confirm import DryRun, Yes, confirmed
+from commitlog.cli.options import CLEAN, AsJson, LockTimeout, Output, OutputFormat, StorePath, chosen_output, examples
 from commitlog.cli.values import parse_hours, parse_size
 from commitlog.errors import InvalidValue
 
@@ -50,19 +51,20 @@ def clean(
     clock: Annotated[
         str, typer.Option(metavar="CLOCK", help="A file's age: 'store' (of its messages) or 'mtime' (as RocketMQ).")
     ] = "store",
-    yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it, only show what would be deleted.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show, whatever else is given.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     lock_timeout: LockTimeout = 0.0,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the oldest files of a store, by age or by bytes. Without --yes it only shows which.
+    """Delete the oldest files of a store, by age or by bytes. It shows which, who has not read them, and asks.
 
     Files go oldest first, with the queue and index files that point only into them. The last file stays, and what
-    delayed messages need that are not delivered yet. With --yes it takes the store's lock; a broker deletes its own
-    files. Exit code 1 if a file stays only because a reader holds it.
+    delayed messages need that are not delivered yet. Deleting takes the store's lock; a broker deletes its own
+    files. Exit code 1 if a file stays only because a reader holds it, and without a terminal and --yes if there is
+    anything to delete.
     """
-    from commitlog.cli.clean import clean_or_show, print_clean
+    from commitlog.cli.clean import clean_store, print_clean, show_clean
     from commitlog.retention.survey import clean_request
 
     try:
@@ -77,7 +79,14 @@ def clean(
         hint = "Give --older-than or --max-bytes." if older_than is None and max_bytes is None else str(error)
         raise typer.BadParameter(hint) from None
     form = chosen_output(output, as_json)
-    report = clean_or_show(path, request, lock_timeout, delete=yes and not dry_run)
-    print_clean(report, form)
+    if yes and not dry_run:
+        report = clean_store(path, request, lock_timeout)
+        print_clean(report, form)
+    else:
+        report = show_clean(path, request, form)
+        program = form is not OutputFormat.TABLE
+        if report.deleted and confirmed("Delete them?", yes=yes, dry_run=dry_run, for_program=program):
+            report = clean_store(path, request, lock_timeout)
+            print_clean(report, form)
     if report.holders:
         raise typer.Exit(1)

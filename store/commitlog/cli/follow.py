@@ -15,14 +15,16 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
 
+from commitlog.cli.confirm import print_unread, unread_in, unread_rows
 from commitlog.cli.kept_output import kept_to_json
 from commitlog.cli.render import json_text, printable_text, say
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import InvalidValue
 from commitlog.follower.log_follower import FollowerStatus, LogFollower
-from commitlog.follower.promote import move_aside, promote
+from commitlog.follower.promote import move_aside, promotable, promote
+from commitlog.reader import StoreReader
 
-__all__ = ["FollowRequest", "follow_until_stopped", "promote_and_print"]
+__all__ = ["FollowRequest", "follow_until_stopped", "promote_and_print", "show_promotion"]
 
 _LOOK_S = 0.2
 
@@ -155,6 +157,29 @@ def _to_json(look: _Look) -> dict[str, Any]:
         "bytesPerSecond": round(look.bytes_per_second),
         "error": status.error or None,
     }
+
+
+def show_promotion(path: str, *, as_json: bool) -> None:
+    """Print what a promotion would do, and what groups have not read. Takes no lock. ``InvalidValue``."""
+    mark = promotable(path)
+    with StoreReader.open(path) as reader:
+        end = reader.physical_bounds()[1]
+        unread = unread_in(reader, reader.topics())
+    if as_json:
+        row = {
+            "path": os.path.abspath(path),
+            "dryRun": True,
+            "oldMaster": mark.peer,
+            "end": end,
+        }
+        print(json_text(row | {"unread": unread_rows(unread)}))
+        return
+    print(
+        f"It would make {printable_text(os.path.abspath(path))} a store of its own, which takes messages. Its log ends "
+        f"at physical offset {end}: what {printable_text(mark.peer)} has stored after that is not in it, and would "
+        "never be. See that this master does not go on."
+    )
+    print_unread(unread)
 
 
 def promote_and_print(path: str, lock_timeout_s: float, *, as_json: bool) -> None:

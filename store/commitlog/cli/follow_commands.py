@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.confirm import DryRun, Yes, confirmed
 from commitlog.cli.options import MIRROR, AsJson, CountOption, LockTimeout, SizeOption, StorePath, examples
 
 __all__ = ["follow", "promote", "register"]
@@ -21,7 +22,10 @@ def register(app: typer.Typer) -> None:
             "commitlog follow 10.0.0.7 /data/mirror --config 10.0.0.7 --access-keys conf/tools.yml",
         ),
     )(follow)
-    app.command(rich_help_panel=MIRROR, epilog=examples("commitlog promote /data/mirror"))(promote)
+    app.command(
+        rich_help_panel=MIRROR,
+        epilog=examples("commitlog promote /data/mirror --dry-run", "commitlog promote /data/mirror --yes"),
+    )(promote)
 
 
 def _parse_start(text: str) -> str:
@@ -96,11 +100,22 @@ def follow(
     follow_until_stopped(request, reset=reset, every_s=every, lock_timeout_s=lock_timeout, as_json=as_json)
 
 
-def promote(path: StorePath, lock_timeout: LockTimeout = 0.0, as_json: AsJson = False) -> None:
-    """Make a mirror a store of its own, which takes messages. What is not whole at its end is cut off and reported.
+def promote(
+    path: StorePath,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    lock_timeout: LockTimeout = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Make a mirror a store of its own, which takes messages. It shows what that means, and asks.
 
-    Stop its follower before, and see that its master does not go on: two stores of one log would grow apart.
+    What is not whole at its end is cut off and reported. Stop its follower before, and see that its master does not go
+    on: two stores of one log would grow apart. Exit code 1 without a terminal and --yes: nothing is changed then.
     """
-    from commitlog.cli.follow import promote_and_print
+    from commitlog.cli.follow import promote_and_print, show_promotion
 
+    if not yes or dry_run:
+        show_promotion(path, as_json=as_json)
+        if not confirmed("Promote it?", yes=yes, dry_run=dry_run, for_program=as_json):
+            return
     promote_and_print(path, lock_timeout, as_json=as_json)

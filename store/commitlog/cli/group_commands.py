@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.confirm import DryRun, Yes, confirmed
 from commitlog.cli.open_reader import OnDamage, OnDamageOption
 from commitlog.cli.options import (
     GROUPS,
     AsJson,
     LockTimeout,
     Output,
+    OutputFormat,
     QueueOption,
     StorePath,
     ZoneOption,
@@ -42,7 +44,7 @@ def register(app: typer.Typer) -> None:
     groups.command(
         "reset",
         epilog=examples(
-            "commitlog groups reset /data/store billing --to earliest",
+            "commitlog groups reset /data/store billing --to earliest --dry-run",
             "commitlog groups reset /data/store billing --topic orders --to 2026-11-21T08:00 --yes",
         ),
     )(groups_reset)
@@ -94,30 +96,39 @@ def groups_reset(
         ),
     ] = None,
     queue: QueueOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Set the positions. Without it, they are only shown.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     lock_timeout: LockTimeout = 0.0,
     on_damage: OnDamageOption = OnDamage.RAISE,
     zone: ZoneOption = "UTC",
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Move a group to another position. Without --yes, nothing is changed.
+    """Move a group to another position. It shows the positions, what is skipped, and asks.
 
     A time moves it to the first message that was stored then or later; digits alone are a queue offset, for which
     --topic is needed. A position outside of a queue becomes its nearest end. With --topic, a group needs no position
     yet.
 
-    With --yes it takes the store's lock, so no broker may run: it would overwrite the positions. Exit code 1 if there
-    is no queue to move in.
+    Setting them takes the store's lock, so no broker may run: it would overwrite the positions. The retry topic and the
+    dead letters stay where they are, unless --topic names one. Exit code 1 if there is no queue to move in, and without
+    a terminal and --yes.
     """
-    from commitlog.cli.groups import Target, print_moves, reset_group
+    from commitlog.cli.groups import Target, print_moves, print_skips, reset_group
 
     form, target = chosen_output(output, as_json), Target.parse(to, topic, parse_zone(zone))
     try:
-        moves = reset_group(path, group, topic, queue, target, lock_timeout if yes else None, on_damage)
+        if yes and not dry_run:
+            print_moves(reset_group(path, group, topic, queue, target, lock_timeout, on_damage), form)
+            return
+        moves = reset_group(path, group, topic, queue, target, None, on_damage)
+        print_moves(moves, form)
+        for_program = form is not OutputFormat.TABLE
+        if not for_program:
+            print_skips(moves)
+        if confirmed("Set these positions?", yes=yes, dry_run=dry_run, for_program=for_program):
+            reset_group(path, group, topic, queue, target, lock_timeout, on_damage)
+            say(f"Group {group!r} has these positions now.")
     except InvalidValue as error:
         say(error)
         raise typer.Exit(1) from error
-    print_moves(moves, form)
-    if not yes:
-        say("Nothing is changed without --yes.")

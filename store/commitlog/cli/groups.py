@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -11,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from commitlog.cli.confirm import Unread, print_unread
 from commitlog.cli.console import print_table
 from commitlog.cli.open_reader import OnDamage
 from commitlog.cli.options import OutputFormat
@@ -20,10 +22,10 @@ from commitlog.cli.times import parse_time
 from commitlog.errors import CommitLogError, InvalidValue
 from commitlog.groups.commit import owned_config, set_positions
 from commitlog.groups.positions import GroupPosition, committed_offsets
-from commitlog.paths import RETRY_TOPIC_PREFIX, validate_group
+from commitlog.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, validate_group
 from commitlog.reader import QueueInfo, StoreReader
 
-__all__ = ["Target", "print_groups", "print_lag", "print_moves", "reset_group"]
+__all__ = ["Target", "print_groups", "print_lag", "print_moves", "print_skips", "reset_group"]
 
 _GROUP_COLUMNS = (
     "group", "topics", "queues", "lag", "lost", "lagMs", "oldestWaitingTimestamp", "retryMessages", "deadLetters",
@@ -61,6 +63,23 @@ def print_moves(moves: Iterable[Move], form: OutputFormat) -> None:
         for one in moves
     ]
     _print(_MOVE_COLUMNS, rows, form)
+
+
+def print_skips(moves: Sequence[Move]) -> None:
+    """Print what the group has not read and would never read, and what it would read again."""
+    counts: Counter[str] = Counter()
+    again: Counter[str] = Counter()
+    for one in moves:
+        before = max(one.before or 0, one.min_offset)
+        counts[one.topic] += max(one.after - before, 0)
+        again[one.topic] += max(min(before, one.max_offset) - one.after, 0)
+    if total := again.total():
+        print(f"Group {moves[0].group} gets {total} messages again: {_by_topic(again)}.")
+    print_unread([Unread(moves[0].group, topic, count) for topic, count in sorted(counts.items()) if count])
+
+
+def _by_topic(counts: Counter[str]) -> str:
+    return ", ".join(f"{topic} {count}" for topic, count in sorted(counts.items()) if count)
 
 
 def _print(columns: Sequence[str], rows: Sequence[_Row], form: OutputFormat) -> None:
@@ -192,7 +211,8 @@ def _moves(
 ) -> list[Move]:
     with StoreReader.open(path, on_damage=on_damage.value) as reader:
         offsets = committed_offsets(reader)
-        known = [name for name in offsets.topics(group) if name != RETRY_TOPIC_PREFIX + group]
+        own = (RETRY_TOPIC_PREFIX + group, DLQ_TOPIC_PREFIX + group)
+        known = [name for name in offsets.topics(group) if name not in own]
         moves = []
         for name in known if topic is None else [topic]:
             before = offsets.get(group, name)

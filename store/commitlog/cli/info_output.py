@@ -17,7 +17,7 @@ from commitlog.cli.console import print_table, uncut_console
 from commitlog.cli.doctor import known_loss
 from commitlog.cli.render import printable_text, terminal_width
 from commitlog.cli.summary import QueueSummary, StoreSummary
-from commitlog.cli.times import Clock
+from commitlog.cli.times import Clock, duration_text
 from commitlog.paths import is_system_topic
 from commitlog.verify.assessment import Verdict
 
@@ -80,7 +80,10 @@ def _print_delayed(console: Console, found: StoreSummary) -> None:
     """A line about delayed messages, where some wait, and one about a timer's."""
     if found.delayed_waiting:
         by = "by the owner" if found.delayed_left_to is None else f"by a broker, as shown by {found.delayed_left_to}"
-        console.print(Text(f"{_count(found.delayed_waiting, 'delayed message')} waiting, to be delivered {by}"))
+        late = found.delayed_overdue_ms
+        overdue = f", overdue by {duration_text(late)}" if late else ""
+        text = f"{_count(found.delayed_waiting, 'delayed message')} waiting, to be delivered {by}{overdue}"
+        console.print(Text(text, style="yellow" if late else ""))
     if found.timer_wheel:
         console.print(Text("timer wheel of RocketMQ 5 (timerwheel, timerlog): left to the broker"))
 

@@ -27,8 +27,8 @@ from commitlog.cli.options import LineFormat
 from commitlog.columnar.input import ASSIGNED_COLUMNS
 from commitlog.config import MessageStoreConfig
 from commitlog.format.message_rules import STORE_PROPERTIES, no_producers_fault
-from commitlog.format.properties import KEY_SEPARATOR
-from commitlog.paths import MOST_QUEUES
+from commitlog.format.properties import KEY_SEPARATOR, ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from commitlog.paths import DLQ_TOPIC_PREFIX, MOST_QUEUES, RETRY_TOPIC_PREFIX
 
 __all__ = ["BadLine", "Defaults", "MessageBatch", "MessageLine", "read_batches"]
 
@@ -67,7 +67,7 @@ _SCHEMA = pa.schema(
         ("properties", pa.map_(pa.string(), pa.string())),
         ("flag", pa.int64()),
         ("bornTimestamp", pa.int64()),
-        ("delayLevel", pa.int64()),
+        ("delayLevel", pa.string()),
         ("shardingKey", pa.string()),
     ]
 )
@@ -88,7 +88,7 @@ class MessageLine(msgspec.Struct, forbid_unknown_fields=True):
     properties: dict[str, str] | None = None
     flag: _Long | None = None
     bornTimestamp: datetime | _Long | None = None
-    delayLevel: _Long | None = None
+    delayLevel: _Long | str | None = None
     shardingKey: str | None = None
     # What only a store gives.
     queueOffset: Any = None
@@ -115,8 +115,12 @@ _EXPECTED = {
     "keys": "a string or a list of strings",
     "properties": "an object of strings",
     "bornTimestamp": "a time in ISO 8601 or in milliseconds",
-    **dict.fromkeys(("queueId", "flag", "delayLevel"), "an integer"),
+    "delayLevel": "a level, or its time such as '10s'",
+    **dict.fromkeys(("queueId", "flag"), "an integer"),
 }
+# What a consumer group notes of a message that it gives back: in another topic than the group's own, it means nothing.
+_GROUPS_PROPERTIES = frozenset({RETRY_TOPIC, ORIGIN_MESSAGE_ID, "RECONSUME_TIME"})
+_GROUPS_TOPICS = (DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX)
 # In the messages of msgspec: the field of the line that has another type.
 _FAULTY_FIELD = re.compile(r" - at `\$\.([A-Za-z0-9]+)")
 
@@ -221,7 +225,7 @@ def _parse(line: bytes, line_format: LineFormat, defaults: Defaults) -> dict[str
     elif not line.strip():
         return None
     else:
-        row = _parse_json(line)
+        row = _parse_json(line, defaults.topic)
     for name, value in (("topic", defaults.topic), ("tags", defaults.tags), ("queueId", defaults.queue_id)):
         if row.get(name) is None:
             row[name] = value
@@ -231,12 +235,25 @@ def _parse(line: bytes, line_format: LineFormat, defaults: Defaults) -> dict[str
         raise ValueError("it has no topic; give it a field 'topic', or all messages one with --topic")
     if fault := no_producers_fault(str(row["topic"])):
         raise ValueError(fault)
+    if row["topic"] != defaults.topic and (fault := _groups_topic_fault(str(row["topic"]))):
+        raise ValueError(fault)
     if row["queueId"] is not None and row["queueId"] >= MOST_QUEUES:
         raise ValueError(f"its queueId is {row['queueId']}; it must be 0 to {MOST_QUEUES - 1}")
     return row
 
 
-def _parse_json(line: bytes) -> dict[str, Any]:
+def _groups_topic_fault(topic: str) -> str | None:
+    """Why a line may not name a consumer group's topic: a message that was read there would fall back into it."""
+    if not topic.startswith(_GROUPS_TOPICS):
+        return None
+    group = topic.removeprefix(DLQ_TOPIC_PREFIX).removeprefix(RETRY_TOPIC_PREFIX)
+    return (
+        f"its topic {topic!r} belongs to a consumer group. 'commitlog dlq redrive PATH {group}' gives the group its "
+        f"dead letters again; to put lines there all the same, name it: --topic '{topic}'"
+    )
+
+
+def _parse_json(line: bytes, default_topic: str | None) -> dict[str, Any]:
     try:
         found = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -248,11 +265,14 @@ def _parse_json(line: bytes) -> dict[str, Any]:
     row["body"] = found.bodyBase64 if found.body is None else found.body.encode()
     if isinstance(found.keys, str):
         row["keys"] = found.keys.split(KEY_SEPARATOR)
+    if found.delayLevel is not None:
+        row["delayLevel"] = str(found.delayLevel)
     if isinstance(found.bornTimestamp, datetime):
         row["bornTimestamp"] = _milliseconds(found.bornTimestamp)
     if found.properties is not None:
         was_read = any(getattr(found, name) is not None for name in _ASSIGNED)
-        ignored = STORE_PROPERTIES if was_read else ()
+        of_group = (found.topic or default_topic or "").startswith(_GROUPS_TOPICS)
+        ignored = STORE_PROPERTIES | (frozenset() if of_group else _GROUPS_PROPERTIES) if was_read else frozenset()
         row["properties"] = [one for one in found.properties.items() if one[0] not in ignored]
     return row
 

@@ -24,6 +24,7 @@ __all__ = [
     "TOPICS",
     "TRANSACTIONS",
     "WRITE",
+    "AllOption",
     "AsJson",
     "BrokerConf",
     "ColumnsOption",
@@ -117,6 +118,7 @@ OptionalTopics = Annotated[
         show_default=False,
     ),
 ]
+AllOption = Annotated[bool, typer.Option("--all", help="Also RocketMQ's own, and the store's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json: one object per line.")]
 Output = Annotated[
     OutputFormat | None, typer.Option("--output", "-o", help="A table or lines for people (default), JSON, or CSV.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import typer
@@ -18,12 +19,13 @@ from commitlog.cli.options import (
     examples,
 )
 from commitlog.cli.row_output import print_rows
-from commitlog.cli.times import Clock, parse_zone
+from commitlog.cli.times import Clock, duration_text, parse_zone
 from commitlog.reader import StoreReader
+from commitlog.schedule.levels import DelayLevel
 
 __all__ = ["register", "schedule_list"]
 
-_COLUMNS = ("level", "delaySeconds", "waiting", "nextDue", "oldest", "position", "minOffset", "maxOffset")
+_COLUMNS = ("level", "delaySeconds", "waiting", "nextDue", "overdueMs", "oldest", "position", "minOffset", "maxOffset")
 
 
 def register(app: typer.Typer) -> None:
@@ -43,16 +45,24 @@ def _schedule() -> None:
 def schedule_list(path: StorePath, tz: ZoneOption = "UTC", output: Output = None, as_json: AsJson = False) -> None:
     """The delay levels of a store: the messages that wait, the next time of delivery, and the position. Takes no lock.
 
-    nextDue is the first message's time of delivery, and oldest its store time; position is the queue offset, in
-    SCHEDULE_TOPIC_XXXX, of the next message to deliver. A live broker notes positions every 10 seconds.
+    nextDue is the first message's time of delivery, and oldest its store time. A line below the table names each level
+    whose first message was due more than 15 seconds ago (overdueMs): it is not being delivered. position is the queue
+    offset, in SCHEDULE_TOPIC_XXXX, of the next message to deliver. A live broker notes positions every 10 seconds.
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with StoreReader.open(path) as reader:
-        print_rows(_COLUMNS, _rows(reader, clock, form), form)
+        levels = reader.delay_levels()
+    now_ms = time.time_ns() // 1_000_000
+    is_table = form is OutputFormat.TABLE
+    columns = [name for name in _COLUMNS if not (is_table and name == "overdueMs")]
+    print_rows(columns, _rows(levels, now_ms, clock, form), form)
+    for level in levels if is_table else []:
+        if late := level.overdue_ms(now_ms):
+            print(f"Level {level.level} is overdue by {duration_text(late)}.")
 
 
-def _rows(reader: StoreReader, clock: Clock, form: OutputFormat) -> Iterator[dict[str, Any]]:
-    for level in reader.delay_levels():
+def _rows(levels: Iterable[DelayLevel], now_ms: int, clock: Clock, form: OutputFormat) -> Iterator[dict[str, Any]]:
+    for level in levels:
         times = {"nextDue": level.next_due, "oldest": level.oldest}
         if form is OutputFormat.TABLE:
             shown: dict[str, Any] = {name: None if at is None else clock.short(at) for name, at in times.items()}
@@ -63,6 +73,7 @@ def _rows(reader: StoreReader, clock: Clock, form: OutputFormat) -> Iterator[dic
             "delaySeconds": None if level.delay is None else level.delay // 1000,
             "waiting": level.waiting,
             **shown,
+            "overdueMs": None if level.waiting and level.next_due is None else level.overdue_ms(now_ms),
             "position": level.position,
             "minOffset": level.min_offset,
             "maxOffset": level.max_offset,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -48,9 +49,10 @@ class QueueSummary:
 class StoreSummary:
     """A store and its queues. Offsets and sizes in bytes.
 
-    ``delayed_waiting`` is how many delayed messages wait. ``delayed_left_to`` is what shows that a broker delivers
-    them; None where ``MessageStore`` does. ``timer_wheel``: a broker keeps messages of its timer there.
-    ``assessment`` is the quick one; None for queues that were derived from the log.
+    ``delayed_waiting`` is how many delayed messages wait, ``delayed_overdue_ms`` how long ago the first one was due.
+    ``delayed_left_to`` is what shows that a broker delivers them; None where ``MessageStore`` does. ``timer_wheel``: a
+    broker keeps messages of its timer there. ``assessment`` is the quick one; None for queues that were derived from
+    the log.
     """
 
     path: str
@@ -64,6 +66,7 @@ class StoreSummary:
     checkpoint: dict[str, int] | None
     queues: list[QueueSummary]
     delayed_waiting: int
+    delayed_overdue_ms: int
     delayed_left_to: str | None
     timer_wheel: bool
     kept: list[KeptPiece]
@@ -137,6 +140,7 @@ def _summarize(reader: StoreReader) -> StoreSummary:
     files, size = _disk_use(reader.path)
     if low < high and not queues and not problems:
         problems.append(f"{reader.path} has a log of {high - low} bytes and no consume queues: {READ_THE_LOG}.")
+    waiting, overdue = _delayed(reader, problems)
     return StoreSummary(
         path=reader.path,
         aborted=reader.aborted,
@@ -148,7 +152,8 @@ def _summarize(reader: StoreReader) -> StoreSummary:
         indexed_keys=sum(max(file.index_count - 1, 0) for file in index),
         checkpoint=camel_members(checkpoint) if checkpoint else None,
         queues=queues,
-        delayed_waiting=_delayed_waiting(reader, problems),
+        delayed_waiting=waiting,
+        delayed_overdue_ms=overdue,
         delayed_left_to=broker_mark(reader.path),
         timer_wheel=has_timer_wheel(reader.path),
         kept=_or_problem(lambda: kept_pieces(reader.path), problems) or [],
@@ -157,14 +162,17 @@ def _summarize(reader: StoreReader) -> StoreSummary:
     )
 
 
-def _delayed_waiting(reader: StoreReader, problems: list[str]) -> int:
+def _delayed(reader: StoreReader, problems: list[str]) -> tuple[int, int]:
+    """How many delayed messages wait, and for how long the first of them is overdue (ms)."""
+    now_ms = time.time_ns() // 1_000_000
     try:
-        return sum(level.waiting for level in reader.delay_levels())
+        levels = reader.delay_levels()
+        return sum(level.waiting for level in levels), max((one.overdue_ms(now_ms) for one in levels), default=0)
     except CorruptConfig as error:
         problems.append(str(error))
     except CommitLogError:
         pass  # reported with the queue itself
-    return 0
+    return 0, 0
 
 
 def _or_problem(get: Callable[[], T], problems: list[str]) -> T | None:

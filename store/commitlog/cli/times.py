@@ -1,4 +1,4 @@
-"""Times of the command line: ISO 8601, milliseconds and relative times are parsed; times are printed in a zone."""
+"""Times of the command line: zones and times are parsed, and times are printed in a zone."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
+from commitlog import timestamps
 from commitlog.errors import InvalidValue
-from commitlog.timestamps import checked_timestamp_ms
 
-__all__ = ["TIME_HELP", "Clock", "parse_time", "parse_zone"]
+__all__ = ["TIME_HELP", "Clock", "duration_text", "parse_time", "parse_zone"]
 
 TIME_HELP = "ISO 8601 (UTC unless it or --tz says otherwise), milliseconds, or relative: 2h, -1d12h, today, yesterday"
 
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_RELATIVE = re.compile(r"-?((?:[0-9]+[smhdw])+)")
-_PART = re.compile(r"([0-9]+)([smhdw])")
+_DURATIONS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 _OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
 # The last millisecond of the year 9999, with which Python's calendar ends.
 _LAST_MS = 253_402_300_799_999
@@ -45,38 +43,24 @@ def parse_zone(text: str) -> tzinfo:
 
 
 def parse_time(text: str, zone: tzinfo = timezone.utc, now: datetime | None = None) -> int:
-    """Milliseconds since the epoch. ``BadParameter`` for a text that is not a time, and for seconds.
+    """``timestamps.parse_time``. ``BadParameter`` for a text that is not a time, and for seconds.
 
-    A relative time, with or without a minus, lies before now; today and yesterday are the starts of these days.
     Output is in the same zone as input without one, so a time copied from the output means the same.
     """
-    if text.isascii() and text.isdigit():
-        try:
-            return checked_timestamp_ms(int(text), "A time")
-        except InvalidValue as error:
-            raise typer.BadParameter(str(error)) from None
-    now = datetime.now(zone) if now is None else now.astimezone(zone)
     try:
-        when = _relative(text.strip().lower(), now) or datetime.fromisoformat(text.replace("Z", "+00:00"))
-        return round((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            f"{text!r} is not a time: give ISO 8601 (2026-11-21T09:30:00, UTC without a zone), milliseconds, or a time "
-            "before now such as 2h, 90s, 1d12h, today, yesterday."
-        ) from None
+        return timestamps.parse_time(text, zone, now)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error)) from None
 
 
-def _relative(text: str, now: datetime) -> datetime | None:
-    if text == "now":
-        return now
-    if text in ("today", "yesterday"):
-        day = now.date() - timedelta(days=text == "yesterday")
-        return datetime(day.year, day.month, day.day, tzinfo=now.tzinfo)
-    found = _RELATIVE.fullmatch(text)
-    if found is None:
-        return None
-    seconds = sum(int(count) * _UNIT_SECONDS[unit] for count, unit in _PART.findall(found[1]))
-    return now - timedelta(seconds=seconds)
+def duration_text(milliseconds: int) -> str:
+    """A length of time for people, in its two largest units: 3 h 12 min, 45 s, 2 d."""
+    seconds = milliseconds // 1000
+    for size, name, smaller, smaller_name in _DURATIONS:
+        if seconds >= size:
+            rest = seconds % size // smaller
+            return f"{seconds // size} {name}" + (f" {rest} {smaller_name}" if rest else "")
+    return f"{seconds} s"
 
 
 class Clock:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.confirm import DryRun, Yes, confirmed
 from commitlog.cli.options import (
     TOPICS,
     AsJson,
@@ -36,9 +37,9 @@ def register(app: typer.Typer) -> None:
     topics.command(
         "rm",
         epilog=examples(
-            "commitlog topics rm /data/store --expired",
+            "commitlog topics rm /data/store --expired --yes",
             "commitlog topics rm /data/store orders --with-messages --yes",
-            "commitlog topics rm /data/store --unused --retain payments",
+            "commitlog topics rm /data/store --unused --retain payments --dry-run",
         ),
     )(topics_rm)
     app.add_typer(topics, name="topics", rich_help_panel=TOPICS)
@@ -88,15 +89,15 @@ def topics_rm(
     with_messages: Annotated[
         bool, typer.Option("--with-messages", help="Also topics that have messages in the log.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Delete messages too. Without it, --with-messages and --unused only show.")
-    ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     lock_timeout: LockTimeout = 0.0,
 ) -> None:
-    """Delete topics: their queues, list entries, and positions of groups. Takes the store's lock.
+    """Delete topics: queues, list entries, and positions of groups. It shows which, who has not read them, and asks.
 
     A topic that has messages in the log is refused without --with-messages. With it no queue leads to them any more,
-    and delayed messages for the topic are not delivered; 'clean' frees their space.
+    and delayed messages for the topic are not delivered; 'clean' frees their space. Deleting takes the store's lock.
+    Exit code 1 without a terminal and --yes if there is anything to delete.
     """
     from commitlog.cli.topics import delete_topics, topics_to_delete
 
@@ -105,10 +106,10 @@ def topics_rm(
     if retain and not unused:
         raise typer.BadParameter("--retain belongs to --unused.")
     named = topics or []
-    if (with_messages or unused) and not expired and not yes:
-        for line in topics_to_delete(path, named, retain or [], unused=unused):
-            print(line)
-        return
+    if not yes or dry_run:
+        found = topics_to_delete(path, named, retain or [], expired=expired, unused=unused, with_messages=with_messages)
+        if not found or not confirmed("Delete them?", yes=yes, dry_run=dry_run):
+            return
     for topic in delete_topics(
         path, named, retain or [], lock_timeout, expired=expired, unused=unused, with_messages=with_messages
     ):

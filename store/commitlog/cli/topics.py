@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
+from commitlog.cli.confirm import print_unread, unread_in
 from commitlog.cli.console import print_table
 from commitlog.cli.options import OutputFormat
 from commitlog.cli.owner_config import owner_config
 from commitlog.cli.render import printable_text
 from commitlog.cli.row_output import print_rows
 from commitlog.config import MessageStoreConfig
+from commitlog.errors import TopicInUse, TopicNotFound, UnsupportedStore
+from commitlog.format.message_rules import SCHEDULE_TOPIC
+from commitlog.format.properties import REAL_TOPIC
 from commitlog.groups.commit import owned_config
 from commitlog.metadata import store_metadata
 from commitlog.paths import is_system_topic
@@ -67,13 +72,58 @@ def create_topic(path: str, topic: str, queues: int, perm: int | None, lock_time
     return f"Topic {topic!r} {state}: {now.write_queue_nums} queues{changed}."
 
 
-def topics_to_delete(path: str, named: Sequence[str], retain: Sequence[str], *, unused: bool) -> Iterator[str]:
-    """A line for each topic that would be deleted, and its messages. Takes no lock. ``TopicNotFound``, and so on."""
-    yield "Nothing is deleted without --yes. It would delete:"
+def topics_to_delete(
+    path: str, named: Sequence[str], retain: Sequence[str], *, expired: bool, unused: bool, with_messages: bool
+) -> list[str]:
+    """Print a line for each topic that would be deleted, with its messages and who has not read them.
+
+    Returns these topics. Takes no lock. ``TopicNotFound``; ``TopicInUse`` for a topic that is only deleted with its
+    messages.
+    """
     with StoreReader.open(path) as reader:
-        for topic in unused_topics(path, reader.topics(), retain) if unused else named:
-            count = sum(one.max_offset - one.min_offset for one in reader.queues(topic))
-            yield printable_text(f"{topic}: {count} messages")
+        delayed = _delayed_to(reader)
+        wanted = unused_topics(path, reader.topics(), retain) if unused else named or reader.topics()
+        counts = {topic: _messages_in(reader, topic, delayed) for topic in wanted}
+        if expired:
+            unneeded = (topic for topic, count in counts.items() if count == delayed[topic] == 0)
+            counts = {topic: 0 for topic in unneeded if not is_system_topic(topic)}
+        in_use = [topic for topic, count in counts.items() if count or delayed[topic]]
+        if in_use and not (with_messages or unused):
+            raise TopicInUse(
+                f"Topic {in_use[0]!r} is not deleted, since it has messages in the log, or delayed ones wait for their "
+                "delivery to it: give --with-messages to delete these too."
+            )
+        print("It would delete:" if counts else "No topic to delete.")
+        for topic, count in counts.items():
+            waiting = f", {delayed[topic]} delayed ones that wait" if delayed[topic] else ""
+            messages = f"{count} messages" if count >= 0 else "messages that cannot be read"
+            print(printable_text(f"{topic}: {messages}{waiting}"))
+        if in_use:
+            print_unread(unread_in(reader, in_use))
+    return list(counts)
+
+
+def _messages_in(reader: StoreReader, topic: str, delayed: Container[str]) -> int:
+    """The messages of a topic; 0 for one that has no queue, and is listed or has delayed messages. -1: unreadable."""
+    try:
+        return sum(one.max_offset - one.min_offset for one in reader.queues(topic))
+    except UnsupportedStore:
+        return -1
+    except TopicNotFound:
+        if topic in delayed or topic in read_topic_settings(reader.path):
+            return 0
+        raise
+
+
+def _delayed_to(reader: StoreReader) -> Counter[str]:
+    """How many delayed messages wait, by the topic that they go to."""
+    found: Counter[str] = Counter()
+    for level in reader.delay_levels():
+        if level.waiting:
+            start, stop = max(level.position, level.min_offset), level.max_offset
+            for batch in reader.read(SCHEDULE_TOPIC, level.level - 1, start, stop, columns=["properties"]):
+                found.update(dict(row).get(REAL_TOPIC, "") for row in batch.column("properties").to_pylist())
+    return found
 
 
 def delete_topics(

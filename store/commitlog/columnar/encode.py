@@ -85,7 +85,9 @@ class RecordSettings:
             born_host=host,
             store_host=host,
             largest_record=largest_record or config.mapped_file_size_commit_log - FILLER_SIZE,
-            limits=MessageLimits(max_message_size=config.max_message_size, max_delay_level=len(config.delay_levels_ms)),
+            limits=MessageLimits(
+                max_message_size=config.max_message_size, message_delay_level=config.message_delay_level
+            ),
             trailing_separator=config.properties_trailing_separator,
             compression=compression,
         )

@@ -12,7 +12,7 @@ shardingKey         STRING                          property __SHARDINGKEY; none
 properties          MAP<STRING,STRING>              further properties; none
 flag                an integer of 32 bits           0
 bornTimestamp       TIMESTAMP, or int64 in ms       the time that the caller gives
-delayLevel          an integer                      delivered at once (as with 0)
+delayLevel          an integer, STRING or DURATION  delivered at once (as with 0); else a level, or its time ("10s")
 ==================  ==============================  ===================================================================
 
 What ``StoreReader.read`` gave is taken back. Its columns that only a store gives (``queueOffset``, ``physicalOffset``,
@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -46,6 +47,7 @@ from commitlog.columnar.input_properties import (
     separator_rows,
 )
 from commitlog.columnar.refusals import Refusals
+from commitlog.config import delay_level, parse_delay_levels, shown_delay_levels
 from commitlog.errors import InvalidValue
 from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.message_rules import STORE_PROPERTIES, MessageLimits, no_producers_fault, parse_delay_level
@@ -112,8 +114,13 @@ def _is_time(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) or pa.types.is_int64(kind))
 
 
+def _is_level(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_signed_integer(kind) or pa.types.is_duration(kind)) or _is_text(kind)
+
+
 _TEXT = _Kind(_is_text, "STRING")
 _INTEGER = _Kind(pa.types.is_signed_integer, "a signed integer")
+_LEVEL = _Kind(_is_level, "a signed integer, STRING or DURATION")
 _KINDS = {
     "body": _Kind(_is_body, "BINARY or STRING"),
     "topic": _TEXT,
@@ -124,7 +131,7 @@ _KINDS = {
     "properties": _Kind(_is_map, "MAP<STRING,STRING>"),
     "flag": _INTEGER,
     "bornTimestamp": _Kind(_is_time, "TIMESTAMP, or int64 in milliseconds"),
-    "delayLevel": _INTEGER,
+    "delayLevel": _LEVEL,
 }
 MESSAGE_COLUMNS: tuple[str, ...] = tuple(_KINDS)
 # Columns of messages that were read whose values only a store gives.
@@ -248,7 +255,7 @@ def parse_messages(
     _refuse_numbers(flags, -_MAX_INT - 1, _MAX_INT, refusals)
     ignored = STORE_PROPERTIES if schema.was_read else frozenset()
     properties = PropertyMap.of(_column(chunk, schema, "properties"), refusals.add, ignored)
-    levels = _numbers(chunk, schema, "delayLevel", 0)
+    levels = _given_levels(_column(chunk, schema, "delayLevel"), limits, refusals)
     delay_levels = _delay_levels(levels, properties.own.get(DELAY), limits, refusals, count)
     properties.refuse_timers(delay_levels, refusals.add)
     texts = {
@@ -377,6 +384,42 @@ def _legal_queue_ids(given: _Numbers | None) -> npt.NDArray[np.int32] | None:
     return values.astype(np.int32)
 
 
+def _given_levels(column: pa.Array | None, limits: MessageLimits, refusals: Refusals) -> _Numbers | None:
+    """The levels that a column gives; rows with a delay that no level has are refused."""
+    if column is None:
+        return None
+    if pa.types.is_large_binary(column.type):
+        column = blank_to_null(column)
+    coded = column.dictionary_encode()
+    shown = [_shown_delay(delay) for delay in coded.dictionary]
+    levels = np.array([*(_level_of(delay, limits) for delay in shown), 0], np.int64)
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    known = shown_delay_levels(limits.message_delay_level)
+    refusals.add(levels[codes] < 0, lambda row: f"its delayLevel is {shown[codes[row]]}; it must be one of {known}")
+    return _Numbers("delayLevel", levels[codes], codes >= 0)
+
+
+def _shown_delay(delay: pa.Scalar) -> int | str | timedelta:
+    if pa.types.is_large_binary(delay.type):
+        return delay.as_py().decode("utf-8", "replace")  # type: ignore[no-any-return]
+    if not pa.types.is_duration(delay.type):
+        return int(delay.as_py())
+    # Python has neither nanoseconds nor times of more than 2.7 million years, and no level is one of these.
+    units = delay.cast(pa.int64()).as_py()
+    factor = _MS_OF_UNIT[delay.type.unit]
+    try:
+        return timedelta(milliseconds=units * factor if factor > 0 else units / -factor)
+    except OverflowError:
+        return f"{units} {delay.type.unit}"
+
+
+def _level_of(delay: int | str | timedelta, limits: MessageLimits) -> int:
+    try:
+        return delay_level(delay, limits.message_delay_level) or 0
+    except InvalidValue:
+        return -1
+
+
 def _delay_levels(
     numbers: _Numbers | None,
     texts: pa.LargeBinaryArray | None,
@@ -384,7 +427,6 @@ def _delay_levels(
     refusals: Refusals,
     count: int,
 ) -> npt.NDArray[np.int32] | None:
-    _refuse_numbers(numbers, 0, _MAX_INT, refusals)
     levels = np.zeros(count, np.int64) if numbers is None else numbers.values
     if texts is not None:
         coded = texts.dictionary_encode()
@@ -400,7 +442,8 @@ def _delay_levels(
         levels = np.where(used, of_text, levels)
     if not (levels > 0).any():
         return None
-    return np.clip(levels, 0, limits.max_delay_level).astype(np.int32)
+    # RocketMQ's rule for the property; no column has a level above the last.
+    return np.clip(levels, 0, len(parse_delay_levels(limits.message_delay_level))).astype(np.int32)
 
 
 def _born_timestamps(column: pa.Array | None, default: int, refusals: Refusals) -> Int64Array | int:

@@ -13,7 +13,7 @@ a list of ``Message``                    a row for each, with all of its fields
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from operator import index
 from typing import Any, Protocol, TypeAlias
 
@@ -150,9 +150,9 @@ def _table(given: Sequence[object]) -> pa.Table:
 def _values(row: int, given: object) -> Mapping[str, Any]:
     """The values of a row by their columns."""
     if isinstance(given, Message) and not isinstance(given, MessageExtBrokerInner):
-        texts: tuple[object, ...] = given.body, given.keys
-        # A dict may have texts there; a Message may not, in put_message either.
-        if any(isinstance(one, str) for one in texts) and (fault := type_fault(given)):
+        texts: tuple[object, ...] = given.body, given.keys, given.delay_level
+        # A dict may have texts (and a timedelta) there; a Message may not, in put_message either.
+        if any(isinstance(one, str | timedelta) for one in texts) and (fault := type_fault(given)):
             raise InvalidValue(f"Row {row}: {fault}")
         values = {
             "body": given.body,
@@ -194,6 +194,8 @@ def _array(name: str, values: list[Any]) -> pa.Array:
             converted.append(None if value is None else convert(value))
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InvalidValue(f"The {name!r} of row {row} is {what}, not {shown(value)}.") from error
+    if name == "delayLevel" and any(isinstance(value, str) for value in converted):
+        return pa.array([None if value is None else str(value) for value in converted], pa.string())
     return pa.array(converted, _TYPES[name])
 
 
@@ -221,6 +223,14 @@ def _int(value: Any) -> int:
     return number
 
 
+def _level(value: Any) -> int | str:
+    """The number of a level, or its time as a text."""
+    if isinstance(value, timedelta):
+        seconds, rest = divmod(value, timedelta(seconds=1))
+        return str(value) if rest else f"{seconds}s"
+    return value if isinstance(value, str) else _int(value)
+
+
 def _pairs(value: Any) -> list[tuple[str, str]]:
     pairs: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else value
     # Of a name that is given twice, the last value counts, as in a dict.
@@ -246,5 +256,5 @@ _CONVERSIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "properties": (_pairs, "a dict of texts to texts"),
     "flag": (_int, "an int"),
     "bornTimestamp": (_time, "an int in milliseconds, or a datetime"),
-    "delayLevel": (_int, "an int"),
+    "delayLevel": (_level, "an int, a text such as '10s', or a timedelta"),
 }

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from operator import index
 from types import TracebackType
@@ -19,6 +20,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 
 from commitlog.columnar.columns import BODY_COLUMN, DEFAULT_COLUMNS, arrow_schema
+from commitlog.config import MessageStoreConfig, delay_level
 from commitlog.config_files.subscription_group import SubscriptionGroupConfig
 from commitlog.consumers.group import ConsumerGroup, Queue
 from commitlog.consumers.queue_progress import QueueProgress
@@ -44,14 +46,14 @@ from commitlog.services.put_message import PutMessageResult
 from commitlog.services.transaction import Transaction
 from commitlog.threads.calls import Calls
 from commitlog.threads.wakeup import LoopWakeup, Wakeup
-from commitlog.timestamps import checked_seconds
+from commitlog.timestamps import GivenTime, checked_seconds
 
 __all__ = ["ConsumeFrom", "Consumer", "checked_topics"]
 
 _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
 
-ConsumeFrom = Literal["earliest", "latest"] | int
+ConsumeFrom = Literal["earliest", "latest"] | GivenTime
 
 # Messages and bytes that are read ahead of ``poll``; units that are looked at for a filter in one step.
 _READ_AHEAD = PullLimits(messages=256, size=1 << 20, window=16_384)
@@ -63,6 +65,8 @@ _EVERYTHING = MessageFilter()
 class _User(Protocol):
     """The ``MessageStore``, as far as a consumer knows it."""
 
+    @property
+    def config(self) -> MessageStoreConfig: ...
     def put_message(self, message: Message) -> PutMessageResult: ...
 
 
@@ -361,22 +365,43 @@ class Consumer:
         for part in parts:
             part.seek(part.restart)
 
-    def retry(self, message: MessageExt, delay_level: int = 0) -> PutMessageResult:
+    def retry(self, message: MessageExt, delay_level: int | str | timedelta = 0) -> PutMessageResult:
         """Give a message of ``poll`` back: it is done, and its copy comes again later, to any consumer of the group.
 
         The copy goes to ``%RETRY%<group>``, with RocketMQ's delay: level 3 for the first time, one more for each
-        further time, or ``delay_level`` if that is above 0. After ``retryMaxTimes`` (16) times, and at once with a
-        negative level, it goes to ``%DLQ%<group>``. ``PutRefused``: nothing was done; ``PutNotConfirmed``.
+        further time, or ``delay_level``, a level or its time such as ``"10s"``, if that is above 0. After
+        ``retryMaxTimes`` (16) times, and at once with a negative level, it goes to ``%DLQ%<group>``, from where
+        ``MessageStore.redrive`` brings it back.
+
+        ``InvalidValue`` for a delay that is none of the levels', and for a message that is done (acknowledged,
+        committed, or given back before); ``PutRefused``: nothing was done; ``PutNotConfirmed``.
         """
-        level = checked_int("delay_level", delay_level)
+        level = self._checked_level(delay_level)
         with self._enter(), self._lock:
             self._begin()
+            self._take_share()
+            self._refuse_done(message)
         copy = copy_for_retry(message, self._settings, level)
         queues = max(self._settings.retry_queue_nums, 1) if copy.topic == self._retry_topic else 1
         self._owned.run(lambda: self._owned.topics.create_topic(copy.topic, queues))
         result = self._user.put_message(copy).raise_for_status()
         self.ack(message)
         return result
+
+    def _checked_level(self, delay: int | str | timedelta) -> int:
+        if isinstance(delay, str | timedelta):
+            return delay_level(delay, self._user.config.message_delay_level) or 0
+        level = checked_int("delay_level", delay)
+        return level if level < 0 else delay_level(level, self._user.config.message_delay_level) or 0
+
+    def _refuse_done(self, message: MessageExt) -> None:
+        progress = self._progress.get((message.topic, message.queue_id))
+        if progress is not None and progress.is_done(message.queue_offset):
+            raise InvalidValue(
+                f"The message at offset {message.queue_offset} of topic {message.topic!r}, queue {message.queue_id}, "
+                "was acknowledged (by ack, commit or retry), so it is done and cannot be given back: call retry in "
+                "place of ack."
+            )
 
     def seek(self, topic: str, queue_id: int, offset: int) -> None:
         """Continue at this offset. The group's position moves with the next ``ack`` or ``commit``, and when messages
@@ -609,7 +634,7 @@ class Consumer:
             infos = self._reader.queues(topic)
             if consume_from == "latest":
                 return {(topic, info.queue_id): info.max_offset for info in infos}
-            by_time = partial(self._reader.offset_by_time, topic, timestamp_ms=int(consume_from))
+            by_time = partial(self._reader.offset_by_time, topic, timestamp_ms=consume_from)
             return {(topic, info.queue_id): by_time(info.queue_id, bounds=info) for info in infos}
 
         try:

@@ -17,6 +17,7 @@ class QueueProgress:
     """
 
     __slots__ = (
+        "_handed_out_from",
         "_open",
         "_outstanding",
         "buffered",
@@ -45,6 +46,8 @@ class QueueProgress:
         # Handed out and not done; in order, with those that are done though an earlier one is not.
         self._open: set[int] = set()
         self._outstanding: deque[int] = deque()
+        # The first offset that may have been handed out since the last ``seek``.
+        self._handed_out_from = position
 
     def note_pulled(self, messages: int, next_begin_offset: int) -> None:
         """Note a pull. Without a message, what it looked at counts as done."""
@@ -71,6 +74,12 @@ class QueueProgress:
         while self._outstanding and self._outstanding[0] not in self._open:
             self._outstanding.popleft()
 
+    def is_done(self, offset: int) -> bool:
+        """Whether a message was handed out and is done, as far as is known here: ``seek`` forgets what was before."""
+        if self._handed_out_from <= offset < self.done_up_to:
+            return True
+        return offset in self._outstanding and offset not in self._open
+
     def acknowledge_all(self) -> None:
         """Note that everything that was handed out is done."""
         self._open.clear()
@@ -79,7 +88,7 @@ class QueueProgress:
     def seek(self, offset: int) -> None:
         """Continue at an offset. What was handed out before is forgotten."""
         self.acknowledge_all()
-        self.fetched = self.position = offset
+        self.fetched = self.position = self._handed_out_from = offset
         self.buffered = 0
 
     def note_committed(self, position: int) -> None:

@@ -27,13 +27,15 @@ from commitlog.format.timestamps import is_timestamp
 from commitlog.message import MessageExt, MessageExtBrokerInner
 from commitlog.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
-__all__ = ["copy_for_retry", "dead_letter_topic", "retry_topic"]
+__all__ = ["DEAD_LETTER_ONLY", "copy_for_retry", "dead_letter_topic", "retry_topic"]
 
 # Tags and keys have fields of their own; delivery of a delayed message leaves the next three; the rest is about the
 # stored record.
 _NOT_COPIED = frozenset(
     {TAGS, KEYS, DELAY, REAL_TOPIC, REAL_QID, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, CRC32, WAIT}
 )
+# What a message that is put back loses: how often it was consumed counts from 0 again, and it waits for nothing.
+DEAD_LETTER_ONLY = _NOT_COPIED - {TAGS, KEYS} | {"RECONSUME_TIME"}
 # The delay level of the first time; each further time has the next one.
 _FIRST_DELAY_LEVEL = 3
 

@@ -43,6 +43,7 @@ from commitlog.filter.tags import TagSubscription
 from commitlog.queue.block_reader import DEFAULT_ROWS
 from commitlog.queue.catalog import matching_topics
 from commitlog.reader import MessageBatches, QueueInfo, StoreReader
+from commitlog.timestamps import GivenTime, milliseconds_of
 
 __all__ = ["EXPORT_COLUMNS", "ExportReport", "export_store"]
 
@@ -94,6 +95,8 @@ def export_store(
     target: ExportTarget | str,
     *,
     topics: Sequence[str] = (),
+    since: GivenTime | None = None,
+    until: GivenTime | None = None,
     since_ms: int | None = None,
     until_ms: int | None = None,
     tags: Sequence[str] | None = None,
@@ -110,8 +113,9 @@ def export_store(
     """Copy messages of the store at ``path`` into ``target``, such as ``"parquet:/data/orders"``.
 
     ``topics`` are names or shell patterns (``"orders-*"``); by default all topics of applications. Patterns match no
-    system topics, and skip, with a warning, topics that cannot be read; a name takes any topic. ``since_ms`` and
-    ``until_ms`` are store times in milliseconds, the second one excluded. ``tags`` keeps the messages with one of
+    system topics, and skip, with a warning, topics that cannot be read; a name takes any topic. ``since`` and
+    ``until`` are store times as ``StoreReader.scan`` takes them, the second one excluded (``since_ms`` and ``until_ms``
+    are their former names). ``tags`` keeps the messages with one of
     these, ``filter`` those for which this SQL92 expression holds (``MessageFilter.parse``). ``columns`` are those of
     ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about ``file_size`` bytes of messages, as
     Arrow has them in memory; the directory stands for the column ``topic``.
@@ -123,7 +127,7 @@ def export_store(
     report and in the state; an export that is resumed continues after them. Both options may change then.
 
     With ``resume``, an export that ended early, or at the end of the store as it was then, continues: the target has
-    each row exactly once. Queues that are new since are exported from ``since_ms`` on. Without it the target must be
+    each row exactly once. Queues that are new since are exported from ``since`` on. Without it the target must be
     empty or missing.
 
     ``InvalidValue`` for a target that cannot be used, unknown columns, and other options than those of the export to
@@ -139,6 +143,7 @@ def export_store(
     """
     target = parse_target(target) if isinstance(target, str) else target
     _check_options(columns, file_size, on_damage)
+    first, last = _time("since", since, since_ms), _time("until", until, until_ms)
     source = disk.absolute_path(path)
     check_outside(target.path, source)
     chosen = _chosen(tags, filter)
@@ -159,7 +164,7 @@ def export_store(
             # What a call skipped that did not come to its end, no report has said.
             reported = Counter(state.skipped if state.finished else {})
             positions = ExportPositions(reader, state)
-            ranges = _ranges(reader, target, names, positions, since_ms, until_ms)
+            ranges = _ranges(reader, target, names, positions, first, last)
             for one in ranges:  # a relative time means another offset when the export is resumed
                 positions.begin(one.topic, one.queue_id, one.start)
             state = replace(positions.noted_in(state), finished=False)
@@ -191,6 +196,13 @@ def _check_options(columns: Sequence[str], file_size: int, on_damage: str) -> No
         column_type(name)
     if not columns or len(set(columns)) < len(columns):
         raise InvalidValue(f"The columns of an export are at least one, each named once, not {list(columns)!r}.")
+
+
+def _time(name: str, given: GivenTime | None, given_ms: int | None) -> int | None:
+    if given is not None and given_ms is not None:
+        raise InvalidValue(f"{name} and {name}_ms are the same; give one of them.")
+    value = given_ms if given is None else given
+    return None if value is None else milliseconds_of(value, name)
 
 
 @contextlib.contextmanager

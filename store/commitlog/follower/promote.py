@@ -17,7 +17,7 @@ from commitlog.recovery.open import OpenWishes
 from commitlog.recovery.recover import Recovered
 from commitlog.services.owned_store import StoreOpening
 
-__all__ = ["Promotion", "move_aside", "promote"]
+__all__ = ["Promotion", "move_aside", "promotable", "promote"]
 
 
 class Promotion(NamedTuple):
@@ -48,10 +48,7 @@ def promote(path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> Pro
         with MessageStore.open("/data/store-mirror") as store:
             store.put("orders", b"to the new master")
     """
-    place = disk.absolute_path(path)
-    mark = read_mark(place)
-    if mark is None or mark.state == "promoted":
-        raise InvalidValue(f"{place} is not a mirror, nor a superseded master; only such a store is promoted.")
+    place, mark = disk.absolute_path(path), promotable(path)
     # No thread of it may put anything before the epoch begins.
     config = with_settings_of_broker(MessageStoreConfig(schedule_enable=False), mark.settings)
     opening = StoreOpening(
@@ -72,6 +69,15 @@ def promote(path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> Pro
         return Promotion(mark.peer, epoch, end, owned.log.recovered)
     finally:
         owned.close()
+
+
+def promotable(path: str | os.PathLike[str]) -> ReplicaMark:
+    """The mark of a store that can be promoted. ``InvalidValue`` for another one."""
+    place = disk.absolute_path(path)
+    mark = read_mark(place)
+    if mark is None or mark.state == "promoted":
+        raise InvalidValue(f"{place} is not a mirror, nor a superseded master; only such a store is promoted.")
+    return mark
 
 
 def move_aside(path: str | os.PathLike[str], *, lock_timeout_s: float = 0.0) -> str:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import SupportsIndex
 
-from commitlog.config import LARGEST_BODY
+from commitlog.config import LARGEST_BODY, MessageStoreConfig, parse_delay_levels
 from commitlog.errors import InvalidValue
 from commitlog.format.properties import (
     CRC32,
@@ -123,19 +123,18 @@ _BROKER_NUMBERS = _NUMBERS | {
 
 @dataclass(frozen=True, kw_only=True)
 class MessageLimits:
-    """``max_message_size``: bytes of the largest body; ``max_delay_level``: higher levels are taken for this one;
+    """``max_message_size``: bytes of the largest body; ``message_delay_level``: the delays of the levels;
     ``max_queue_id``: the highest queue that a message may name.
     """
 
     max_message_size: int = 4 << 20
-    max_delay_level: int = 18
+    message_delay_level: str = MessageStoreConfig.message_delay_level
     max_queue_id: int = MAX_QUEUE_ID
 
     def __post_init__(self) -> None:
         if not 0 < self.max_message_size <= LARGEST_BODY:
             raise InvalidValue(f"max_message_size is 1 to {LARGEST_BODY}, not {self.max_message_size}.")
-        if not 0 < self.max_delay_level <= _MAX_INT:
-            raise InvalidValue(f"max_delay_level is 1 to {_MAX_INT}, not {self.max_delay_level}.")
+        parse_delay_levels(self.message_delay_level)
 
 
 def no_producers_fault(topic: str) -> str | None:

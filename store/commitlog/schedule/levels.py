@@ -14,6 +14,8 @@ from commitlog.schedule.positions import start_position
 
 __all__ = ["DelayLevel", "delay_level"]
 
+_NOTED_WITHIN_MS = 15_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class DelayLevel:
@@ -38,6 +40,11 @@ class DelayLevel:
     position: int
     min_offset: int
     max_offset: int
+
+    def overdue_ms(self, now_ms: int) -> int:
+        """How long ago the first message was due, 0 up to 15 seconds: a live broker notes deliveries every 10 s."""
+        late = 0 if self.next_due is None else now_ms - self.next_due
+        return late if late > _NOTED_WITHIN_MS else 0
 
 
 def delay_level(

@@ -216,6 +216,11 @@ class CommitBatchService:
         """The last batch of each application; the store's own ones are left out."""
         return [batch for batch in self._loaded().batches() if not is_store_application(batch.batch.app_id)]
 
+    def last_version(self, app_id: str) -> int | None:
+        """The version of an application's last batch; None without any."""
+        last = self._loaded().last(app_id)
+        return None if last is None else last.batch.version
+
     def epoch(self) -> int:
         """How often a mirror was promoted in the history of this log."""
         last = self._loaded().last(EPOCH_APPLICATION)

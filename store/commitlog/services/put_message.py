@@ -16,7 +16,7 @@ from itertools import accumulate
 from operator import index
 from typing import NamedTuple
 
-from commitlog.config import MessageStoreConfig
+from commitlog.config import MessageStoreConfig, shown_delay_levels
 from commitlog.errors import (
     CommitLogError,
     Damaged,
@@ -360,6 +360,9 @@ class PutMessageService:
             )
         elif message.queue_id is not None and not 0 <= message.queue_id <= MAX_QUEUE_ID:
             reason = f"A queue id is 0 to {MAX_QUEUE_ID}, not {message.queue_id}."
+        elif message.delay_level is not None and not 0 <= message.delay_level <= self._levels:
+            known = shown_delay_levels(self._config.message_delay_level)
+            reason = f"A delay_level is one of {known}, not {message.delay_level} ({_place(message)})."
         else:
             return message
         raise PutRefused(PutMessageStatus.MESSAGE_ILLEGAL, reason)

@@ -192,6 +192,8 @@ NOT_UTF8 = pa.array([b"\xff"]).view(pa.string())
         ("properties", pa.array([[("TIMER_DELAY_SEC", "30")]], KIND), "'TIMER_DELAY_SEC' asks for a timer"),
         ("properties", pa.array([[("a", "b"), ("TIMER_DELIVER_MS", "1")]], KIND), "leave it out, or give a delayLevel"),
         ("delayLevel", pa.array([-5], pa.int32()), "delayLevel is -5"),
+        ("delayLevel", pa.array([90], pa.int32()), "delayLevel is 90; it must be one of the levels 1 (1s), 2 (5s)"),
+        ("delayLevel", pa.array(["90s"]), "delayLevel is 90s; it must be one of the levels 1 (1s), 2 (5s)"),
         ("bornTimestamp", pa.array([2**63 - 1], pa.timestamp("us", "UTC")), "its bornTimestamp is 9223372036854775807"),
     ],
 )

@@ -25,8 +25,11 @@ def old_store(tmp_path: Path) -> Path:
 
 def test_it_only_shows_without_yes_and_deletes_the_same_with_it(old_store: Path) -> None:
     before = log_bases(old_store)
-    shown = lines("clean", old_store, "--older-than", "72h", "--json")[0]
+    looked = ended("clean", old_store, "--older-than", "72h", "--json")
+    shown = json.loads(looked.stdout)
+    assert (looked.returncode, looked.stderr) == (1, "commitlog: Nothing is changed without --yes.\n")
     assert shown["dryRun"]
+    assert lines("clean", old_store, "--older-than", "72h", "--json", "--dry-run") == [shown]
     assert run("clean", old_store, "--older-than", "72h", "--yes", "--dry-run").count("by age") == len(shown["files"])
     assert log_bases(old_store) == before
     done = lines("clean", old_store, "--older-than", "72h", "--yes", "--json")[0]
@@ -38,7 +41,7 @@ def test_it_only_shows_without_yes_and_deletes_the_same_with_it(old_store: Path)
 
 def test_it_shows_beside_an_owner_and_does_not_delete_there(old_store: Path) -> None:
     with MessageStore.open(old_store, SMALL):
-        assert "without --yes" in run("clean", old_store, "--max-bytes", "40K")
+        assert "It would delete" in run("clean", old_store, "--max-bytes", "40K", "--dry-run")
         done = ended("clean", old_store, "--max-bytes", "40K", "--yes")
         assert done.returncode == 1
         assert "open already" in done.stderr
@@ -56,6 +59,18 @@ def test_a_reader_that_holds_a_file_is_named_and_ends_with_1(old_store: Path) ->
     done = ended(*command[:-2], "1h", "--json", "--yes")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["files"][0]["overruled"] == "consumer group billing"
+
+
+def test_it_shows_which_groups_have_not_read_what_would_go(old_store: Path) -> None:
+    (old_store / "config").mkdir(exist_ok=True)
+    table = '{"orders@billing":{0:5},"orders@audit":{0:100},"orders@CID_RMQ_SYS_X":{0:0}}'
+    (old_store / "config" / "consumerOffset.json").write_text(f'{{"offsetTable":{table}}}')
+    shown = ended("clean", old_store, "--older-than", "72h", "--dry-run", "--json")
+    (unread,) = json.loads(shown.stdout)["unread"]
+    assert run("clean", old_store, "--older-than", "72h", "--yes").startswith("000")
+    with StoreReader.open(old_store) as reader:
+        lost = reader.groups("billing")[0].lost
+    assert unread == {"group": "billing", "topic": "orders", "messages": lost}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from commitlog import MessageStore, StoreReader
-from tests.store.cli.commands import ended, lines
+from tests.store.cli.commands import ended, lines, plain
 from tests.store.follower.mirrors import log_bytes
 from tests.store.owner.owned_store import open_store, put_ok, small
 from tests.support.scripted_broker import ScriptedBroker
@@ -65,7 +65,12 @@ def test_it_follows_until_a_signal_and_the_mirror_is_promoted(master_log: bytes,
         follow_to(len(master_log), master.address, mirror, "--ack", "synced", *SIZE)
         follow_to(len(master_log), master.address, mirror, ending=signal.SIGINT)
     assert log_bytes(mirror, 0, len(master_log)) == master_log
-    assert lines("promote", mirror, "--json")[0]["end"] == len(master_log)
+    shown = ended("promote", mirror)
+    assert (shown.returncode, shown.stderr) == (1, "commitlog: Nothing is changed without --yes.\n")
+    assert f"Its log ends at physical offset {len(master_log)}" in plain(shown.stdout)
+    assert "is a mirror" in ended("produce", mirror, "--topic", "orders").stderr
+    assert lines("promote", mirror, "--json", "--dry-run")[0]["end"] == len(master_log)
+    assert lines("promote", mirror, "--json", "--yes")[0]["end"] == len(master_log)
     again = ended("promote", mirror)
     assert again.returncode == 1
     assert "is not a mirror" in again.stderr

@@ -63,12 +63,21 @@ def test_a_reset_shows_and_changes_nothing_without_yes(store: Path) -> None:
     path = store / "config" / "consumerOffset.json"
     before = path.read_bytes()
     result = ended("groups", "reset", store, "billing", "--to", "earliest", "--json")
-    assert result.returncode == 0
+    assert result.returncode == 1
     assert [(row["queueId"], row["from"], row["to"]) for row in map(json.loads, result.stdout.splitlines())] == [
         (0, 15, 0), (1, 20, 0),
     ]  # fmt: skip
     assert "Nothing is changed without --yes." in result.stderr
+    shown = run("groups", "reset", store, "billing", "--to", "earliest", "--json", "--dry-run")
+    assert shown == result.stdout
     assert path.read_bytes() == before
+
+
+def test_a_reset_shows_what_is_skipped_and_what_comes_again(store: Path) -> None:
+    ahead = run("groups", "reset", store, "billing", "--to", "latest", "--dry-run")
+    assert "Group billing has not read 5 messages of them: orders 5." in plain(ahead)
+    back = run("groups", "reset", store, "billing", "--to", "earliest", "--dry-run")
+    assert "Group billing gets 35 messages again: orders 35. No consumer group has unread messages" in plain(back)
 
 
 @pytest.mark.parametrize(

@@ -369,3 +369,12 @@ def test_on_a_terminal_it_says_what_it_waits_for(path: Path) -> None:
     os.close(terminal)
     os.close(main_side)
     assert [row["body"] for row in messages(path, "t")] == ["typed"]
+
+
+def test_a_delay_is_a_level_or_its_time(path: Path) -> None:
+    lines = [{"body": "a", "delayLevel": "10s"}, {"body": "b", "delayLevel": 3}, {"body": "c", "delayLevel": 90}]
+    result = produce("\n".join(map(json.dumps, lines)), path, "--ndjson", "-t", "orders")
+    assert result.exit_code == 1
+    assert "Line 3: MESSAGE_ILLEGAL" in plain(result.stderr)
+    assert "its delayLevel is 90; it must be one of the levels 1 (1s), 2 (5s)" in plain(result.stderr)
+    assert [row["queueId"] for row in messages(path, "SCHEDULE_TOPIC_XXXX")] == [2, 2]

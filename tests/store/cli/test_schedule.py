@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from commitlog.cli.app import app
+from commitlog.cli.times import duration_text
 from commitlog.config_files.delay_offset import DelayOffsetFile
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from tests.store.owner.owned_store import open_store
@@ -52,7 +54,45 @@ def test_a_unit_without_a_time_of_delivery_shows_none(store: Path, tags_code: in
         units.write(tags_code.to_bytes(8, "big", signed=True))
     row = json.loads(run("schedule", "ls", store, "--json").splitlines()[-1])
     assert (row["level"], row["waiting"], row["nextDue"], row["delaySeconds"]) == (18, 1, None, None)
-    assert row["oldest"] is not None
+    assert (row["oldest"] is not None, row["overdueMs"]) == (True, None)
+
+
+HOUR_MS = 3_600_000
+
+
+def make_due(store: Path, level: int, offset: int, ago_ms: int) -> None:
+    """Let a delayed message have been due some time ago."""
+    with open(store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / str(level - 1) / f"{0:020d}", "r+b") as units:
+        units.seek(UNIT_SIZE * (offset + 1) - 8)
+        units.write((time.time_ns() // 1_000_000 - ago_ms).to_bytes(8, "big", signed=True))
+
+
+def test_overdue_messages_are_named_with_their_delay(store: Path) -> None:
+    make_due(store, 3, 1, 3 * HOUR_MS + 12 * 60_000 + 5_000)
+    shown = run("schedule", "ls", store)
+    assert shown.splitlines()[-1] == "Level 3 is overdue by 3 h 12 min."
+    late, other = (json.loads(line)["overdueMs"] for line in run("schedule", "ls", store, "--json").splitlines())
+    assert (late // 60_000, other) == (3 * 60 + 12, 0)
+    assert "3 delayed messages waiting, to be delivered by the owner, overdue by 3 h 12 min" in run("info", store)
+    assert json.loads(run("info", store, "--json"))["delayedOverdueMs"] // 60_000 == 3 * 60 + 12
+
+
+def test_what_a_live_broker_may_have_delivered_is_not_overdue(store: Path) -> None:
+    """It notes its positions every 10 seconds."""
+    make_due(store, 3, 1, 10_000)
+    assert "overdue" not in run("schedule", "ls", store)
+    assert "overdue" not in run("info", store)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "0 s"), (59_999, "59 s"), (60_000, "1 min"), (61_000, "1 min 1 s"), (3 * HOUR_MS, "3 h"),
+        (26 * HOUR_MS, "1 d 2 h"), (400 * 24 * HOUR_MS + 59_000, "400 d"),
+    ],
+)  # fmt: skip
+def test_lengths_of_time_are_shown_in_two_units(milliseconds: int, text: str) -> None:
+    assert duration_text(milliseconds) == text
 
 
 def test_a_store_without_delayed_messages_has_no_levels(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ _row = st.fixed_dictionaries(
         "properties": st.one_of(st.none(), st.dictionaries(_names, st.one_of(st.none(), _text), max_size=4)),
         "flag": st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)),
         "bornTimestamp": st.one_of(st.none(), st.integers(MIN_TIMESTAMP_MS, MAX_TIMESTAMP_MS)),
-        "delayLevel": st.one_of(st.none(), st.integers(0, 2**31 - 1)),
+        "delayLevel": st.one_of(st.none(), st.integers(0, 18)),
         "DELAY": st.one_of(st.none(), st.sampled_from(["0", "1", "+7", "007", "99"])),
     }
 )

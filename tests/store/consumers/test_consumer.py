@@ -467,6 +467,48 @@ def deliver(store: MessageStore, delayed: MessageExt) -> None:
     store.dispatch()
 
 
+@pytest.mark.parametrize("done", ["ack", "commit", "retry"])
+def test_a_message_that_is_done_is_not_given_back(store: MessageStore, done: str) -> None:
+    put(store, 4, queues=1)
+    with store.consumer("billing", "orders") as consumer:
+        messages = consumer.poll(4)
+        for message in messages[1:3]:
+            consumer.commit() if done == "commit" else getattr(consumer, done)(message)
+        for message in messages[1:3]:
+            with pytest.raises(InvalidValue, match=r"offset \d of topic 'orders', queue 0, was acknowledged"):
+                consumer.retry(message)
+        if done != "commit":
+            consumer.retry(messages[0])
+            consumer.retry(messages[3])
+    copies = 4 if done == "retry" else 2 if done == "ack" else 0
+    store.dispatch()
+    assert len(store.get_message("SCHEDULE_TOPIC_XXXX", 2, 0).messages) == copies
+
+
+def test_what_comes_again_may_be_given_back(store: MessageStore) -> None:
+    put(store, 4, queues=1)
+    with store.consumer("billing", "orders") as consumer:
+        first = consumer.poll(2)
+        consumer.rewind()
+        consumer.retry(consumer.poll(1)[0])
+        consumer.seek("orders", 0, 0)
+        for message in consumer.poll(4):
+            consumer.retry(message)
+        consumer.seek("orders", 0, 4)
+        consumer.retry(first[1])
+
+
+def test_a_message_of_a_batch_that_is_not_committed_may_be_given_back(store: MessageStore) -> None:
+    put(store, 4, queues=1)
+    with store.consumer("billing", "orders") as consumer:
+        assert consumer.poll_batch() is not None
+        message = store.get_message("orders", 0, 2).messages[0]
+        consumer.retry(message)
+        consumer.commit()
+        with pytest.raises(InvalidValue, match="was acknowledged"):
+            consumer.retry(message)
+
+
 def test_a_negative_delay_level_makes_a_dead_letter_at_once(store: MessageStore) -> None:
     put(store, 1, queues=1)
     with store.consumer("billing", "orders") as consumer:

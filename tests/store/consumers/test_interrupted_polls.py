@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -226,11 +227,16 @@ def test_what_is_not_a_number_is_refused(consumer: Consumer) -> None:
             consumer.poll_batch(**of_rows)  # type: ignore[arg-type]
 
 
-def test_a_delay_level_is_a_number(store: MessageStore, consumer: Consumer) -> None:
+def test_a_delay_of_no_level_is_refused_and_nothing_is_done(store: MessageStore, consumer: Consumer) -> None:
     put(store, 1)
     (message,) = consumer.poll()
-    with pytest.raises(InvalidValue, match="delay_level is an int, not '10s'"):
-        consumer.retry(message, "10s")  # type: ignore[arg-type]
+    for wrong in (90, "90s", timedelta(seconds=90)):
+        with pytest.raises(InvalidValue, match=r"one of the levels 1 \(1s\), 2 \(5s\)"):
+            consumer.retry(message, wrong)
+    with pytest.raises(InvalidValue, match="delay_level is an int"):
+        consumer.retry(message, 1.5)  # type: ignore[arg-type]
+    assert "SCHEDULE_TOPIC_XXXX" not in store.reader().topics()
+    consumer.retry(message, "10s")
 
 
 def test_numbers_of_numpy_and_times_in_the_past_are_taken(store: MessageStore, consumer: Consumer) -> None:

@@ -137,8 +137,8 @@ def test_topics_times_tags_and_columns_choose_the_rows(store: Path, tmp_path: Pa
         store,
         f"ndjson:{tmp_path / 'out'}",
         topics=["orders*"],
-        since_ms=since,
-        until_ms=until,
+        since=since,
+        until=until,
         tags=["sent", "other"],
         columns=["topic", "queueId", "queueOffset"],
     )
@@ -312,10 +312,10 @@ def test_a_queue_of_which_nothing_is_written_yet_has_its_place_too(tmp_path: Pat
     with StoreReader.open(store) as reader:
         since = reader.store_timestamp("orders", 0, 3) + 1
     target = f"ndjson:{tmp_path / 'out'}"
-    assert export_store(store, target, topics=["orders"], since_ms=since).rows == 0
+    assert export_store(store, target, topics=["orders"], since=since).rows == 0
     with_bodies(store, b"one", b"two", b"new", b"newer", b"newest")
     with pytest.raises(TailLost):
-        export_store(store, target, topics=["orders"], since_ms=since, resume=True)
+        export_store(store, target, topics=["orders"], since=since, resume=True)
 
 
 def test_a_state_of_an_earlier_version_is_resumed_and_gets_fences(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -72,6 +74,47 @@ def test_tables_of_delayed_messages_are_stored_as_single_ones_are(tmp_path: Path
             assert {k: v for k, v in one.items() if k not in late} == {k: v for k, v in other.items() if k not in late}
         times = result.rows["storeTimestamp"].to_pylist()
         assert _units(bulk, 1)[0][1] == times[1] + 5_000
+
+
+@pytest.mark.parametrize(
+    ("delays", "levels"),
+    [
+        (["10s", None, "", "1m", "18"], [3, None, None, 5, 18]),
+        ([timedelta(seconds=10), None, timedelta(minutes=1)], [3, None, 5]),
+        (pa.array([10, 60], pa.duration("s")), [3, 5]),
+        (pa.array([10 * 10**9], pa.duration("ns")), [3]),
+        (["10s", 0, timedelta(hours=2), 2], [3, None, 18, 2]),
+        (pa.array(["10s", "10s"]).dictionary_encode(), [3, 3]),
+    ],
+)
+def test_tables_take_the_times_of_levels(tmp_path: Path, delays: Any, levels: list[int | None]) -> None:
+    table = [{"body": b"x", "delayLevel": delay} for delay in delays] if isinstance(delays, list) else None
+    with open_store(tmp_path) as store:
+        given = table or pa.table({"body": [b"x"] * len(delays), "delayLevel": delays})
+        result = store.put_messages(given, topic="orders").raise_for_status()
+        places = [level_at(store, offset) for offset in result.rows["physicalOffset"].to_pylist()]
+    assert places == levels
+
+
+@pytest.mark.parametrize(
+    "delay", [90, 19, "90", "90s", "soon", timedelta(seconds=90), timedelta(seconds=10, milliseconds=1), timedelta.max]
+)
+def test_a_row_with_a_delay_of_no_level_is_refused_with_the_list(tmp_path: Path, delay: Any) -> None:
+    with open_store(tmp_path) as store:
+        result = store.put_messages([{"body": b"x"}, {"body": b"y", "delayLevel": delay}], topic="orders")
+    assert result.rows["status"].to_pylist() == ["PUT_OK", "MESSAGE_ILLEGAL"]
+    assert "it must be one of the levels 1 (1s), 2 (5s)" in result.reason
+
+
+def test_the_property_keeps_rocketmqs_rule_in_tables_too(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        result = store.put_messages([{"body": b"x", "properties": {"DELAY": "90"}}], topic="orders")
+        assert result.rows["queueId"].to_pylist() == [17]
+
+
+def level_at(store: MessageStore, offset: int) -> int | None:
+    with store.reader() as reader:
+        return reader.message_at(offset).delay_level
 
 
 def test_a_delay_does_not_let_an_impossible_topic_through(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from commitlog import Message, MessageExt, MessageStore
+from commitlog import Message, MessageExt, MessageStore, PutMessageStatus
 from commitlog.config import delay_level
 from commitlog.errors import InvalidValue, PutNotConfirmed, PutRefused
 from commitlog.services.queue_turns import QueueTurns
@@ -58,8 +60,8 @@ def test_a_put_that_is_not_confirmed_raises_that(tmp_path: Path, sync_gate: Gate
             store.put("orders", b"x")
 
 
-@pytest.mark.parametrize(("delay", "level"), [(2, 2), ("10s", 3), ("60s", 4), ("1m", 4)])
-def test_a_delay_is_the_number_of_a_level_or_its_time(tmp_path: Path, delay: int | str, level: int) -> None:
+@pytest.mark.parametrize(("delay", "level"), [(2, 2), ("10s", 3), ("60s", 4), ("1m", 4), (timedelta(seconds=10), 3)])
+def test_a_delay_is_the_number_of_a_level_or_its_time(tmp_path: Path, delay: int | str | timedelta, level: int) -> None:
     with open_store(tmp_path, message_delay_level=_LEVELS) as store:
         result = store.put("orders", b"x", delay=delay, queue_id=1)
         found = _message(store, result.physical_offset)
@@ -68,11 +70,30 @@ def test_a_delay_is_the_number_of_a_level_or_its_time(tmp_path: Path, delay: int
     assert found.properties["REAL_QID"] == "1"
 
 
-@pytest.mark.parametrize("delay", ["7s", "10", "", "ten", 1.5, True])
+@pytest.mark.parametrize(
+    "delay",
+    ["7s", "10", "", "ten", "9" * 5000, 90, 5, -1, timedelta(seconds=7), timedelta(seconds=10, microseconds=1)],
+)
 def test_a_delay_of_no_level_is_refused_with_the_list_of_them(delay: object) -> None:
-    expected = "1s, 5s, 10s, 1m" if isinstance(delay, str) else "the number of a level"
-    with pytest.raises(InvalidValue, match=expected):
+    with pytest.raises(
+        InvalidValue, match=re.escape("delay is one of the levels 1 (1s), 2 (5s), 3 (10s), 4 (1m), not")
+    ):
         delay_level(delay, _LEVELS)
+
+
+@pytest.mark.parametrize("delay", [1.5, True, b"10s"])
+def test_a_delay_of_another_type_is_refused(delay: object) -> None:
+    with pytest.raises(InvalidValue, match="the number of a level, or its time"):
+        delay_level(delay, _LEVELS)
+
+
+def test_a_delay_of_90_is_refused_and_not_taken_for_two_hours(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        with pytest.raises(InvalidValue, match=r"1 \(1s\), .*, 18 \(2h\), not 90"):
+            store.put("orders", b"x", delay=90)
+        result = store.put_message(Message(topic="orders", body=b"x", delay_level=90))
+        assert (result.status, result.physical_offset) == (PutMessageStatus.MESSAGE_ILLEGAL, -1)
+        assert "18 (2h), not 90 (topic 'orders'" in result.reason
 
 
 def test_messages_without_a_queue_take_the_queues_in_turn(tmp_path: Path) -> None:

@@ -104,8 +104,12 @@ def test_the_command_deletes_what_is_named_or_all_that_is_expired(path: Path) ->
     assert done.returncode == 1
     assert "it has messages in the log" in done.stderr
     assert ended("topics", "rm", path).returncode == 2
-    assert run("topics", "rm", path, "--expired") == "Deleted idle.\n"
-    assert run("topics", "rm", path, "--expired") == ""
+    shown = ended("topics", "rm", path, "--expired")
+    assert (shown.returncode, shown.stderr) == (1, "commitlog: Nothing is changed without --yes.\n")
+    assert shown.stdout == run("topics", "rm", path, "--expired", "--dry-run") == "It would delete:\nidle: 0 messages\n"
+    assert run("topics", "rm", path, "--expired", "--yes") == "Deleted idle.\n"
+    assert run("topics", "rm", path, "--expired") == "No topic to delete.\n"
+    assert run("topics", "rm", path, "--expired", "--yes") == ""
 
 
 def _bounds(path: Path, topic: str) -> tuple[int, int] | None:
@@ -299,13 +303,15 @@ def test_unused_topics_are_those_that_neither_the_list_nor_the_caller_names(tmp_
 
 
 def test_the_command_shows_first_what_goes_with_messages(path: Path) -> None:
-    shown = run("topics", "rm", path, "orders", "--with-messages")
-    assert shown.startswith("Nothing is deleted without --yes. It would delete:\norders: ")
-    shown = run("topics", "rm", path, "--unused", "--retain", "orders")
-    assert shown == "Nothing is deleted without --yes. It would delete:\n"
-    assert run("topics", "rm", path, "--unused") == shown, "a topic with messages is listed"
+    shown = ended("topics", "rm", path, "orders", "--with-messages")
+    assert (shown.returncode, shown.stderr) == (1, "commitlog: Nothing is changed without --yes.\n")
+    assert shown.stdout.startswith("It would delete:\norders: ")
+    assert "Group billing has not read 13 messages of them: orders 13." in shown.stdout
+    nothing = "No topic to delete.\n"
+    assert run("topics", "rm", path, "--unused", "--retain", "orders") == nothing
+    assert run("topics", "rm", path, "--unused") == nothing, "a topic with messages is listed"
     (path / "config/topics.json").write_text('{"topicConfigTable":{"idle":{}}}')
-    assert "orders: " in run("topics", "rm", path, "--unused")
+    assert "orders: " in run("topics", "rm", path, "--unused", "--dry-run")
     assert _bounds(path, "orders") is not None
     assert ended("topics", "rm", path, "--unused", "--expired").returncode == 2
     assert ended("topics", "rm", path, "orders", "--retain", "x").returncode == 2

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
-from commitlog import StoreReader
+from commitlog import MessageStore, StoreReader, export_store
 from commitlog.errors import InvalidValue
+from commitlog.timestamps import milliseconds_of
 from tests.store.shapes.numbered_bodies import body, log_files, made_bodies
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
@@ -79,3 +84,64 @@ def test_times_that_no_clock_gives_as_seconds_are_milliseconds(builder: StoreBui
     with StoreReader.open(builder.path) as reader:
         assert reader.offset_by_time("t", 0, time) == (0 if time < FIRST_STORE_TIME else 3)
         assert reader.query("t", "k", begin=time) == reader.query("t", "k", end=time) == []
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def aged(builder: StoreBuilder) -> StoreBuilder:
+    """Messages that were stored three and one and no hours ago."""
+    now = int(datetime.now(timezone.utc).timestamp() * 1000)
+    for number, hours in enumerate((3, 1, 0)):
+        builder.now_ms = now - hours * HOUR_MS - 1000
+        builder.append("t", 0, [body(number)], keys=["k"])
+    return builder
+
+
+@pytest.mark.parametrize(
+    "ago",
+    ["2h", "-2h", "120m", timedelta(hours=2), timedelta(hours=-2), datetime.now(timezone.utc) - timedelta(hours=2)],
+)
+def test_times_in_python_are_those_of_the_command_line(aged: StoreBuilder, tmp_path: Path, ago: Any) -> None:
+    with StoreReader.open(aged.path) as reader:
+        assert reader.scan("t", since=ago).read_all().num_rows == 2
+        assert reader.scan("t", until=ago).read_all().num_rows == 1
+        assert reader.offset_by_time("t", 0, ago) == 1
+    with StoreReader.open(aged.path, from_log=True) as reader:  # the builder writes no index
+        assert len(reader.query("t", "k", end=ago)) == 1
+        assert len(reader.query("t", "k", begin=ago)) == 2
+    assert export_store(aged.path, f"ndjson:{tmp_path / 'since'}", since=ago).rows == 2
+    assert export_store(aged.path, f"ndjson:{tmp_path / 'until'}", until=ago).rows == 1
+    with MessageStore.open(aged.path) as store, store.consumer("billing", "t", consume_from=ago) as consumer:
+        assert len(consumer.poll()) == 2
+
+
+def test_a_text_is_utc_and_a_datetime_has_a_zone() -> None:
+    assert milliseconds_of("2026-11-21T09:30:00", "since") == 1_795_253_400_000
+    assert milliseconds_of("2026-11-21 09:30:00+09:00", "since") == 1_795_221_000_000
+    assert milliseconds_of("1795253400000", "since") == 1_795_253_400_000
+    with pytest.raises(InvalidValue, match="since has no time zone"):
+        milliseconds_of(datetime(2026, 11, 21), "since")  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    "wrong", ["tomorrow", "", "2h30", "1795250230", "9" * 5000, "9" * 50 + "w", timedelta.max, 1.5]
+)
+def test_what_is_not_a_time_is_refused_by_its_name(builder: StoreBuilder, wrong: Any) -> None:
+    builder.append("t", 0, made_bodies(1))
+    with StoreReader.open(builder.path) as reader:
+        for ask in (
+            lambda: reader.scan("t", since=wrong),
+            lambda: reader.scan("t", until=wrong),
+            lambda: reader.offset_by_time("t", 0, wrong),
+            lambda: reader.query("t", "k", begin=wrong),
+        ):
+            with pytest.raises(InvalidValue, match=r"^(since|until|timestamp_ms|begin) "):
+                ask()
+
+
+def test_an_export_takes_a_time_by_one_name(builder: StoreBuilder, tmp_path: Path) -> None:
+    builder.append("t", 0, made_bodies(1))
+    with pytest.raises(InvalidValue, match="since and since_ms are the same"):
+        export_store(builder.path, f"ndjson:{tmp_path / 'out'}", since=0, since_ms=0)

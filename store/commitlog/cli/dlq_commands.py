@@ -1,0 +1,135 @@
+"""Commands about dead letters: ``dlq ls``, ``dlq redrive`` and ``dlq export``."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import typer
+
+from commitlog.cli.confirm import DryRun, Yes, confirmed
+from commitlog.cli.export_commands import export
+from commitlog.cli.options import (
+    GROUPS,
+    AllOption,
+    AsJson,
+    LockTimeout,
+    Output,
+    Since,
+    StorePath,
+    Until,
+    ZoneOption,
+    chosen_output,
+    examples,
+)
+from commitlog.cli.render import say
+from commitlog.cli.times import Clock, parse_zone
+from commitlog.errors import InvalidValue
+from commitlog.paths import DLQ_TOPIC_PREFIX, is_system_group, validate_group
+from commitlog.reader import StoreReader
+
+__all__ = ["dlq_export", "dlq_list", "dlq_redrive", "register"]
+
+_Group = Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.")]
+_OptionalGroup = Annotated[
+    str | None, typer.Argument(metavar="GROUP", help="A consumer group; default: all.", show_default=False)
+]
+
+
+class _To(str, enum.Enum):
+    RETRY = "retry"
+    TOPIC = "topic"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group ``dlq`` and its commands."""
+    dlq = typer.Typer(help="Dead letters: messages that consumer groups have given up.")
+    dlq.command("ls", epilog=examples("commitlog dlq ls /data/store", "commitlog dlq ls . billing --json"))(dlq_list)
+    dlq.command(
+        "redrive",
+        epilog=examples(
+            "commitlog dlq redrive /data/store billing --dry-run",
+            "commitlog dlq redrive /data/store billing --yes",
+            "commitlog dlq redrive /data/store billing --to topic -n 1 --yes",
+        ),
+    )(dlq_redrive)
+    dlq.command(
+        "export",
+        epilog=examples("commitlog dlq export /data/store billing --to ndjson:dead.ndjson"),
+    )(dlq_export)
+    app.add_typer(dlq, name="dlq", rich_help_panel=GROUPS)
+
+
+def dlq_list(
+    path: StorePath,
+    group: _OptionalGroup = None,
+    all_groups: AllOption = False,
+    zone: ZoneOption = "UTC",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """A row for each consumer group with dead letters: how many, and how many were not put back. Takes no lock.
+
+    oldest is the store time of the first one that was not put back, newest that of the last one. 'cat' prints the
+    messages of the topic %DLQ%GROUP. Exit code 1 for a group without dead letters.
+    """
+    from commitlog.cli.dlq import print_dead_letters
+
+    form, clock = chosen_output(output, as_json), Clock(parse_zone(zone))
+    with StoreReader.open(path) as reader:
+        rows = reader.dead_letters(group)
+    if group is not None and not rows:
+        say(f"The store of {path} has no dead letters of group {group!r}.")
+        raise typer.Exit(1)
+    print_dead_letters((one for one in rows if all_groups or group or not is_system_group(one.group)), clock, form)
+
+
+def dlq_redrive(
+    path: StorePath,
+    group: _Group,
+    to: Annotated[
+        _To, typer.Option("--to", help="The group's retry topic, or the topic that each message was sent to.")
+    ] = _To.RETRY,
+    count: Annotated[
+        int | None, typer.Option("-n", "--count", min=1, help="At most so many, the oldest ones.", show_default=False)
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    lock_timeout: LockTimeout = 0.0,
+) -> None:
+    """Give a consumer group its dead letters again, each exactly once. It shows how many, and asks.
+
+    They go to %RETRY%GROUP, which this group alone reads; with --to topic to the topic that each was sent to first,
+    where other groups get it again too. They count as never consumed. The dead letters stay in %DLQ%GROUP, and the
+    position of the group there says which were put back. Takes the store's lock, so no broker may run. Exit code 1
+    without a terminal and --yes if there is anything to put back.
+    """
+    from commitlog.cli.dlq import redrive_dead_letters, show_redrive
+
+    try:
+        validate_group(group)
+        if not yes or dry_run:
+            found = show_redrive(path, group, count, to_topic=to is _To.TOPIC)
+            if not found or not confirmed("Put them back?", yes=yes, dry_run=dry_run):
+                return
+        print(redrive_dead_letters(path, group, count, lock_timeout, to_topic=to is _To.TOPIC))
+    except InvalidValue as error:
+        say(error)
+        raise typer.Exit(1) from error
+
+
+def dlq_export(
+    path: StorePath,
+    group: _Group,
+    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
+    since: Since = None,
+    until: Until = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the export that filled this target.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the dead letters of a consumer group into Parquet, JSON lines or CSV: 'export' of the topic %DLQ%GROUP."""
+    try:
+        validate_group(group)
+    except InvalidValue as error:
+        raise typer.BadParameter(str(error), param_hint="GROUP") from error
+    export(path, to, topic=[DLQ_TOPIC_PREFIX + group], since=since, until=until, resume=resume, as_json=as_json)

@@ -1,0 +1,121 @@
+"""Commands that delete, move or promote show it, and ask on a terminal; nowhere else do they wait for an answer."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from commitlog import Message, MessageStore, StoreReader, commit_group_offsets
+from commitlog.ha.replica_mark import ReplicaMark, read_mark, write_mark
+from tests.store.cli.commands import SCRIPT, ended, plain
+from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, store_clock
+from tests.support.waiting import WAIT_LIMIT_S
+
+__all__: list[str] = []
+
+
+def answered(answer: bytes, *arguments: object) -> tuple[int, str, str]:
+    """Run the script on a terminal and type an answer: exit code, stdout (a pipe), and what the terminal got."""
+    ours, terminal = pty.openpty()
+    got: list[bytes] = []
+
+    def read() -> None:
+        while True:
+            try:
+                data = os.read(ours, 1 << 16)
+            except OSError:  # Linux: all other ends are closed
+                return
+            if not data:
+                return
+            got.append(data)
+
+    command = [SCRIPT, *map(str, arguments)]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"}
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, env=environment, text=True
+    ) as process:
+        os.close(terminal)
+        reading = threading.Thread(target=read)
+        reading.start()
+        os.write(ours, answer)
+        out, _ = process.communicate(timeout=WAIT_LIMIT_S)
+        reading.join(WAIT_LIMIT_S)
+    os.close(ours)
+    return process.returncode, out, b"".join(got).decode()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Old messages of topic orders, of which group billing has read 5, and a topic without a message."""
+    path = tmp_path / "store"
+    with store_clock(Clock()), MessageStore.open(path, SMALL) as store:
+        fill(store, 100)
+    commit_group_offsets(path, "billing", {("orders", 0): 5})
+    return path
+
+
+COMMANDS = (
+    (["clean", "--older-than", "72h"], "Delete them?"),
+    (["topics", "rm", "orders", "--with-messages"], "Delete them?"),
+    (["groups", "reset", "billing", "--to", "latest"], "Set these positions?"),
+    (["promote"], "Promote it?"),
+)
+
+
+def arguments(command: list[str], path: Path) -> list[object]:
+    words = 2 if command[0] in ("topics", "groups") else 1
+    return [*command[:words], path, *command[words:]]
+
+
+def state(path: Path) -> object:
+    with StoreReader.open(path) as reader:
+        return log_bases(path), reader.topics(), reader.group_offsets("billing"), read_mark(str(path))
+
+
+@pytest.mark.parametrize(("command", "question"), COMMANDS, ids=" ".join)
+def test_a_terminal_is_asked(store: Path, command: list[str], question: str) -> None:
+    if command == ["promote"]:
+        write_mark(str(store), ReplicaMark("mirror", "10.0.0.7:10912"))
+    before = state(store)
+    for answer in (b"n\n", b"\n", b"maybe\n", b"\x04"):
+        code, shown, asked = answered(answer, *arguments(command, store))
+        assert (code, state(store)) == (1, before), answer
+        assert f"{question} [y/N]" in plain(asked)
+        assert "Nothing is changed." in plain(asked)
+        assert "Group billing has not read" in plain(shown)
+        assert "Spark checkpoints, exports and programs that keep positions of their own are not known" in plain(shown)
+    code, _, asked = answered(b"y\n", *arguments(command, store))
+    assert (code, f"{question} [y/N]" in plain(asked)) == (0, True), asked
+    assert state(store) != before
+
+
+@pytest.mark.parametrize(("command", "question"), COMMANDS, ids=" ".join)
+def test_without_a_terminal_nothing_is_changed_and_the_exit_code_says_so(
+    store: Path, command: list[str], question: str
+) -> None:
+    if command == ["promote"]:
+        write_mark(str(store), ReplicaMark("mirror", "10.0.0.7:10912"))
+    before = state(store)
+    done = ended(*arguments(command, store))
+    assert (done.returncode, done.stderr) == (1, "commitlog: Nothing is changed without --yes.\n")
+    only_shown = ended(*arguments(command, store), "--dry-run", "--yes")
+    assert (only_shown.returncode, only_shown.stdout, only_shown.stderr) == (0, done.stdout, "")
+    assert state(store) == before
+    assert ended(*arguments(command, store), "--yes").returncode == 0
+    assert state(store) != before
+
+
+def test_topics_with_delayed_messages_for_them_are_shown_with_these(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", SMALL) as store:
+        store.put("orders", b"x", queue_id=0)
+        store.put_message(Message(topic="later", body=b"x", delay_level=18)).raise_for_status()
+    done = ended("topics", "rm", store.path, "later")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "delayed ones wait for their delivery to it" in done.stderr
+    done = ended("topics", "rm", store.path, "later", "--with-messages")
+    assert "later: 0 messages, 1 delayed ones that wait" in done.stdout

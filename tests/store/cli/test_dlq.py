@@ -1,0 +1,137 @@
+"""``commitlog dlq``: dead letters are listed, put back and exported; ``produce`` puts none into its own topic again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
+from tests.store.cli.commands import ended, lines, plain, run, shell
+
+__all__: list[str] = []
+
+CONFIG = MessageStoreConfig.embedded(max_hash_slot_num=1_000)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store in which group billing gave up three messages of orders, and a group of RocketMQ's own gave up one."""
+    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+        for body in (b"1", b"2", b"3"):
+            store.put("orders", body, queue_id=0, tags="paid", properties={"region": "eu"})
+        store.dispatch()
+        for group in ("billing", "TOOLS_CONSUMER"):
+            with store.consumer(group, "orders") as consumer:
+                for message in consumer.poll(3 if group == "billing" else 1):
+                    consumer.retry(message, -1)
+    return tmp_path / "store"
+
+
+def bodies(path: Path, topic: str) -> list[bytes]:
+    with StoreReader.open(path) as reader:
+        return reader.scan(topic).read_all()["body"].to_pylist() if topic in reader.topics() else []
+
+
+def test_groups_with_dead_letters_are_listed(path: Path) -> None:
+    (row,) = lines("dlq", "ls", path, "--json")
+    assert (row["group"], row["deadLetters"], row["waiting"], row["redriven"], row["error"]) == (
+        "billing",
+        3,
+        3,
+        0,
+        None,
+    )
+    assert row["oldest"] <= row["newest"]
+    assert [one["group"] for one in lines("dlq", "ls", path, "--json", "--all")] == ["TOOLS_CONSUMER", "billing"]
+    run("dlq", "redrive", path, "billing", "-n", "2", "--yes")
+    heading, values = (line.split() for line in run("dlq", "ls", path, "billing").splitlines())
+    assert heading == ["group", "deadLetters", "waiting", "redriven", "oldest", "newest"]
+    assert values[:4] == ["billing", "3", "1", "2"]
+    done = ended("dlq", "ls", path, "nobody")
+    assert (done.returncode, "no dead letters of group 'nobody'" in done.stderr) == (1, True)
+
+
+def test_a_redrive_shows_asks_and_puts_back_once(path: Path) -> None:
+    shown = ended("dlq", "redrive", path, "billing")
+    assert (shown.returncode, shown.stderr) == (1, "commitlog: Nothing is changed without --yes.\n")
+    assert shown.stdout == "It would put back 3 dead letters of group billing: 3 to %RETRY%billing.\n"
+    assert bodies(path, "%RETRY%billing") == []
+    assert run("dlq", "redrive", path, "billing", "--yes") == "Put back 3 dead letters of group billing.\n"
+    assert run("dlq", "redrive", path, "billing", "--yes") == "Put back 0 dead letters of group billing.\n"
+    assert run("dlq", "redrive", path, "billing") == "Group billing has no dead letters that were not put back.\n"
+    assert bodies(path, "%RETRY%billing") == [b"1", b"2", b"3"]
+
+
+def test_a_redrive_to_the_topic_says_that_other_groups_get_it_again(path: Path) -> None:
+    shown = run("dlq", "redrive", path, "billing", "--to", "topic", "-n", "2", "--dry-run")
+    assert "2 dead letters of group billing: 2 to orders." in shown
+    assert "All groups that consume these topics get the messages again" in shown
+    run("dlq", "redrive", path, "billing", "--to", "topic", "-n", "2", "--yes")
+    assert sorted(bodies(path, "orders")) == [b"1", b"1", b"2", b"2", b"3"]
+
+
+def test_a_reset_of_the_position_puts_back_again(path: Path) -> None:
+    run("dlq", "redrive", path, "billing", "--yes")
+    run("groups", "reset", path, "billing", "--to", "earliest", "--yes")
+    assert "no dead letters" in run("dlq", "redrive", path, "billing", "--dry-run"), "only what --topic names"
+    run("groups", "reset", path, "billing", "--topic", "%DLQ%billing", "--to", "2", "--yes")
+    assert "put back 1 dead letter of group billing" in run("dlq", "redrive", path, "billing", "--dry-run")
+
+
+def test_dead_letters_are_exported(path: Path, tmp_path: Path) -> None:
+    run("dlq", "export", path, "billing", "--to", f"ndjson:{tmp_path / 'dead.ndjson'}")
+    rows = [json.loads(line) for line in (tmp_path / "dead.ndjson").read_text().splitlines()]
+    assert [(row["topic"], row["body"], row["properties"]["RETRY_TOPIC"]) for row in rows] == [
+        ("%DLQ%billing", "1", "orders"), ("%DLQ%billing", "2", "orders"), ("%DLQ%billing", "3", "orders"),
+    ]  # fmt: skip
+
+
+def test_dead_letters_do_not_fall_back_into_their_topic(path: Path) -> None:
+    done = shell(f"commitlog cat {path} '%DLQ%billing' --json | commitlog produce {path} --ndjson")
+    assert done.returncode == 1
+    assert "its topic '%DLQ%billing' belongs to a consumer group" in done.stderr
+    assert "commitlog dlq redrive PATH billing" in done.stderr
+    assert bodies(path, "%DLQ%billing") == [b"1", b"2", b"3"]
+
+
+def test_a_line_for_another_topic_leaves_the_notes_of_the_group_behind(path: Path) -> None:
+    (line, *_) = lines("cat", path, "%DLQ%billing", "--json")
+    text = json.dumps({**line, "topic": "again"})
+    done = shell(f"commitlog produce {path} --ndjson <<< '{text}'")
+    assert done.returncode == 0, done.stderr
+    (row,) = lines("cat", path, "again", "--json")
+    assert row["properties"]["region"] == "eu"
+    assert row["properties"].keys().isdisjoint({"RETRY_TOPIC", "ORIGIN_MESSAGE_ID"})
+
+
+def test_dead_letters_are_copied_where_the_topic_is_named(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    done = shell(
+        f"commitlog cat {path} '%DLQ%billing' --json"
+        f" | commitlog produce {copy} --create --mapped-file-size-commit-log 4M --ndjson --topic '%DLQ%billing'"
+    )
+    assert done.returncode == 0, done.stderr
+    run("dlq", "redrive", copy, "billing", "--to", "topic", "--yes")
+    assert bodies(copy, "orders") == [b"1", b"2", b"3"]
+
+
+def test_wrong_groups_are_refused(path: Path) -> None:
+    for command in (["redrive"], ["export", "--to", "ndjson:x"]):
+        done = ended("dlq", command[0], path, "no group", *command[1:])
+        assert done.returncode in (1, 2)
+        assert "A consumer group is made of" in plain(done.stderr)
+
+
+def test_a_reader_lists_dead_letters(path: Path) -> None:
+    with StoreReader.open(path) as reader:
+        (row,) = reader.dead_letters("billing")
+        assert (row.topic, row.messages, row.waiting) == ("%DLQ%billing", 3, 3)
+        assert len(reader.dead_letters()) == 2
+    with MessageStore.open(path, CONFIG) as store:
+        store.put_message(Message(topic="orders", body=b"x")).raise_for_status()
+        store.redrive("billing")
+        store.dispatch()
+        with store.reader() as reader:
+            assert [one.waiting for one in reader.dead_letters("billing")] == [0]
