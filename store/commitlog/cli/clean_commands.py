@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.completion import complete_group, one_of
 from commitlog.cli.options import CLEAN, AsJson, LockTimeout, Output, StorePath, chosen_output, examples
 from commitlog.cli.values import parse_hours, parse_size
 from commitlog.errors import InvalidValue
@@ -29,7 +30,7 @@ def clean(
     older_than: Annotated[
         float | None,
         typer.Option(
-            parser=parse_hours, metavar="TIME", help="Delete files older than this: 72h, 7d.", show_default=False
+            parser=parse_hours, metavar="DURATION", help="Delete files older than this: 72h, 7d.", show_default=False
         ),
     ] = None,
     max_bytes: Annotated[
@@ -41,14 +42,22 @@ def clean(
     keep_for: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="READER", help="Keep what a Spark checkpoint or a consumer group has not read.", show_default=False
+            metavar="READER",
+            help="Keep what a Spark checkpoint or a consumer group has not read.",
+            show_default=False,
+            autocompletion=complete_group,
         ),
     ] = None,
     keep_at_most: Annotated[
-        float, typer.Option(parser=parse_hours, metavar="TIME", help="But nothing older than this.")
+        float, typer.Option(parser=parse_hours, metavar="DURATION", help="But nothing older than this.")
     ] = parse_hours("7d"),
     clock: Annotated[
-        str, typer.Option(metavar="CLOCK", help="A file's age: 'store' (of its messages) or 'mtime' (as RocketMQ).")
+        str,
+        typer.Option(
+            metavar="CLOCK",
+            help="A file's age: 'store' (of its messages) or 'mtime' (as RocketMQ).",
+            autocompletion=one_of("store", "mtime"),
+        ),
     ] = "store",
     yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it, only show what would be deleted.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show, whatever else is given.")] = False,

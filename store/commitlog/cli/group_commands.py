@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.completion import complete_group, complete_topic, one_of
 from commitlog.cli.options import (
     GROUPS,
     AsJson,
@@ -15,7 +16,6 @@ from commitlog.cli.options import (
     StorePath,
     ZoneOption,
     chosen_output,
-    complete_topic,
     examples,
 )
 from commitlog.cli.render import say
@@ -25,9 +25,12 @@ from commitlog.reader import StoreReader
 
 __all__ = ["groups_lag", "groups_list", "groups_reset", "register"]
 
-_Group = Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.")]
+_Group = Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.", autocompletion=complete_group)]
 _OptionalGroup = Annotated[
-    str | None, typer.Argument(metavar="GROUP", help="A consumer group; default: all.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="GROUP", help="A consumer group; default: all.", autocompletion=complete_group, show_default=False
+    ),
 ]
 
 
@@ -48,11 +51,11 @@ def register(app: typer.Typer) -> None:
     app.add_typer(groups, name="groups", rich_help_panel=GROUPS)
 
 
-def groups_list(path: StorePath, zone: ZoneOption = "UTC", output: Output = None, as_json: AsJson = False) -> None:
+def groups_list(path: StorePath, tz: ZoneOption = "UTC", output: Output = None, as_json: AsJson = False) -> None:
     """A row for each consumer group: what waits for it, in all its topics. Takes no lock."""
     from commitlog.cli.groups import print_groups
 
-    clock_zone = parse_zone(zone)
+    clock_zone = parse_zone(tz)
     with StoreReader.open(path) as reader:
         print_groups(reader.groups(), clock_zone, chosen_output(output, as_json))
 
@@ -60,7 +63,7 @@ def groups_list(path: StorePath, zone: ZoneOption = "UTC", output: Output = None
 def groups_lag(
     path: StorePath,
     group: _OptionalGroup = None,
-    zone: ZoneOption = "UTC",
+    tz: ZoneOption = "UTC",
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -71,7 +74,7 @@ def groups_lag(
     """
     from commitlog.cli.groups import print_lag
 
-    clock_zone = parse_zone(zone)
+    clock_zone = parse_zone(tz)
     with StoreReader.open(path) as reader:
         rows = reader.groups(group)
     if group is not None and not rows:
@@ -84,18 +87,28 @@ def groups_reset(
     path: StorePath,
     group: _Group,
     to: Annotated[
-        str, typer.Option("--to", metavar="WHERE", help="earliest, latest, a time (ISO 8601, 2h), or a queue offset.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="earliest, latest, a time (ISO 8601, 2h), or a queue offset.",
+            autocompletion=one_of("earliest", "latest"),
+        ),
     ],
     topic: Annotated[
         str | None,
         typer.Option(
-            "--topic", "-t", help="Only this topic; default: all but the retry topic.", autocompletion=complete_topic
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="Only this topic; default: all but the retry topic.",
+            autocompletion=complete_topic,
         ),
     ] = None,
     queue: QueueOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Set the positions. Without it, they are only shown.")] = False,
     lock_timeout: LockTimeout = 0.0,
-    zone: ZoneOption = "UTC",
+    tz: ZoneOption = "UTC",
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -110,7 +123,7 @@ def groups_reset(
     """
     from commitlog.cli.groups import Target, print_moves, reset_group
 
-    form, target = chosen_output(output, as_json), Target.parse(to, topic, parse_zone(zone))
+    form, target = chosen_output(output, as_json), Target.parse(to, topic, parse_zone(tz))
     try:
         moves = reset_group(path, group, topic, queue, target, lock_timeout if yes else None)
     except InvalidValue as error:

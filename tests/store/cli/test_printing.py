@@ -62,7 +62,7 @@ def test_a_topic_that_is_misspelled_is_answered_with_the_one_meant(shop: StoreBu
     done = ended("cat", shop.path, "x*")
     assert done.returncode == 1
     assert done.stderr.endswith("matches 'x*'. It has orders, payments, refunds.\n")
-    assert "Did you mean 'orders'" in ended("query", shop.path, "order", "k").stderr
+    assert "Did you mean 'orders'" in ended("query", shop.path, "k", "-t", "order").stderr
 
 
 def test_filters_by_tag_key_and_body(shop: StoreBuilder) -> None:
@@ -134,18 +134,19 @@ def test_body_prints_the_bytes_of_bodies_and_nothing_else(shop: StoreBuilder) ->
 def test_format_strings_are_those_of_kcat(shop: StoreBuilder) -> None:
     form = r"%t/%q@%o %k %s\n"
     assert (
-        run("cat", shop.path, "orders", "-n", 2, "-f", form) == "orders/0@0 k0 all order 0\norders/1@0 k1 all order 1\n"
+        run("cat", shop.path, "orders", "-n", 2, "--format", form)
+        == "orders/0@0 k0 all order 0\norders/1@0 k1 all order 1\n"
     )
-    assert run("cat", shop.path, "payments", "-n", 1, "-f", r"%p %g %u %S %T %%\x41\t") == (
+    assert run("cat", shop.path, "payments", "-n", 1, "--format", r"%p %g %u %S %T %%\x41\t") == (
         f"0 paid u0 9 {FIRST_STORE_TIME + 1} %A\t"
     )
     (row,) = lines("cat", shop.path, "payments", "-n", 1, "--json", "--columns", "storeTimestamp,msgId,physicalOffset")
-    assert run("cat", shop.path, "payments", "-n", 1, "-f", "%d %i %O") == " ".join(
+    assert run("cat", shop.path, "payments", "-n", 1, "--format", "%d %i %O") == " ".join(
         str(row[name]) for name in ("storeTimestamp", "msgId", "physicalOffset")
     )
-    assert run("cat", shop.path, "payments", "-n", 1, "-f", "%h") == "TAGS=paid,UNIQ_KEY=u0"
+    assert run("cat", shop.path, "payments", "-n", 1, "--format", "%h") == "TAGS=paid,UNIQ_KEY=u0"
     for wrong in ("%z", r"\q", "%"):
-        done = ended("cat", shop.path, "orders", "-f", wrong)
+        done = ended("cat", shop.path, "orders", "--format", wrong)
         assert done.returncode == 2
         assert "is not known" in plain(done.stderr)
 
