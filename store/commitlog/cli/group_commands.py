@@ -10,6 +10,7 @@ from commitlog.cli.completion import complete_group, complete_topic, one_of
 from commitlog.cli.options import (
     GROUPS,
     AsJson,
+    FullOption,
     LockTimeout,
     Output,
     QueueOption,
@@ -51,26 +52,34 @@ def register(app: typer.Typer) -> None:
     app.add_typer(groups, name="groups", rich_help_panel=GROUPS)
 
 
-def groups_list(path: StorePath, tz: ZoneOption = "UTC", output: Output = None, as_json: AsJson = False) -> None:
+def groups_list(
+    path: StorePath,
+    tz: ZoneOption = "UTC",
+    full: FullOption = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
     """A row for each consumer group: what waits for it, in all its topics. Takes no lock."""
     from commitlog.cli.groups import print_groups
 
     clock_zone = parse_zone(tz)
     with StoreReader.open(path) as reader:
-        print_groups(reader.groups(), clock_zone, chosen_output(output, as_json))
+        print_groups(reader.groups(), clock_zone, chosen_output(output, as_json), full=full)
 
 
 def groups_lag(
     path: StorePath,
     group: _OptionalGroup = None,
     tz: ZoneOption = "UTC",
+    full: FullOption = False,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """A row for each queue of each topic that a group consumes: its position and what waits. Takes no lock.
 
-    lag is the number of waiting messages, lagMs how long the oldest of them has waited. lost is the number of messages
-    that were deleted before the group consumed them. Exit code 1 for a group without positions.
+    lag is the number of waiting messages, behind (lagMs in JSON and CSV) how long the oldest of them has waited. lost
+    is the number of messages that were deleted before the group consumed them. Exit code 1 for a group without
+    positions.
     """
     from commitlog.cli.groups import print_lag
 
@@ -80,7 +89,7 @@ def groups_lag(
     if group is not None and not rows:
         say(f"The store of {path} has no positions of group {group!r}.")
         raise typer.Exit(1)
-    print_lag(rows, clock_zone, chosen_output(output, as_json))
+    print_lag(rows, clock_zone, chosen_output(output, as_json), full=full)
 
 
 def groups_reset(

@@ -6,8 +6,6 @@ import base64
 import csv
 import io
 import json
-import os
-import pty
 import re
 import subprocess
 from collections import Counter
@@ -17,7 +15,7 @@ import pytest
 
 from commitlog import MessageFilter, StoreReader
 from commitlog.cli import scan
-from tests.store.cli.commands import EXPECTED, SCRIPT, ended, lines, plain, run
+from tests.store.cli.commands import EXPECTED, SCRIPT, ended, lines, on_a_terminal, plain, run
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -198,27 +196,6 @@ def test_json_escapes_every_character(tmp_path: Path) -> None:
     assert [row.get("body") for row in rows] == [text, "", "plain", None, text]
     assert base64.b64decode(rows[3]["bodyBase64"]) == b"\xff" + text.encode()
     assert rows[0]["tags"] == rows[0]["properties"]["TAGS"] == text.replace("\x01", "").replace("\x02", "")
-
-
-def on_a_terminal(width: int, *arguments: object) -> str:
-    """What the script prints to a terminal of some width."""
-    main, side = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(width), "TERM": "xterm"}
-    command = [SCRIPT, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=side, stderr=subprocess.PIPE, env=environment) as process:
-        os.close(side)
-        printed = b""
-        while True:
-            try:
-                data = os.read(main, 65536)
-            except OSError:  # the other side is closed
-                break
-            if not data:
-                break
-            printed += data
-        assert process.wait(timeout=WAIT_LIMIT_S) == 0
-    os.close(main)
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed.decode())
 
 
 def test_lines_are_cut_to_the_terminal_unless_they_are_wanted_in_full(tmp_path: Path) -> None:
