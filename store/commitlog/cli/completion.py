@@ -26,14 +26,28 @@ __all__ = [
 ]
 
 
+def _given(ctx: typer.Context, name: str) -> list[str]:
+    """What the line has for an argument or an option so far.
+
+    While the value of an option is typed, the line is no whole command: its arguments are left unnamed then.
+    """
+    if value := ctx.params.get(name):
+        return [value] if isinstance(value, str) else list(value)
+    arguments = [one for one in ctx.command.params if one.param_type_name == "argument"]
+    for place, one in enumerate(arguments):
+        if one.name == name:
+            return ctx.args[place:] if one.nargs == -1 else ctx.args[place : place + 1]
+    return []
+
+
 def _in_store(ctx: typer.Context, names: Callable[[StoreReader], Iterable[str]]) -> list[str]:
     """What the store on the command line has; nothing if it cannot be read. Says nothing: a line is being typed."""
-    path = ctx.params.get("path")
+    path = _given(ctx, "path")
     if not path:
         return []
     logging.disable()
     try:
-        with StoreReader.open(os.path.expanduser(path)) as reader:
+        with StoreReader.open(os.path.expanduser(path[0])) as reader:
             return sorted(names(reader))
     except (CommitLogError, OSError):
         return []
@@ -54,8 +68,7 @@ def complete_group(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 def complete_queue(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """The ids of the queues of the topics on the command line."""
-    named = ctx.params.get("topics") or ctx.params.get("topic") or []
-    topics = [named] if isinstance(named, str) else named
+    topics = _given(ctx, "topics") or _given(ctx, "topic")
 
     def ids(reader: StoreReader) -> Iterable[str]:
         known = set(reader.topics())
