@@ -49,7 +49,8 @@ def clean(
         ),
     ] = None,
     keep_at_most: Annotated[
-        float, typer.Option(parser=parse_hours, metavar="DURATION", help="But nothing older than this.")
+        float,
+        typer.Option(parser=parse_hours, metavar="DURATION", help="But nothing older than this.", show_default="7d"),
     ] = parse_hours("7d"),
     clock: Annotated[
         str,

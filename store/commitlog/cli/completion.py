@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable
 from zoneinfo import available_timezones
 
@@ -11,6 +10,7 @@ import typer
 
 from commitlog.columnar.columns import ALL_COLUMNS
 from commitlog.errors import CommitLogError
+from commitlog.files.disk import with_home
 from commitlog.groups.positions import committed_offsets
 from commitlog.reader import StoreReader
 
@@ -47,7 +47,7 @@ def _in_store(ctx: typer.Context, names: Callable[[StoreReader], Iterable[str]])
         return []
     logging.disable()
     try:
-        with StoreReader.open(os.path.expanduser(path[0])) as reader:
+        with StoreReader.open(with_home(path[0])) as reader:
             return sorted(names(reader))
     except (CommitLogError, OSError):
         return []

@@ -18,6 +18,34 @@ __all__ = ["export", "register"]
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd", "gzip", "brotli")
 
 
+_Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="TOPIC",
+        help="Name or shell pattern, repeatable; default: all but system topics, which only a name takes.",
+        autocompletion=complete_topic,
+    ),
+]
+_Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Columns, separated by commas. Default: what a put takes back, and where each message stood.",
+        autocompletion=complete_columns,
+    ),
+]
+_Compression = Annotated[
+    str,
+    typer.Option(
+        metavar="CODEC",
+        help=f"Of Parquet files: {', '.join(_COMPRESSIONS)}.",
+        autocompletion=one_of(*_COMPRESSIONS),
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
@@ -34,40 +62,17 @@ def register(app: typer.Typer) -> None:
 def export(
     path: StorePath,
     to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC",
-            help="Name or shell pattern, repeatable; default: all but system topics, which only a name takes.",
-            autocompletion=complete_topic,
-        ),
-    ] = None,
+    topic: _Topics = None,
     since: Since = None,
     until: Until = None,
     tag: TagOption = None,
     where: FilterOption = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Columns, separated by commas. Default: what a put takes back, and where each message stood.",
-            autocompletion=complete_columns,
-        ),
-    ] = None,
+    columns: _Columns = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the export that filled this target.")] = False,
     from_log: Annotated[
         bool, typer.Option("--from-log", help="Derive the queues from the log: for missing or damaged queues.")
     ] = False,
-    compression: Annotated[
-        str,
-        typer.Option(
-            metavar="CODEC",
-            help=f"Of Parquet files: {', '.join(_COMPRESSIONS)}.",
-            autocompletion=one_of(*_COMPRESSIONS),
-        ),
-    ] = "snappy",
+    compression: _Compression = "snappy",
     as_json: AsJson = False,
 ) -> None:
     """Copy messages into Parquet, JSON lines or CSV. Changes nothing in the store.

@@ -31,27 +31,31 @@ def _parse_start(text: str) -> str:
     return text
 
 
+_Start = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        parser=_parse_start,
+        metavar="PLACE",
+        help="Where a new mirror begins: earliest, latest, OFFSET.",
+        autocompletion=one_of("earliest", "latest"),
+    ),
+]
+_Ack = Annotated[
+    str,
+    typer.Option(
+        metavar="WHAT",
+        help="What the master hears: none, received, or synced.",
+        autocompletion=one_of("none", "received", "synced"),
+    ),
+]
+
+
 def follow(
     master: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The master's replication port (10912).")],
     path: Annotated[str, typer.Argument(metavar="PATH", help="The mirror: a store directory, or a new one.")],
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            parser=_parse_start,
-            metavar="PLACE",
-            help="Where a new mirror begins: earliest, latest, OFFSET.",
-            autocompletion=one_of("earliest", "latest"),
-        ),
-    ] = "earliest",
-    ack: Annotated[
-        str,
-        typer.Option(
-            metavar="WHAT",
-            help="What the master hears: none, received, or synced.",
-            autocompletion=one_of("none", "received", "synced"),
-        ),
-    ] = "synced",
+    start: _Start = "earliest",
+    ack: _Ack = "synced",
     config_from: Annotated[
         str | None,
         typer.Option(

@@ -31,6 +31,30 @@ from commitlog.paths import MOST_QUEUES, validate_new_topic
 __all__ = ["produce", "register"]
 
 
+_Topic = Annotated[
+    str | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="TOPIC",
+        help="For messages without a topic.",
+        autocompletion=complete_topic,
+    ),
+]
+_Queue = Annotated[
+    int | None,
+    typer.Option(
+        "--queue",
+        "-q",
+        min=0,
+        max=MOST_QUEUES - 1,
+        metavar="QUEUE",
+        help="For messages without one; default: in turn.",
+        autocompletion=complete_queue,
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(
@@ -44,33 +68,13 @@ def register(app: typer.Typer) -> None:
 
 def produce(
     path: StorePath,
-    topic: Annotated[
-        str | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC",
-            help="For messages without a topic.",
-            autocompletion=complete_topic,
-        ),
-    ] = None,
+    topic: _Topic = None,
     ndjson: Annotated[
         bool, typer.Option("--ndjson", help="A line is a JSON object; without it, the text of a body.")
     ] = False,
     tag: Annotated[str | None, typer.Option(metavar="TAG", help="For messages without tags.")] = None,
     key: Annotated[str | None, typer.Option(metavar="KEY", help="For messages without keys.")] = None,
-    queue: Annotated[
-        int | None,
-        typer.Option(
-            "--queue",
-            "-q",
-            min=0,
-            max=MOST_QUEUES - 1,
-            metavar="QUEUE",
-            help="For messages without one; default: in turn.",
-            autocompletion=complete_queue,
-        ),
-    ] = None,
+    queue: _Queue = None,
     sync: Annotated[
         bool | None,
         typer.Option(

@@ -82,7 +82,7 @@ def values() -> list[tuple[str, str]]:
 def test_a_value_that_a_list_has_is_offered(store: Path, command: str, option: str) -> None:
     found = dict(commands())[command]
     param = next(one for one in found.params if option in one.opts)
-    words: list[object] = command.split()
+    words: list[object] = [*command.split()]
     if option.startswith("--"):
         topic = next((one for one in found.params if one.metavar == "TOPIC" and one.name != "retain"), None)
         given = [] if topic is None or not topic.opts[0].startswith("-") else ["-t", "orders"]
