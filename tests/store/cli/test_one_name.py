@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -85,13 +86,13 @@ def test_an_argument_that_is_in_several_commands_has_one_name_in_all() -> None:
 @pytest.mark.parametrize(
     ("typed", "answer"),
     [
-        (["export", ".", "--to", "csv:x", "--tags", "a"], "Possible options: --tag"),
-        (["produce", ".", "-t", "a", "--tags", "a"], "Possible options: --async, --tag)"),
-        (["produce", ".", "-t", "a", "--queue-id", "1"], "Possible options: --queue"),
+        (["export", ".", "--to", "csv:x", "--tags", "a"], "--tag"),
+        (["produce", ".", "-t", "a", "--tags", "a"], "--tag"),
+        (["produce", ".", "-t", "a", "--queue-id", "1"], "--queue"),
         (["query", ".", "orders", "k75"], "commitlog query . k75 --topic orders"),
     ],
 )
 def test_an_earlier_name_is_answered(typed: list[str], answer: str) -> None:
     done = ended(*typed)
     assert done.returncode == 2
-    assert answer in plain(done.stderr)
+    assert re.search(re.escape(answer) + r"(?![\w-])", plain(done.stderr)), "the name itself, not one that begins so"
