@@ -130,7 +130,8 @@ def stats(
 ) -> None:
     """Messages stored a second within the last 10, 60 and 600 seconds, for each topic, by store times.
 
-    Works beside a running broker or owner. How long puts take is known to the owner alone (MessageStore.stats).
+    last put (idleMs in JSON and CSV) is how long ago the newest message was stored. Works beside a running broker or
+    owner. How long puts take is known to the owner alone (MessageStore.stats).
     """
     from commitlog.cli.stats import print_stats, topic_stats
 

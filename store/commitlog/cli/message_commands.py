@@ -160,8 +160,8 @@ def tail(
 ) -> None:
     """Print the newest messages, and with -f new ones as they come.
 
-    With a filter these are the newest that match: tail looks back over a million messages for them, and further with
-    --since.
+    With a filter these are the newest that match. It looks back over a million messages for them; with --since, back
+    to that time.
     """
     names = None if columns is None else parse_columns(columns)
     clock = Clock(parse_zone(tz))
