@@ -27,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint types tidy bench stress format build clean
+.PHONY: help setup demo test check lint types tidy bench stress format man build clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +59,9 @@ stress: $(TEST_READY) ## Long runs, more than an hour: every byte of real stores
 	@rm -f $(STRESS_LOG)
 	@$(WITH_JAVA) HYPOTHESIS_PROFILE=stress STRESS_LOG=$(STRESS_LOG) $(PYTHON) -m pytest -m "stress or hypothesis" \
 		-n $(WORKERS) --dist loadscope --no-loadscope-reorder --timeout=7200 --durations=40 $(ARGS)
+
+man: $(DEV_READY) ## Write docs/commitlog.1, the manual page, from the commands' help
+	@$(VENV)/bin/commitlog --man > docs/commitlog.1
 
 format: $(DEV_READY) ## Let ruff fix and format everything
 	@$(PYTHON) -m ruff check --fix

@@ -58,9 +58,21 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _print_man_page(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        from commitlog.cli.man_page import man_page
+
+        print(man_page(ctx.command, EXIT_CODES), end="")
+        raise typer.Exit
+
+
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    man: Annotated[
+        bool,
+        typer.Option("--man", callback=_print_man_page, is_eager=True, help="Print the manual page, for 'man -l -'."),
     ] = False,
 ) -> None:
     """Inspect a RocketMQ store directory: no broker, no lock. Only the commands under Write, Mirror,
@@ -68,7 +80,7 @@ def _root(
 
     Data goes to stdout, everything else to stderr.
     """
-    del version
+    del version, man
 
 
 app = typer.Typer(

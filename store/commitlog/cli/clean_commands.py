@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.completion import complete_group, one_of
 from commitlog.cli.confirm import DryRun, Yes, confirmed
 from commitlog.cli.options import CLEAN, AsJson, LockTimeout, Output, OutputFormat, StorePath, chosen_output, examples
 from commitlog.cli.values import parse_hours, parse_size
@@ -30,7 +31,7 @@ def clean(
     older_than: Annotated[
         float | None,
         typer.Option(
-            parser=parse_hours, metavar="TIME", help="Delete files older than this: 72h, 7d.", show_default=False
+            parser=parse_hours, metavar="DURATION", help="Delete files older than this: 72h, 7d.", show_default=False
         ),
     ] = None,
     max_bytes: Annotated[
@@ -42,14 +43,23 @@ def clean(
     keep_for: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="READER", help="Keep what a Spark checkpoint or a consumer group has not read.", show_default=False
+            metavar="READER",
+            help="Keep what a Spark checkpoint or a consumer group has not read.",
+            show_default=False,
+            autocompletion=complete_group,
         ),
     ] = None,
     keep_at_most: Annotated[
-        float, typer.Option(parser=parse_hours, metavar="TIME", help="But nothing older than this.")
+        float,
+        typer.Option(parser=parse_hours, metavar="DURATION", help="But nothing older than this.", show_default="7d"),
     ] = parse_hours("7d"),
     clock: Annotated[
-        str, typer.Option(metavar="CLOCK", help="A file's age: 'store' (of its messages) or 'mtime' (as RocketMQ).")
+        str,
+        typer.Option(
+            metavar="CLOCK",
+            help="A file's age: 'store' (of its messages) or 'mtime' (as RocketMQ).",
+            autocompletion=one_of("store", "mtime"),
+        ),
     ] = "store",
     yes: Yes = False,
     dry_run: DryRun = False,

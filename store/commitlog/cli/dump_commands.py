@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from commitlog.cli.completion import complete_queue, complete_topic
 from commitlog.cli.dump import ENTRY_COLUMNS, RECORD_COLUMNS, UNIT_COLUMNS, index_entries, index_files, log_records
 from commitlog.cli.dump import queue_units as units_of
 from commitlog.cli.options import (
@@ -17,7 +18,6 @@ from commitlog.cli.options import (
     OutputFormat,
     ZoneOption,
     chosen_output,
-    complete_topic,
     examples,
 )
 from commitlog.cli.row_output import print_lines
@@ -26,7 +26,7 @@ from commitlog.cli.times import Clock, parse_zone
 __all__ = ["dump_index", "dump_log", "dump_queue", "register"]
 
 Place = Annotated[str, typer.Argument(metavar="PATH", help="A file, its directory, or a store.")]
-Count = Annotated[int | None, typer.Option("-n", "--count", min=0, help="At most this many rows.")]
+Count = Annotated[int | None, typer.Option("--count", "-n", min=0, metavar="COUNT", help="At most this many rows.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -36,14 +36,14 @@ def register(app: typer.Typer) -> None:
         rich_help_panel=DUMP,
         epilog=examples(
             "commitlog dump-log /data/store/commitlog/00000000000000000000 -n 10",
-            "commitlog dump-log /data/store --from 96593 --deep --json",
+            "commitlog dump-log /data/store --offset 96593 --deep --json",
         ),
     )(dump_log)
     app.command(
         "dump-queue",
         rich_help_panel=DUMP,
         epilog=examples(
-            "commitlog dump-queue /data/store orders -q 2 --from 100 -n 10",
+            "commitlog dump-queue /data/store orders -q 2 --offset 100 -n 10",
             "commitlog dump-queue /data/store/consumequeue/orders/2/00000000000000000000",
         ),
     )(dump_queue)
@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
 
 def dump_log(
     path: Place,
-    start: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="Begin at this physical offset.")] = 0,
+    offset: Annotated[int, typer.Option(min=0, metavar="OFFSET", help="Begin at this physical offset.")] = 0,
     count: Count = None,
     deep: Annotated[bool, typer.Option("--deep", help="Also properties and bodies, with their CRC checked.")] = False,
     tz: ZoneOption = "UTC",
@@ -69,7 +69,7 @@ def dump_log(
 
     A stretch without a whole record is a row with a fault, and the exit code is 1 then. No queue or index is used.
     """
-    rows = islice(log_records(path, start, Clock(parse_zone(tz)), deep=deep), count)
+    rows = islice(log_records(path, offset, Clock(parse_zone(tz)), deep=deep), count)
     faults: list[Any] = []
 
     def watched() -> Iterator[dict[str, Any]]:
@@ -88,14 +88,17 @@ def dump_queue(
     topic: Annotated[
         str | None, typer.Argument(metavar="TOPIC", help="For a store.", autocompletion=complete_topic)
     ] = None,
-    queue: Annotated[int, typer.Option("--queue", "-q", min=0, help="For a store.")] = 0,
-    start: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="Begin at this queue offset.")] = 0,
+    queue: Annotated[
+        int,
+        typer.Option("--queue", "-q", min=0, metavar="QUEUE", help="For a store.", autocompletion=complete_queue),
+    ] = 0,
+    offset: Annotated[int, typer.Option(min=0, metavar="OFFSET", help="Begin at this queue offset.")] = 0,
     count: Count = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the written units of a consume queue as they are: nothing is checked, and the log is not read."""
-    rows = islice(units_of(path, topic, queue, start), count)
+    rows = islice(units_of(path, topic, queue, offset), count)
     print_lines(UNIT_COLUMNS, rows, chosen_output(output, as_json))
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from commitlog.cli.completion import complete_columns, complete_topic, one_of
 from commitlog.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, counted
-from commitlog.cli.options import LOOK, AsJson, FilterOption, Since, StorePath, Until, examples
+from commitlog.cli.options import LOOK, AsJson, FilterOption, Since, StorePath, TagOption, Until, examples
 from commitlog.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -17,13 +18,31 @@ __all__ = ["export", "register"]
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd", "gzip", "brotli")
 
-_TopicOption = Annotated[
+
+_Topics = Annotated[
     list[str] | None,
     typer.Option(
         "--topic",
         "-t",
-        metavar="PATTERN",
+        metavar="TOPIC",
         help="Name or shell pattern, repeatable; default: all but system topics, which only a name takes.",
+        autocompletion=complete_topic,
+    ),
+]
+_Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Columns, separated by commas. Default: what a put takes back, and where each message stood.",
+        autocompletion=complete_columns,
+    ),
+]
+_Compression = Annotated[
+    str,
+    typer.Option(
+        metavar="CODEC",
+        help=f"Of Parquet files: {', '.join(_COMPRESSIONS)}.",
+        autocompletion=one_of(*_COMPRESSIONS),
     ),
 ]
 
@@ -35,7 +54,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "commitlog export /data/store --to parquet:/lake/orders --topic 'orders*'",
             "commitlog export /data/store --to parquet:/lake/orders --topic 'orders*' --resume",
-            "commitlog export /data/store --to ndjson:paid.ndjson -t orders --tags 'paid || sent' --since 2h",
+            "commitlog export /data/store --to ndjson:paid.ndjson -t orders --tag 'paid || sent' --since 2h",
             "commitlog export /data/store --to csv:keys.csv -t orders --columns queueId,queueOffset,keys,tags",
         ),
     )(export)
@@ -44,25 +63,19 @@ def register(app: typer.Typer) -> None:
 def export(
     path: StorePath,
     to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
-    topic: _TopicOption = None,
+    topic: _Topics = None,
     since: Since = None,
     until: Until = None,
-    tags: Annotated[str | None, typer.Option(metavar="TAGS", help="Only messages with these tags: 'A || B'.")] = None,
+    tag: TagOption = None,
     where: FilterOption = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Columns, separated by commas. Default: what a put takes back, and where each message stood.",
-        ),
-    ] = None,
+    columns: _Columns = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the export that filled this target.")] = False,
     from_log: Annotated[
         bool, typer.Option("--from-log", help="Derive the queues from the log: for missing or damaged queues.")
     ] = False,
     on_damage: OnDamageOption = OnDamage.RAISE,
     no_verify_crc: NoVerifyCrcOption = False,
-    compression: Annotated[str, typer.Option(help=f"Of Parquet files: {', '.join(_COMPRESSIONS)}.")] = "snappy",
+    compression: _Compression = "snappy",
     as_json: AsJson = False,
 ) -> None:
     """Copy messages into Parquet, JSON lines or CSV. Changes nothing in the store.
@@ -85,7 +98,7 @@ def export(
 
     if compression not in _COMPRESSIONS:
         raise typer.BadParameter(f"one of {', '.join(_COMPRESSIONS)}, not {compression!r}.", param_hint="--compression")
-    chosen = parse_filter(tags=tags, where=where)
+    chosen = parse_filter(tag=tag, where=where)
     try:
         target = parse_target(to)
         with progress_bar("exporting", counts="messages") as progress:

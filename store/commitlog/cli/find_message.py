@@ -1,13 +1,15 @@
-"""Search of one message by any of its ids: physical offset, offset message id, or unique key."""
+"""Search of messages: one by any of its ids (physical offset, offset message id, unique key), and all of a key."""
 
 from __future__ import annotations
 
-from commitlog.cli.values import chosen_topics
+from collections.abc import Sequence
+
+from commitlog.cli.values import chosen_topics, is_pattern
 from commitlog.errors import InvalidValue, MessageNotFound
 from commitlog.message import MessageExt
 from commitlog.reader import StoreReader
 
-__all__ = ["find_message"]
+__all__ = ["find_by_key", "find_message"]
 
 # Message ids have 32 or 56 digits; no physical offset has more than 19.
 _LONGEST_OFFSET = 19
@@ -39,3 +41,26 @@ def find_message(reader: StoreReader, text: str, topic: str | None, *, verify_cr
     raise MessageNotFound(
         f"{reason}As a unique key, {text!r} is not in the index of {where} of {reader.path}{indexed}."
     )
+
+
+def find_by_key(
+    reader: StoreReader, key: str, topics: Sequence[str], *, begin: int, end: int, limit: int, verify_crc: bool
+) -> list[MessageExt]:
+    """The newest messages with a key, stored at ``begin`` or later and before ``end``, in the order of the log.
+
+    Topics are names or shell patterns; without one, all topics are searched. A name needs no consume queue: the
+    messages of a deleted topic are found. ``MessageNotFound``, ``TopicNotFound`` with the topic that was meant.
+    """
+    names = reader.topics() if not topics else []
+    for one in topics:
+        names += chosen_topics(reader, [one]) if is_pattern(one) else [one]
+    found = [
+        message
+        for name in dict.fromkeys(names)
+        for message in reader.query(name, key, begin=begin, end=max(end - 1, 0), limit=limit, verify_crc=verify_crc)
+    ]
+    if not found and not reader.skipped:
+        chosen_topics(reader, topics)  # names the topic that was meant
+        where = f"topic {names[0]!r}" if len(names) == 1 else f"any of {len(names)} topics"
+        raise MessageNotFound(f"No message of {where} with key {key!r} in the index of {reader.path}.")
+    return sorted(found, key=lambda message: message.physical_offset)[-limit:]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.completion import one_of
 from commitlog.cli.confirm import DryRun, Yes, confirmed
 from commitlog.cli.options import MIRROR, AsJson, CountOption, LockTimeout, SizeOption, StorePath, examples
 
@@ -18,8 +19,8 @@ def register(app: typer.Typer) -> None:
         rich_help_panel=MIRROR,
         epilog=examples(
             "commitlog follow 10.0.0.7:10912 /data/mirror --ack synced",
-            "commitlog follow 10.0.0.7:10912 /data/mirror --config 10.0.0.7:10911",
-            "commitlog follow 10.0.0.7 /data/mirror --config 10.0.0.7 --access-keys conf/tools.yml",
+            "commitlog follow 10.0.0.7:10912 /data/mirror --config-from 10.0.0.7:10911",
+            "commitlog follow 10.0.0.7 /data/mirror --config-from 10.0.0.7 --access-keys conf/tools.yml",
         ),
     )(follow)
     app.command(
@@ -34,22 +35,35 @@ def _parse_start(text: str) -> str:
     return text
 
 
+_Start = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        parser=_parse_start,
+        metavar="PLACE",
+        help="Where a new mirror begins: earliest, latest, OFFSET.",
+        autocompletion=one_of("earliest", "latest"),
+    ),
+]
+_Ack = Annotated[
+    str,
+    typer.Option(
+        metavar="WHAT",
+        help="What the master hears: none, received, or synced.",
+        autocompletion=one_of("none", "received", "synced"),
+    ),
+]
+
+
 def follow(
     master: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The master's replication port (10912).")],
-    path: Annotated[str, typer.Argument(metavar="DIR", help="The mirror: a store directory, or a new one.")],
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from", parser=_parse_start, metavar="PLACE", help="Where a new mirror begins: earliest, latest, OFFSET."
-        ),
-    ] = "earliest",
-    ack: Annotated[
-        str, typer.Option(metavar="WHAT", help="What the master hears: none, received, or synced.")
-    ] = "synced",
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The mirror: a store directory, or a new one.")],
+    start: _Start = "earliest",
+    ack: _Ack = "synced",
     config_from: Annotated[
         str | None,
         typer.Option(
-            "--config",
+            "--config-from",
             metavar="HOST:PORT",
             help="The broker's remoting port (10911): copy topics, groups and settings from there.",
             show_default=False,
@@ -59,15 +73,15 @@ def follow(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="With --config, for a broker with access control: accessKey and secretKey, as in conf/tools.yml.",
+            help="With --config-from, for a broker with access control: accessKey and secretKey, as in conf/tools.yml.",
             show_default=False,
         ),
     ] = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Keep the mirror under another name, and begin again in a new directory.")
     ] = False,
-    log_file_size: SizeOption = None,
-    queue_file_size: SizeOption = None,
+    mapped_file_size_commit_log: SizeOption = None,
+    mapped_file_size_consume_queue: SizeOption = None,
     max_hash_slot_num: CountOption = None,
     max_index_num: CountOption = None,
     token_file: Annotated[
@@ -89,8 +103,8 @@ def follow(
 
     settings: dict[str, object] = {"ha_token_file": token_file, "ha_tls_ca": tls_ca}
     sizes = {
-        "mapped_file_size_commit_log": log_file_size,
-        "mapped_file_size_consume_queue": queue_file_size,
+        "mapped_file_size_commit_log": mapped_file_size_commit_log,
+        "mapped_file_size_consume_queue": mapped_file_size_consume_queue,
         "max_hash_slot_num": max_hash_slot_num,
         "max_index_num": max_index_num,
     }

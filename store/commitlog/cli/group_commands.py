@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.completion import complete_group, complete_topic, one_of
 from commitlog.cli.confirm import DryRun, Yes, confirmed
 from commitlog.cli.open_reader import OnDamage, OnDamageOption
 from commitlog.cli.options import (
     GROUPS,
     AsJson,
+    FullOption,
     LockTimeout,
     Output,
     OutputFormat,
@@ -18,7 +20,6 @@ from commitlog.cli.options import (
     StorePath,
     ZoneOption,
     chosen_output,
-    complete_topic,
     examples,
 )
 from commitlog.cli.render import say
@@ -28,9 +29,12 @@ from commitlog.reader import StoreReader
 
 __all__ = ["groups_lag", "groups_list", "groups_reset", "register"]
 
-_Group = Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.")]
+_Group = Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.", autocompletion=complete_group)]
 _OptionalGroup = Annotated[
-    str | None, typer.Argument(metavar="GROUP", help="A consumer group; default: all.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="GROUP", help="A consumer group; default: all.", autocompletion=complete_group, show_default=False
+    ),
 ]
 
 
@@ -51,48 +55,66 @@ def register(app: typer.Typer) -> None:
     app.add_typer(groups, name="groups", rich_help_panel=GROUPS)
 
 
-def groups_list(path: StorePath, zone: ZoneOption = "UTC", output: Output = None, as_json: AsJson = False) -> None:
+def groups_list(
+    path: StorePath,
+    tz: ZoneOption = "UTC",
+    full: FullOption = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
     """A row for each consumer group: what waits for it, in all its topics. Takes no lock."""
     from commitlog.cli.groups import print_groups
 
-    clock_zone = parse_zone(zone)
+    clock_zone = parse_zone(tz)
     with StoreReader.open(path) as reader:
-        print_groups(reader.groups(), clock_zone, chosen_output(output, as_json))
+        print_groups(reader.groups(), clock_zone, chosen_output(output, as_json), full=full)
 
 
 def groups_lag(
     path: StorePath,
     group: _OptionalGroup = None,
-    zone: ZoneOption = "UTC",
+    tz: ZoneOption = "UTC",
+    full: FullOption = False,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """A row for each queue of each topic that a group consumes: its position and what waits. Takes no lock.
 
-    lag is the number of waiting messages, lagMs how long the oldest of them has waited. lost is the number of messages
-    that were deleted before the group consumed them. Exit code 1 for a group without positions.
+    lag is the number of waiting messages, behind (lagMs in JSON and CSV) how long the oldest of them has waited. lost
+    is the number of messages that were deleted before the group consumed them. Exit code 1 for a group without
+    positions.
     """
     from commitlog.cli.groups import print_lag
 
-    clock_zone = parse_zone(zone)
+    clock_zone = parse_zone(tz)
     with StoreReader.open(path) as reader:
         rows = reader.groups(group)
     if group is not None and not rows:
         say(f"The store of {path} has no positions of group {group!r}.")
         raise typer.Exit(1)
-    print_lag(rows, clock_zone, chosen_output(output, as_json))
+    print_lag(rows, clock_zone, chosen_output(output, as_json), full=full)
 
 
 def groups_reset(
     path: StorePath,
     group: _Group,
     to: Annotated[
-        str, typer.Option("--to", metavar="WHERE", help="earliest, latest, a time (ISO 8601, 2h), or a queue offset.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="earliest, latest, a time (ISO 8601, 2h), or a queue offset.",
+            autocompletion=one_of("earliest", "latest"),
+        ),
     ],
     topic: Annotated[
         str | None,
         typer.Option(
-            "--topic", "-t", help="Only this topic; default: all but the retry topic.", autocompletion=complete_topic
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="Only this topic; default: all but the retry topic.",
+            autocompletion=complete_topic,
         ),
     ] = None,
     queue: QueueOption = None,
@@ -100,7 +122,7 @@ def groups_reset(
     dry_run: DryRun = False,
     lock_timeout: LockTimeout = 0.0,
     on_damage: OnDamageOption = OnDamage.RAISE,
-    zone: ZoneOption = "UTC",
+    tz: ZoneOption = "UTC",
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -116,7 +138,7 @@ def groups_reset(
     """
     from commitlog.cli.groups import Target, print_moves, print_skips, reset_group
 
-    form, target = chosen_output(output, as_json), Target.parse(to, topic, parse_zone(zone))
+    form, target = chosen_output(output, as_json), Target.parse(to, topic, parse_zone(tz))
     try:
         if yes and not dry_run:
             print_moves(reset_group(path, group, topic, queue, target, lock_timeout, on_damage), form)

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import groupby
+from typing import cast
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from commitlog.cli.confirm import Unread, print_unread
-from commitlog.cli.console import print_table
+from commitlog.cli.durations import duration_text
+from commitlog.cli.fitted_table import Column, print_fitted
 from commitlog.cli.open_reader import OnDamage
 from commitlog.cli.options import OutputFormat
-from commitlog.cli.render import printable_text
+from commitlog.cli.render import printable_text, terminal_width
 from commitlog.cli.row_output import print_rows
 from commitlog.cli.times import parse_time
 from commitlog.errors import CommitLogError, InvalidValue
@@ -40,14 +40,64 @@ _LARGEST_OFFSET_DIGITS = 18
 _Row = dict[str, object]
 
 
-def print_groups(positions: Iterable[GroupPosition], zone: tzinfo, form: OutputFormat) -> None:
+def print_groups(positions: Iterable[GroupPosition], zone: tzinfo, form: OutputFormat, *, full: bool = False) -> None:
     """Print a row for each group."""
-    _print(_GROUP_COLUMNS, [_summary(name, list(rows), zone) for name, rows in _by_group(positions)], form)
+    rows = [_summary(name, list(rows), zone) for name, rows in _by_group(positions)]
+    if form is not OutputFormat.TABLE:
+        print_rows(_GROUP_COLUMNS, iter(rows), form)
+        return
+    columns = [
+        Column(heading="group", cells=_cells(rows, "group"), right=False, is_name=True),
+        Column(heading="topics", cells=_cells(rows, "topics"), rank=2),
+        Column(heading="queues", cells=_cells(rows, "queues"), rank=2),
+        *_what_waits(rows),
+        Column(heading="retries", cells=_cells(rows, "retryMessages"), rank=1),
+        Column(heading="dead", cells=_cells(rows, "deadLetters"), rank=1),
+    ]
+    print_fitted(columns, full=full)
 
 
-def print_lag(positions: Iterable[GroupPosition], zone: tzinfo, form: OutputFormat) -> None:
-    """Print a row for each queue of each group."""
-    _print(_LAG_COLUMNS, [_row(one, zone) for one in positions], form)
+def print_lag(positions: Iterable[GroupPosition], zone: tzinfo, form: OutputFormat, *, full: bool = False) -> None:
+    """Print a row for each queue of each group, and on a terminal what is wrong with positions below it."""
+    rows = [_row(one, zone) for one in positions]
+    if form is not OutputFormat.TABLE:
+        print_rows(_LAG_COLUMNS, iter(rows), form)
+        return
+    wrong = [row for row in rows if row["error"]]
+    one_group = len({row["group"] for row in rows}) == 1
+    columns = [
+        Column(heading="group", cells=_cells(rows, "group"), right=False, is_name=True, rank=8 if one_group else 0),
+        Column(heading="topic", cells=_cells(rows, "topic"), right=False, is_name=True),
+        Column(heading="queue", cells=_cells(rows, "queueId")),
+        Column(heading="position", cells=_cells(rows, "committedOffset"), rank=2),
+        Column(heading="first", cells=_cells(rows, "minOffset"), rank=5),
+        Column(heading="end", cells=_cells(rows, "maxOffset"), rank=3),
+        *_what_waits(rows),
+        Column(heading="last consumed", cells=_cells(rows, "lastConsumedTimestamp"), rank=7),
+        Column(heading="retries", cells=_cells(rows, "retryMessages"), rank=6),
+        Column(heading="dead", cells=_cells(rows, "deadLetters"), rank=6),
+    ]
+    on_terminal = not full and terminal_width() is not None
+    if wrong and not on_terminal:
+        columns.append(Column(heading="error", cells=_cells(rows, "error"), right=False))
+    print_fitted(columns, full=full)
+    for row in wrong if on_terminal else []:
+        print(printable_text(f"{row['group']} in {row['topic']}/{row['queueId']}: {row['error']}"))
+
+
+def _what_waits(rows: Sequence[_Row]) -> list[Column]:
+    """How far behind groups are, in messages and time."""
+    behind = [None if row["lagMs"] is None else duration_text(cast("int", row["lagMs"])) for row in rows]
+    return [
+        Column(heading="lag", cells=_cells(rows, "lag")),
+        Column(heading="behind", cells=behind),
+        Column(heading="lost", cells=_cells(rows, "lost"), rank=0 if any(row["lost"] for row in rows) else 4),
+        Column(heading="waiting since", cells=_cells(rows, "oldestWaitingTimestamp"), rank=6),
+    ]
+
+
+def _cells(rows: Sequence[_Row], name: str) -> list[object]:
+    return [row[name] for row in rows]
 
 
 def print_moves(moves: Iterable[Move], form: OutputFormat) -> None:
@@ -62,7 +112,19 @@ def print_moves(moves: Iterable[Move], form: OutputFormat) -> None:
         )
         for one in moves
     ]
-    _print(_MOVE_COLUMNS, rows, form)
+    if form is not OutputFormat.TABLE:
+        print_rows(_MOVE_COLUMNS, iter(rows), form)
+        return
+    columns = [
+        Column(heading="group", cells=_cells(rows, "group"), right=False, is_name=True, rank=2),
+        Column(heading="topic", cells=_cells(rows, "topic"), right=False, is_name=True),
+        Column(heading="queue", cells=_cells(rows, "queueId")),
+        Column(heading="from", cells=_cells(rows, "from")),
+        Column(heading="to", cells=_cells(rows, "to")),
+        Column(heading="first", cells=_cells(rows, "minOffset"), rank=1),
+        Column(heading="end", cells=_cells(rows, "maxOffset"), rank=1),
+    ]
+    print_fitted(columns)
 
 
 def print_skips(moves: Sequence[Move]) -> None:
@@ -80,20 +142,6 @@ def print_skips(moves: Sequence[Move]) -> None:
 
 def _by_topic(counts: Counter[str]) -> str:
     return ", ".join(f"{topic} {count}" for topic, count in sorted(counts.items()) if count)
-
-
-def _print(columns: Sequence[str], rows: Sequence[_Row], form: OutputFormat) -> None:
-    if form is not OutputFormat.TABLE:
-        print_rows(columns, iter(rows), form)
-        return
-    table = Table(box=None, pad_edge=False)
-    shown = [name for name in columns if name != "error" or any(row[name] for row in rows)]
-    for name in shown:
-        numbers = any(isinstance(row[name], int) for row in rows)
-        table.add_column(name, justify="right" if numbers else "left")
-    for row in rows:
-        table.add_row(*(Text("-" if row[name] is None else printable_text(str(row[name]))) for name in shown))
-    print_table(table)
 
 
 def _by_group(positions: Iterable[GroupPosition]) -> list[tuple[str, list[GroupPosition]]]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.completion import complete_half_message
 from commitlog.cli.open_reader import FromLogOption, OnDamage, open_reader
 from commitlog.cli.options import TRANSACTIONS, AsJson, LockTimeout, Output, StorePath, chosen_output, examples
 from commitlog.cli.render import say
@@ -13,7 +14,9 @@ from commitlog.errors import HalfMessageEnded, HalfMessageNotFound, InvalidValue
 
 __all__ = ["half_commit", "half_list", "half_resume", "half_rollback", "register"]
 
-Handle = Annotated[str, typer.Argument(metavar="HANDLE", help="As `half ls` shows it.")]
+Handle = Annotated[
+    str, typer.Argument(metavar="HANDLE", help="As `half ls` shows it.", autocompletion=complete_half_message)
+]
 GivenUp = Annotated[
     str, typer.Argument(metavar="MESSAGE_ID", help="The id of the message in TRANS_CHECK_MAX_TIME_TOPIC.")
 ]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
@@ -15,9 +15,11 @@ from rich.text import Text
 
 from commitlog.cli.console import print_table, uncut_console
 from commitlog.cli.doctor import known_loss
+from commitlog.cli.durations import duration_text
+from commitlog.cli.fitted_table import shortened
 from commitlog.cli.render import printable_text, terminal_width
 from commitlog.cli.summary import QueueSummary, StoreSummary
-from commitlog.cli.times import Clock, duration_text
+from commitlog.cli.times import Clock
 from commitlog.paths import is_system_topic
 from commitlog.verify.assessment import Verdict
 
@@ -116,7 +118,7 @@ def _table(
     for heading in headings:
         table.add_column(heading, justify="left" if heading[:5] in ("first", "last ") else "right", no_wrap=True)
     for (topic, _), name, row in zip(groups, names, rows, strict=True):
-        table.add_row(Text(_shortened(name, room), style="dim" if is_system_topic(topic) else "cyan"), *row)
+        table.add_row(Text(shortened(name, room), style="dim" if is_system_topic(topic) else "cyan"), *row)
     return table
 
 
@@ -146,14 +148,6 @@ def _size(queues: list[QueueSummary]) -> str:
     """The bytes of all the queues; unknown if one could not be read."""
     sizes = [queue.size for queue in queues if queue.size is not None]
     return decimal(sum(sizes)) if len(sizes) == len(queues) else "-"
-
-
-def _shortened(name: str, room: int) -> str:
-    """A name with its middle left out: topics differ at their ends as often as at their starts."""
-    if cell_len(name) <= room:
-        return name
-    head = (room - 1) // 2
-    return chop_cells(name, head)[0] + "…" + name[-(room - 1 - head) :]
 
 
 def print_queues_csv(found: StoreSummary) -> None:

@@ -13,6 +13,7 @@ from commitlog.cli.open_reader import FromLogOption, OnDamage, OnDamageOption, o
 from commitlog.cli.options import (
     LOOK,
     AsJson,
+    FullOption,
     OptionalTopics,
     Output,
     OutputFormat,
@@ -23,7 +24,6 @@ from commitlog.cli.options import (
 )
 from commitlog.cli.render import say
 from commitlog.cli.row_output import print_rows
-from commitlog.cli.stats import STATS_COLUMNS, topic_stats
 from commitlog.cli.times import TIME_HELP, Clock, parse_time, parse_zone
 from commitlog.cli.values import chosen_topics
 from commitlog.errors import StoreOpenError, UnsupportedStore
@@ -132,17 +132,21 @@ def stats(
     path: StorePath,
     topics: OptionalTopics = None,
     tz: ZoneOption = "UTC",
+    full: FullOption = False,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Messages stored a second within the last 10, 60 and 600 seconds, for each topic, by store times.
 
-    Works beside a running broker or owner. How long puts take is known to the owner alone (MessageStore.stats).
+    last put (idleMs in JSON and CSV) is how long ago the newest message was stored. Works beside a running broker or
+    owner. How long puts take is known to the owner alone (MessageStore.stats).
     """
+    from commitlog.cli.stats import print_stats, topic_stats
+
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with open_reader(path, from_log=False, on_damage=OnDamage.RAISE) as reader:
         names, unreadable = _readable_topics(reader, topics)
-        print_rows(STATS_COLUMNS, topic_stats(reader, names, clock), form)
+        print_stats(topic_stats(reader, names, clock), form, full=full)
         for problem in unreadable:
             say(problem)
     if unreadable:

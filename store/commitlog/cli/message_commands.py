@@ -11,7 +11,8 @@ import typer
 
 from commitlog.cli import scan
 from commitlog.cli.body_pattern import BodyPattern
-from commitlog.cli.find_message import find_message
+from commitlog.cli.completion import complete_topic
+from commitlog.cli.find_message import find_by_key, find_message
 from commitlog.cli.message_format import FORMAT_HELP
 from commitlog.cli.message_output import MessageOutput, message_output
 from commitlog.cli.open_reader import FromLogOption, NoVerifyCrcOption, OnDamage, OnDamageOption, open_reader
@@ -21,12 +22,14 @@ from commitlog.cli.options import (
     ColumnsOption,
     FilterOption,
     FullOption,
+    GrepOption,
+    KeyOption,
     Output,
     OutputFormat,
     QueueOption,
     Since,
     StorePath,
-    Topic,
+    TagOption,
     Topics,
     Until,
     ZoneOption,
@@ -34,10 +37,11 @@ from commitlog.cli.options import (
     examples,
 )
 from commitlog.cli.progress import count_bar
-from commitlog.cli.times import TIME_HELP, Clock, parse_time, parse_zone
+from commitlog.cli.render import say, stop_without_reader
+from commitlog.cli.scan_back import MOST_LOOKED_AT, newest_matching
+from commitlog.cli.times import Clock, parse_time, parse_zone
 from commitlog.cli.values import chosen_topics, parse_columns, parse_filter
 from commitlog.columnar.columns import arrow_schema
-from commitlog.errors import MessageNotFound
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.message import MessageExt
 from commitlog.reader import StoreReader
@@ -48,11 +52,7 @@ __all__ = ["cat", "get", "query", "register", "tail"]
 _LOOK_SECONDS = 0.25
 _ANY_BODY = BodyPattern()
 
-FormatOption = Annotated[str | None, typer.Option("--format", "-f", metavar="FORMAT", help=f"As kcat: {FORMAT_HELP}.")]
-LongFormatOption = Annotated[str | None, typer.Option("--format", metavar="FORMAT", help="As that of 'cat'.")]
-UntilIncluded = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help=f"Stored at or before this time: {TIME_HELP}.")
-]
+FormatOption = Annotated[str | None, typer.Option("--format", metavar="FORMAT", help=f"As kcat's -f: {FORMAT_HELP}.")]
 BodyOption = Annotated[bool, typer.Option("--body", help="Only the bodies: their bytes, nothing between them.")]
 
 
@@ -65,12 +65,16 @@ def register(app: typer.Typer) -> None:
             "commitlog cat /data/store orders 'pay*' --since 2h --tag 'paid || sent' --json",
             "commitlog cat /data/store orders --filter \"amount > 100 AND region IN ('eu', 'us')\"",
             "commitlog cat /data/store orders -q 0 --offset 4711 -n 1 --body > message.bin",
-            r"commitlog cat /data/store orders -f '%t/%q@%o %k %s\n'",
+            r"commitlog cat /data/store orders --format '%t/%q@%o %k %s\n'",
         ),
     )(cat)
     app.command(
         rich_help_panel=LOOK,
-        epilog=examples("commitlog tail /data/store orders", "commitlog tail /data/store 'order*' -f --json"),
+        epilog=examples(
+            "commitlog tail /data/store orders",
+            "commitlog tail /data/store 'order*' -f --json",
+            "commitlog tail /data/store orders -n 3 --tag paid",
+        ),
     )(tail)
     app.command(
         rich_help_panel=LOOK,
@@ -82,7 +86,11 @@ def register(app: typer.Typer) -> None:
     )(get)
     app.command(
         rich_help_panel=LOOK,
-        epilog=examples("commitlog query /data/store orders k75", "commitlog query /data/store orders k75 --since 1d"),
+        context_settings={"allow_extra_args": True},
+        epilog=examples(
+            "commitlog query /data/store k75",
+            "commitlog query /data/store k75 --topic orders --topic 'pay*' --since 1d",
+        ),
     )(query)
 
 
@@ -90,14 +98,18 @@ def cat(
     path: StorePath,
     topics: Topics,
     queue: QueueOption = None,
-    offset: Annotated[int | None, typer.Option(min=0, help="Start at this queue offset (with --queue).")] = None,
+    offset: Annotated[
+        int | None, typer.Option(min=0, metavar="OFFSET", help="Begin at this queue offset (with --queue).")
+    ] = None,
     since: Since = None,
     until: Until = None,
-    count: Annotated[int | None, typer.Option("-n", "--count", min=0, help="At most this many messages.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Only with this tag, or 'A || B'.")] = None,
-    key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Only with this key or unique key.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=0, metavar="COUNT", help="At most this many messages.")
+    ] = None,
+    tag: TagOption = None,
+    key: KeyOption = None,
     where: FilterOption = None,
-    grep: Annotated[str | None, typer.Option(metavar="REGEX", help="Only if the body matches.")] = None,
+    grep: GrepOption = None,
     body: BodyOption = False,
     line_format: FormatOption = None,
     columns: ColumnsOption = None,
@@ -118,7 +130,7 @@ def cat(
     out = message_output(
         chosen_output(output, as_json), clock=clock, columns=names, body=body, line_format=line_format, full=full
     )
-    chosen = parse_filter(tags=" || ".join(tag) if tag else None, keys=key, where=where)
+    chosen = parse_filter(tag=tag, key=key, where=where)
     pattern = BodyPattern.of(grep)
     with open_reader(path, from_log, on_damage) as reader:
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
@@ -129,9 +141,16 @@ def tail(
     path: StorePath,
     topics: Topics,
     queue: QueueOption = None,
-    count: Annotated[int, typer.Option("-n", "--count", min=0, help="Begin with this many newest messages.")] = 10,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, metavar="COUNT", help="Begin with this many newest messages.")
+    ] = 10,
+    since: Since = None,
+    tag: TagOption = None,
+    key: KeyOption = None,
+    where: FilterOption = None,
+    grep: GrepOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new messages too; stop with Ctrl-C.")] = False,
-    line_format: LongFormatOption = None,
+    line_format: FormatOption = None,
     columns: ColumnsOption = None,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
@@ -141,26 +160,45 @@ def tail(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the newest messages, and with -f new ones as they come."""
+    """Print the newest messages, and with -f new ones as they come.
+
+    With a filter these are the newest that match. It looks back over a million messages for them; with --since, back
+    to that time.
+    """
     names = None if columns is None else parse_columns(columns)
     clock = Clock(parse_zone(tz))
+    begin = None if since is None else parse_time(since, clock.zone)
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
+    chosen, pattern = parse_filter(tag=tag, key=key, where=where), BodyPattern.of(grep)
     with open_reader(path, from_log, on_damage) as reader:
-        found, position = scan.newest(reader, chosen_topics(reader, topics), queue, count)
-        _print(reader, found, out, verify_crc=not no_verify_crc)
+        whole = scan.ranges(reader, chosen_topics(reader, topics), queue, begin=begin)
+        position = scan.after(whole)
+        if chosen.is_all and pattern.pattern is None:
+            _print(reader, scan.newest(reader, whole, count), out, verify_crc=not no_verify_crc)
+        else:
+            most = None if since else MOST_LOOKED_AT
+            _print_newest_matching(reader, whole, out, chosen, pattern, count, most=most, verify_crc=not no_verify_crc)
         while follow:
             # Topics that match a pattern may appear at any time.
             found, position = scan.arrived(reader, chosen_topics(reader, topics), queue, position)
-            _print(reader, found, out, verify_crc=not no_verify_crc)
+            _print(reader, found, out, chosen, pattern, verify_crc=not no_verify_crc)
             sys.stdout.flush()
             reader.wait_for_any(position, _LOOK_SECONDS)
+            stop_without_reader()
 
 
 def get(
     path: StorePath,
     message: Annotated[str, typer.Argument(metavar="ID", help="A physical offset, a message id, or a unique key.")],
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", help="Where to look for a unique key; default: all topics.")
+        str | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="Where to look for a unique key; default: all topics.",
+            autocompletion=complete_topic,
+        ),
     ] = None,
     body: BodyOption = False,
     line_format: FormatOption = None,
@@ -191,12 +229,24 @@ def get(
 
 
 def query(
+    ctx: typer.Context,
     path: StorePath,
-    topic: Topic,
     key: Annotated[str, typer.Argument(metavar="KEY", help="One of a message's keys, or its unique key.")],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="Name or shell pattern, repeatable; default: all topics.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
     since: Since = None,
-    until: UntilIncluded = None,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, help="At most this many, the newest.")] = 64,
+    until: Until = None,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, metavar="COUNT", help="At most this many, the newest.")
+    ] = 64,
     line_format: FormatOption = None,
     columns: ColumnsOption = None,
     tz: ZoneOption = "UTC",
@@ -207,17 +257,18 @@ def query(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the messages of a topic that carry a key, found through the index files."""
+    """Print the messages that carry a key, found through the index files, in the order of the log."""
+    if ctx.args:
+        form = f"commitlog query {path} {ctx.args[0]} --topic {key}"
+        say(f"The key comes first, and topics are options: {form}")
+        raise typer.Exit(2)
     clock = Clock(parse_zone(tz))
     begin = parse_time(since, clock.zone) if since is not None else 0
     end = parse_time(until, clock.zone) if until is not None else 2**63 - 1
     names = None if columns is None else parse_columns(columns)
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
     with open_reader(path, from_log, on_damage) as reader:
-        found = reader.query(topic, key, begin=begin, end=end, limit=count, verify_crc=not no_verify_crc)
-        if not found and not reader.skipped:
-            chosen_topics(reader, [topic])  # names the topic that was meant
-            raise MessageNotFound(f"No message of topic {topic!r} with key {key!r} in the index of {path}.")
+        found = find_by_key(reader, key, topic or [], begin=begin, end=end, limit=count, verify_crc=not no_verify_crc)
         _write(out, found)
 
 
@@ -242,6 +293,33 @@ def _print(
                 count -= kept.num_rows
                 if not count:
                     return
+
+
+def _print_newest_matching(
+    reader: StoreReader,
+    wanted: Sequence[scan.Range],
+    out: MessageOutput,
+    chosen: MessageFilter,
+    pattern: BodyPattern,
+    count: int,
+    *,
+    most: int | None,
+    verify_crc: bool,
+) -> None:
+    """Print the newest messages of ranges that match; say so where older ones were not looked at."""
+    out.write(arrow_schema(out.columns).empty_table())
+    with count_bar("looking back", min(scan.count_of(wanted), most or scan.count_of(wanted))) as advance:
+        found = newest_matching(
+            reader, wanted, count, out.columns, chosen, pattern, most=most, advance=advance, verify_crc=verify_crc
+        )
+    for table in found.tables:
+        out.write(table)
+    rows = sum(table.num_rows for table in found.tables)
+    if rows < count and found.left:
+        say(
+            f"{rows} of the newest {found.looked_at} messages match; {found.left} older ones were not looked at. "
+            "--since TIME looks further back."
+        )
 
 
 def _write(out: MessageOutput, messages: Sequence[MessageExt]) -> None:

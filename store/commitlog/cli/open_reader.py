@@ -26,7 +26,12 @@ FromLogOption = Annotated[
     bool, typer.Option("--from-log", help="Derive the queues from the log, which is read as a whole, past damage.")
 ]
 OnDamageOption = Annotated[
-    OnDamage, typer.Option("--on-damage", help="At damage: end with an error, or skip it and report it at the end.")
+    OnDamage,
+    typer.Option(
+        "--on-damage",
+        metavar="raise|skip",
+        help="At damage: end with an error, or skip it and report it at the end.",
+    ),
 ]
 NoVerifyCrcOption = Annotated[
     bool,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import typer
 
+from commitlog.cli.completion import complete_columns, complete_queue, complete_topic, complete_zone
 from commitlog.cli.times import TIME_HELP
 from commitlog.cli.values import parse_size
-from commitlog.errors import CommitLogError
-from commitlog.reader import StoreReader
 
 __all__ = [
     "CLEAN",
@@ -31,6 +29,8 @@ __all__ = [
     "CountOption",
     "FilterOption",
     "FullOption",
+    "GrepOption",
+    "KeyOption",
     "LineFormat",
     "LockTimeout",
     "OptionalTopics",
@@ -40,12 +40,11 @@ __all__ = [
     "Since",
     "SizeOption",
     "StorePath",
-    "Topic",
+    "TagOption",
     "Topics",
     "Until",
     "ZoneOption",
     "chosen_output",
-    "complete_topic",
     "examples",
 ]
 
@@ -90,21 +89,7 @@ def examples(*commands: str) -> str:
     return "Examples:\n" + "\n".join(f"  $ {command}" for command in commands)
 
 
-def complete_topic(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """The topics of the store on the command line, for the shell's completion; none if it cannot be read."""
-    path = ctx.params.get("path")
-    if not path:
-        return
-    try:
-        with StoreReader.open(path) as reader:
-            known: Iterable[str] = reader.topics()
-    except (CommitLogError, OSError):
-        return
-    yield from (topic for topic in known if topic.startswith(incomplete))
-
-
 StorePath = Annotated[str, typer.Argument(metavar="PATH", help="The store directory (it contains 'commitlog').")]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic)]
 Topics = Annotated[
     list[str],
     typer.Argument(metavar="TOPIC", help="Topics, or shell patterns such as 'order*'.", autocompletion=complete_topic),
@@ -121,25 +106,55 @@ OptionalTopics = Annotated[
 AllOption = Annotated[bool, typer.Option("--all", help="Also RocketMQ's own, and the store's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The same as -o json: one object per line.")]
 Output = Annotated[
-    OutputFormat | None, typer.Option("--output", "-o", help="A table or lines for people (default), JSON, or CSV.")
+    OutputFormat | None,
+    typer.Option(
+        "--output", "-o", metavar="table|json|csv", help="A table or lines for people (default), JSON, or CSV."
+    ),
 ]
 QueueOption = Annotated[
-    int | None, typer.Option("--queue", "-q", min=0, help="Only this queue; default: all, in log order.")
+    int | None,
+    typer.Option(
+        "--queue",
+        "-q",
+        min=0,
+        metavar="QUEUE",
+        help="Only this queue; default: all, in log order.",
+        autocompletion=complete_queue,
+    ),
 ]
 Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help=f"Stored at or after this time: {TIME_HELP}.")
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help=f"Stored before this time: {TIME_HELP}.")]
 ZoneOption = Annotated[
-    str, typer.Option("--tz", metavar="ZONE", help="Time zone: UTC, local, +09:00, Europe/Berlin, ...")
+    str,
+    typer.Option(
+        "--tz",
+        metavar="ZONE",
+        help="Time zone: UTC, local, +09:00, Europe/Berlin, ...",
+        autocompletion=complete_zone,
+    ),
 ]
 ColumnsOption = Annotated[
-    str | None, typer.Option("--columns", metavar="NAMES", help="Only these columns, with commas between.")
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="NAMES",
+        help="Only these columns, with commas between.",
+        autocompletion=complete_columns,
+    ),
+]
+TagOption = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="Only with this tag, or 'A || B'; repeatable.")
+]
+KeyOption = Annotated[
+    list[str] | None, typer.Option("--key", metavar="KEY", help="Only with this key or unique key; repeatable.")
 ]
 FilterOption = Annotated[
     str | None,
     typer.Option("--filter", metavar="SQL92", help="Only if this condition on properties holds, as a broker has it."),
 ]
+GrepOption = Annotated[str | None, typer.Option("--grep", metavar="REGEX", help="Only if the body matches.")]
 FullOption = Annotated[bool, typer.Option("--full", help="Do not cut lines to the terminal's width.")]
 SizeOption = Annotated[
     int | None,
@@ -150,9 +165,11 @@ SizeOption = Annotated[
         show_default=False,
     ),
 ]
-CountOption = Annotated[int | None, typer.Option(min=1, help="Of index files created from now on.", show_default=False)]
+CountOption = Annotated[
+    int | None, typer.Option(min=1, metavar="COUNT", help="Of index files created from now on.", show_default=False)
+]
 BrokerConf = Annotated[
     str | None,
     typer.Option("--config", metavar="FILE", help="Settings of the store: a broker's broker.conf.", show_default=False),
 ]
-LockTimeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for another owner.")]
+LockTimeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for another owner.")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import sys
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = [
     "json_text",
     "printable_text",
     "say",
+    "stop_without_reader",
     "terminal_width",
 ]
 
@@ -27,6 +29,18 @@ _NOT_PLAIN = re.compile(r"[^\x20-\x7e]+")
 def drop_output() -> None:
     """Discard the rest of stdout: at exit, Python would complain of a reader that has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def stop_without_reader() -> None:
+    """``BrokenPipeError`` when the reader of stdout has gone: a command that waits would not notice without writing."""
+    try:
+        stdout = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return  # not a file
+    poll = select.poll()
+    poll.register(stdout, 0)
+    if any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0)):
+        raise BrokenPipeError
 
 
 def say(what: Exception | str) -> None:

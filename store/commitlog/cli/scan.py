@@ -21,6 +21,7 @@ __all__ = [
     "ROW_COLUMNS",
     "Position",
     "Range",
+    "after",
     "arrived",
     "arrow_row",
     "as_row",
@@ -28,6 +29,7 @@ __all__ = [
     "count_of",
     "merged",
     "newest",
+    "place_of",
     "ranges",
 ]
 
@@ -228,10 +230,10 @@ def _steps(
         advance(high - at)
         if not chosen.is_all:
             # Other queues need not wait for this one to find a row that matches.
-            yield _Step(None, _place_of(reader, topic, queue_id, high - 1))
+            yield _Step(None, place_of(reader, topic, queue_id, high - 1))
 
 
-def _place_of(reader: StoreReader, topic: str, queue_id: int, offset: int) -> int:
+def place_of(reader: StoreReader, topic: str, queue_id: int, offset: int) -> int:
     """The physical offset of the message at a queue offset; one before all messages where it is not known."""
     try:
         return max(int(units["physical_offset"][-1]) for units in reader.units(topic, queue_id, offset, offset + 1))
@@ -278,16 +280,15 @@ class _Source:
         return taken
 
 
-def newest(reader: StoreReader, topics: Sequence[str], queue: int | None, count: int) -> tuple[list[Range], Position]:
-    """The ranges of the newest ``count`` messages over the chosen queues, and the position after them.
+def newest(reader: StoreReader, whole: Sequence[Range], count: int) -> list[Range]:
+    """The ranges of the newest ``count`` messages of the chosen ranges.
 
     The consume queues alone say which messages those are; no other message is read.
     """
-    whole = ranges(reader, topics, queue)
     last = [(name, queue_id, max(start, stop - count), stop) for name, queue_id, start, stop in whole]
     place = _nth_newest_place(reader, last, count)
     wanted = [(*one[:2], _first_from(reader, one, place), one[3]) for one in last]
-    return [one for one in wanted if one[2] < one[3]], _after(whole)
+    return [one for one in wanted if one[2] < one[3]]
 
 
 def _nth_newest_place(reader: StoreReader, wanted: list[Range], count: int) -> int:
@@ -319,8 +320,9 @@ def arrived(
     """The messages after ``position``, and the position after them. New queues are read from their start."""
     now = ranges(reader, topics, queue)
     fresh = [(*one[:2], max(position.get(one[:2], one[2]), one[2]), one[3]) for one in now]
-    return [one for one in fresh if one[2] < one[3]], _after(fresh)
+    return [one for one in fresh if one[2] < one[3]], after(fresh)
 
 
-def _after(wanted: Sequence[Range]) -> Position:
+def after(wanted: Sequence[Range]) -> Position:
+    """The position after ranges."""
     return {(topic, queue_id): stop for topic, queue_id, _, stop in wanted}

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from commitlog.cli.durations import duration_text
 from commitlog.cli.options import (
     LOOK,
     AsJson,
@@ -19,7 +20,7 @@ from commitlog.cli.options import (
     examples,
 )
 from commitlog.cli.row_output import print_rows
-from commitlog.cli.times import Clock, duration_text, parse_zone
+from commitlog.cli.times import Clock, parse_zone
 from commitlog.reader import StoreReader
 from commitlog.schedule.levels import DelayLevel
 

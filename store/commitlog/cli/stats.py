@@ -7,18 +7,45 @@ long puts took, which were refused) is in ``MessageStore.stats``.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
+from commitlog.cli.durations import duration_text
+from commitlog.cli.fitted_table import Column, print_fitted
+from commitlog.cli.options import OutputFormat
+from commitlog.cli.row_output import print_rows
 from commitlog.cli.times import Clock
 from commitlog.reader import QueueInfo, StoreReader
 
-__all__ = ["STATS_COLUMNS", "WINDOWS_S", "topic_stats"]
+__all__ = ["STATS_COLUMNS", "WINDOWS_S", "print_stats", "topic_stats"]
 
 # RocketMQ's windows, in seconds.
 WINDOWS_S = (10, 60, 600)
-STATS_COLUMNS = ("topic", "queues", "messages", *(f"putTps{window}" for window in WINDOWS_S), "lastStoreTimestamp")
+_RATES = tuple(f"putTps{window}" for window in WINDOWS_S)
+STATS_COLUMNS = ("topic", "queues", "messages", *_RATES, "lastStoreTimestamp", "idleMs")
+
+
+def print_stats(rows: Iterable[dict[str, Any]], form: OutputFormat, *, full: bool = False) -> None:
+    """Print a row for each topic."""
+    if form is not OutputFormat.TABLE:
+        print_rows(STATS_COLUMNS, rows, form)
+        return
+    listed = list(rows)
+
+    def cells(name: str) -> list[Any]:
+        return [row[name] for row in listed]
+
+    ages = [None if idle is None else f"{duration_text(idle)} ago" for idle in cells("idleMs")]
+    columns = [
+        Column(heading="topic", cells=cells("topic"), right=False, is_name=True),
+        Column(heading="queues", cells=cells("queues"), rank=1),
+        Column(heading="messages", cells=cells("messages")),
+        *(Column(heading=name, cells=cells(name)) for name in _RATES),
+        Column(heading="last put", cells=ages),
+        Column(heading="lastStoreTimestamp", cells=cells("lastStoreTimestamp"), rank=2),
+    ]
+    print_fitted(columns, full=full)
 
 
 def topic_stats(
@@ -53,4 +80,5 @@ def _of_topic(reader: StoreReader, topic: str, queues: Sequence[QueueInfo], cloc
         "messages": sum(info.max_offset - info.min_offset for info in queues),
         **{f"putTps{window}": round(count / window, 3) for window, count in zip(WINDOWS_S, counts, strict=True)},
         "lastStoreTimestamp": None if newest is None else clock.iso(newest),
+        "idleMs": None if newest is None else max(now - newest, 0),
     }

@@ -14,11 +14,10 @@ import typer
 from commitlog import timestamps
 from commitlog.errors import InvalidValue
 
-__all__ = ["TIME_HELP", "Clock", "duration_text", "parse_time", "parse_zone"]
+__all__ = ["TIME_HELP", "Clock", "parse_time", "parse_zone"]
 
 TIME_HELP = "ISO 8601 (UTC unless it or --tz says otherwise), milliseconds, or relative: 2h, -1d12h, today, yesterday"
 
-_DURATIONS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 _OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
 # The last millisecond of the year 9999, with which Python's calendar ends.
 _LAST_MS = 253_402_300_799_999
@@ -51,16 +50,6 @@ def parse_time(text: str, zone: tzinfo = timezone.utc, now: datetime | None = No
         return timestamps.parse_time(text, zone, now)
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from None
-
-
-def duration_text(milliseconds: int) -> str:
-    """A length of time for people, in its two largest units: 3 h 12 min, 45 s, 2 d."""
-    seconds = milliseconds // 1000
-    for size, name, smaller, smaller_name in _DURATIONS:
-        if seconds >= size:
-            rest = seconds % size // smaller
-            return f"{seconds // size} {name}" + (f" {rest} {smaller_name}" if rest else "")
-    return f"{seconds} s"
 
 
 class Clock:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.completion import complete_topic, one_of
 from commitlog.cli.confirm import DryRun, Yes, confirmed
 from commitlog.cli.options import (
     TOPICS,
@@ -54,11 +55,23 @@ def topics_list(path: StorePath, output: Output = None, as_json: AsJson = False)
 
 def topics_create(
     path: StorePath,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.")],
-    queues: Annotated[int, typer.Option(min=1, max=MOST_QUEUES, help="Queues to spread messages over, and to read.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The name of the topic.", autocompletion=complete_topic)
+    ],
+    queues: Annotated[
+        int,
+        typer.Option(min=1, max=MOST_QUEUES, metavar="COUNT", help="Queues to spread messages over, and to read."),
+    ],
     perm: Annotated[
         int | None,
-        typer.Option(min=0, max=7, help="6: write and read; 4: rejects puts; 2: rejects consumers.", show_default="6"),
+        typer.Option(
+            min=0,
+            max=7,
+            metavar="PERM",
+            help="6: write and read; 4: rejects puts; 2: rejects consumers.",
+            show_default="6",
+            autocompletion=one_of("6", "4", "2"),
+        ),
     ] = None,
     lock_timeout: LockTimeout = 0.0,
 ) -> None:
@@ -84,7 +97,12 @@ def topics_rm(
     ] = False,
     retain: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC", help="With --unused: a topic that stays though not listed.", show_default=False),
+        typer.Option(
+            metavar="TOPIC",
+            help="With --unused: a topic that stays though not listed.",
+            show_default=False,
+            autocompletion=complete_topic,
+        ),
     ] = None,
     with_messages: Annotated[
         bool, typer.Option("--with-messages", help="Also topics that have messages in the log.")

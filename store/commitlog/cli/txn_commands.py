@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.completion import complete_application
 from commitlog.cli.options import (
     TRANSACTIONS,
     AsJson,
@@ -41,7 +42,10 @@ def txn_list(path: StorePath, output: Output = None, as_json: AsJson = False) ->
 
 def txn_reset(
     path: StorePath,
-    application: Annotated[str, typer.Argument(metavar="QUERY", help="A query's id, or an application's.")],
+    application: Annotated[
+        str,
+        typer.Argument(metavar="QUERY", help="A query's id, or an application's.", autocompletion=complete_application),
+    ],
     lock_timeout: LockTimeout = 0.0,
     config_file: BrokerConf = None,
 ) -> None:

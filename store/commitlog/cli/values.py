@@ -14,7 +14,15 @@ from commitlog.errors import FilterError, InvalidValue, TopicNotFound
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.reader import StoreReader
 
-__all__ = ["READ_THE_LOG", "chosen_topics", "parse_columns", "parse_filter", "parse_hours", "parse_size"]
+__all__ = [
+    "READ_THE_LOG",
+    "chosen_topics",
+    "is_pattern",
+    "parse_columns",
+    "parse_filter",
+    "parse_hours",
+    "parse_size",
+]
 
 # What to do about queues that are missing, in the middle of a sentence.
 READ_THE_LOG = "read them from the log alone with --from-log"
@@ -66,12 +74,17 @@ def parse_columns(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def parse_filter(*, tags: str | None, where: str | None, keys: Sequence[str] | None = None) -> MessageFilter:
-    """The filter of the options for tags, keys and an SQL92 condition. ``BadParameter``."""
+def parse_filter(*, tag: Sequence[str] | None, where: str | None, key: Sequence[str] | None = None) -> MessageFilter:
+    """The filter of ``--tag``, ``--key`` and ``--filter``: any of the tags, any of the keys. ``BadParameter``."""
     try:
-        return MessageFilter.parse(tags=tags, filter=where, keys=keys or None)
+        return MessageFilter.parse(tags=" || ".join(tag) if tag else None, filter=where, keys=key or None)
     except FilterError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def is_pattern(text: str) -> bool:
+    """Whether it is a shell pattern, not the name of a topic."""
+    return _PATTERN.search(text) is not None
 
 
 def chosen_topics(reader: StoreReader, wanted: Sequence[str]) -> list[str]:
@@ -82,7 +95,7 @@ def chosen_topics(reader: StoreReader, wanted: Sequence[str]) -> list[str]:
     known = reader.topics()
     chosen: dict[str, None] = {}
     for one in wanted:
-        if not _PATTERN.search(one):
+        if not is_pattern(one):
             chosen[one] = None
             if one not in known:
                 _explain(reader, one, known)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from commitlog.broker_properties import BrokerProperties
+from commitlog.cli.completion import complete_queue, complete_topic
 from commitlog.cli.options import (
     WRITE,
     BrokerConf,
@@ -30,6 +31,30 @@ from commitlog.paths import MOST_QUEUES, validate_new_topic
 __all__ = ["produce", "register"]
 
 
+_Topic = Annotated[
+    str | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="TOPIC",
+        help="For messages without a topic.",
+        autocompletion=complete_topic,
+    ),
+]
+_Queue = Annotated[
+    int | None,
+    typer.Option(
+        "--queue",
+        "-q",
+        min=0,
+        max=MOST_QUEUES - 1,
+        metavar="QUEUE",
+        help="For messages without one; default: in turn.",
+        autocompletion=complete_queue,
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(
@@ -43,23 +68,22 @@ def register(app: typer.Typer) -> None:
 
 def produce(
     path: StorePath,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="For messages without a topic.")] = None,
-    line_format: Annotated[
-        LineFormat, typer.Option("--format", help="A line is the text of a body, or a JSON object.")
-    ] = LineFormat.LINES,
-    ndjson: Annotated[bool, typer.Option("--ndjson", help="The same as --format ndjson.")] = False,
-    tags: Annotated[str | None, typer.Option(help="For messages without tags.")] = None,
-    key: Annotated[str | None, typer.Option(help="For messages without keys.")] = None,
-    queue_id: Annotated[
-        int | None, typer.Option(min=0, max=MOST_QUEUES - 1, help="For messages without one; default: in turn.")
-    ] = None,
+    topic: _Topic = None,
+    ndjson: Annotated[
+        bool, typer.Option("--ndjson", help="A line is a JSON object; without it, the text of a body.")
+    ] = False,
+    tag: Annotated[str | None, typer.Option(metavar="TAG", help="For messages without tags.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="For messages without keys.")] = None,
+    queue: _Queue = None,
     sync: Annotated[
         bool | None,
         typer.Option(
             "--sync/--async", help="Wait for the device, or flush later.", show_default="as --config, or sync"
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Messages that are put at once, at most.")] = 1000,
+    batch_size: Annotated[
+        int, typer.Option(min=1, metavar="COUNT", help="Messages that are put at once, at most.")
+    ] = 1000,
     create: Annotated[bool, typer.Option("--create/--no-create", help="Create a store that does not exist.")] = False,
     lock_timeout: LockTimeout = 0.0,
     config_file: BrokerConf = None,
@@ -83,7 +107,7 @@ def produce(
     from commitlog.cli import produce as put
     from commitlog.cli.message_lines import BadLine, Defaults, read_batches
 
-    line_format = LineFormat.NDJSON if ndjson else line_format
+    line_format = LineFormat.NDJSON if ndjson else LineFormat.LINES
     sizes = {
         "mapped_file_size_commit_log": mapped_file_size_commit_log,
         "mapped_file_size_consume_queue": mapped_file_size_consume_queue,
@@ -96,7 +120,7 @@ def produce(
     if fixed and put.is_store(path):
         option = "--" + fixed[0].replace("_", "-")
         raise typer.BadParameter(f"{path} is a store already and keeps its sizes.", param_hint=option)
-    defaults = Defaults(topic=topic, tags=tags, key=key, queue_id=queue_id)
+    defaults = Defaults(topic=topic, tags=tag, key=key, queue_id=queue)
     if sys.stdin is None:
         say("Standard input is closed; messages are read from there, one per line.")
         raise typer.Exit(2)

@@ -132,7 +132,7 @@ class LogFollower:
             )
         if access_keys is not None and config_from is None:
             raise InvalidValue(
-                "access_keys (--access-keys) are for the remoting port of a broker: give config_from (--config), too."
+                "access_keys (--access-keys) are for a broker's remoting port: give config_from (--config-from), too."
             )
         check_start(start)
         self.master = parse_address(master)

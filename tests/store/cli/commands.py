@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import pty
 import re
 import shlex
 import subprocess
@@ -30,6 +31,7 @@ __all__ = [
     "ended",
     "iso",
     "lines",
+    "on_a_terminal",
     "plain",
     "run",
     "script",
@@ -94,6 +96,27 @@ def shell(command: str, *arguments: str, cwd: Path | None = None) -> subprocess.
         env=os.environ | {"PATH": path},
         timeout=WAIT_LIMIT_S,
     )
+
+
+def on_a_terminal(width: int, *arguments: object) -> str:
+    """What the script prints to a terminal of some width."""
+    main, side = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(width), "TERM": "xterm"}
+    command = [SCRIPT, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=side, stderr=subprocess.PIPE, env=environment) as process:
+        os.close(side)
+        printed = b""
+        while True:
+            try:
+                data = os.read(main, 65536)
+            except OSError:  # the other side is closed
+                break
+            if not data:
+                break
+            printed += data
+        assert process.wait(timeout=WAIT_LIMIT_S) == 0
+    os.close(main)
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed.decode())
 
 
 def iso(milliseconds: int) -> str:

@@ -24,7 +24,7 @@ COMMANDS = (
     "cat {} orders --count 3",
     "cat {} orders --from-log --on-damage skip",
     "tail {} orders",
-    "query {} orders k0",
+    "query {} k0 --topic orders",
     "offset-at {} 1h",
     "txn ls {}",
     "schedule ls {}",

@@ -41,7 +41,7 @@ def test_the_queues_are_derived_from_the_log(log_only: StoreBuilder) -> None:
         f"order {number}" for number in range(10)
     ]
     assert len(lines("tail", log_only.path, "orders", "-n", 3, "--from-log", "--json")) == 3
-    assert len(lines("query", log_only.path, "orders", "k", "--from-log", "--json")) == 10
+    assert len(lines("query", log_only.path, "k", "-t", "orders", "--from-log", "--json")) == 10
     found = lines("offset-at", log_only.path, FIRST_STORE_TIME + 4, "--from-log", "--json")
     assert [row["offset"] for row in found] == [2, 2]
     assert run("get", log_only.path, 0, "--from-log", "--body") == "order 0"

@@ -27,7 +27,7 @@ def test_dump_log_prints_every_record_of_a_store_and_of_a_file(golden_533: Path)
     second = sorted((golden_533 / "commitlog").iterdir())[1]
     inside = range(int(second.name), int(second.name) + second.stat().st_size)
     assert lines("dump-log", second, "--json") == [row for row in rows if row["physicalOffset"] in inside]
-    assert lines("dump-log", golden_533, "--from", rows[7]["physicalOffset"], "-n", 3, "--json") == rows[7:10]
+    assert lines("dump-log", golden_533, "--offset", rows[7]["physicalOffset"], "-n", 3, "--json") == rows[7:10]
     text = run("dump-log", golden_533, "-n", 2).splitlines()
     assert [line.split("\t")[0] for line in text] == ["physicalOffset", "0", str(rows[1]["physicalOffset"])]
 
@@ -74,7 +74,7 @@ def test_dump_queue_prints_units_of_a_store_a_queue_and_a_file(tmp_path: Path) -
     assert [row["physicalOffset"] for row in rows[3:]] == places
     (_, second) = sorted(directory.iterdir())
     assert lines("dump-queue", second, "--json") == rows[10:]
-    assert lines("dump-queue", builder.path, "t", "-q", 1, "--from", 5, "-n", 7, "--json") == rows[5:12]
+    assert lines("dump-queue", builder.path, "t", "-q", 1, "--offset", 5, "-n", 7, "--json") == rows[5:12]
     assert run("dump-queue", builder.path, "t", "-q", 1, "-n", 1).splitlines()[1].split("\t")[:3] == ["0", "0", "-"]
 
 

@@ -39,7 +39,7 @@ def test_columns_and_tags_are_texts(golden_533: Path, tmp_path: Path) -> None:
     found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert len(found) == COUNTS["packed"] >= len(wanted)
     assert all(list(row) == ["keys", "queueOffset"] for row in found)
-    run("export", golden_533, "--to", f"ndjson:{tmp_path / 'none'}", "-t", "packed", "--tags", "no such || tag")
+    run("export", golden_533, "--to", f"ndjson:{tmp_path / 'none'}", "-t", "packed", "--tag", "no such || tag")
     assert (tmp_path / "none").read_text() == ""
 
 

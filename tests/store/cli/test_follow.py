@@ -21,7 +21,7 @@ from tests.support.scripted_master import ScriptedMaster, Slave
 __all__: list[str] = []
 
 FILE_SIZE = 16 << 10
-SIZE = ("--log-file-size", str(FILE_SIZE))
+SIZE = ("--mapped-file-size-commit-log", str(FILE_SIZE))
 
 
 def write_log(path: Path, bodies: Sequence[bytes]) -> bytes:
@@ -95,7 +95,7 @@ def test_another_log_ends_it_and_reset_begins_again_beside_the_old_mirror(master
         assert reader.queues("orders")[0].max_offset == 600
 
 
-@pytest.mark.parametrize("wrong", [["--from", "newest"], ["--ack", "all"], ["--config", "host:port"]])
+@pytest.mark.parametrize("wrong", [["--from", "newest"], ["--ack", "all"], ["--config-from", "host:port"]])
 def test_wrong_arguments_are_named(tmp_path: Path, wrong: list[str]) -> None:
     done = ended("follow", "127.0.0.1:1", tmp_path / "mirror", *wrong)
     assert done.returncode == 2
@@ -105,12 +105,12 @@ def test_wrong_arguments_are_named(tmp_path: Path, wrong: list[str]) -> None:
 def test_keys_without_a_remoting_port_name_the_missing_option(tmp_path: Path) -> None:
     done = ended("follow", "127.0.0.1:1", tmp_path / "mirror", "--access-keys", tmp_path / "tools.yml")
     assert done.returncode == 2
-    assert "--config" in done.stderr
+    assert "--config-from" in done.stderr
 
 
 def test_a_wait_for_a_broker_is_said_once_and_ended_by_a_signal(tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
-    command = [sys.executable, "-m", "commitlog", "follow", "127.0.0.1:1", str(mirror), "--config", "127.0.0.1:1"]
+    command = [sys.executable, "-m", "commitlog", "follow", "127.0.0.1:1", str(mirror), "--config-from", "127.0.0.1:1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert "mirror waits for its master: The broker at 127.0.0.1:1 cannot be reached" in process.stderr.readline()
@@ -127,9 +127,9 @@ def test_a_new_mirror_takes_the_brokers_sizes_or_those_of_options(master_log: by
         26: b"mappedFileSizeCommitLog=16384\nmappedFileSizeConsumeQueue=600\nmaxHashSlotNum=9\nmaxIndexNum=40\n",
         28: b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"0"}}',
     }
-    own = ("--queue-file-size", 800, "--max-hash-slot-num", 9, "--max-index-num", 40)
+    own = ("--mapped-file-size-consume-queue", 800, "--max-hash-slot-num", 9, "--max-index-num", 40)
     with ScriptedMaster(sends(master_log)) as master, ScriptedBroker(answers) as broker:
-        config = (master.address, tmp_path / "broker", "--config", broker.address, "--access-keys", keys)
+        config = (master.address, tmp_path / "broker", "--config-from", broker.address, "--access-keys", keys)
         follow_to(len(master_log), *config)
         assert {one["extFields"]["AccessKey"] for one in broker.asked} == {"rocketmq2"}
         follow_to(len(master_log), master.address, tmp_path / "own", *own, *SIZE)
@@ -139,6 +139,6 @@ def test_a_new_mirror_takes_the_brokers_sizes_or_those_of_options(master_log: by
 
 def test_a_refused_account_ends_it(tmp_path: Path) -> None:
     with ScriptedBroker({28: (16, "User:rocketmq2 is not found.")}) as broker:
-        done = ended("follow", "127.0.0.1:1", tmp_path / "mirror", "--config", broker.address)
+        done = ended("follow", "127.0.0.1:1", tmp_path / "mirror", "--config-from", broker.address)
     assert done.returncode == 1
     assert "was asked with no access keys" in done.stderr

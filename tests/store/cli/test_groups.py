@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from commitlog import Message, PutMessageStatus, StoreReader, commit_group_offsets
+from commitlog.cli.durations import duration_text
 from commitlog.config_files.consumer_offset import ConsumerOffsets
-from tests.store.cli.commands import ended, iso, lines, plain, run
+from tests.store.cli.commands import ended, iso, lines, on_a_terminal, plain, run
 from tests.store.owner.owned_store import open_store, put_ok
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 
@@ -51,6 +53,80 @@ def test_lag_has_a_row_for_each_queue(store: Path) -> None:
     csv = run("groups", "lag", store, "-o", "csv").splitlines()
     assert csv[0].startswith("group,topic,queueId,committedOffset")
     assert "error" not in run("groups", "lag", store).splitlines()[0]
+
+
+def test_lag_is_a_time_that_people_read(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.now_ms = int(time.time() * 1000) - (3 * 60 + 12) * 60_000 - 5000
+    builder.append("orders", 0, [b"x"] * 5)
+    commit_group_offsets(builder.path, "billing", {("orders", 0): 2})
+    for command in (["ls"], ["lag"], ["lag", "--full"]):
+        heading, row = run("groups", command[0], builder.path, *command[1:]).splitlines()
+        assert " behind" in heading
+        assert " 3  3 h 12 min " in row
+    (found,) = lines("groups", "lag", builder.path, "--json")
+    assert found["lagMs"] >= (3 * 60 + 12) * 60_000
+    assert "behind" not in found
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "0 s"),
+        (999, "< 1 s"),
+        (42_900, "42 s"),
+        (725_000, "12 min 5 s"),
+        (3_600_000, "1 h"),
+        (11_520_000, "3 h 12 min"),
+        (86_399_000, "23 h 59 min"),
+        (450_000_000, "5 d 5 h"),
+        (86_400_000 + 60_000, "1 d"),
+    ],
+)
+def test_lengths_of_time_have_two_units(milliseconds: int, text: str) -> None:
+    assert duration_text(milliseconds) == text
+
+
+LONG = "a_very_long_name_of_a_topic_" * 4 + "end"
+
+
+@pytest.fixture
+def wide_store(tmp_path: Path) -> Path:
+    """Names, offsets and lags as wide as they get."""
+    builder = StoreBuilder(tmp_path / "store", queue_file_units=50)
+    for topic in (LONG, "orders"):
+        builder.start_queue_at(topic, 1000, 9_876_543_200)
+        builder.append(topic, 1000, [b"x"] * 20)
+    group = "a_very_long_name_of_a_group_" * 3 + "end"
+    commit_group_offsets(builder.path, group, {(LONG, 1000): 9_876_543_205, ("orders", 1000): 77})
+    commit_group_offsets(builder.path, "b", {("orders", 1000): 9_876_543_220})
+    return builder.path
+
+
+@pytest.mark.parametrize("command", [["ls"], ["lag"], ["lag", "b"], ["reset", "b", "--to", "latest"]], ids=" ".join)
+def test_tables_about_groups_fit_eighty_columns(wide_store: Path, command: list[str]) -> None:
+    shown = on_a_terminal(80, "groups", command[0], wide_store, *command[1:]).splitlines()
+    assert all(len(line.rstrip()) <= 80 for line in shown), shown
+    heading = shown[0].split()
+    assert set(heading) >= ({"from", "to"} if command[0] == "reset" else {"lag", "behind"})
+    assert not any(line.lstrip() != line for line in shown), "no row is folded"
+
+
+def test_names_of_groups_and_topics_are_whole_in_pipes_and_with_full(wide_store: Path) -> None:
+    assert "…" in on_a_terminal(80, "groups", "lag", wide_store)
+    for whole in (run("groups", "lag", wide_store), on_a_terminal(80, "groups", "lag", wide_store, "--full")):
+        assert LONG in whole
+        assert "…" not in whole
+        assert {"group", "topic", "position", "first", "end", "lag", "behind", "lost"} <= set(
+            whole.splitlines()[0].split()
+        )
+
+
+def test_a_position_that_is_wrong_is_explained_below_the_table(store: Path) -> None:
+    commit_group_offsets(store, "audit", {("gone", 0): 3})
+    (row,) = [one for one in lines("groups", "lag", store, "audit", "--json") if one["topic"] == "gone"]
+    assert row["error"] in " ".join(on_a_terminal(80, "groups", "lag", store, "audit").split("\r\n"))
+    assert row["error"] in run("groups", "lag", store, "audit")
 
 
 def test_an_unknown_group_is_said(store: Path) -> None:

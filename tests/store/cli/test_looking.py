@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 import subprocess
 import sys
 from datetime import timezone
@@ -20,7 +21,7 @@ from commitlog.cli.stats import topic_stats
 from commitlog.cli.times import Clock
 from commitlog.cli.values import parse_size
 from commitlog.paths import COMPACTION_CONSUME_QUEUE
-from tests.store.cli.commands import ended, lines, plain, run, script
+from tests.store.cli.commands import ended, lines, on_a_terminal, plain, run, script
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -73,7 +74,7 @@ def test_stats_counts_the_messages_stored_within_each_window(tmp_path: Path) -> 
         (row,) = topic_stats(reader, ["orders"], Clock(timezone.utc), FIRST_STORE_TIME + 12_000)
         assert row == {
             "topic": "orders", "queues": 2, "messages": 10, "putTps10": 0.7, "putTps60": 0.167, "putTps600": 0.017,
-            "lastStoreTimestamp": "2023-11-14T22:13:29.000+00:00",
+            "lastStoreTimestamp": "2023-11-14T22:13:29.000+00:00", "idleMs": 3000,
         }  # fmt: skip
         (row,) = topic_stats(reader, ["orders"], Clock(timezone.utc), FIRST_STORE_TIME + 3_600_000)
         assert [row["putTps10"], row["putTps60"], row["putTps600"]] == [0.0, 0.0, 0.0]
@@ -89,6 +90,23 @@ def test_stats_has_a_line_for_each_topic(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [row["topic"] for row in lines("stats", builder.path, "pay*", "--json")] == ["payments"]
     assert "lastStoreTimestamp" in run("stats", builder.path)
+
+
+def test_stats_fits_eighty_columns_and_shortens_names_on_a_terminal_only(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    long = "a_very_long_name_of_a_topic_" * 4 + "end"
+    for topic in (long, "orders"):
+        builder.append(topic, [0, 1], [b"x"] * 20)
+    shown = on_a_terminal(80, "stats", builder.path).splitlines()
+    assert all(len(line.rstrip()) <= 80 for line in shown)
+    assert shown[0].split() == ["topic", "messages", "putTps10", "putTps60", "putTps600", "last", "put"]
+    (row,) = [line for line in shown if "…" in line]
+    assert row.startswith("a_very_lo")
+    assert row.split()[0].endswith("end")
+    assert re.search(r" \d+ d \d+ h ago$", row.rstrip())
+    for whole in (run("stats", builder.path), on_a_terminal(80, "stats", builder.path, "--full")):
+        assert long in whole
+        assert whole.splitlines()[0].split()[-1] == "lastStoreTimestamp"
 
 
 @pytest.mark.parametrize("command", ["stats", "offset-at"])

@@ -6,8 +6,6 @@ import base64
 import csv
 import io
 import json
-import os
-import pty
 import re
 import subprocess
 from collections import Counter
@@ -17,7 +15,7 @@ import pytest
 
 from commitlog import MessageFilter, StoreReader
 from commitlog.cli import scan
-from tests.store.cli.commands import EXPECTED, SCRIPT, ended, lines, plain, run
+from tests.store.cli.commands import EXPECTED, SCRIPT, ended, lines, on_a_terminal, plain, run
 from tests.support.store_builder import FIRST_STORE_TIME, StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -62,7 +60,7 @@ def test_a_topic_that_is_misspelled_is_answered_with_the_one_meant(shop: StoreBu
     done = ended("cat", shop.path, "x*")
     assert done.returncode == 1
     assert done.stderr.endswith("matches 'x*'. It has orders, payments, refunds.\n")
-    assert "Did you mean 'orders'" in ended("query", shop.path, "order", "k").stderr
+    assert "Did you mean 'orders'" in ended("query", shop.path, "k", "-t", "order").stderr
 
 
 def test_filters_by_tag_key_and_body(shop: StoreBuilder) -> None:
@@ -134,18 +132,19 @@ def test_body_prints_the_bytes_of_bodies_and_nothing_else(shop: StoreBuilder) ->
 def test_format_strings_are_those_of_kcat(shop: StoreBuilder) -> None:
     form = r"%t/%q@%o %k %s\n"
     assert (
-        run("cat", shop.path, "orders", "-n", 2, "-f", form) == "orders/0@0 k0 all order 0\norders/1@0 k1 all order 1\n"
+        run("cat", shop.path, "orders", "-n", 2, "--format", form)
+        == "orders/0@0 k0 all order 0\norders/1@0 k1 all order 1\n"
     )
-    assert run("cat", shop.path, "payments", "-n", 1, "-f", r"%p %g %u %S %T %%\x41\t") == (
+    assert run("cat", shop.path, "payments", "-n", 1, "--format", r"%p %g %u %S %T %%\x41\t") == (
         f"0 paid u0 9 {FIRST_STORE_TIME + 1} %A\t"
     )
     (row,) = lines("cat", shop.path, "payments", "-n", 1, "--json", "--columns", "storeTimestamp,msgId,physicalOffset")
-    assert run("cat", shop.path, "payments", "-n", 1, "-f", "%d %i %O") == " ".join(
+    assert run("cat", shop.path, "payments", "-n", 1, "--format", "%d %i %O") == " ".join(
         str(row[name]) for name in ("storeTimestamp", "msgId", "physicalOffset")
     )
-    assert run("cat", shop.path, "payments", "-n", 1, "-f", "%h") == "TAGS=paid,UNIQ_KEY=u0"
+    assert run("cat", shop.path, "payments", "-n", 1, "--format", "%h") == "TAGS=paid,UNIQ_KEY=u0"
     for wrong in ("%z", r"\q", "%"):
-        done = ended("cat", shop.path, "orders", "-f", wrong)
+        done = ended("cat", shop.path, "orders", "--format", wrong)
         assert done.returncode == 2
         assert "is not known" in plain(done.stderr)
 
@@ -197,27 +196,6 @@ def test_json_escapes_every_character(tmp_path: Path) -> None:
     assert [row.get("body") for row in rows] == [text, "", "plain", None, text]
     assert base64.b64decode(rows[3]["bodyBase64"]) == b"\xff" + text.encode()
     assert rows[0]["tags"] == rows[0]["properties"]["TAGS"] == text.replace("\x01", "").replace("\x02", "")
-
-
-def on_a_terminal(width: int, *arguments: object) -> str:
-    """What the script prints to a terminal of some width."""
-    main, side = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(width), "TERM": "xterm"}
-    command = [SCRIPT, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=side, stderr=subprocess.PIPE, env=environment) as process:
-        os.close(side)
-        printed = b""
-        while True:
-            try:
-                data = os.read(main, 65536)
-            except OSError:  # the other side is closed
-                break
-            if not data:
-                break
-            printed += data
-        assert process.wait(timeout=WAIT_LIMIT_S) == 0
-    os.close(main)
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed.decode())
 
 
 def test_lines_are_cut_to_the_terminal_unless_they_are_wanted_in_full(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def messages(path: Path, topic: str) -> list[dict[str, Any]]:
 
 
 def test_lines_are_bodies(path: Path) -> None:
-    result = produce("one\nzwei größer\r\n\nlast".encode() + b"\n\xff", path, "-t", "t", "--tags", "a", "--key", "k")
+    result = produce("one\nzwei größer\r\n\nlast".encode() + b"\n\xff", path, "-t", "t", "--tag", "a", "--key", "k")
     assert result.exit_code == 0
     assert result.stdout == ""
     assert result.stderr.startswith("5 messages put in ")
@@ -68,7 +68,7 @@ def test_a_json_object_gives_every_field(path: Path) -> None:
         {"body": "later", "delayLevel": 3, "tags": None},
     ]
     text = "\n\n".join(json.dumps(row) for row in rows)
-    result = produce(text, path, "--ndjson", "-t", "other", "--queue-id", 5, "--tags", "default")
+    result = produce(text, path, "--ndjson", "-t", "other", "--queue", 5, "--tag", "default")
     assert result.exit_code == 0, result.output
     (first,) = messages(path, "orders")
     assert (first["body"], first["tags"], first["keys"], first["queueId"]) == ("b", "paid", "k1 k2", 2)
@@ -82,7 +82,7 @@ def test_a_json_object_gives_every_field(path: Path) -> None:
 
 
 def test_results_are_printed_as_json_for_programs(path: Path) -> None:
-    result = produce("a\nb\nc\n", path, "-t", "t", "--json", "--queue-id", 1, "--async", "--batch-size", 2)
+    result = produce("a\nb\nc\n", path, "-t", "t", "--json", "--queue", 1, "--async", "--batch-size", 2)
     assert result.exit_code == 0
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert [(row["line"], row["status"], row["queueId"], row["queueOffset"]) for row in found] == [
@@ -158,7 +158,7 @@ def test_a_topic_of_batch_queues_stops_the_input(path: Path) -> None:
 def test_a_queue_that_no_topic_has_is_refused_before_the_first_line(path: Path) -> None:
     """The sink's limit: no consumer looks in a queue above it."""
     for queue, code in ((65_536, 2), (65_535, 0)):
-        result = produce("x", path, "-t", "t", "--queue-id", queue)
+        result = produce("x", path, "-t", "t", "--queue", queue)
         assert result.exit_code == code, result.stderr
     assert [row["queueId"] for row in messages(path, "t")] == [65_535]
 
@@ -201,7 +201,7 @@ def test_a_message_that_fits_only_with_its_own_queue_is_put_in_its_turn(path: Pa
     longest = 32_767 - sum(len(name) + len(value) + 2 for name, value in (("REAL_TOPIC", "t"), ("DELAY", "1")))
     room = longest - len("REAL_QID") - 3 - len("a") - 2
     rows = [{"body": "first"}, {"body": "l", "delayLevel": 1, "properties": {"a": "x" * room}}, {"body": "last"}]
-    result = produce("\n".join(map(json.dumps, rows)), path, "-t", "t", "--ndjson", "--queue-id", 0, "--json")
+    result = produce("\n".join(map(json.dumps, rows)), path, "-t", "t", "--ndjson", "--queue", 0, "--json")
     assert (result.exit_code, result.stdout.count("PUT_OK")) == (0, 3), result.output
 
 
@@ -262,8 +262,8 @@ def test_an_interrupt_while_the_command_is_being_imported_is_quiet(monkeypatch: 
         [],
         ["-t", "no/topic"],
         ["-t", "t", "--batch-size", "0"],
-        ["-t", "t", "--queue-id", "-1"],
-        ["-t", "t", "--format", "xml"],
+        ["-t", "t", "--queue", "-1"],
+        ["-t", "t", "--ndjson", "--json", "--format", "xml"],
         ["-t", "t", "--create", "--mapped-file-size-consume-queue", "7"],
         ["-t", "t", "--mapped-file-size-commit-log", "100000"],
     ],
@@ -318,7 +318,7 @@ def test_messages_are_put_as_they_come_and_an_interrupt_closes_the_store(path: P
 
 
 def test_the_output_of_another_command_can_be_piped_in(path: Path) -> None:
-    command = f"seq 1 5000 | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t numbers --queue-id 0 --async"
+    command = f"seq 1 5000 | {SCRIPT} produce {' '.join(SMALL_INDEX)} {path} -t numbers --queue 0 --async"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=WAIT_LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith("5000 messages put")

@@ -96,7 +96,7 @@ def test_times_are_relative_to_now_or_of_the_chosen_zone(text: str, expected: st
 def test_seconds_are_recognised_and_refused_with_the_milliseconds(golden_533: Path, command: str) -> None:
     arguments = {
         "cat": ["cat", golden_533, "orders", "--since", "1795250230"],
-        "query": ["query", golden_533, "orders", "k1", "--until", "1795250230"],
+        "query": ["query", golden_533, "k1", "--until", "1795250230"],
         "offset-at": ["offset-at", golden_533, "1795250230"],
     }
     done = ended(*arguments[command])
