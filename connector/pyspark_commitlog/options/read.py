@@ -30,6 +30,9 @@ __all__ = [
 _logger = logging.getLogger(__name__)
 
 
+_SEVERAL = " Several stores have a name each, as in broker-a=/data/a,broker-b=/data/b."
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """The options of one query. Sizes are bytes; ``starting`` and ``ending`` are None if the user did not set them.
@@ -111,7 +114,8 @@ class SourceOptions:
             return StoreReader.open(self.path, from_log=self.from_log, on_damage=self.on_damage)
         except StoreNotFound as error:
             raise StoreNotFound(
-                f"{error} The option path names the directory that holds 'commitlog' and 'consumequeue'.",
+                f"{error} The option path names the directory that holds 'commitlog' and 'consumequeue'."
+                f"{_SEVERAL if ',' in self.path and self.store is None else ''}",
                 path=error.path,
             ) from None
 
