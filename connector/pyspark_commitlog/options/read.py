@@ -119,6 +119,11 @@ class SourceOptions:
                 path=error.path,
             ) from None
 
+    def warn_of_doubts(self) -> None:
+        """Log what RocketMQ reads in another way than SQL does. Once for a query: options are parsed several times."""
+        for doubt in self.filter.doubts:
+            _logger.warning("Option filter: %s", doubt)
+
     @property
     def end_rule(self) -> OffsetRule:
         """End of a batch."""

@@ -201,9 +201,9 @@ def parse_group_strategy(option: str, value: str) -> int:
 
 
 def parse_filter(option: str, value: str) -> MessageFilter:
-    """The filter of one of the options ``tags``, ``filter`` and ``keys``."""
+    """The filter of one of the options ``tags``, ``filter`` and ``keys``. Planning warns of its doubts, once."""
     try:
-        return MessageFilter.parse(**{option: value})
+        return MessageFilter.parse(**{option: value}, warn=False)
     except FilterError as error:
         raise OptionError(f"Option {error}", option=option, value=value) from error
 

@@ -44,6 +44,7 @@ class CommitLogBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The ranges of offsets of all queues, cut by bytes. failOnMissingTopic counts."""
         options = self._options
+        options.warn_of_doubts()
         if options.stores:
             return list(self._partitions_of_stores())
         with options.open_store() as reader:

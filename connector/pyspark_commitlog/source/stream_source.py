@@ -107,6 +107,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _open(self, *, ends: bool = False) -> StreamPlanner | SeveralStoresPlanner:
         if self._planner is None:
+            self._options.warn_of_doubts()
             planner = SeveralStoresPlanner if self._options.stores else StreamPlanner
             self._planner = planner.open(self._options, ends=ends)
         return self._planner
