@@ -4,13 +4,15 @@ Spark imports this package to discover the source, on the driver and in every Py
 source at all when one such import fails. So it holds the class Spark looks for and ``lookup``; all that can be slow or
 can fail is imported inside the methods. Importing it before the ``SparkSession`` is made also points Spark's
 Python workers at this interpreter, see ``worker_python``, lets Spark speak with them through Unix domain sockets, see
-``unix_sockets``, and lets writes in other threads find the source, see ``thread_sessions``.
+``unix_sockets``, lets writes in other threads find the source, see ``thread_sessions``, and gives advice for a missing
+mode, see ``save_modes``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from pyspark_commitlog.save_modes import explain_modes
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.thread_sessions import find_source_in_all_threads
 from pyspark_commitlog.unix_sockets import use_unix_sockets
@@ -175,3 +177,4 @@ def lookup(
 use_this_python_in_workers()
 use_unix_sockets()
 find_source_in_all_threads(DefaultSource.name())
+explain_modes(DefaultSource.name())

@@ -68,6 +68,7 @@ __all__ = [
     "is_system_topic",
     "names_directory",
     "parse_file_name",
+    "path_fault",
     "refuse_batch_topic",
     "validate_group",
     "validate_new_topic",
@@ -115,6 +116,10 @@ BACKUP_SUFFIX = ".bak"
 MAX_QUEUE_ID = 2**31 - 1
 # The most queues of a topic. Far more than any topic needs; each is a directory.
 MOST_QUEUES = 65_536
+
+# A scheme has two letters at least: one is a drive's.
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/.*)", re.DOTALL)
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
 _FILE_NAME_DIGITS = 20
 _MAX_OFFSET = 2**63 - 1
@@ -167,6 +172,30 @@ BATCH_TOPIC = "rmq_sys_commitlog_batch"
 # many of them are in consumerOffset.json.
 POSITIONS_TOPIC = "rmq_sys_commitlog_positions"
 POSITIONS_GROUP = "CID_RMQ_SYS_COMMITLOG_POSITIONS"
+
+
+def path_fault(text: str) -> str | None:
+    """Why a text is not the path of a store but something else, and what to do, as a sentence; None for a path.
+
+    A directory with such a name is given with ``./`` before it.
+    """
+    if found := _URI.fullmatch(text):
+        scheme, rest = found[1].lower(), found[2]
+        if scheme == "file":
+            return "A URI is taken by Spark's option path only: give the path alone."
+        if scheme == "dbfs":
+            mounted = "/dbfs/" + rest.lstrip("/")
+            return f"Files are read through the file system: give the path where Databricks mounts it, {mounted}."
+        return (
+            f"Files of a store are mapped into memory, which {scheme}: does not offer: copy the store to a local or "
+            "mounted file system, and give the path of its directory there."
+        )
+    if all(_ADDRESS.fullmatch(part.strip()) for part in re.split("[;,]", text)):
+        return (
+            "It is the address of a broker or a name server, and stores are files: give the broker's storePathRootDir "
+            "where it is mounted, or the path of a copy, which 'commitlog follow HOST:10912 DIR' keeps."
+        )
+    return None
 
 
 def file_name_for_offset(offset: int) -> str:

@@ -71,8 +71,11 @@ class BatchStager:
         config: MessageStoreConfig | None = None,
         compression: BodyCompression | None = None,
         largest_record: int | None = None,
+        shown: Mapping[str, str] | None = None,
     ) -> None:
         """``topic`` is that of rows without one, ``partition`` numbers the parts, ``name`` begins the file's name.
+
+        ``shown`` has the names of columns for the reasons of refusals, where the rows had others before.
 
         ``config`` is the store's: its limits, hosts, and number of queues of a new topic. ``largest_record`` is the
         size in bytes of the largest record that the store's files have room for (``largest_record_of``).
@@ -83,6 +86,7 @@ class BatchStager:
         self._batch = batch
         self._known = queue_counts
         self._topic = topic
+        self._shown = shown
         self._partition = partition
         self._name = name
         self._config = config
@@ -101,7 +105,7 @@ class BatchStager:
         topic has so many, so no consumer looks there. ``InvalidValue`` for wrong columns; ``StagingFailed``.
         """
         table = message_rows(rows)
-        schema = message_schema(table, topic=self._topic)
+        schema = message_schema(table, topic=self._topic, shown=self._shown)
         for _, chunk in message_chunks(table):
             encoded = self._encoded(schema, chunk)
             if self._writer is None:

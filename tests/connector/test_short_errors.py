@@ -61,16 +61,19 @@ class Stores:
         (base / "input").mkdir()
         (base / "input" / "numbers.txt").write_text("0\n1\n2\n3\n")
 
-    def read(self, path: Path, schema: str | None = None, **options: str) -> None:
+    def read(self, path: Path | str, schema: str | None = None, **options: str) -> None:
         read(self.spark, path, schema, subscribe="orders", **options).collect()
 
-    def stream(self, path: Path, schema: str | None = None, **options: str) -> None:
+    def stream(self, path: Path | str, schema: str | None = None, **options: str) -> None:
         frame = stream(self.spark, path, schema, **{"subscribe": "orders", "startingOffsets": "earliest"} | options)
         query = frame.writeStream.format("noop").option("checkpointLocation", self._checkpoint())
         assert query.trigger(availableNow=True).start().awaitTermination(WAIT_LIMIT_S)
 
+    def rows(self, *columns: str) -> DataFrame:
+        return self.spark.range(0, 4, 1, 1).selectExpr(*columns)
+
     def write(self, *columns: str, **options: Any) -> None:
-        append(self.spark.range(0, 4, 1, 1).selectExpr(*columns), self.whole, **options)
+        append(self.rows(*columns), self.whole, **options)
 
     def stream_into(self, *columns: str, **options: Any) -> None:
         numbers = self.spark.readStream.text(str(self.base / "input")).selectExpr("cast(value AS int) AS id")
@@ -126,6 +129,56 @@ MISTAKES: Mapping[str, Mistake] = {
     ),
     "path without a store, in a stream": Mistake(
         lambda on: on.stream(on.nowhere), "nowhere: the directory does not exist. The option path names the directory"
+    ),
+    "two paths with a comma": Mistake(
+        lambda on: on.read(f"{on.whole},{on.late.path}"),
+        "expected one store, or several with a name for each, such as 'a=/",
+    ),
+    "two paths with a comma, in a stream": Mistake(
+        lambda on: on.stream(f"{on.whole}, {on.late.path}"),
+        "expected one store, or several with a name for each, such as 'a=/",
+    ),
+    "two paths with a comma, in a write": Mistake(
+        lambda on: append(on.rows(_BODY), f"{on.whole},{on.late.path}"), "expected one store. A comma in a path is %2C"
+    ),
+    "two relative paths with a comma": Mistake(
+        lambda on: on.read("data/a,data/b"), "Several stores have a name each, as in broker-a=/data/a,broker-b=/data/b."
+    ),
+    "path in an object store": Mistake(
+        lambda on: on.read("s3a://bucket/store"), "does not offer: copy the store to a local or mounted file system"
+    ),
+    "path in an object store, in a write": Mistake(
+        lambda on: append(on.rows(_BODY), "hdfs://namenode:8020/store"), "which hdfs: does not offer: copy the store to"
+    ),
+    "path in DBFS": Mistake(lambda on: on.read("dbfs:/mnt/store"), "where Databricks mounts it, /dbfs/mnt/store."),
+    "URI of another host": Mistake(
+        lambda on: on.read("file://host/data/store"),
+        "not of the host 'host': file:///data/store, or the path",
+    ),
+    "address of a name server": Mistake(
+        lambda on: on.stream("localhost:9876"), "It is the address of a broker or a name server, and stores are files"
+    ),
+    "addresses of name servers": Mistake(
+        lambda on: on.read("10.0.0.1:9876;10.0.0.2:9876"), "of a copy, which 'commitlog follow HOST:10912 DIR' keeps."
+    ),
+    "path of a file of the log": Mistake(
+        lambda on: on.read(on.whole / "commitlog" / f"{0:020d}"),
+        "/whole/commitlog/00000000000000000000 is a file; a store",
+    ),
+    "path of the log": Mistake(lambda on: on.read(on.whole / "commitlog"), "It is within a store: did you mean /"),
+    "path of the queues, in a stream": Mistake(
+        lambda on: on.stream(on.whole / "consumequeue"), "It is within a store: did you mean /"
+    ),
+    "path of the log, in a write": Mistake(
+        lambda on: append(on.rows(_BODY), on.whole / "commitlog"), "It is within a store: did you mean /"
+    ),
+    "path of a directory that the store keeps for itself, in a write": Mistake(
+        lambda on: append(on.rows(_BODY), on.whole / "staging" / "new"),
+        "a directory that it keeps for itself: no store",
+    ),
+    "path of a file, in a write": Mistake(
+        lambda on: append(on.rows(_BODY), on.whole / "commitlog" / f"{0:020d}"),
+        "is a file; a store is a directory that",
     ),
     "unknown column": Mistake(
         lambda on: on.read(on.whole, "bdy BINARY"), "SchemaError: Unknown column 'bdy'. Did you mean body?"

@@ -64,7 +64,7 @@ def _table(name: str) -> Ask:
 
 
 def _info(reader: StoreReader) -> dict[str, Any]:
-    found = summarize(reader, with_sizes=True).to_json()
+    found = summarize(reader, with_sizes=True, assessed=False).to_json()
     return {name: found[name] for name in ("topics", "minPhysicalOffset", "problems")}
 
 

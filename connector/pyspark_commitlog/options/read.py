@@ -30,6 +30,9 @@ __all__ = [
 _logger = logging.getLogger(__name__)
 
 
+_SEVERAL = " Several stores have a name each, as in broker-a=/data/a,broker-b=/data/b."
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """The options of one query. Sizes are bytes; ``starting`` and ``ending`` are None if the user did not set them.
@@ -56,6 +59,8 @@ class SourceOptions:
     start_without_position: int = EARLIEST
     commit_group: str | None = None
     fail_on_data_loss: bool = True
+    # None: as ``fails_on_missing_topic`` has it.
+    fail_on_missing_topic: bool | None = None
     kafka_rows: bool = False
     include_headers: bool = False
     include_properties: bool = False
@@ -97,15 +102,27 @@ class SourceOptions:
         """How the store treats damage. A missing file is a loss, which failOnDataLoss is about."""
         return "skip-records" if self.skips_corrupt else "raise"
 
+    def fails_on_missing_topic(self, *, ends: bool) -> bool:
+        """Whether a named topic or queue that does not exist fails the query. By default where the query ``ends``, as a
+        batch and AvailableNow do: another one may wait for a topic that comes later.
+        """
+        return ends if self.fail_on_missing_topic is None else self.fail_on_missing_topic
+
     def open_store(self) -> StoreReader:
         """The store, opened as the options say. The errors of ``StoreReader.open``."""
         try:
             return StoreReader.open(self.path, from_log=self.from_log, on_damage=self.on_damage)
         except StoreNotFound as error:
             raise StoreNotFound(
-                f"{error} The option path names the directory that holds 'commitlog' and 'consumequeue'.",
+                f"{error} The option path names the directory that holds 'commitlog' and 'consumequeue'."
+                f"{_SEVERAL if ',' in self.path and self.store is None else ''}",
                 path=error.path,
             ) from None
+
+    def warn_of_doubts(self) -> None:
+        """Log what RocketMQ reads in another way than SQL does. Once for a query: options are parsed several times."""
+        for doubt in self.filter.doubts:
+            _logger.warning("Option filter: %s", doubt)
 
     @property
     def end_rule(self) -> OffsetRule:
@@ -126,6 +143,7 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "startingGroupStrategy": ("start_without_position", values.parse_group_strategy),
     "commitGroup": ("commit_group", values.parse_group),
     "failOnDataLoss": ("fail_on_data_loss", values.parse_boolean),
+    "failOnMissingTopic": ("fail_on_missing_topic", values.parse_boolean),
     "rowFormat": ("kafka_rows", values.parse_row_format),
     "includeHeaders": ("include_headers", values.parse_boolean),
     "includeProperties": ("include_properties", values.parse_boolean),

@@ -18,15 +18,19 @@ from pyspark_commitlog.options.values import OffsetRule, did_you_mean
 __all__ = ["parse_by_store", "parse_one_store", "parse_stores"]
 
 _LOOKS_NAMED = re.compile(r"[^/:=]*=")
+# Paths with a comma between them, where names were left out.
+_LOOKS_LISTED = re.compile(r",\s*(?:/|~|\.\.?/|file:)")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def parse_stores(option: str, value: str) -> dict[str, str]:
     """The directory of each named store, absolute, in the order of their names; empty for a plain path.
 
-    ``OptionError`` for a wrong name, a name given twice, and two names of one directory.
+    ``OptionError`` for a wrong name, a name given twice, two names of one directory, and several paths without names.
     """
     if _LOOKS_NAMED.match(value) is None:
+        if _LOOKS_LISTED.search(value):
+            values.refuse(option, value, _with_names(value))
         return {}
     stores: dict[str, str] = {}
     name_of: dict[str, str] = {}
@@ -49,8 +53,18 @@ def parse_stores(option: str, value: str) -> dict[str, str]:
     return dict(sorted(stores.items()))
 
 
+def _with_names(value: str) -> str:
+    """What several paths should have been."""
+    paths = [path.strip() for path in value.split(",")]
+    named = ",".join(f"{chr(ord('a') + number % 26)}={path}" for number, path in enumerate(paths))
+    return (
+        f"one store, or several with a name for each, such as {named!r}, names that last as long as the checkpoint. A "
+        "comma in a path is %2C in a file: URI"
+    )
+
+
 def parse_one_store(option: str, value: str) -> str:
-    """The absolute path of one store. ``OptionError`` for a text that names stores."""
+    """The absolute path of one store. ``OptionError`` for a text that names stores, and for several paths."""
     if _LOOKS_NAMED.match(value) is not None:
         values.refuse(
             option,
@@ -58,6 +72,8 @@ def parse_one_store(option: str, value: str) -> str:
             "one store, by its path alone: only reads of messages and of metadata take several, as name=path. A path "
             "that has an = begins with / or ./",
         )
+    if _LOOKS_LISTED.search(value):
+        values.refuse(option, value, "one store. A comma in a path is %2C in a file: URI")
     return os.path.abspath(values.parse_path(option, value))
 
 

@@ -92,10 +92,10 @@ class Subscription:
         """The bounds of the queues that exist now, all of one moment."""
         return {(info.topic, info.queue_id): info for info in reader.queue_infos(lambda: self.find_queues(reader))}
 
-    def warn_of_missing(self, reader: StoreReader) -> None:
+    def warn_of_missing(self, reader: StoreReader, *, waits: bool = True) -> None:
         """Log one warning with the named topics and queues that the store does not have: perhaps they are misspelled.
 
-        A stream waits for them. Topics that cannot be read are left to ``find_queues``.
+        A stream ``waits`` for them. Topics that cannot be read are left to ``find_queues``.
         """
         if self.pattern is not None:
             if not self.find_topics(reader):
@@ -116,7 +116,8 @@ class Subscription:
                 for queue_id in sorted(wanted.difference(there))
             ]
         if missing:
-            _logger.warning("%s The query reads what comes there, from its first message on.", " ".join(missing))
+            rest = "The query reads what comes there, from its first message on." if waits else "It is not read."
+            _logger.warning("%s %s", " ".join(missing), rest)
 
     def require_all(self, reader: StoreReader) -> None:
         """``TopicNotFound`` or ``QueueNotFound`` for the first named topic or queue that the store does not have."""

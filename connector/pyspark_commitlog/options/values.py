@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from urllib.parse import unquote
 from commitlog import MessageFilter
 from commitlog.columnar.columns import nearest_name
 from commitlog.errors import FilterError, InvalidValue
-from commitlog.paths import validate_group, validate_topic
+from commitlog.paths import path_fault, validate_group, validate_topic
 from commitlog.timestamps import checked_timestamp_ms
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.subscription import QueueKey, Subscription
@@ -126,19 +127,25 @@ def refuse(option: str, value: str, expected: str) -> NoReturn:
 
 
 def parse_path(option: str, value: str) -> str:
-    """A local path, perhaps as a ``file:`` URI (percent-decoded then; of hosts only ``localhost``).
+    """A local path, perhaps as a ``file:`` URI (percent-decoded then; of hosts only ``localhost``), or after ``~/``.
 
-    Other file systems cannot be mapped into memory.
+    ``OptionError`` for what ``path_fault`` knows, and for paths with a comma between them.
     """
     expected = "the path of a RocketMQ store directory on a local or mounted file system"
     scheme, colon, rest = value.partition(":")
-    if colon and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]+", scheme):
+    if colon and scheme.lower() == "file":
         host = re.match(r"//([^/]*)", rest)
-        if scheme.lower() != "file" or (host is not None and host[1].lower() not in ("", "localhost")):
-            refuse(option, value, expected)
+        if host is not None and host[1].lower() not in ("", "localhost"):
+            refuse(
+                option,
+                value,
+                f"{expected}, not of the host {host[1]!r}: file://{rest[host.end() :]}, or the path alone",
+            )
         path = unquote(re.sub(r"^/+", "/", rest[host.end() :] if host is not None else rest))
     else:
-        path = value
+        if (fault := path_fault(value)) is not None:
+            raise OptionError(f"Option {option} is {value!r}; expected {expected}. {fault}", option=option, value=value)
+        path = os.path.expanduser(value)
     if not path.strip() or "\0" in path:
         refuse(option, value, expected)
     return path
@@ -194,9 +201,9 @@ def parse_group_strategy(option: str, value: str) -> int:
 
 
 def parse_filter(option: str, value: str) -> MessageFilter:
-    """The filter of one of the options ``tags``, ``filter`` and ``keys``."""
+    """The filter of one of the options ``tags``, ``filter`` and ``keys``. Planning warns of its doubts, once."""
     try:
-        return MessageFilter.parse(**{option: value})
+        return MessageFilter.parse(**{option: value}, warn=False)
     except FilterError as error:
         raise OptionError(f"Option {error}", option=option, value=value) from error
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -96,9 +97,12 @@ def _is_text_or_null(kind: DataType) -> bool:
 
 @dataclass(frozen=True)
 class SinkColumns:
-    """The columns of a frame. ``names`` are their names in the store, in the frame's order."""
+    """The columns of a frame. ``names`` are their names in the store, in the frame's order; ``shown`` has the frame's
+    own names of these, for errors.
+    """
 
     names: tuple[str, ...]
+    shown: Mapping[str, str] = dataclass_field(default_factory=dict, kw_only=True)
 
     def fault(self, batch: pa.RecordBatch) -> tuple[int, str] | None:
         """The first row that cannot be renamed, and what is wrong with it; all else is left to the store."""
@@ -141,7 +145,7 @@ def check_sink_schema(schema: StructType, *, topic: str | None) -> SinkColumns:
             "The column body (or value) is missing; it holds the messages' contents: BINARY or STRING.", column="body"
         )
     require_topic(found, topic)
-    return SinkColumns(tuple(found))
+    return SinkColumns(tuple(found), shown=found)
 
 
 def require_topic(columns: Container[str], topic: str | None) -> None:

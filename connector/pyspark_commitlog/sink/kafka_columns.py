@@ -149,4 +149,5 @@ def sink_columns(schema: StructType, options: SinkOptions) -> SinkColumns:
             "The column value is missing; it holds the messages' contents: BINARY or STRING.", column="value"
         )
     require_topic(places, options.topic)
-    return KafkaColumns(tuple(given for name in places for given in _GIVES[name]), places)
+    shown = {given: schema.fields[place].name for name, place in places.items() for given in _GIVES[name]}
+    return KafkaColumns(tuple(given for name in places for given in _GIVES[name]), places, shown=shown)

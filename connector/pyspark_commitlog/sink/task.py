@@ -63,6 +63,7 @@ class StageTask:
             config=self.options.store_config,
             compression=self.options.compression,
             largest_record=self.largest_record,
+            shown=self.columns.shown,
         )
         try:
             with stager:

@@ -15,8 +15,9 @@ from commitlog import StoreReader
 from pyspark_commitlog.loss import naming_store
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.short_errors import with_short_errors
+from pyspark_commitlog.source.missing_topics import check_topics, check_topics_of_stores
 from pyspark_commitlog.source.offset_rules import resolve_rule
-from pyspark_commitlog.source.open_stores import OpenStores, require_somewhere
+from pyspark_commitlog.source.open_stores import OpenStores
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition, plan_partitions
 from pyspark_commitlog.source.record_limit import limit_records
 from pyspark_commitlog.source.replanning import plan_again
@@ -41,23 +42,24 @@ class CommitLogBatchReader(DataSourceReader):
         self._task = ReadTask.of(options, projection)
 
     def partitions(self) -> list[InputPartition]:
-        """The ranges of offsets of all queues, cut by bytes. Named topics and queues must exist."""
+        """The ranges of offsets of all queues, cut by bytes. failOnMissingTopic counts."""
         options = self._options
+        options.warn_of_doubts()
         if options.stores:
             return list(self._partitions_of_stores())
         with options.open_store() as reader:
-            options.subscription.require_all(reader)
+            check_topics(options, reader, ends=True)
             return list(self._plan(reader, options))
 
     def _partitions_of_stores(self) -> Iterator[RangePartition]:
-        """Those of each store after the other's. Named topics and queues must exist in one of the stores."""
+        """Those of each store after the other's. failOnMissingTopic is about what none of the stores has."""
         options = self._options
         stores = OpenStores(options, time.monotonic)
         try:
             readers = stores.look()
             if not readers:
                 stores.require(min(options.stores), "None of the stores of path is there.")
-            require_somewhere(options, readers)
+            check_topics_of_stores(options, readers, ends=True)
             wanted: dict[str, list[QueueRange]] = {}
             for name, reader in readers.items():
                 with naming_store(name):

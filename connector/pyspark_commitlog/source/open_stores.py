@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Mapping
 
 from commitlog import StoreReader
-from commitlog.errors import QueueNotFound, StoreOpenError, TopicNotFound, UnsupportedStore
+from commitlog.errors import StoreOpenError, UnsupportedStore
 from pyspark_commitlog.options.read import SourceOptions
 
-__all__ = ["OpenStores", "require_somewhere", "warn_of_missing_everywhere"]
+__all__ = ["OpenStores"]
 
 _logger = logging.getLogger(__name__)
 
@@ -89,26 +89,3 @@ class OpenStores:
             _logger.warning("Store %r is away and is skipped; its position is kept. %s", name, error)
             due, pause = now + pause, min(2 * pause, _LONGEST_PAUSE_S)
         self._away[name] = due, pause
-
-
-def require_somewhere(options: SourceOptions, readers: Mapping[str, StoreReader]) -> None:
-    """``TopicNotFound`` or ``QueueNotFound`` for the first named topic or queue that none of the stores has."""
-    for part in options.subscription.parts():
-        first: TopicNotFound | QueueNotFound | None = None
-        for reader in readers.values():
-            try:
-                part.require_all(reader)
-                break
-            except (TopicNotFound, QueueNotFound) as error:
-                first = first or error
-        else:
-            if first is not None:
-                first.args = (f"{first} None of the stores {', '.join(readers)} has it.",)
-                raise first
-
-
-def warn_of_missing_everywhere(options: SourceOptions, readers: Mapping[str, StoreReader]) -> None:
-    """Log a warning for each named topic or queue that none of the stores has: perhaps it is misspelled."""
-    for part in options.subscription.parts():
-        if readers and not any(next(part.find_queues(reader), None) for reader in readers.values()):
-            part.warn_of_missing(next(iter(readers.values())))

@@ -19,7 +19,8 @@ from pyspark_commitlog.loss import naming_store
 from pyspark_commitlog.options.read import SourceOptions, rule_option
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.admission import WaitingQueue
-from pyspark_commitlog.source.open_stores import OpenStores, warn_of_missing_everywhere
+from pyspark_commitlog.source.missing_topics import check_topics_of_stores
+from pyspark_commitlog.source.open_stores import OpenStores
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition
 from pyspark_commitlog.source.replanning import STORE_CHANGED, plan_again, plan_again_of_stores
 from pyspark_commitlog.source.several_stores_offset import SeveralStoresOffset
@@ -50,11 +51,11 @@ class SeveralStoresPlanner:
         self._given: dict[str, Any] | None = None
 
     @classmethod
-    def open(cls, options: SourceOptions) -> SeveralStoresPlanner:
-        """The errors of ``OpenStores.look``."""
+    def open(cls, options: SourceOptions, *, ends: bool = False) -> SeveralStoresPlanner:
+        """``ends``: the run is one of AvailableNow. Errors of ``OpenStores.look`` and ``check_topics_of_stores``."""
         planner = cls(options)
         try:
-            warn_of_missing_everywhere(options, planner._open.look())
+            check_topics_of_stores(options, planner._open.look(), ends=ends)
         except BaseException:
             planner.close()
             raise

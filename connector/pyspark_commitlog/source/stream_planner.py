@@ -14,6 +14,7 @@ from commitlog import StoreReader
 from pyspark_commitlog.options.read import SourceOptions
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.admission import WaitingQueue
+from pyspark_commitlog.source.missing_topics import check_topics
 from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.replanning import STORE_CHANGED, plan_again
 from pyspark_commitlog.source.store_planner import Backlog, StorePlanner, planned_ranges
@@ -37,11 +38,13 @@ class StreamPlanner:
         self._parsed: tuple[dict[str, Any], StreamOffset] | None = None
 
     @classmethod
-    def open(cls, options: SourceOptions) -> StreamPlanner:
-        """``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``."""
+    def open(cls, options: SourceOptions, *, ends: bool = False) -> StreamPlanner:
+        """``ends``: the run is one of AvailableNow. ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``,
+        ``UnsupportedStore``; the errors of ``check_topics``.
+        """
         reader = options.open_store()
         try:
-            options.subscription.warn_of_missing(reader)
+            check_topics(options, reader, ends=ends)
         except BaseException:
             reader.close()
             raise

@@ -80,7 +80,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ProgressReport.to_json(ends, path=self._options.path, run=self._run, oldest=oldest)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._open().prepare_for_available_now()
+        # Spark calls this before all else, and under this trigger alone: so the topics are looked for now.
+        self._open(ends=True).prepare_for_available_now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         found = self._open().partitions(start, end)
@@ -104,10 +105,11 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._group_commits = GroupCommits(self._options.path, group)
         self._group_commits.commit(end)
 
-    def _open(self) -> StreamPlanner | SeveralStoresPlanner:
+    def _open(self, *, ends: bool = False) -> StreamPlanner | SeveralStoresPlanner:
         if self._planner is None:
-            several = bool(self._options.stores)
-            self._planner = SeveralStoresPlanner.open(self._options) if several else StreamPlanner.open(self._options)
+            self._options.warn_of_doubts()
+            planner = SeveralStoresPlanner if self._options.stores else StreamPlanner
+            self._planner = planner.open(self._options, ends=ends)
         return self._planner
 
 

@@ -28,6 +28,7 @@ from commitlog.columnar.input import message_schema, parse_messages
 from commitlog.columnar.input_chunks import message_chunks
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import NotAStore, StoreNotFound
+from commitlog.files import disk
 from commitlog.format.message_id import encode_message_id, parse_host
 from commitlog.format.record import FILLER_SIZE
 from commitlog.log.store_directory import check_store_directory
@@ -87,6 +88,7 @@ def is_store(path: str) -> bool:
 
 def open_store(path: str, config: MessageStoreConfig, *, create: bool, lock_timeout_s: float) -> MessageStore:
     """Own the store. Without ``create``, the path must be one: ``StoreNotFound``, ``NotAStore``."""
+    path = disk.absolute_path(path)
     try:
         check_store_directory(path)
     except (StoreNotFound, NotAStore) as error:

@@ -27,8 +27,8 @@ that has a column of its own counts where that column is null. STRING may be lar
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
@@ -70,8 +70,8 @@ Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 
 _MAX_INT = 2**31 - 1
 _NO_BODY = (
-    "its body is null, as that of a tombstone in Kafka, and RocketMQ has no message without a body: leave such rows "
-    "out, or give them an empty body"
+    "its {0} is null, as that of a tombstone in Kafka, and RocketMQ has no message without a body: leave such rows "
+    "out, or give them an empty {0}"
 )
 _ALIASES = {"value": "body", "key": "keys"}
 # The text properties that have a column.
@@ -143,16 +143,27 @@ class MessageSchema:
     """The checked schema of a table of messages: the table's name of each column, and the default topic.
 
     Columns that can only be null are left out: they mean nothing. ``was_read``: the table has columns that only a store
-    gives, and so properties of that kind.
+    gives, and so properties of that kind. ``shown`` has names for the reasons of refusals, where columns were renamed.
     """
 
     spelling: dict[str, str]
     topic: str | None
     was_read: bool = False
+    shown: Mapping[str, str] = field(default_factory=dict)
+
+    def called(self, column: str) -> str:
+        """A column as whoever gave the rows named it."""
+        return self.shown.get(column) or self.spelling.get(column, column)
+
+    @property
+    def entry(self) -> str:
+        """What an entry of the column properties is called: a property, unless the column was renamed."""
+        renamed = self.called("properties")
+        return "property" if renamed.lower() == "properties" else renamed.removesuffix("s")
 
 
-def message_schema(rows: Rows, *, topic: str | None) -> MessageSchema:
-    """The table's columns; ``topic`` is that of rows without one. No row is read.
+def message_schema(rows: Rows, *, topic: str | None, shown: Mapping[str, str] | None = None) -> MessageSchema:
+    """The table's columns; ``topic`` is that of rows without one. No row is read. ``shown`` names columns in refusals.
 
     ``InvalidValue`` for anything but a table, and for unknown columns, repeated ones, one beside its alias, wrong
     types, and a missing body or topic.
@@ -180,7 +191,8 @@ def message_schema(rows: Rows, *, topic: str | None) -> MessageSchema:
     if "topic" not in found and topic is None:
         raise InvalidValue("The messages have no topic: add a column 'topic', or give one topic for all.")
     was_read = not ASSIGNED_COLUMNS.isdisjoint(rows.schema.names)
-    return MessageSchema({name: column for name, column in found.items() if name not in only_null}, topic, was_read)
+    spelling = {name: column for name, column in found.items() if name not in only_null}
+    return MessageSchema(spelling, topic, was_read, shown or {})
 
 
 def column_name(name: str) -> str:
@@ -249,13 +261,13 @@ def parse_messages(
     refusals.name_places(topics, codes, lambda row: int(given.values[row]) if given and given.given[row] else None)
     topics, codes = _legal_topics(topics, codes, topic_fault, refusals)
     bodies = large_binary_of(chunk.column(schema.spelling["body"]))
-    _refuse_bodies(bodies, limits, refusals)
+    _refuse_bodies(bodies, schema.called("body"), limits, refusals)
     _refuse_numbers(given, 0, limits.max_queue_id, refusals)
     flags = _numbers(chunk, schema, "flag", 0)
     _refuse_numbers(flags, -_MAX_INT - 1, _MAX_INT, refusals)
     ignored = STORE_PROPERTIES if schema.was_read else frozenset()
-    properties = PropertyMap.of(_column(chunk, schema, "properties"), refusals.add, ignored)
-    levels = _given_levels(_column(chunk, schema, "delayLevel"), limits, refusals)
+    properties = PropertyMap.of(_column(chunk, schema, "properties"), refusals.add, ignored, entry=schema.entry)
+    levels = _given_levels(chunk, schema, limits, refusals)
     delay_levels = _delay_levels(levels, properties.own.get(DELAY), limits, refusals, count)
     properties.refuse_timers(delay_levels, refusals.add)
     texts = {
@@ -265,7 +277,7 @@ def parse_messages(
     }
     for name, text in texts.items():
         if text is not None:
-            column = f"its column {schema.spelling[_COLUMN_OF[name]]}"
+            column = f"its column {schema.called(_COLUMN_OF[name])}"
             refusals.add(separator_rows(text), f"{column} holds '\\x01' or '\\x02', which separate properties".format)
             refusals.add(illegible_rows(text), f"{column} is not UTF-8 text".format)
     own = {name: _first_given(text, properties.own.get(name)) for name, text in texts.items()}
@@ -282,7 +294,7 @@ def parse_messages(
         unique_keys=properties.asked_for.get(UNIQ_KEY),
         waits=_any_waits(properties.asked_for.get(WAIT)),
         flags=0 if flags is None else flags.values,
-        born_timestamps=_born_timestamps(_column(chunk, schema, "bornTimestamp"), born_timestamp_ms, refusals),
+        born_timestamps=_born_timestamps(chunk, schema, born_timestamp_ms, refusals),
         delay_levels=delay_levels,
         refusals=refusals,
     )
@@ -335,14 +347,14 @@ def _legal_topics(
     return (names, codes) if len(legal) == len(names) else (legal, places[codes])
 
 
-def _refuse_bodies(bodies: pa.LargeBinaryArray, limits: MessageLimits, refusals: Refusals) -> None:
+def _refuse_bodies(bodies: pa.LargeBinaryArray, name: str, limits: MessageLimits, refusals: Refusals) -> None:
     if bodies.null_count:
-        refusals.add(bodies.is_null().to_numpy(zero_copy_only=False), lambda _: _NO_BODY)
+        refusals.add(bodies.is_null().to_numpy(zero_copy_only=False), lambda _: _NO_BODY.format(name))
     bounds, most = binary_parts(bodies)[0], limits.max_message_size
     if int(bounds[-1] - bounds[0]) > most:
         sizes = bounds[1:] - bounds[:-1]
         refusals.add(
-            sizes > most, lambda row: f"its body has {int(sizes[row])} bytes, the limit (maxMessageSize) is {most}"
+            sizes > most, lambda row: f"its {name} has {int(sizes[row])} bytes, the limit (maxMessageSize) is {most}"
         )
 
 
@@ -359,9 +371,9 @@ def _numbers(chunk: pa.RecordBatch, schema: MessageSchema, name: str, default: i
     if column is None:
         return None
     if not column.null_count:
-        return _Numbers(name, column.to_numpy(), np.ones(len(column), np.bool_))
+        return _Numbers(schema.called(name), column.to_numpy(), np.ones(len(column), np.bool_))
     values = column.cast(pa.int64()).fill_null(default).to_numpy()
-    return _Numbers(name, values, column.is_valid().to_numpy(zero_copy_only=False))
+    return _Numbers(schema.called(name), values, column.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _refuse_numbers(numbers: _Numbers | None, least: int, most: int, refusals: Refusals) -> None:
@@ -384,8 +396,11 @@ def _legal_queue_ids(given: _Numbers | None) -> npt.NDArray[np.int32] | None:
     return values.astype(np.int32)
 
 
-def _given_levels(column: pa.Array | None, limits: MessageLimits, refusals: Refusals) -> _Numbers | None:
+def _given_levels(
+    chunk: pa.RecordBatch, schema: MessageSchema, limits: MessageLimits, refusals: Refusals
+) -> _Numbers | None:
     """The levels that a column gives; rows with a delay that no level has are refused."""
+    column, name = _column(chunk, schema, "delayLevel"), schema.called("delayLevel")
     if column is None:
         return None
     if pa.types.is_large_binary(column.type):
@@ -395,8 +410,8 @@ def _given_levels(column: pa.Array | None, limits: MessageLimits, refusals: Refu
     levels = np.array([*(_level_of(delay, limits) for delay in shown), 0], np.int64)
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     known = shown_delay_levels(limits.message_delay_level)
-    refusals.add(levels[codes] < 0, lambda row: f"its delayLevel is {shown[codes[row]]}; it must be one of {known}")
-    return _Numbers("delayLevel", levels[codes], codes >= 0)
+    refusals.add(levels[codes] < 0, lambda row: f"its {name} is {shown[codes[row]]}; it must be one of {known}")
+    return _Numbers(name, levels[codes], codes >= 0)
 
 
 def _shown_delay(delay: pa.Scalar) -> int | str | timedelta:
@@ -446,9 +461,13 @@ def _delay_levels(
     return np.clip(levels, 0, len(parse_delay_levels(limits.message_delay_level))).astype(np.int32)
 
 
-def _born_timestamps(column: pa.Array | None, default: int, refusals: Refusals) -> Int64Array | int:
+def _born_timestamps(
+    chunk: pa.RecordBatch, schema: MessageSchema, default: int, refusals: Refusals
+) -> Int64Array | int:
+    column = _column(chunk, schema, "bornTimestamp")
     if column is None:
         return default
+    name = schema.called("bornTimestamp")
     factor = _MS_OF_UNIT[column.type.unit] if pa.types.is_timestamp(column.type) else 1
     values: Int64Array = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     if factor < 0:
@@ -459,7 +478,7 @@ def _born_timestamps(column: pa.Array | None, default: int, refusals: Refusals) 
     refusals.add(
         ~is_timestamp(values),
         lambda row: (
-            f"its bornTimestamp is {column[row].cast(pa.int64())} ({column.type}); it must be {MIN_TIMESTAMP_MS} to "
+            f"its {name} is {column[row].cast(pa.int64())} ({column.type}); it must be {MIN_TIMESTAMP_MS} to "
             f"{MAX_TIMESTAMP_MS} ms, the years 1 to 9999"
         ),
     )

@@ -137,10 +137,17 @@ class PropertyMap:
     asked_for: dict[str, pa.LargeBinaryArray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, column: pa.MapArray | None, refuse: Refuse, ignored: AbstractSet[str] = frozenset()) -> PropertyMap:
+    def of(
+        cls,
+        column: pa.MapArray | None,
+        refuse: Refuse,
+        ignored: AbstractSet[str] = frozenset(),
+        *,
+        entry: str = "property",
+    ) -> PropertyMap:
         """A null value means that the property is not set; of equal names with a column, the last one counts.
 
-        ``ignored`` are names whose properties are not set either.
+        ``ignored`` are names whose properties are not set either. ``entry`` is the word for a property in refusals.
         """
         if column is None:
             return cls()
@@ -153,8 +160,8 @@ class PropertyMap:
         keep = values.is_valid().to_numpy(zero_copy_only=False)
         if not ignored.isdisjoint(distinct):
             keep = keep & ~np.isin(codes, [code for code, name in enumerate(distinct) if name in ignored])
-        _refuse_names(distinct, codes, owner, keep, count, refuse)
-        _refuse_values(distinct, codes, owner, keep, values, count, refuse)
+        _refuse_names(distinct, codes, owner, keep, count, refuse, entry)
+        _refuse_values(distinct, codes, owner, keep, values, count, refuse, entry)
         own, asked_for = {}, {}
         for name in (*OWN_PROPERTIES, *_ASKED_FOR):
             if name in distinct:
@@ -196,6 +203,7 @@ def _refuse_names(
     keep: BoolArray,
     count: int,
     refuse: Refuse,
+    entry: str,
 ) -> None:
     for code, name in enumerate(distinct):
         fault = name_fault(name)
@@ -204,7 +212,8 @@ def _refuse_names(
         if fault is not None:
             wrong = np.zeros(count, np.bool_)
             wrong[owner[keep & (codes == code)]] = True
-            refuse(wrong, lambda _, fault=fault: f"it has {fault}")  # type: ignore[misc]
+            said = fault.replace("property", entry, 1)
+            refuse(wrong, lambda _, said=said: f"it has {said}")  # type: ignore[misc]
 
 
 def _refuse_values(
@@ -215,6 +224,7 @@ def _refuse_values(
     values: pa.LargeBinaryArray,
     count: int,
     refuse: Refuse,
+    entry: str,
 ) -> None:
     empty = np.diff(binary_parts(values)[0]) == 0
     faults = (
@@ -231,7 +241,7 @@ def _refuse_values(
             refuse(
                 wrong,
                 lambda row, fault=fault, name_of=name_of: (  # type: ignore[misc]
-                    f"the value of its property {distinct[name_of[row]]!r} {fault}"
+                    f"the value of its {entry} {distinct[name_of[row]]!r} {fault}"
                 ),
             )
 

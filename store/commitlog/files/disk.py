@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from commitlog.errors import InvalidValue, NotAStore, StoreAccessDenied, TooManyOpenFiles
 from commitlog.files.limits import most_open_files
+from commitlog.paths import path_fault
 
 __all__ = [
     "Bytes",
@@ -109,14 +110,17 @@ class DirectorySignature(NamedTuple):
 
 
 def absolute_path(path: object) -> str:
-    """The absolute path of a store's directory that a caller names. ``InvalidValue`` if it cannot be one.
+    """The absolute path of a store's directory that a caller names; ``~/`` is the home directory, as in a shell.
 
-    An empty text is not the current directory: it comes from a variable that was not set.
+    ``InvalidValue`` if it cannot be one: an empty text comes from a variable that was not set. ``NotAStore`` for a URI
+    and for a network address.
     """
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidValue(f"path is the directory of a store, a text or a pathlib.Path, not {path!r}.")
-    return os.path.abspath(text)
+    if fault := path_fault(text):
+        raise NotAStore(f"{text!r} is not the path of a store's directory. {fault}", path=text)
+    return os.path.abspath(with_home(text))
 
 
 def _denied(path: str) -> StoreAccessDenied:

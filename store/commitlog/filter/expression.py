@@ -20,9 +20,10 @@ Source: RocketMQ ``filter/expression/ComparisonExpression.java``, ``LogicExpress
 
 from __future__ import annotations
 
+import enum
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -51,6 +52,7 @@ __all__ = [
     "Rows",
     "Search",
     "Truth",
+    "Written",
     "evaluate",
     "implied_values",
     "operands",
@@ -108,9 +110,20 @@ class Cast:
     operand: Property
 
 
+class Written(enum.Enum):
+    """How a negation was written."""
+
+    WITHIN = "within another operator, such as <>"
+    BARE = "NOT, without parentheses around it"
+    GROUPED = "NOT, in parentheses"
+
+
 @dataclass(frozen=True, slots=True)
 class Not:
+    """``written`` tells a reader's doubts (``filter/doubts.py``), and changes nothing else."""
+
     operand: BooleanNode
+    written: Written = field(default=Written.WITHIN, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

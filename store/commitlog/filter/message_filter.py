@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -9,6 +10,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from commitlog.errors import FilterError, InvalidValue
+from commitlog.filter.doubts import doubts
 from commitlog.filter.expression import BooleanNode, Rows, evaluate, implied_values
 from commitlog.filter.keys import KeySet, parse_keys
 from commitlog.filter.tags import TagSubscription, parse_subscription
@@ -16,6 +18,8 @@ from commitlog.format.arrays import BoolArray, Int64Array
 from commitlog.format.properties import KEYS, TAGS, UNIQ_KEY
 
 __all__ = ["MessageFilter"]
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,8 @@ class MessageFilter:
         tags: str | None = None,
         filter: str | None = None,  # noqa: A002  # the name that it has everywhere
         keys: str | Sequence[str] | None = None,
+        *,
+        warn: bool = True,
     ) -> MessageFilter:
         """The filter of a tag subscription, an SQL92 expression and keys; None for no such condition.
 
@@ -47,16 +53,28 @@ class MessageFilter:
         RocketMQ's SQL92 over properties (``TAGS`` and ``KEYS`` are properties too). ``keys`` is a list of keys, or a
         text with spaces between them: messages with one of these among their keys, or as their unique key.
 
+        Where RocketMQ reads ``filter`` in another way than SQL does, a warning is logged, once for each expression;
+        with ``warn=False`` only ``doubts`` has it.
+
         ``FilterError`` names the place, what was expected and what was found.
         """
         for name, text in (("tags", tags), ("filter", filter)):
             if not isinstance(text, str | None):
                 raise InvalidValue(f"{name} is a text, not {text!r}.")
-        return cls(
+        made = cls(
             tags=None if tags is None else parse_subscription(tags),
             keys=None if keys is None else parse_keys(keys),
             expression=None if filter is None else _parsed(filter),
         )
+        if warn:
+            for doubt in made.doubts:
+                _warn_once(doubt)
+        return made
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What RocketMQ reads in another way than SQL does: a sentence with both readings for each."""
+        return () if self.expression is None else tuple(doubts(self.expression))
 
     @property
     def is_all(self) -> bool:
@@ -92,6 +110,11 @@ class MessageFilter:
         if self.expression is not None and found.any():
             found &= evaluate(self.expression, rows).true
         return found
+
+
+@lru_cache(maxsize=128)
+def _warn_once(doubt: str) -> None:
+    _logger.warning("%s", doubt)
 
 
 @lru_cache(maxsize=128)

@@ -37,6 +37,7 @@ from commitlog.filter.expression import (
     Or,
     Property,
     Search,
+    Written,
     operands,
 )
 from commitlog.filter.java_values import JavaType, double_order_key
@@ -72,7 +73,7 @@ and_expr: equality (_AND equality)*
     | FALSE -> false
     | NULL -> null
     | NAME -> name
-    | _LPAR or_expr _RPAR
+    | _LPAR or_expr _RPAR -> group
 
 _EQ: "="
 _NE: "<>"
@@ -216,7 +217,13 @@ class _Builder(Transformer[Token, Any]):
         return _Term(node.negated() if isinstance(node, Number) else Nothing(node), sign.start_pos)
 
     def negation(self, parts: list[_Term]) -> _Term:
-        return _Term(Not(_condition(parts[0])), parts[0].start)
+        return _Term(Not(_condition(parts[0]), Written.BARE), parts[0].start)
+
+    def group(self, parts: list[_Term]) -> _Term:
+        (term,) = parts
+        if isinstance(term.node, Not) and term.node.written is Written.BARE:
+            return _Term(Not(term.node.operand, Written.GROUPED), term.start)
+        return term
 
     def text(self, parts: list[Token]) -> _Term:
         return _Term(Constant(_unquoted(parts[0])), parts[0].start_pos or 0)
@@ -302,7 +309,10 @@ def _is_boolean(node: Expression) -> bool:
 
 
 def _refuse(term: _Term, expected: str) -> NoReturn:
-    raise _Refused(term.start, expected, _described(term.node))
+    node = term.node
+    if isinstance(node, Not) and node.written is Written.BARE:
+        expected += "; NOT binds before comparisons: write NOT (...) around one"
+    raise _Refused(term.start, expected, _described(node))
 
 
 def _described(node: Expression) -> str:

@@ -16,7 +16,13 @@ from commitlog.files import disk
 from commitlog.files.space import NO_SPACE
 from commitlog.files.store_lock import StoreLock
 from commitlog.files.whole_file import replace_file
-from commitlog.log.store_directory import check_store_directory, refuse_batch_queues, refuse_kept_piece
+from commitlog.log.store_directory import (
+    check_store_directory,
+    not_a_directory,
+    refuse_batch_queues,
+    refuse_kept_piece,
+    refuse_store_within,
+)
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
 
 __all__ = ["OwnerDirectory"]
@@ -60,6 +66,11 @@ class OwnerDirectory:
         while not disk.exists(at):
             missing.append(at)
             at = os.path.dirname(at)
+        if disk.is_file(at):
+            raise not_a_directory(at)
+        is_new = bool(missing) or not disk.list_names(path)
+        if is_new:
+            refuse_store_within(path)
         for directory in reversed(missing):
             with contextlib.suppress(FileExistsError):  # another process is creating the same store
                 disk.make_directory(directory)
@@ -67,7 +78,7 @@ class OwnerDirectory:
             # find no store there.
             if directory != path:
                 disk.sync_directory(os.path.dirname(directory))
-        if missing or not disk.list_names(path):
+        if is_new:
             return
         check_store_directory(path)
         refuse_kept_piece(path)

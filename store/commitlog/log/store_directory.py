@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 
 from commitlog.columnar.dispatch import DispatchRequests, inner_batch_topics
 from commitlog.columnar.scan import RecordScan
@@ -15,38 +16,45 @@ from commitlog.paths import (
     CHECKPOINT,
     COMMIT_LOG,
     COMPACTION_CONSUME_QUEUE,
+    CONFIG,
     CONSUME_QUEUE,
     INDEX,
     KEPT,
     LOCK,
+    REPAIR,
+    STAGING,
 )
 
 __all__ = [
     "check_store_directory",
     "check_topic_kind",
+    "not_a_directory",
     "other_topic_kind",
     "refuse_batch_queues",
     "refuse_inner_batches",
     "refuse_kept_piece",
+    "refuse_store_within",
 ]
 
 _DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX)
 _FILES = (CHECKPOINT, ABORT, LOCK)
 _FILE_NAME_DIGITS = (20, 17)  # of the log and the queues, of the index
+# The directories of a store in which there is no other store.
+_INNER = frozenset({*_DIRECTORIES, CONFIG, STAGING, REPAIR})
+_MOST_LEVELS = 4  # consumequeue/<topic>/<queue id>/<file>
 # A store's first owner makes its directory and, right after, the lock in it: how often to look at an empty one.
 _LOOK_AGAIN_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02)
 
 
 def check_store_directory(path: str) -> None:
     """Return for a store directory of the default kind; raise the fitting ``StoreOpenError`` for any other path."""
+    path = disk.absolute_path(path)
     try:
         names = _listed(path)
     except FileNotFoundError:
-        raise StoreNotFound(f"No store at {path}: the directory does not exist.", path=path) from None
+        raise StoreNotFound(f"No store at {path}: the directory does not exist.{_hint(path)}", path=path) from None
     except NotADirectoryError:
-        raise NotAStore(
-            f"{path} is a file; a store is a directory that holds '{COMMIT_LOG}' and '{CONSUME_QUEUE}'.", path=path
-        ) from None
+        raise not_a_directory(path) from None
     except (OSError, ValueError) as error:  # an overlong name, a link to itself, a zero byte
         raise StoreNotFound(f"No store at {path}: {error}.", path=path) from error
     if not names & {*_DIRECTORIES, *_FILES}:
@@ -81,13 +89,48 @@ def _known() -> str:
     return ", ".join(f"'{name}'" for name in _DIRECTORIES) + f" nor '{CHECKPOINT}'"
 
 
-def _hint(path: str, names: set[str]) -> str:
+def not_a_directory(path: str) -> NotAStore:
+    """The error for the path of a file, or for one below a file."""
+    return NotAStore(
+        f"{path} is a file; a store is a directory that holds '{COMMIT_LOG}' and '{CONSUME_QUEUE}'.{_hint(path)}",
+        path=path,
+    )
+
+
+def _hint(path: str, names: Collection[str] = ()) -> str:
+    """The store's directory that was probably meant, as a sentence to follow another one."""
     for name in ("store", "rocketmq-store"):
         if name in names:
             return f" Did you mean {os.path.join(path, name)}?"
-    if any(name.isdigit() and len(name) in _FILE_NAME_DIGITS for name in names):
-        return f" It looks like one of a store's own directories: did you mean {os.path.dirname(path)}?"
-    return ""
+    with_files = any(name.isdigit() and len(name) in _FILE_NAME_DIGITS for name in (*names, os.path.basename(path)))
+    around = _store_around(path, with_files=with_files)
+    return "" if around is None else f" It is within a store: did you mean {around}?"
+
+
+def _store_around(path: str, *, with_files: bool = False) -> str | None:
+    """The store's directory above a path that is a part of it; None for a path elsewhere.
+
+    A directory with nothing but 'commitlog' need not be a store, unless the path is ``with_files`` of a store.
+    """
+    at, inner = os.path.split(path)
+    for _ in range(_MOST_LEVELS):
+        if inner in _INNER or inner in _FILES:
+            others = [disk.exists(os.path.join(at, name)) for name in (CONSUME_QUEUE, *_FILES)]
+            if disk.exists(os.path.join(at, COMMIT_LOG)) and (with_files or any(others)):
+                return at
+        at, inner = os.path.split(at)
+    return None
+
+
+def refuse_store_within(path: str) -> None:
+    """``NotAStore`` for a new store in a directory that a store keeps for itself: that one's owner may delete it."""
+    around = _store_around(path)
+    if around is not None:
+        raise NotAStore(
+            f"{path} is within the store {around}, in a directory that it keeps for itself: no store is created there. "
+            f"Did you mean {around}?",
+            path=path,
+        )
 
 
 def _refuse_other_kinds(path: str, names: set[str]) -> None:

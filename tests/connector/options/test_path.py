@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_options
+from pyspark_commitlog.options.write import parse_batch_write_options
 
 __all__: list[str] = []
 
@@ -27,6 +30,15 @@ def path_of(value: str) -> str:
 )
 def test_a_uri_is_decoded(given: str, path: str) -> None:
     assert path_of(given) == path
+
+
+def test_a_tilde_is_the_home_directory_as_in_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/maria")
+    assert path_of("~/store") == "/home/maria/store"
+    assert parse_options({"path": "a=~/a,b=~/b", "subscribe": "orders"}).stores["b"] == "/home/maria/b"
+    assert parse_batch_write_options({"path": "~/store"}).path == "/home/maria/store"
+    assert path_of("./~/store") == os.path.abspath("~/store")
+    assert path_of("file:///~/store") == "/~/store"
 
 
 def test_a_path_is_taken_literally() -> None:

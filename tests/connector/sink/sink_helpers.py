@@ -25,7 +25,7 @@ SMALL = {
 }
 
 
-def append(frame: DataFrame, path: Path, **options: Any) -> None:
+def append(frame: DataFrame, path: Path | str, **options: Any) -> None:
     """One batch write; ``options`` go before those of ``SMALL``, and None takes one of them away."""
     given = {name: value for name, value in (SMALL | options).items() if value is not None}
     frame.write.format("commitlog").mode("append").options(**given).save(str(path))

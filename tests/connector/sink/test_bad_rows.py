@@ -36,11 +36,12 @@ class Fault(NamedTuple):
     said: str
     context: str = "topic 'orders', queue 1"
     options: Mapping[str, str] = {}
+    others: Mapping[str, str] = {"body": BODY, "queueId": "1"}
 
     def rows(self, numbers: DataFrame, *, mended: bool = False) -> DataFrame:
         """A row for each ``id`` of ``numbers``."""
         of_fault = self.good if mended else f"if(id = 2, {self.bad}, {self.good})"
-        columns = {"body": BODY, "queueId": "1", self.column: of_fault}
+        columns = {**self.others, self.column: of_fault}
         return numbers.selectExpr(*(f"{value} AS {name}" for name, value in columns.items()))
 
     def is_told(self, said: str, row: int, partition: int = 0) -> bool:
@@ -96,6 +97,77 @@ FAULTS = {
     ),
     "topic that is not a text": Fault("topic", NOT_UTF8, "'orders'", NO_TOPIC, context=r"topic 'a\udcff', queue 1"),
     "tags that are no text": Fault("tags", NOT_UTF8, "'ü'", "its column tags is not UTF-8 text"),
+}
+
+
+KAFKAS = {"rowFormat": "kafka"}
+OF_KAFKA = {"Value": BODY, "partition": "1"}
+HEADER = "array(named_struct('key', 'a', 'value', {}))"
+# Each column has the name that the frame gives it, not that of what it becomes.
+FAULTS |= {
+    "tombstone of Kafka": Fault(
+        "Value",
+        "cast(null as string)",
+        BODY,
+        "its Value is null, as that of a tombstone in Kafka, and RocketMQ has no message without a body",
+        options=KAFKAS,
+        others=OF_KAFKA,
+    ),
+    "value of Kafka too large": Fault(
+        "Value",
+        "repeat('x', 1025)",
+        BODY,
+        "its Value has 1025 bytes, the limit (maxMessageSize) is 1024",
+        options=KAFKAS | {"maxMessageSize": "1k"},
+        others=OF_KAFKA,
+    ),
+    "key of Kafka that is not a text": Fault(
+        "KEY", "X'61FF'", "X'61'", "its column KEY is not UTF-8 text", options=KAFKAS, others=OF_KAFKA
+    ),
+    "negative partition of Kafka": Fault(
+        "partition",
+        "-1",
+        "1",
+        "its partition is -1; it must be 0 to ",
+        context="topic 'orders', queue -1",
+        options=KAFKAS,
+        others=OF_KAFKA,
+    ),
+    "empty header of Kafka": Fault(
+        "headers",
+        HEADER.format("X''"),
+        HEADER.format("X'61'"),
+        "the value of its header 'a' is empty, which RocketMQ skips",
+        options=KAFKAS,
+        others=OF_KAFKA,
+    ),
+    "header of Kafka that is not a text": Fault(
+        "headers",
+        HEADER.format("X'FF'"),
+        HEADER.format("X'61'"),
+        "the value of its header 'a' is not UTF-8 text",
+        options=KAFKAS,
+        others=OF_KAFKA,
+    ),
+    "header of Kafka that only a store gives": Fault(
+        "headers",
+        HEADER.replace("'a'", "'REAL_TOPIC'").format("X'61'"),
+        HEADER.format("X'61'"),
+        "it has the header 'REAL_TOPIC', which only the store gives",
+        options=KAFKAS,
+        others=OF_KAFKA,
+    ),
+    "null value beside RocketMQ's columns": Fault(
+        "value", "cast(null as string)", BODY, "its value is null", others={"value": BODY, "queueId": "1"}
+    ),
+    "negative QUEUEID": Fault(
+        "QUEUEID",
+        "-1",
+        "1",
+        "its QUEUEID is -1; it must be 0 to ",
+        context="topic 'orders', queue -1",
+        others={"body": BODY},
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -12,6 +13,8 @@ import pytest
 
 from commitlog import MessageStore
 from commitlog.files.local_address import local_address
+from pyspark_commitlog.errors import OptionError
+from pyspark_commitlog.save_modes import explain_modes
 from tests.connector.sink.sink_helpers import SMALL, append, body_texts, messages, rows_of, staged_files
 from tests.connector.source.spark_helpers import read
 from tests.support.clean_store import assert_clean
@@ -183,15 +186,40 @@ def test_an_impossible_write_fails_before_the_first_row(
 @pytest.mark.parametrize(
     ("mode", "said"),
     [
-        ("overwrite", 'Use mode("append")'),
-        ("ignore", '"Ignore" mode'),
-        ("errorifexists", '"ErrorIfExists" mode'),
+        (None, "save() without a mode means errorifexists, which is not for a log"),
+        ("errorifexists", "save() without a mode means errorifexists, which is not for a log"),
+        ("error", "save() without a mode means errorifexists, which is not for a log"),
+        ("ignore", 'mode("ignore") leaves an existing store as it is, which is not for a log'),
     ],
 )
-def test_modes_other_than_append_are_refused(spark: SparkSession, tmp_path: Path, mode: str, said: str) -> None:
+def test_a_missing_mode_is_answered_with_the_right_one(
+    spark: SparkSession, tmp_path: Path, mode: str | None, said: str
+) -> None:
     writer = spark.sql("select 'x' body").write.format("commitlog").options(**SMALL).mode(mode)
-    assert said in error_of(lambda: writer.save(str(tmp_path / "store")))
+    for save in (writer.save, lambda path: writer.save(path, format="CommitLog", mode=mode)):
+        with pytest.raises(OptionError) as caught:
+            save(str(tmp_path / "store"))
+        assert str(caught.value).startswith(said)
+        assert 'Use .mode("append").' in str(caught.value)
+        assert "UNSUPPORTED_DATA_SOURCE_SAVE_MODE" in str(caught.value.__cause__)
     assert not (tmp_path / "store").exists()
+
+
+def test_the_mode_overwrite_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    writer = spark.sql("select 'x' body").write.format("commitlog").options(**SMALL).mode("overwrite")
+    assert 'Use mode("append")' in error_of(lambda: writer.save(str(tmp_path / "store")))
+    assert not (tmp_path / "store").exists()
+
+
+def test_other_formats_are_saved_as_ever(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql.readwriter import DataFrameWriter
+
+    for _ in range(2):
+        explain_modes("commitlog")  # as an import in a program of many modules
+    assert inspect.signature(DataFrameWriter.save) == inspect.signature(inspect.unwrap(DataFrameWriter.save))
+    frame = spark.sql("select 'x' value")
+    frame.write.format("text").save(str(tmp_path / "text"))
+    assert "already exists" in error_of(lambda: frame.write.format("text").save(str(tmp_path / "text")))
 
 
 def test_a_bad_row_fails_the_write_and_none_of_its_rows_is_stored(spark: SparkSession, tmp_path: Path) -> None:

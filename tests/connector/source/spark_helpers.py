@@ -27,14 +27,14 @@ def struct(columns: Sequence[str]) -> StructType:
     return StructType([StructField(name, SPARK_TYPES[name], nullable=True) for name in columns])
 
 
-def read(spark: SparkSession, path: Path, schema: StructType | str | None = None, **options: str) -> DataFrame:
+def read(spark: SparkSession, path: Path | str, schema: StructType | str | None = None, **options: str) -> DataFrame:
     reader = spark.read.format("commitlog").options(**options)
     if schema is not None:
         reader = reader.schema(schema)
     return reader.load(str(path))
 
 
-def stream(spark: SparkSession, path: Path, schema: StructType | str | None = None, **options: str) -> DataFrame:
+def stream(spark: SparkSession, path: Path | str, schema: StructType | str | None = None, **options: str) -> DataFrame:
     reader = spark.readStream.format("commitlog").options(**options)
     if schema is not None:
         reader = reader.schema(schema)

@@ -10,6 +10,7 @@ import pytest
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options.read import parse_options
 from tests.connector.source.spark_helpers import Batches, read, stream
+from tests.support.spark_programs import SparkPrograms
 from tests.support.store_builder import StoreBuilder
 
 if TYPE_CHECKING:
@@ -106,3 +107,28 @@ def test_the_options_say_what_is_wrong(option: str, value: str, expected: str) -
         parse_options({"path": "/store", "subscribe": "orders", option: value})
     assert (caught.value.option, caught.value.value) == (option, value)
     assert str(caught.value).startswith(f"Option {option} ")
+
+
+DOUBTFUL = """
+import sys
+from pyspark.sql import SparkSession
+import pyspark_commitlog
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+given = {"subscribe": "orders", "filter": "NOT amount = 1"}
+assert spark.read.format("commitlog").options(**given).load(sys.argv[1]).count() == 0
+print("stream", file=sys.stderr, flush=True)
+frame = spark.readStream.format("commitlog").options(**given, startingOffsets="earliest", maxOffsetsPerTrigger="200")
+writer = frame.load(sys.argv[1]).writeStream.format("noop").option("checkpointLocation", sys.argv[2])
+writer.trigger(availableNow=True).start().awaitTermination()
+"""
+
+
+def test_a_not_before_a_comparison_is_warned_of_once_for_each_query(
+    spark_programs: SparkPrograms, built: StoreBuilder, tmp_path: Path
+) -> None:
+    script = tmp_path / "doubtful.py"
+    script.write_text(DOUBTFUL)
+    ran = spark_programs.run(script, built.path, tmp_path / "checkpoint", directory=tmp_path)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    said = "Option filter: NOT amount = 1 is read as (NOT amount) = 1, as RocketMQ does"
+    assert [part.count(said) for part in ran.stderr.split("stream\n", 1)] == [1, 1], ran.stderr

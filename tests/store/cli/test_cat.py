@@ -116,3 +116,12 @@ def test_properties_that_hold_separators_are_shown(tmp_path: Path) -> None:
     (row,) = lines("get", builder.path, 0, "--json")
     assert row["properties"] == {"TAGS": "paid", "k": "v\x01w"}
     assert "k = v\\x01w" in run("get", builder.path, 0)
+
+
+def test_a_doubtful_filter_is_warned_of(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append("orders", 0, [b"x"], more="x\x011\x02")
+    command = [SCRIPT, "cat", str(builder.path), "orders", "--filter", "NOT x = 1"]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert ran.stderr.count("NOT x = 1 is read as (NOT x) = 1, as RocketMQ does") == 1, ran.stderr

@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from commitlog.cli.app import app
-from commitlog.cli.times import duration_text
 from commitlog.config_files.delay_offset import DelayOffsetFile
 from commitlog.format.consume_queue_unit import UNIT_SIZE
 from tests.store.owner.owned_store import open_store
@@ -82,17 +81,6 @@ def test_what_a_live_broker_may_have_delivered_is_not_overdue(store: Path) -> No
     make_due(store, 3, 1, 10_000)
     assert "overdue" not in run("schedule", "ls", store)
     assert "overdue" not in run("info", store)
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [
-        (0, "0 s"), (59_999, "59 s"), (60_000, "1 min"), (61_000, "1 min 1 s"), (3 * HOUR_MS, "3 h"),
-        (26 * HOUR_MS, "1 d 2 h"), (400 * 24 * HOUR_MS + 59_000, "400 d"),
-    ],
-)  # fmt: skip
-def test_lengths_of_time_are_shown_in_two_units(milliseconds: int, text: str) -> None:
-    assert duration_text(milliseconds) == text
 
 
 def test_a_store_without_delayed_messages_has_no_levels(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from commitlog import (
     LogFollower,
+    MessageStore,
     StoreReader,
     commit_group_offsets,
     export_store,
@@ -20,6 +21,7 @@ from commitlog import (
     verify_store,
 )
 from commitlog.errors import InvalidValue, NotAStore, StoreNotFound, StoreOpenError, UnsupportedStore
+from tests.store.cli.commands import ended
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -49,6 +51,108 @@ def test_a_directory_of_other_things_is_not_a_store(tmp_path: Path) -> None:
 def test_a_path_that_no_file_system_has_is_not_found() -> None:
     with pytest.raises(StoreNotFound):
         StoreReader.open("x" * 5000)
+
+
+NO_PATHS = {
+    "s3a://bucket/store": "Files of a store are mapped into memory, which s3a: does not offer: copy the store to",
+    "hdfs://namenode:8020/store": "which hdfs: does not offer: copy the store to a local or mounted file system",
+    "dbfs:/mnt/store": "give the path where Databricks mounts it, /dbfs/mnt/store.",
+    "file:///data/store": "A URI is taken by Spark's option path only: give the path alone.",
+    "localhost:9876": "It is the address of a broker or a name server, and stores are files: give the broker's",
+    "10.0.0.1:9876;10.0.0.2:9876": "or the path of a copy, which 'commitlog follow HOST:10912 DIR' keeps.",
+}
+
+
+@pytest.mark.parametrize("open_it", [StoreReader.open, MessageStore.open])
+@pytest.mark.parametrize("path", NO_PATHS)
+def test_a_uri_or_an_address_is_answered_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str, open_it: Callable[[str], object]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotAStore) as raised:
+        open_it(path)
+    assert str(raised.value).startswith(f"{path!r} is not the path of a store's directory. ")
+    assert NO_PATHS[path] in str(raised.value)
+    assert not list(tmp_path.iterdir()), "nothing is created"
+
+
+@pytest.mark.parametrize("path", NO_PATHS)
+def test_a_directory_of_such_a_name_is_given_with_a_dot(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    MessageStore.open(f"./{path}").close()
+    StoreReader.open(f"./{path}").close()
+
+
+def test_commands_answer_a_uri_and_an_address_too() -> None:
+    for command in (["info"], ["verify"], ["topics", "ls"], ["produce", "--create", "--topic", "orders"]):
+        for path, said in NO_PATHS.items():
+            outcome = ended(*command, path)
+            assert (outcome.returncode, said in outcome.stderr) == (2, True), (command, path, outcome)
+
+
+def test_a_tilde_is_the_home_directory_as_in_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for path in ("~/store", Path("~") / "store"):
+        with MessageStore.open(path) as store:
+            assert store.path == str(tmp_path / "store")
+        with StoreReader.open(path) as reader:
+            assert reader.path == str(tmp_path / "store")
+    MessageStore.open("./~/store").close()
+    assert (tmp_path / "~" / "store" / "commitlog").is_dir()
+    with pytest.raises(StoreNotFound, match=rf"No store at {tmp_path}/~nobody-is-called-so/store:"):
+        StoreReader.open("~nobody-is-called-so/store")
+
+
+PARTS = (
+    "commitlog",
+    f"commitlog/{0:020d}",
+    f"commitlog/{1 << 30:020d}",
+    "consumequeue",
+    "consumequeue/orders",
+    "consumequeue/orders/0",
+    f"consumequeue/orders/0/{0:020d}",
+    "checkpoint",
+    "config/topics.json",
+)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_store_is_named_for_the_path_of_a_part_of_it(tmp_path: Path, part: str) -> None:
+    builder = StoreBuilder(tmp_path / "shop")
+    builder.append("orders", 0, [b"x"])
+    (builder.path / "checkpoint").touch()
+    with pytest.raises(StoreOpenError, match=rf"It is within a store: did you mean {builder.path}\?$"):
+        StoreReader.open(builder.path / part)
+
+
+@pytest.mark.parametrize("part", ["commitlog", f"commitlog/{0:020d}"])
+def test_the_store_is_named_where_only_its_log_is_left(tmp_path: Path, part: str) -> None:
+    builder = StoreBuilder(tmp_path / "shop")
+    builder.append("orders", 0, [b"x"])
+    (tmp_path / "log").mkdir()
+    (builder.path / "commitlog").rename(tmp_path / "log" / "commitlog")
+    with pytest.raises(NotAStore, match=rf"did you mean {tmp_path}/log\?"):
+        StoreReader.open(tmp_path / "log" / part)
+
+
+def test_no_store_is_created_in_a_directory_that_a_store_keeps_for_itself(tmp_path: Path) -> None:
+    """An owner of the store would delete it as the left files of a batch, or take it for a topic."""
+    MessageStore.open(tmp_path / "shop").close()
+    for part in ("staging", "index/new", "commitlog", "consumequeue/orders", "config/x/y"):
+        said = rf"{part} is within the store {tmp_path}/shop, in a directory that it keeps"
+        with pytest.raises(NotAStore, match=said):
+            MessageStore.open(tmp_path / "shop" / part)
+    MessageStore.open(tmp_path / "commitlog" / "shop").close()  # a directory of that name need not be a log
+
+
+def test_no_store_is_created_in_place_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "orders.json").write_text("{}")
+    for path in (tmp_path / "orders.json", tmp_path / "orders.json" / "store"):
+        with pytest.raises(NotAStore, match=r"orders.json is a file; a store is a directory"):
+            MessageStore.open(path)
 
 
 _OPENING: dict[str, Callable[[Any], object]] = {

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from commitlog import MessageFilter
 from commitlog.errors import FilterError
+from commitlog.filter import message_filter
 from commitlog.filter.expression import BooleanNode, implied_values, property_names
 from tests.support.filter_rows import FilterRows, evaluated
 from tests.support.sql92_cases import MESSAGES, random_expression, random_messages
@@ -105,6 +106,58 @@ def test_errors_say_where_what_and_what_instead(text: str, position: int, expect
     assert found in error.found
     assert "\n" not in str(error)
     assert pickle.loads(pickle.dumps(error)).position == position
+
+
+@pytest.mark.parametrize(
+    ("text", "compared"),
+    [
+        ("NOT x = 1", "x = 1"),
+        ("not x = 1", "x = 1"),
+        ("a > 5 AND (NOT x <> 'it''s' OR b)", "x <> 'it''s'"),
+        ("NOT x = y", "x = y"),
+        ("NOT x = TRUE", "x = TRUE"),
+        ("NOT x IS NULL", "x IS NULL"),
+        ("NOT x IS NOT NULL", "x IS NOT NULL"),
+        ("NOT x CONTAINS 'a'", "x CONTAINS 'a'"),
+        ("NOT x not endswith 'a'", "x NOT ENDSWITH 'a'"),
+        ("NOT (NOT x = 1)", "x = 1"),
+    ],
+)
+def test_a_not_before_a_comparison_is_warned_of_with_both_readings(
+    text: str, compared: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    message_filter._warn_once.cache_clear()
+    wanted = MessageFilter.parse(filter=text)
+    MessageFilter.parse(filter=text)
+    operand, _, rest = compared.partition(" ")
+    said = f"NOT {compared} is read as (NOT {operand}) {rest}, as RocketMQ does: there NOT binds before comparisons."
+    assert caplog.messages == [f"{said} Write NOT ({compared}) for the other meaning, or the parentheses for this one."]
+    assert wanted.doubts == tuple(caplog.messages)
+    assert pickle.loads(pickle.dumps(wanted)).doubts == wanted.doubts
+    assert wanted.expression == parsed(text.replace("NOT x", "(NOT x)").replace("not x", "(not x)"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(NOT x) = 1",
+        "NOT (x = 1)",
+        "NOT x",
+        "NOT x AND a = 1",
+        "NOT (a = 1 OR b = 2)",
+        "a NOT IN ('x')",
+        "TRUE = NOT x",
+    ],
+)
+def test_other_negations_are_not_warned_of(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert MessageFilter.parse(filter=text).doubts == ()
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("text", ["NOT x > 1", "NOT x IN ('a')", "NOT x BETWEEN 1 AND 2"])
+def test_a_not_before_a_comparison_that_is_refused_is_explained(text: str) -> None:
+    with pytest.raises(FilterError, match=r"NOT binds before comparisons: write NOT \(\.\.\.\) around one"):
+        MessageFilter.parse(filter=text)
 
 
 def test_long_chains_are_no_levels() -> None:

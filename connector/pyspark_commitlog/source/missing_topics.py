@@ -1,0 +1,56 @@
+"""Named topics and queues that do not exist: they fail the query, or a warning names them: ``failOnMissingTopic``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from commitlog import StoreReader
+from commitlog.errors import QueueNotFound, TopicNotFound
+from pyspark_commitlog.options.read import SourceOptions
+from pyspark_commitlog.options.subscription import Subscription
+
+__all__ = ["check_topics", "check_topics_of_stores"]
+
+_WAYS_OUT = "To read the others without it, set the option failOnMissingTopic to false."
+
+
+def check_topics(options: SourceOptions, reader: StoreReader, *, ends: bool) -> None:
+    """``ends``: the query reads what is there now, so that what comes later would come too late.
+
+    ``TopicNotFound`` or ``QueueNotFound`` for the first named topic or queue that is not in the store, or one warning.
+    """
+    if not options.fails_on_missing_topic(ends=ends):
+        options.subscription.warn_of_missing(reader, waits=not ends)
+        return
+    try:
+        options.subscription.require_all(reader)
+    except (TopicNotFound, QueueNotFound) as error:
+        error.args = (f"{error} {_WAYS_OUT}",)
+        raise
+
+
+def check_topics_of_stores(options: SourceOptions, readers: Mapping[str, StoreReader], *, ends: bool) -> None:
+    """The same for named topics and queues that none of several stores has. A store that is away may have them: unless
+    failOnMissingTopic is given, they are a warning then.
+    """
+    ends = ends and readers.keys() == options.stores.keys()
+    for part in options.subscription.parts() if readers else ():
+        if any(next(part.find_queues(reader), None) for reader in readers.values()):
+            continue
+        if options.fails_on_missing_topic(ends=ends):
+            _require_somewhere(part, readers)
+        else:
+            part.warn_of_missing(next(iter(readers.values())), waits=not ends)
+
+
+def _require_somewhere(part: Subscription, readers: Mapping[str, StoreReader]) -> None:
+    first: TopicNotFound | QueueNotFound | None = None
+    for reader in readers.values():
+        try:
+            part.require_all(reader)
+            return
+        except (TopicNotFound, QueueNotFound) as error:
+            first = first or error
+    if first is not None:
+        first.args = (f"{first} None of the stores {', '.join(readers)} has it. {_WAYS_OUT}",)
+        raise first
