@@ -21,13 +21,14 @@ from commitlog.cli.times import parse_time
 from commitlog.errors import CommitLogError, InvalidValue
 from commitlog.groups.commit import owned_config, set_positions
 from commitlog.groups.positions import GroupPosition, committed_offsets
-from commitlog.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, validate_group
+from commitlog.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_group, validate_group
 from commitlog.reader import QueueInfo, StoreReader
 
 __all__ = ["Target", "print_groups", "print_lag", "print_moves", "print_skips", "reset_group"]
 
 _GROUP_COLUMNS = (
-    "group", "topics", "queues", "lag", "lost", "lagMs", "oldestWaitingTimestamp", "retryMessages", "deadLetters",
+    "group", "isSystem", "topics", "queues", "lag", "lost", "lagMs", "oldestWaitingTimestamp", "retryMessages",
+    "deadLetters",
 )  # fmt: skip
 _LAG_COLUMNS = (
     "group", "topic", "queueId", "committedOffset", "minOffset", "maxOffset", "lag", "lost", "lagMs",
@@ -86,7 +87,7 @@ def _print(columns: Sequence[str], rows: Sequence[_Row], form: OutputFormat) -> 
         print_rows(columns, iter(rows), form)
         return
     table = Table(box=None, pad_edge=False)
-    shown = [name for name in columns if name != "error" or any(row[name] for row in rows)]
+    shown = [name for name in columns if name != "isSystem" and (name != "error" or any(row[name] for row in rows))]
     for name in shown:
         numbers = any(isinstance(row[name], int) for row in rows)
         table.add_column(name, justify="right" if numbers else "left")
@@ -104,6 +105,7 @@ def _summary(name: str, rows: Sequence[GroupPosition], zone: tzinfo) -> _Row:
     waiting = [one.oldest_waiting_timestamp for one in rows if one.oldest_waiting_timestamp is not None]
     values = (
         name,
+        is_system_group(name),
         len({one.topic for one in rows}),
         len(rows),
         sum(one.lag or 0 for one in rows),
