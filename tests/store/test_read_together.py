@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -54,7 +55,7 @@ def test_any_ranges_of_interleaved_queues(
 @pytest.mark.parametrize(
     "wanted", [{"tags": "paid || shipped"}, {"keys": "k1 k3"}, {"filter": "region = 'us'"}, {"tags": "no such tag"}]
 )
-def test_a_filter_selects_as_in_read(golden_533: Path, wanted: dict[str, str]) -> None:
+def test_a_filter_selects_as_in_read(golden_533: Path, wanted: dict[str, Any]) -> None:
     chosen = MessageFilter.parse(**wanted)
     with StoreReader.open(golden_533) as reader:
         ranges = whole_queues(reader, "audit") + whole_queues(reader, "orders")

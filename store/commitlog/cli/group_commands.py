@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from commitlog.cli.confirm import DryRun, Yes, confirmed
 from commitlog.cli.open_reader import OnDamage, OnDamageOption
 from commitlog.cli.options import (
     GROUPS,
+    AllOption,
     AsJson,
     FullOption,
     LockTimeout,
@@ -23,8 +25,11 @@ from commitlog.cli.options import (
     examples,
 )
 from commitlog.cli.render import say
+from commitlog.cli.row_output import print_hidden
 from commitlog.cli.times import parse_zone
 from commitlog.errors import InvalidValue
+from commitlog.groups.positions import GroupPosition
+from commitlog.paths import is_system_group
 from commitlog.reader import StoreReader
 
 __all__ = ["groups_lag", "groups_list", "groups_reset", "register"]
@@ -57,6 +62,7 @@ def register(app: typer.Typer) -> None:
 
 def groups_list(
     path: StorePath,
+    all_groups: AllOption = False,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
     output: Output = None,
@@ -65,14 +71,23 @@ def groups_list(
     """A row for each consumer group: what waits for it, in all its topics. Takes no lock."""
     from commitlog.cli.groups import print_groups
 
-    clock_zone = parse_zone(tz)
+    clock_zone, form = parse_zone(tz), chosen_output(output, as_json)
     with StoreReader.open(path) as reader:
-        print_groups(reader.groups(), clock_zone, chosen_output(output, as_json), full=full)
+        rows = reader.groups()
+    shown = [row for row in rows if all_groups or not is_system_group(row.group)]
+    print_groups(shown, clock_zone, form, full=full)
+    _print_hidden(rows, shown, form)
+
+
+def _print_hidden(rows: Sequence[GroupPosition], shown: Sequence[GroupPosition], form: OutputFormat) -> None:
+    if form is OutputFormat.TABLE:
+        print_hidden(len({row.group for row in rows} - {row.group for row in shown}), "group")
 
 
 def groups_lag(
     path: StorePath,
     group: _OptionalGroup = None,
+    all_groups: AllOption = False,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
     output: Output = None,
@@ -86,13 +101,15 @@ def groups_lag(
     """
     from commitlog.cli.groups import print_lag
 
-    clock_zone = parse_zone(tz)
+    clock_zone, form = parse_zone(tz), chosen_output(output, as_json)
     with StoreReader.open(path) as reader:
         rows = reader.groups(group)
     if group is not None and not rows:
         say(f"The store of {path} has no positions of group {group!r}.")
         raise typer.Exit(1)
-    print_lag(rows, clock_zone, chosen_output(output, as_json), full=full)
+    shown = [row for row in rows if group or all_groups or not is_system_group(row.group)]
+    print_lag(shown, clock_zone, form, full=full)
+    _print_hidden(rows, shown, form)
 
 
 def groups_reset(

@@ -22,13 +22,14 @@ from commitlog.cli.times import parse_time
 from commitlog.errors import CommitLogError, InvalidValue
 from commitlog.groups.commit import owned_config, set_positions
 from commitlog.groups.positions import GroupPosition, committed_offsets
-from commitlog.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, validate_group
+from commitlog.paths import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, is_system_group, validate_group
 from commitlog.reader import QueueInfo, StoreReader
 
 __all__ = ["Target", "print_groups", "print_lag", "print_moves", "print_skips", "reset_group"]
 
 _GROUP_COLUMNS = (
-    "group", "topics", "queues", "lag", "lost", "lagMs", "oldestWaitingTimestamp", "retryMessages", "deadLetters",
+    "group", "isSystem", "topics", "queues", "lag", "lost", "lagMs", "oldestWaitingTimestamp", "retryMessages",
+    "deadLetters",
 )  # fmt: skip
 _LAG_COLUMNS = (
     "group", "topic", "queueId", "committedOffset", "minOffset", "maxOffset", "lag", "lost", "lagMs",
@@ -153,6 +154,7 @@ def _summary(name: str, rows: Sequence[GroupPosition], zone: tzinfo) -> _Row:
     waiting = [one.oldest_waiting_timestamp for one in rows if one.oldest_waiting_timestamp is not None]
     values = (
         name,
+        is_system_group(name),
         len({one.topic for one in rows}),
         len(rows),
         sum(one.lag or 0 for one in rows),

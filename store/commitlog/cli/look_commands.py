@@ -12,6 +12,7 @@ from commitlog.cli.offset_at import OFFSET_COLUMNS, offsets_at
 from commitlog.cli.open_reader import FromLogOption, OnDamage, OnDamageOption, open_reader
 from commitlog.cli.options import (
     LOOK,
+    AllOption,
     AsJson,
     FullOption,
     OptionalTopics,
@@ -23,10 +24,11 @@ from commitlog.cli.options import (
     examples,
 )
 from commitlog.cli.render import say
-from commitlog.cli.row_output import print_rows
+from commitlog.cli.row_output import print_hidden, print_rows
 from commitlog.cli.times import TIME_HELP, Clock, parse_time, parse_zone
 from commitlog.cli.values import chosen_topics
 from commitlog.errors import StoreOpenError, UnsupportedStore
+from commitlog.paths import is_system_topic
 from commitlog.reader import StoreReader
 
 __all__ = ["info", "offset_at", "register", "stats", "verify"]
@@ -66,6 +68,7 @@ def register(app: typer.Typer) -> None:
 def info(
     path: StorePath,
     queues: Annotated[bool, typer.Option("--queues", help="One row per queue, not per topic.")] = False,
+    all_topics: AllOption = False,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Also the bytes of each queue's messages. Reads all consume queues.")
     ] = False,
@@ -87,12 +90,14 @@ def info(
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with open_reader(path, from_log, on_damage) as reader:
         found = summary.summarize(reader, with_sizes=sizes, assessed=not from_log)
+        shown = found if all_topics else found.without_system_topics()
         if form is OutputFormat.JSON:
-            print(render.json_text(found.to_json()))
+            print(render.json_text(shown.to_json()))
         elif form is OutputFormat.CSV:
-            print_queues_csv(found)
+            print_queues_csv(shown)
         else:
-            print_summary(found, clock, with_queues=queues, with_sizes=sizes)
+            print_summary(shown, clock, with_queues=queues, with_sizes=sizes)
+            print_hidden(len(found.by_topic()) - len(shown.by_topic()), "topic")
         for problem in found.all_problems:
             say(problem)
     assessment = found.assessment
@@ -131,6 +136,7 @@ def offset_at(
 def stats(
     path: StorePath,
     topics: OptionalTopics = None,
+    all_topics: AllOption = False,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
     output: Output = None,
@@ -145,8 +151,11 @@ def stats(
 
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with open_reader(path, from_log=False, on_damage=OnDamage.RAISE) as reader:
-        names, unreadable = _readable_topics(reader, topics)
+        readable, unreadable = _readable_topics(reader, topics)
+        names = readable if topics or all_topics else [topic for topic in readable if not is_system_topic(topic)]
         print_stats(topic_stats(reader, names, clock), form, full=full)
+        if form is OutputFormat.TABLE:
+            print_hidden(len(readable) - len(names), "topic")
         for problem in unreadable:
             say(problem)
     if unreadable:

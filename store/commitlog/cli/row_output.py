@@ -11,7 +11,7 @@ from typing import Any
 from commitlog.cli.options import OutputFormat
 from commitlog.cli.render import body_text, json_text, printable_text
 
-__all__ = ["print_lines", "print_rows"]
+__all__ = ["print_hidden", "print_lines", "print_rows"]
 
 
 def print_lines(columns: Sequence[str], rows: Iterable[dict[str, Any]], form: OutputFormat) -> None:
@@ -49,6 +49,12 @@ def _with_text_body(row: dict[str, Any]) -> dict[str, Any]:
         return others | {"body": body.decode()}
     except UnicodeDecodeError:
         return others | {"bodyBase64": base64.b64encode(body).decode("ascii")}
+
+
+def print_hidden(count: int, what: str) -> None:
+    """Print, below a table, how many things that are RocketMQ's or the store's own it leaves out."""
+    if count:
+        print(f"{count} {what}{'' if count == 1 else 's'} of RocketMQ's or the store's own: --all shows them too.")
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[dict[str, Any]], form: OutputFormat) -> None:

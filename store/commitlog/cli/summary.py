@@ -84,6 +84,10 @@ class StoreSummary:
             grouped[queue.topic].append(queue)
         return dict(grouped)
 
+    def without_system_topics(self) -> StoreSummary:
+        """The same without the queues of topics that are RocketMQ's or the store's own."""
+        return replace(self, queues=[queue for queue in self.queues if not is_system_topic(queue.topic)])
+
     def to_json(self) -> dict[str, Any]:
         """The fields with names in camel case, as those of the columns."""
         plain = camel_members(self, without="queues")

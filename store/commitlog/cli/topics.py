@@ -13,7 +13,7 @@ from commitlog.cli.console import print_table
 from commitlog.cli.options import OutputFormat
 from commitlog.cli.owner_config import owner_config
 from commitlog.cli.render import printable_text
-from commitlog.cli.row_output import print_rows
+from commitlog.cli.row_output import print_hidden, print_rows
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import TopicInUse, TopicNotFound, UnsupportedStore
 from commitlog.format.message_rules import SCHEDULE_TOPIC
@@ -30,11 +30,16 @@ __all__ = ["create_topic", "delete_topics", "print_topics", "topics_to_delete"]
 _COLUMNS = ("topic", "isSystem", "perm", "writeQueueNums", "readQueueNums", "queues", "messages", "error")
 
 
-def print_topics(path: str, form: OutputFormat) -> None:
-    """Print a row for each topic that is listed, or has queues. ``CorruptConfig`` and the errors of a reader."""
+def print_topics(path: str, form: OutputFormat, *, all_topics: bool) -> None:
+    """Print a row for each topic that is listed, or has queues; ``all_topics``: also of RocketMQ's and the store's own.
+
+    ``CorruptConfig`` and the errors of a reader.
+    """
     present = {row["topic"]: row for row in store_metadata(path, "topics").to_pylist()}
     listed = read_topic_settings(path)
-    rows = [_row(topic, listed.get(topic), present.get(topic, {})) for topic in sorted({*present, *listed})]
+    known = sorted({*present, *listed})
+    topics = [topic for topic in known if all_topics or not is_system_topic(topic)]
+    rows = [_row(topic, listed.get(topic), present.get(topic, {})) for topic in topics]
     if form is not OutputFormat.TABLE:
         print_rows(_COLUMNS, iter(rows), form)
         return
@@ -45,6 +50,7 @@ def print_topics(path: str, form: OutputFormat) -> None:
     for row in rows:
         table.add_row(*(Text("-" if row[name] is None else printable_text(str(row[name]))) for name in shown))
     print_table(table)
+    print_hidden(len(known) - len(topics), "topic")
 
 
 def _row(topic: str, listed: TopicSettings | None, present: dict[str, object]) -> dict[str, object]:

@@ -42,6 +42,21 @@ def test_groups_are_listed_with_what_waits(store: Path) -> None:
     assert [line.split()[0] for line in table.splitlines()] == ["group", "audit", "billing"]
 
 
+def test_system_groups_are_left_out_unless_all_is_asked_for(store: Path) -> None:
+    offsets = ConsumerOffsets(str(store))
+    for group in ("CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER"):
+        offsets.commit(group, {("orders", 0): 1})
+    offsets.flush()
+    for command in ("ls", "lag"):
+        shown = run("groups", command, store)
+        assert shown.endswith("2 groups of RocketMQ's or the store's own: --all shows them too.\n")
+        assert {row["group"] for row in lines("groups", command, store, "--json")} == {"audit", "billing"}
+        everything = lines("groups", command, store, "--json", "--all")
+        assert {row["group"] for row in everything} == {"CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER", "audit", "billing"}
+    assert [row["isSystem"] for row in lines("groups", "ls", store, "--json", "--all")] == [True, True, False, False]
+    assert run("groups", "lag", store, "TOOLS_CONSUMER").count("TOOLS_CONSUMER") > 0, "it is named"
+
+
 def test_lag_has_a_row_for_each_queue(store: Path) -> None:
     rows = lines("groups", "lag", store, "billing", "--json")
     assert [(row["topic"], row["queueId"], row["committedOffset"], row["lag"]) for row in rows] == [
@@ -225,7 +240,7 @@ def test_topics_are_created_listed_and_closed(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         assert store.put_message(Message(topic="orders", body=b"x")).status is PutMessageStatus.MESSAGE_ILLEGAL
         put_ok(store, topic="returns")
-    orders, returns = (row for row in lines("topics", "ls", tmp_path, "--json") if not row["isSystem"])
+    orders, returns = lines("topics", "ls", tmp_path, "--json")
     assert (orders["perm"], orders["writeQueueNums"], orders["queues"]) == (4, 8, None)
     assert (returns["perm"], returns["queues"], returns["messages"]) == (6, 1, 1)
     assert run("topics", "ls", tmp_path).splitlines()[0].split()[:2] == ["topic", "perm"]

@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 
 def test_info_counts_what_rocketmq_counts(golden_533: Path) -> None:
-    (found,) = lines("info", golden_533, "--sizes", "--json")
+    (found,) = lines("info", golden_533, "--all", "--sizes", "--json")
     assert [found["minPhysicalOffset"], found["maxPhysicalOffset"]] == [0, EXPECTED["store"][0]["maxPhysicOffset"]]
     assert found["aborted"] is False
     assert (found["commitLogFiles"], found["indexFiles"], found["problems"]) == (4, 1, [])
@@ -36,7 +36,7 @@ def test_info_counts_what_rocketmq_counts(golden_533: Path) -> None:
 
 
 def test_info_for_people_shows_every_topic_and_with_queues_every_queue(golden_533: Path) -> None:
-    text = run("info", golden_533)
+    text = run("info", golden_533, "--all")
     assert str(golden_533) in text
     assert "log [0, 965939) in 4 files" in text
     for topic, count in COUNTS.items():
@@ -45,6 +45,19 @@ def test_info_for_people_shows_every_topic_and_with_queues_every_queue(golden_53
     rows = [line for line in run("info", golden_533, "--queues").splitlines() if line.startswith("orders ")]
     assert [row.split()[1] for row in rows] == ["0", "1", "2", "3"]
     assert "abort file present" not in text
+
+
+def test_system_topics_are_left_out_unless_all_is_asked_for(golden_533: Path) -> None:
+    hidden = "1 topic of RocketMQ's or the store's own: --all shows them too.\n"
+    for command in (["info"], ["info", "--queues"], ["stats"], ["topics", "ls"]):
+        shown, everything = run(*command, golden_533), run(*command, golden_533, "--all")
+        assert shown.endswith(hidden), command
+        assert ("SCHEDULE_TOPIC_XXXX" in shown, "SCHEDULE_TOPIC_XXXX" in everything) == (False, True), command
+        assert "--all" not in everything
+        for form in ("json", "csv"):
+            assert "SCHEDULE_TOPIC_XXXX" not in run(*command, golden_533, "-o", form)
+            assert "SCHEDULE_TOPIC_XXXX" in run(*command, golden_533, "--all", "-o", form)
+    assert "SCHEDULE_TOPIC_XXXX" in run("stats", golden_533, "SCHEDULE_TOPIC_XXXX"), "it is named"
 
 
 def test_info_reads_every_unit_only_when_sizes_are_wanted(tmp_path: Path) -> None:
