@@ -26,6 +26,25 @@ def register(app: typer.Typer) -> None:
     )(clean)
 
 
+_KeepFor = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="READER",
+        help="Keep what a Spark checkpoint or a consumer group has not read.",
+        show_default=False,
+        autocompletion=complete_group,
+    ),
+]
+_FileClock = Annotated[
+    str,
+    typer.Option(
+        metavar="CLOCK",
+        help="A file's age: 'store' (of its messages) or 'mtime' (as RocketMQ).",
+        autocompletion=one_of("store", "mtime"),
+    ),
+]
+
+
 def clean(
     path: StorePath,
     older_than: Annotated[
@@ -40,27 +59,12 @@ def clean(
             parser=parse_size, metavar="SIZE", help="Delete until the log has no more: 500G, 1T.", show_default=False
         ),
     ] = None,
-    keep_for: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="READER",
-            help="Keep what a Spark checkpoint or a consumer group has not read.",
-            show_default=False,
-            autocompletion=complete_group,
-        ),
-    ] = None,
+    keep_for: _KeepFor = None,
     keep_at_most: Annotated[
         float,
         typer.Option(parser=parse_hours, metavar="DURATION", help="But nothing older than this.", show_default="7d"),
     ] = parse_hours("7d"),
-    clock: Annotated[
-        str,
-        typer.Option(
-            metavar="CLOCK",
-            help="A file's age: 'store' (of its messages) or 'mtime' (as RocketMQ).",
-            autocompletion=one_of("store", "mtime"),
-        ),
-    ] = "store",
+    clock: _FileClock = "store",
     yes: Yes = False,
     dry_run: DryRun = False,
     lock_timeout: LockTimeout = 0.0,

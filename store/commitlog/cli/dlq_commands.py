@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from commitlog.cli.completion import complete_group
 from commitlog.cli.confirm import DryRun, Yes, confirmed
 from commitlog.cli.export_commands import export
 from commitlog.cli.options import (
@@ -30,9 +31,15 @@ from commitlog.reader import StoreReader
 
 __all__ = ["dlq_export", "dlq_list", "dlq_redrive", "register"]
 
-_Group = Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.")]
+_Group = Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.", autocompletion=complete_group)]
 _OptionalGroup = Annotated[
-    str | None, typer.Argument(metavar="GROUP", help="A consumer group; default: all.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="GROUP",
+        help="A consumer group; default: all.",
+        show_default=False,
+        autocompletion=complete_group,
+    ),
 ]
 
 
@@ -63,8 +70,8 @@ def register(app: typer.Typer) -> None:
 def dlq_list(
     path: StorePath,
     group: _OptionalGroup = None,
-    all_groups: AllOption = False,
-    zone: ZoneOption = "UTC",
+    show_all: AllOption = False,
+    tz: ZoneOption = "UTC",
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -75,23 +82,31 @@ def dlq_list(
     """
     from commitlog.cli.dlq import print_dead_letters
 
-    form, clock = chosen_output(output, as_json), Clock(parse_zone(zone))
+    form, clock = chosen_output(output, as_json), Clock(parse_zone(tz))
     with StoreReader.open(path) as reader:
         rows = reader.dead_letters(group)
     if group is not None and not rows:
         say(f"The store of {path} has no dead letters of group {group!r}.")
         raise typer.Exit(1)
-    print_dead_letters((one for one in rows if all_groups or group or not is_system_group(one.group)), clock, form)
+    print_dead_letters((one for one in rows if show_all or group or not is_system_group(one.group)), clock, form)
 
 
 def dlq_redrive(
     path: StorePath,
     group: _Group,
     to: Annotated[
-        _To, typer.Option("--to", help="The group's retry topic, or the topic that each message was sent to.")
+        _To,
+        typer.Option(
+            "--to",
+            metavar="retry|topic",
+            help="'retry' or 'topic': the group's retry topic, or the topic that each message was sent to.",
+        ),
     ] = _To.RETRY,
     count: Annotated[
-        int | None, typer.Option("-n", "--count", min=1, help="At most so many, the oldest ones.", show_default=False)
+        int | None,
+        typer.Option(
+            "--count", "-n", min=1, metavar="COUNT", help="At most this many, the oldest.", show_default=False
+        ),
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,

@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
 
 def groups_list(
     path: StorePath,
-    all_groups: AllOption = False,
+    show_all: AllOption = False,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
     output: Output = None,
@@ -74,7 +74,7 @@ def groups_list(
     clock_zone, form = parse_zone(tz), chosen_output(output, as_json)
     with StoreReader.open(path) as reader:
         rows = reader.groups()
-    shown = [row for row in rows if all_groups or not is_system_group(row.group)]
+    shown = [row for row in rows if show_all or not is_system_group(row.group)]
     print_groups(shown, clock_zone, form, full=full)
     _print_hidden(rows, shown, form)
 
@@ -87,7 +87,7 @@ def _print_hidden(rows: Sequence[GroupPosition], shown: Sequence[GroupPosition],
 def groups_lag(
     path: StorePath,
     group: _OptionalGroup = None,
-    all_groups: AllOption = False,
+    show_all: AllOption = False,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
     output: Output = None,
@@ -107,7 +107,7 @@ def groups_lag(
     if group is not None and not rows:
         say(f"The store of {path} has no positions of group {group!r}.")
         raise typer.Exit(1)
-    shown = [row for row in rows if group or all_groups or not is_system_group(row.group)]
+    shown = [row for row in rows if group or show_all or not is_system_group(row.group)]
     print_lag(shown, clock_zone, form, full=full)
     _print_hidden(rows, shown, form)
 

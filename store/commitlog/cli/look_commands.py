@@ -68,7 +68,7 @@ def register(app: typer.Typer) -> None:
 def info(
     path: StorePath,
     queues: Annotated[bool, typer.Option("--queues", help="One row per queue, not per topic.")] = False,
-    all_topics: AllOption = False,
+    show_all: AllOption = False,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Also the bytes of each queue's messages. Reads all consume queues.")
     ] = False,
@@ -90,7 +90,7 @@ def info(
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with open_reader(path, from_log, on_damage) as reader:
         found = summary.summarize(reader, with_sizes=sizes, assessed=not from_log)
-        shown = found if all_topics else found.without_system_topics()
+        shown = found if show_all else found.without_system_topics()
         if form is OutputFormat.JSON:
             print(render.json_text(shown.to_json()))
         elif form is OutputFormat.CSV:
@@ -136,7 +136,7 @@ def offset_at(
 def stats(
     path: StorePath,
     topics: OptionalTopics = None,
-    all_topics: AllOption = False,
+    show_all: AllOption = False,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
     output: Output = None,
@@ -152,7 +152,7 @@ def stats(
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     with open_reader(path, from_log=False, on_damage=OnDamage.RAISE) as reader:
         readable, unreadable = _readable_topics(reader, topics)
-        names = readable if topics or all_topics else [topic for topic in readable if not is_system_topic(topic)]
+        names = readable if topics or show_all else [topic for topic in readable if not is_system_topic(topic)]
         print_stats(topic_stats(reader, names, clock), form, full=full)
         if form is OutputFormat.TABLE:
             print_hidden(len(readable) - len(names), "topic")

@@ -47,11 +47,11 @@ def register(app: typer.Typer) -> None:
     app.add_typer(topics, name="topics", rich_help_panel=TOPICS)
 
 
-def topics_list(path: StorePath, all_topics: AllOption = False, output: Output = None, as_json: AsJson = False) -> None:
+def topics_list(path: StorePath, show_all: AllOption = False, output: Output = None, as_json: AsJson = False) -> None:
     """A row for each topic: what config/topics.json says, and the queues and messages that exist. Takes no lock."""
     from commitlog.cli.topics import print_topics
 
-    print_topics(path, chosen_output(output, as_json), all_topics=all_topics)
+    print_topics(path, chosen_output(output, as_json), show_all=show_all)
 
 
 def topics_create(

@@ -30,15 +30,15 @@ __all__ = ["create_topic", "delete_topics", "print_topics", "topics_to_delete"]
 _COLUMNS = ("topic", "isSystem", "perm", "writeQueueNums", "readQueueNums", "queues", "messages", "error")
 
 
-def print_topics(path: str, form: OutputFormat, *, all_topics: bool) -> None:
-    """Print a row for each topic that is listed, or has queues; ``all_topics``: also of RocketMQ's and the store's own.
+def print_topics(path: str, form: OutputFormat, *, show_all: bool) -> None:
+    """Print a row for each topic that is listed, or has queues; ``show_all``: also of RocketMQ's and the store's own.
 
     ``CorruptConfig`` and the errors of a reader.
     """
     present = {row["topic"]: row for row in store_metadata(path, "topics").to_pylist()}
     listed = read_topic_settings(path)
     known = sorted({*present, *listed})
-    topics = [topic for topic in known if all_topics or not is_system_topic(topic)]
+    topics = [topic for topic in known if show_all or not is_system_topic(topic)]
     rows = [_row(topic, listed.get(topic), present.get(topic, {})) for topic in topics]
     if form is not OutputFormat.TABLE:
         print_rows(_COLUMNS, iter(rows), form)

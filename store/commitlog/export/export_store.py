@@ -97,8 +97,6 @@ def export_store(
     topics: Sequence[str] = (),
     since: GivenTime | None = None,
     until: GivenTime | None = None,
-    since_ms: int | None = None,
-    until_ms: int | None = None,
     tags: Sequence[str] | None = None,
     filter: str | None = None,  # noqa: A002  # the name that it has everywhere
     columns: Sequence[str] = EXPORT_COLUMNS,
@@ -114,21 +112,19 @@ def export_store(
 
     ``topics`` are names or shell patterns (``"orders-*"``); by default all topics of applications. Patterns match no
     system topics, and skip, with a warning, topics that cannot be read; a name takes any topic. ``since`` and
-    ``until`` are store times as ``StoreReader.scan`` takes them, the second one excluded (``since_ms`` and ``until_ms``
-    are their former names). ``tags`` keeps the messages with one of
-    these, ``filter`` those for which this SQL92 expression holds (``MessageFilter.parse``). ``columns`` are those of
-    ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about ``file_size`` bytes of messages, as
-    Arrow has them in memory; the directory stands for the column ``topic``.
+    ``until`` are store times as ``StoreReader.scan`` takes them, the second one excluded. ``tags`` keeps the messages
+    with one of these, ``filter`` those for which this SQL92 expression holds (``MessageFilter.parse``). ``columns`` are
+    those of ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about ``file_size`` bytes of
+    messages, as Arrow has them in memory; the directory stands for the column ``topic``.
 
     With ``from_log``, the queues are derived from the log in memory, for a store whose queues are missing or damaged.
 
-    With bodies among the columns, each is compared with its CRC, unless ``verify_crc`` is false. Damage ends the export
-    with an error. With ``on_damage="skip"``, messages that cannot be read are left out, logged, and counted in the
-    report and in the state; an export that is resumed continues after them. Both options may change then.
+    Bodies are compared with their CRC, unless ``verify_crc`` is false. Damage ends the export with an error; with
+    ``on_damage="skip"``, messages that cannot be read are left out, logged, and counted in the report and in the state.
+    An export that is resumed continues after them. Both options may change then.
 
-    With ``resume``, an export that ended early, or at the end of the store as it was then, continues: the target has
-    each row exactly once. Queues that are new since are exported from ``since`` on. Without it the target must be
-    empty or missing.
+    With ``resume``, an export that ended early, or at the store's end of that time, continues: the target has each row
+    exactly once. Queues that are new are exported from ``since`` on. Else the target must be empty or missing.
 
     ``InvalidValue`` for a target that cannot be used, unknown columns, and other options than those of the export to
     be resumed; ``TailLost`` when the store has lost messages that the target has; ``TopicNotFound``, the errors of
@@ -143,7 +139,7 @@ def export_store(
     """
     target = parse_target(target) if isinstance(target, str) else target
     _check_options(columns, file_size, on_damage)
-    first, last = _time("since", since, since_ms), _time("until", until, until_ms)
+    first, last = _time("since", since), _time("until", until)
     source = disk.absolute_path(path)
     check_outside(target.path, source)
     chosen = _chosen(tags, filter)
@@ -198,11 +194,8 @@ def _check_options(columns: Sequence[str], file_size: int, on_damage: str) -> No
         raise InvalidValue(f"The columns of an export are at least one, each named once, not {list(columns)!r}.")
 
 
-def _time(name: str, given: GivenTime | None, given_ms: int | None) -> int | None:
-    if given is not None and given_ms is not None:
-        raise InvalidValue(f"{name} and {name}_ms are the same; give one of them.")
-    value = given_ms if given is None else given
-    return None if value is None else milliseconds_of(value, name)
+def _time(name: str, given: GivenTime | None) -> int | None:
+    return None if given is None else milliseconds_of(given, name)
 
 
 @contextlib.contextmanager

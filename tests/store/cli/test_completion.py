@@ -27,6 +27,7 @@ OFFERED = {
     "ZONE": "Europe/Berlin",
     "table|json|csv": "json",
     "raise|skip": "skip",
+    "retry|topic": "topic",
     "CLOCK": "mtime",
     "CODEC": "zstd",
     "WHAT": "received",
@@ -38,6 +39,7 @@ OFFERED = {
 FREE = {
     "PATH", "FILE", "TARGET", "HOST:PORT", "ID", "KEY", "TAG", "TIME", "DURATION", "SIZE", "COUNT", "OFFSET", "REGEX",
     "SECONDS", "SQL92", "FORMAT", "HANDLE", "MESSAGE_ID", "QUERY",
+    "LIMITS",
 }  # fmt: skip
 
 

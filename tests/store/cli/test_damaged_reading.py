@@ -80,14 +80,14 @@ def test_damage_ends_a_command_or_is_skipped_and_reported(tmp_path: Path) -> Non
         ["cat", "{path}", "orders"],
         ["cat", "{path}", "orders", "--json"],
         ["cat", "{path}", "orders", "-o", "csv"],
-        ["cat", "{path}", "orders", "-f", "%o %s\\n"],
+        ["cat", "{path}", "orders", "--format", "%o %s\\n"],
         ["cat", "{path}", "orders", "--grep", "."],
         ["cat", "{path}", "orders", "--grep", ".", "--columns", "queueOffset"],
         ["cat", "{path}", "orders", "-q", "0", "--offset", str(BAD), "-n", "1", "--body"],
         ["tail", "{path}", "orders"],
         ["tail", "{path}", "orders", "--json"],
-        ["query", "{path}", "orders", f"k{BAD}"],
-        ["query", "{path}", "orders", f"k{BAD}", "--json"],
+        ["query", "{path}", f"k{BAD}", "-t", "orders"],
+        ["query", "{path}", f"k{BAD}", "-t", "orders", "--json"],
         ["get", "{path}", "{place}"],
         ["get", "{path}", "{place}", "--body"],
     ],
@@ -118,7 +118,7 @@ def test_a_body_that_does_not_match_its_crc_is_skipped_and_counted(flipped: Flip
 
 
 def test_a_query_says_that_it_skipped_the_message_of_the_key(flipped: FlippedStore) -> None:
-    done = script("query", flipped.path, "orders", f"k{BAD}", "--on-damage", "skip")
+    done = script("query", flipped.path, f"k{BAD}", "-t", "orders", "--on-damage", "skip")
     assert done.returncode == 1
     assert done.stdout == ""
     assert "skipped a record, which may have the key: BODYCRC of the record" in done.stderr
@@ -127,4 +127,4 @@ def test_a_query_says_that_it_skipped_the_message_of_the_key(flipped: FlippedSto
 
 def test_what_reads_no_body_checks_none(flipped: FlippedStore) -> None:
     assert len(lines("cat", flipped.path, "orders", "--columns", "queueOffset,keys", "--json")) == COUNT
-    assert run("cat", flipped.path, "orders", "-f", "%o ").split() == [str(number) for number in range(COUNT)]
+    assert run("cat", flipped.path, "orders", "--format", "%o ").split() == [str(number) for number in range(COUNT)]

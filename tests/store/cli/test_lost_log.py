@@ -20,7 +20,7 @@ __all__: list[str] = []
         "cat STORE orders",
         "tail STORE orders",
         "get STORE 0",
-        "query STORE orders k1",
+        "query STORE k1 -t orders",
         "offset-at STORE 2h",
         "stats STORE",
         "groups ls STORE",

@@ -78,7 +78,7 @@ def test_what_is_skipped_at_a_time_in_the_hole_is_reported(store: Path) -> None:
 
 
 def test_a_group_is_reset_to_a_time_beside_the_hole(store: Path) -> None:
-    reset = ["groups", "reset", store, "billing", "--topic", "orders", "--json", "--to"]
+    reset = ["groups", "reset", store, "billing", "--topic", "orders", "--json", "--dry-run", "--to"]
     done = ended(*reset, at(80))
     assert (done.returncode, json.loads(done.stdout)["to"]) == (0, 80)
     done = script(*reset, at(50), "--on-damage", "skip")

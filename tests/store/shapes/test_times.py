@@ -139,9 +139,3 @@ def test_what_is_not_a_time_is_refused_by_its_name(builder: StoreBuilder, wrong:
         ):
             with pytest.raises(InvalidValue, match=r"^(since|until|timestamp_ms|begin) "):
                 ask()
-
-
-def test_an_export_takes_a_time_by_one_name(builder: StoreBuilder, tmp_path: Path) -> None:
-    builder.append("t", 0, made_bodies(1))
-    with pytest.raises(InvalidValue, match="since and since_ms are the same"):
-        export_store(builder.path, f"ndjson:{tmp_path / 'out'}", since=0, since_ms=0)
