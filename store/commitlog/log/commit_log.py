@@ -197,9 +197,12 @@ class CommitLog:
     def written_end(self, start: int) -> int:
         """The end of the consecutive records from ``start``, where a record or the end is known to be."""
         end = start
-        for at, size, _ in self.headers_from(start):
-            end = at + size
-        return end
+        while True:
+            for at, size, _ in self.headers_from(end):
+                end = at + size
+            # At the end of a file the next one, with the rest of the same commit, may have come after the last look.
+            if end < self._files.end() or not self.refresh():
+                return end
 
     def body(self, record: Record) -> bytes:
         """The record's body, unpacked when it was stored compressed. ``CorruptRecord`` when it cannot be unpacked."""
