@@ -91,6 +91,8 @@ class QueueCheck:
         self.misplaced: list[int] = []
         # Where the record of the newest message ends and begins that a queue names, and the log should hold.
         self.newest: tuple[int, int] = (0, 0)
+        # How many messages that queues name lie after the log's files.
+        self.after_the_log = 0
         self._has_ext = disk.is_directory(os.path.join(path, CONSUME_QUEUE_EXT))
 
     @property
@@ -387,6 +389,7 @@ class QueueCheck:
         rows = np.flatnonzero(should & (np.diff(places, prepend=np.int64(-1)) > 0))
         if len(rows):
             self.newest = max(self.newest, (int(places[rows[-1]] + sizes[rows[-1]]), int(places[rows[-1]])))
+        self.after_the_log += int(np.count_nonzero(places[rows] >= self._log.min_offset + self._log.size))
         inside = [place for place in places[rows].tolist() if place < self._log.end]
         self.misplaced += [place for place in inside if self._log.holds_record(place)]
         if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
