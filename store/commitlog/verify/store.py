@@ -45,7 +45,7 @@ from commitlog.verify.findings import Finding, Findings, Severity
 from commitlog.verify.index import IndexCheck
 from commitlog.verify.log import LogCheck
 from commitlog.verify.log_files import check_log_end
-from commitlog.verify.opening import Opening, kept_piece, look_at_opening
+from commitlog.verify.opening import Opening, kept_piece, look_at_opening, report_fault
 from commitlog.verify.queues import QueueCheck
 from commitlog.verify.topics import TopicCount, TopicSummary
 
@@ -146,8 +146,10 @@ def verification_report(
         check_readable(written, findings)
         opening = look_at_opening(directory, config, findings, written, scan=True)
         if opening.kind != "inUse":
-            check_log_end(log_path, log.files, *queues.newest, findings, aborted=aborted)
+            check_log_end(log_path, log.files, *queues.newest, queues.after_the_log, findings, aborted=aborted)
             _count_lost(topics, log, queues, opening.forecast)
+            if not findings.all():
+                report_fault(directory, opening, findings)
     return VerificationReport(
         path=directory,
         aborted=aborted,
