@@ -76,7 +76,7 @@ def _root(
     ] = False,
 ) -> None:
     """Inspect a RocketMQ store directory: no broker, no lock. Only the commands under Write, Mirror,
-    Repair, Transactions and Delete change a store, and groups reset and topics create.
+    Repair, Transactions and Delete change a store, and groups reset, dlq redrive, topics create and topics rm.
 
     Data goes to stdout, everything else to stderr.
     """

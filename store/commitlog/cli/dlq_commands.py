@@ -117,12 +117,13 @@ def dlq_redrive(
     They go to %RETRY%GROUP, which this group alone reads; with --to topic to the topic that each was sent to first,
     where other groups get it again too. They count as never consumed. The dead letters stay in %DLQ%GROUP, and the
     position of the group there says which were put back. Takes the store's lock, so no broker may run. Exit code 1
-    without a terminal and --yes if there is anything to put back.
+    for a group that never had dead letters, and without a terminal and --yes if there is anything to put back.
     """
     from commitlog.cli.dlq import redrive_dead_letters, show_redrive
 
     try:
         validate_group(group)
+        _refuse_unknown(path, group)
         if not yes or dry_run:
             found = show_redrive(path, group, count, to_topic=to is _To.TOPIC)
             if not found or not confirmed("Put them back?", yes=yes, dry_run=dry_run):
@@ -131,6 +132,16 @@ def dlq_redrive(
     except InvalidValue as error:
         say(error)
         raise typer.Exit(1) from error
+
+
+def _refuse_unknown(path: str, group: str) -> None:
+    """Exit with 1 for a group without a dead-letter topic: its name may be misspelt."""
+    with StoreReader.open(path) as reader:
+        known = [one.group for one in reader.dead_letters()]
+    if group not in known:
+        have = f"; groups that have some: {', '.join(known[:10])}" if known else ""
+        say(f"The store of {path} has no dead letters of group {group!r}{have}.")
+        raise typer.Exit(1)
 
 
 def dlq_export(

@@ -60,9 +60,6 @@ def redrive(
 ) -> int:
     """Put back what the group's dead-letter topic holds after the group's position in it. Returns how many."""
     group, done = settings.group_name, 0
-    if to == "retry":
-        queues = max(settings.retry_queue_nums, 1)
-        owned.run(lambda: owned.topics.create_topic(retry_topic(group), queues))
     while max_messages is None or done < max_messages:
         most = _MOST_ROWS if max_messages is None else min(max_messages - done, _MOST_ROWS)
         # The version first: whoever has taken it before the commit has moved the position too.
@@ -73,6 +70,9 @@ def redrive(
         transaction = Transaction(user, batch, owned, owned.run(lambda: owned.batches.check(batch)))  # noqa: B023
         if transaction.already_there:
             continue
+        if to == "retry" and not done:
+            queues = max(settings.retry_queue_nums, 1)
+            owned.run(lambda: owned.topics.create_topic(retry_topic(group), queues))  # noqa: B023
         with transaction:
             if piece.rows:
                 transaction.put_messages(piece.rows)

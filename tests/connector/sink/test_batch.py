@@ -79,6 +79,15 @@ def test_a_delayed_message_waits_in_the_schedule(spark: SparkSession, tmp_path: 
     assert body_texts(tmp_path) == ["now"]
 
 
+def test_a_delay_is_the_time_of_a_level_too(spark: SparkSession, tmp_path: Path) -> None:
+    for number, delay in enumerate(("'10s'", "interval 10 seconds", "3")):
+        append(spark.sql(f"select '{number}' body, {delay} delayLevel, 1 queueId"), tmp_path)
+    assert [message.queue_id for message in messages(tmp_path, "SCHEDULE_TOPIC_XXXX")] == [2, 2, 2]
+    for delay in ("90", "'90s'", "interval 90 seconds"):
+        said = error_of(lambda: append(spark.sql(f"select 'x' body, {delay} delayLevel, 1 queueId"), tmp_path))  # noqa: B023
+        assert "it must be one of the levels 1 (1s), 2 (5s)" in said
+
+
 def test_maps_of_sql_that_hold_nothing_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
     """Spark gives them the types MAP<VOID,VOID> and MAP<STRING,VOID>."""
     for number, properties in enumerate(("map()", "map('a', null)", "map('a', null, 'b', 'c')")):

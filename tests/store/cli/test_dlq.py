@@ -64,6 +64,13 @@ def test_a_redrive_shows_asks_and_puts_back_once(path: Path) -> None:
     assert bodies(path, "%RETRY%billing") == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("option", ["--yes", "--dry-run"])
+def test_a_misspelt_group_is_said_with_those_that_have_dead_letters(path: Path, option: str) -> None:
+    done = ended("dlq", "redrive", path, "biling", option)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no dead letters of group 'biling'; groups that have some: TOOLS_CONSUMER, billing." in done.stderr
+
+
 def test_a_redrive_to_the_topic_says_that_other_groups_get_it_again(path: Path) -> None:
     shown = run("dlq", "redrive", path, "billing", "--to", "topic", "-n", "2", "--dry-run")
     assert "2 dead letters of group billing: 2 to orders." in shown

@@ -157,6 +157,7 @@ def test_those_before_damage_are_put_back(store: MessageStore) -> None:
 
 def test_a_group_without_dead_letters_has_none_to_redrive(store: MessageStore) -> None:
     assert store.redrive("nobody") == 0
+    assert not Path(store.path, "config", "topics.json").exists(), "no topic is listed for it"
 
 
 def test_dead_letters_of_a_deleted_topic_are_counted_from_its_first_again(store: MessageStore) -> None:

@@ -60,7 +60,10 @@ _WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "an offset of text": (lambda reader: reader.message_at("0"), "physical_offset is an int, not '0'"),
     "an id of int": (lambda reader: reader.message_by_id(5), "A message id is a text, not 5"),
     "a time of float": (lambda reader: reader.offset_by_time("a", 0, time.time() * 1000), "an int of milliseconds"),
-    "a time of None": (lambda reader: reader.query("a", "k", begin=None), "begin is a datetime or an int"),
+    "a time of None": (
+        lambda reader: reader.query("a", "k", begin=None),
+        "begin is a datetime, a timedelta before now",
+    ),
     "no zone": (lambda reader: reader.query("a", "k", end=_NO_ZONE), "end has no time zone"),
 }
 
