@@ -8,11 +8,16 @@ PySpark's workers leave it out where the environment variable SPARK_HIDE_TRACEBA
 and end after that. So it is set in a worker when such an error leaves the source, for the rest of that worker's life.
 Where it is set already, it stays as it is: empty, it brings all tracebacks back.
 
+A lack of file descriptors is an expected error too. The store names it (``TooManyOpenFiles``). Importing a module on
+its first use raises a bare ``OSError``, which is named here.
+
 Source: PySpark ``util.py`` (``handle_worker_exception``) and its callers.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import os
 from collections.abc import Callable, Iterator
@@ -55,11 +60,29 @@ def _rest(items: Iterator[Any]) -> Iterator[Any]:
 
 @contextmanager
 def _short_errors() -> Iterator[None]:
+    # Here, since Spark's discovery of sources imports this module; and before any file of a store takes a descriptor.
+    from commitlog.errors import CommitLogError
+
+    with contextlib.suppress(ImportError):  # only Unix has it
+        import resource  # noqa: F401
     try:
         yield
     except Exception as error:
-        from commitlog.errors import CommitLogError  # here: Spark's discovery of sources imports this module
-
-        if isinstance(error, CommitLogError) and os.environ.get(_RUNTIME) == _WORKER:
+        named = _named(error) if isinstance(error, OSError) else None
+        if isinstance(named or error, CommitLogError) and os.environ.get(_RUNTIME) == _WORKER:
             os.environ.setdefault(_HIDE, "1")
+        if named is not None:
+            raise named from error
         raise
+
+
+def _named(error: OSError) -> Exception | None:
+    """The error by name if it is the lack of a descriptor; None for any other."""
+    if error.errno not in (errno.EMFILE, errno.ENFILE):
+        return None
+    import resource
+
+    from commitlog.errors import TooManyOpenFiles
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if error.errno == errno.EMFILE else None
+    return TooManyOpenFiles(path=str(error.filename or "a file"), cause=error, limit=limit)

@@ -203,7 +203,7 @@ def parse_group_strategy(option: str, value: str) -> int:
 def parse_filter(option: str, value: str) -> MessageFilter:
     """The filter of one of the options ``tags``, ``filter`` and ``keys``. Planning warns of its doubts, once."""
     try:
-        return MessageFilter.parse(**{option: value}, warn=False)
+        return MessageFilter.parse_quietly(**{option: value})
     except FilterError as error:
         raise OptionError(f"Option {error}", option=option, value=value) from error
 

@@ -23,6 +23,7 @@ from commitlog.paths import validate_topic
 from pyspark_commitlog.errors import OptionError, SchemaError
 from pyspark_commitlog.options.stores import parse_one_store
 from pyspark_commitlog.options.subscription import Subscription
+from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import SPARK_TYPES, known_column
 from pyspark_commitlog.worker_gc import leave_out_imported_modules
 
@@ -113,6 +114,7 @@ def _refuse_hopeless(path: str, topic: str, *, streaming: bool) -> None:
             )
 
 
+@with_short_errors
 @dataclass(frozen=True, kw_only=True)
 class LookupTask:
     """The settings of a task; pickled to the executors."""

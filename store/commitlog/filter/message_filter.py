@@ -44,8 +44,6 @@ class MessageFilter:
         tags: str | None = None,
         filter: str | None = None,  # noqa: A002  # the name that it has everywhere
         keys: str | Sequence[str] | None = None,
-        *,
-        warn: bool = True,
     ) -> MessageFilter:
         """The filter of a tag subscription, an SQL92 expression and keys; None for no such condition.
 
@@ -53,23 +51,31 @@ class MessageFilter:
         RocketMQ's SQL92 over properties (``TAGS`` and ``KEYS`` are properties too). ``keys`` is a list of keys, or a
         text with spaces between them: messages with one of these among their keys, or as their unique key.
 
-        Where RocketMQ reads ``filter`` in another way than SQL does, a warning is logged, once for each expression;
-        with ``warn=False`` only ``doubts`` has it.
+        Where RocketMQ reads ``filter`` in another way than SQL does, a warning is logged, once for each expression.
 
         ``FilterError`` names the place, what was expected and what was found.
         """
+        made = cls.parse_quietly(tags, filter, keys)
+        for doubt in made.doubts:
+            _warn_once(doubt)
+        return made
+
+    @classmethod
+    def parse_quietly(
+        cls,
+        tags: str | None = None,
+        filter: str | None = None,  # noqa: A002
+        keys: str | Sequence[str] | None = None,
+    ) -> MessageFilter:
+        """As ``parse``, for a caller that reports ``doubts`` itself."""
         for name, text in (("tags", tags), ("filter", filter)):
             if not isinstance(text, str | None):
                 raise InvalidValue(f"{name} is a text, not {text!r}.")
-        made = cls(
+        return cls(
             tags=None if tags is None else parse_subscription(tags),
             keys=None if keys is None else parse_keys(keys),
             expression=None if filter is None else _parsed(filter),
         )
-        if warn:
-            for doubt in made.doubts:
-                _warn_once(doubt)
-        return made
 
     @property
     def doubts(self) -> tuple[str, ...]:
