@@ -115,6 +115,8 @@ def print_page(found: Assessment, limits: Sequence[Measured]) -> None:
             print(_wrapped("  ", _topic_text(topic.topic, topic.lost, topic.unreadable, topic.lost_offsets)))
     shown: Counter[str] = Counter()
     for finding in _in_order(found.findings):
+        if finding.check.startswith("opening."):
+            continue  # shown above
         shown[finding.check] += 1
         if shown[finding.check] <= _MOST_ALIKE:
             print(_wrapped(f"{finding.severity:9}", finding.message))

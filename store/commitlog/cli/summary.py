@@ -111,7 +111,7 @@ def _camel(name: str) -> str:
     return first + "".join(part.title() for part in rest)
 
 
-def summarize(reader: StoreReader, *, with_sizes: bool, assessed: bool) -> StoreSummary:
+def summarize(reader: StoreReader, *, with_sizes: bool, assessed: bool = False) -> StoreSummary:
     """Look at the bounds of every queue, all at one moment. Read errors are listed in ``problems``; the rest is still
     shown.
 

@@ -35,7 +35,8 @@ def print_report(found: Assessment, *, as_json: bool, with_topics: bool = False)
     console.print(Text(printable_text(found.path), style="bold"))
     if found.verdict is not Verdict.OK:
         console.print(Text(f"verdict {found.verdict.value}: {known_loss(found, ' messages')}", style="red"))
-        console.print(Text(f"opening: {printable_text(opening_text(found))}"))
+        if found.opening.refusal is None:  # else it is a finding
+            console.print(Text(f"opening {printable_text(opening_text(found))}"))
     if found.aborted:
         console.print(
             Text("abort file present: an owner runs, or it stopped without closing the store", style="yellow")

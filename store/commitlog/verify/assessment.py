@@ -53,7 +53,13 @@ __all__ = ["Assessment", "Verdict", "assess_opening", "assess_store", "assessmen
 
 
 class Verdict(str, Enum):
-    """The verdict on a store, from best to worst."""
+    """The verdict on a store, from best to worst.
+
+    ::
+
+        if assess_store("/data/store").verdict is not Verdict.OK:
+            print("run: commitlog doctor /data/store")
+    """
 
     OK = "OK"
     """Nothing wrong is known."""
@@ -73,6 +79,12 @@ class Assessment:
     with lost messages, whose ``found`` is not counted. ``log_end`` is where the last file ends, of a deep one where the
     records end. ``mark`` is this package's mark in the checkpoint: None after a broker. ``batches`` is the number of
     applications in the ledger, None if it cannot be read. ``next_steps`` are commands for a shell.
+
+    ::
+
+        found = assess_store("/data/store", deep=True)
+        for topic in found.topics:
+            print(topic.topic, topic.found, topic.lost, topic.unreadable, topic.lost_offsets)
     """
 
     path: str
