@@ -126,7 +126,7 @@ class CaseMaker:
                 case.gets[key] = get(path, case.places[key])
             case.changed_by_looking = _digest(path) != before
             case.salvaged = salvage_into(path, path.with_name("salvaged"), topics)
-            steps = [] if case.unreadable_files else suggested(path, case.looks["doctor --deep"])
+            steps = [] if case.unreadable_files else suggested(case.looks["doctor --deep"], case.looks["repair"])
             for number, command in enumerate(steps):
                 case.steps.append(self._step(path, command, number, topics))
             case.opened = open_store(other, topics)

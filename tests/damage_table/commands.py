@@ -96,9 +96,10 @@ def verify(store: Path, topics: list[str]) -> Answer:
 
 
 def repair(store: Path, topics: list[str]) -> Answer:
+    """``text`` is what it says to people."""
     code, printed, said = _run("repair", store, "--json")
-    facts = _object(printed)
-    return Answer(code, said, facts=facts)
+    _, text, _ = _run("repair", store)
+    return Answer(code, text + said, facts=_object(printed))
 
 
 def salvage(store: Path, topics: list[str]) -> Answer:
@@ -216,22 +217,14 @@ def open_store(store: Path, topics: list[str]) -> Opening:
     return Opening("", cut, cut_at, read_skip(store, topics))
 
 
-def suggested(store: Path, doctor: Answer) -> list[str]:
+def suggested(doctor: Answer, repair: Answer) -> list[str]:
     """The commands that ``doctor --deep`` and ``repair`` suggest for a shell."""
-    _, printed, _ = _run("repair", store)
-    of_repair = [line.strip() for line in printed.splitlines() if line.startswith("  commitlog ")]
+    of_repair = [line.strip() for line in repair.text.splitlines() if line.startswith("  commitlog ")]
     return list(dict.fromkeys([*doctor.facts.get("nextSteps", []), *of_repair]))
 
 
 def run_step(words: list[str], store: Path, target: Path, topics: list[str]) -> tuple[int, str, Answer | None]:
     """Run a suggested command, and read what it has left at ``target``, unless it only looks at ``store``."""
-    if words[0] == "python3":
-        assert words[1] == "-c"
-        try:
-            exec(words[2], {})  # noqa: S102 - the program that a user is to run
-        except CommitLogError as error:
-            return 1, str(error), read(store, topics)
-        return 0, "", read(store, topics)
     code, _, said = _run(*words[1:])
     if "--to" in words:
         return code, said, read(target, topics)

@@ -1,7 +1,8 @@
 """The kinds of damage: each a function that damages a store's files, and what is known of it without any command.
 
-``shows`` says where: at a quick look (names, sizes, ends, marks), only when everything is read, nowhere since nothing is
-wrong, or nowhere since no checksum covers those bytes (docs/invariants.md).
+``shows`` says where: at a quick look (names, sizes, ends, marks), only when everything is read, nowhere since no checksum
+covers those bytes (docs/invariants.md), or nowhere since nothing is wrong. What is harmless may be reported or not: any
+opening mends it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Seen(enum.Enum):
     QUICK = "quick"
     DEEP = "deep"
     NEVER = "never"
+    HARMLESS = "harmless"
     NOTHING_WRONG = "nothing wrong"
 
 
@@ -432,7 +434,7 @@ def _(store: Subject) -> None:
     (store.path / "checkpoint").write_bytes(b"")
 
 
-@kind("checkpoint: of a backup", Seen.NOTHING_WRONG, *OURS)
+@kind("checkpoint: of a backup", Seen.HARMLESS, *OURS)
 def _(store: Subject) -> None:
     shutil.copy(store.backup / "checkpoint", store.path / "checkpoint")
 
@@ -458,7 +460,7 @@ def _(store: Subject) -> None:
     (store.path / "gate").unlink()
 
 
-@kind("gate: garbage", Seen.NEVER, *OURS)
+@kind("gate: garbage", Seen.HARMLESS, *OURS)
 def _(store: Subject) -> None:
     (store.path / "gate").write_bytes(b"garbage")
 

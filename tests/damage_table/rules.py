@@ -23,8 +23,10 @@ def quick_damage_is_seen(case: Case) -> Iterator[str]:
 
 
 def repair_ends_with_0_only_if_opening_loses_nothing(case: Case) -> Iterator[str]:
+    """Or it says that opening does not read everything, and which command does."""
     assert case.opened is not None
-    if case.looks["repair"].exit_code:
+    said = case.looks["repair"]
+    if said.exit_code or ("doctor --deep" in said.text and "nothing is lost" not in said.text):
         return
     if case.truth.lost:
         yield f"{len(case.truth.lost)} messages are lost"
@@ -48,10 +50,11 @@ def one_count(case: Case) -> Iterator[str]:
     if case.unreadable_files:
         return
     assert case.salvaged is not None
-    found, lost = len(case.truth.found), len(case.truth.lost)
+    found, lost, misplaced = len(case.truth.found), len(case.truth.lost), len(case.truth.misplaced)
     cut = case.looks["repair"].facts["messages"] if case.looks["repair"].facts["opens"] else 0
     of_opening = (found - cut, lost + cut)
-    wanted = {"verify": of_opening, "doctor --deep": of_opening, "salvage": (found, lost), "salvage --to": (found, lost)}
+    wanted = {"verify": of_opening, "doctor --deep": of_opening, "salvage": (found + misplaced, lost - misplaced)}
+    wanted["salvage --to"] = wanted["salvage"]
     said = {name: case.looks[name] for name in ("doctor --deep", "verify", "salvage")} | {"salvage --to": case.salvaged[0]}
     for name, answer in said.items():
         if answer.exit_code != 2 and (answer.found, answer.lost) != wanted[name]:
@@ -60,6 +63,8 @@ def one_count(case: Case) -> Iterator[str]:
         named = _lost_offsets(case.looks[name])
         if named - _cut(case) != case.truth.lost:
             yield f"{name} names other offsets"
+        if case.truth.misplaced - _offsets(case.looks[name], "unreadableOffsets"):
+            yield f"{name} does not call misplaced messages unreadable"
     if quick := _lost_offsets(case.looks["doctor"]) - case.truth.lost:
         yield f"doctor says that {len(quick)} messages are lost that are not"
 
@@ -133,8 +138,9 @@ def salvage_saves_all_that_is_whole(case: Case) -> Iterator[str]:
             yield f"salvage fails: {said.text}"
         return
     saved = sorted(after.delivered.values())
-    if saved != sorted(case.user[key] for key in case.found):
-        yield f"{len(saved)} messages in the salvaged store, {len(case.found)} are whole"
+    whole = case.found | (case.truth.misplaced & case.user.keys())
+    if saved != sorted(case.user[key] for key in whole):
+        yield f"{len(saved)} messages in the salvaged store, {len(whole)} are whole"
 
 
 def suggested_commands_work(case: Case) -> Iterator[str]:
@@ -149,7 +155,10 @@ def suggested_commands_work(case: Case) -> Iterator[str]:
 def what_is_wrong_has_a_next_step(case: Case) -> Iterator[str]:
     """Where ``doctor --deep`` finds something, it says what to do; and doing it leaves everything that is whole."""
     deep = case.looks["doctor --deep"]
-    if deep.exit_code == 1 and not case.unreadable_files and not case.steps:
+    files = [one["check"] for one in deep.facts.get("findings", []) if one["severity"] == "error"]
+    if files and not all(check.startswith(("config.", "batch.")) for check in files) and not (
+        case.unreadable_files or case.steps
+    ):
         yield "doctor --deep suggests nothing"
 
 
@@ -159,10 +168,14 @@ def looking_changes_nothing(case: Case) -> Iterator[str]:
 
 
 def _lost_offsets(answer: Answer) -> set[Key]:
+    return _offsets(answer, "lostOffsets")
+
+
+def _offsets(answer: Answer, name: str) -> set[Key]:
     return {
         Key(topic["topic"], one["queueId"], at)
         for topic in answer.facts.get("topics", [])
-        for one in topic["lostOffsets"]
+        for one in topic[name]
         for at in range(one["start"], one["stop"])
     }
 

@@ -65,10 +65,18 @@ def check_log_files(path: str, files: Sequence[LogFile], findings: Findings, *, 
 
 
 def check_log_heads(files: Sequence[LogFile], findings: Findings) -> list[str]:
-    """Report files whose first record belongs elsewhere: swapped or misnamed ones. Returns their paths."""
+    """Report files whose first record belongs elsewhere: swapped or misnamed ones. Returns their paths.
+
+    And zeroed ones before others: a file is full before the next one is begun.
+    """
     wrong: list[str] = []
-    for file in files:
-        head = _first_bytes(file)
+    heads = [_first_bytes(file) for file in files]
+    last_written = max((place for place, head in enumerate(heads) if any(head)), default=0)
+    for file, head in zip(files[:last_written], heads, strict=False):
+        if head and not any(head):
+            message = "The file begins with zeros, and a later file holds records: it was overwritten, or never synced."
+            findings.add(Finding(check="files.zeroed", severity="error", path=file.path, offset=0, message=message))
+    for file, head in zip(files, heads, strict=True):
         if len(head) < MIN_RECORD_SIZE or int.from_bytes(head[4:8], "big") not in (MAGIC_V1, MAGIC_V2):
             continue
         at = field_offset("physical_offset")
