@@ -60,16 +60,16 @@ class RepairReport:
 
     @property
     def loses(self) -> bool:
-        """Whether the store does not open, messages are known to be lost, or opening it would cut some off."""
+        """Whether the store does not open, its log is damaged, or opening it would cut messages off."""
         cuts = bool(self.lost) and not self.uncommitted
-        return not self.opened and (self.damage is not None or cuts or self.assessment.lost > 0)
+        return not self.opened and (self.damage is not None or cuts or self.assessment.verdict is Verdict.DAMAGED)
 
     @property
     def loses_nothing(self) -> bool:
         """Whether it is known that no message is lost: every record was read."""
         forecast, log_start = self.assessment.opening.forecast, self.assessment.log_start
         is_read = forecast is not None and forecast.scanned_from == log_start
-        return not self.loses and is_read and self.assessment.verdict is not Verdict.DAMAGED
+        return not self.loses and is_read
 
 
 def repair_store(

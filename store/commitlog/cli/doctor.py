@@ -42,7 +42,11 @@ def known_loss(found: Assessment, noun: str = "") -> str:
     unreadable = f", {found.unreadable} of them unreadable" if found.unreadable else ""
     if found.deep:
         return f"{found.found}{noun} found, {found.lost or 'none'} lost{unreadable}"
-    return f"at least {found.lost}{noun} lost{unreadable}" if found.lost else "no loss is known; records were not read"
+    if found.lost:
+        return f"at least {found.lost}{noun} lost{unreadable}"
+    if found.verdict is Verdict.DAMAGED:
+        return "how many are lost is not known; --deep counts them"
+    return "no loss is known; records were not read"
 
 
 def headline(found: Assessment, limits: Sequence[Measured] = ()) -> str:

@@ -45,8 +45,8 @@ def print_summary(found: StoreSummary, clock: Clock, *, with_queues: bool, with_
     """Print the store, a row for each topic or queue, and what cuts have kept."""
     console = uncut_console()
     console.print(Text(printable_text(found.path), style="bold"))
-    if found.assessment is not None:
-        verdict = found.assessment.verdict
+    verdict = found.verdict
+    if found.assessment is not None and verdict is not None:
         style = "green" if verdict is Verdict.OK else "red"
         console.print(Text(f"verdict {verdict.value}: {known_loss(found.assessment, ' messages')}", style=style))
     console.print(

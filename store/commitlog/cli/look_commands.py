@@ -95,11 +95,9 @@ def info(
             print_summary(found, clock, with_queues=queues, with_sizes=sizes)
         for problem in found.all_problems:
             say(problem)
-    assessment = found.assessment
-    is_ok = assessment is None or assessment.verdict is Verdict.OK
-    if assessment is not None and not is_ok:
-        say(f"{headline(assessment)} More: commitlog doctor {shlex.quote(assessment.path)}")
-    if found.all_problems or not is_ok:
+        if found.assessment is not None and found.assessment.verdict is not Verdict.OK:
+            say(f"{headline(found.assessment)} More: commitlog doctor {shlex.quote(found.path)}")
+    if found.all_problems or found.verdict not in (None, Verdict.OK):
         raise typer.Exit(1)
 
 

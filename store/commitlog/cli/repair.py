@@ -19,6 +19,7 @@ from commitlog.cli.row_output import print_rows
 from commitlog.cli.topic_table import topic_table
 from commitlog.errors import CorruptStoreError, DamagedLog, LogLost, LogShort
 from commitlog.repair import LostMessages, RepairReport, drop_kept, repair_store
+from commitlog.verify.assessment import Assessment, Verdict
 
 __all__ = ["print_dropped", "print_repair", "repair"]
 
@@ -87,8 +88,8 @@ def _print_that_it_opens(report: RepairReport) -> None:
     """Say that opening cuts nothing off; and that nothing is lost only if every record was read."""
     path, found = printable_text(report.path), report.assessment
     reason = report.reason[0].lower() + report.reason[1:]
-    if found.lost:
-        _say(f"{path} opens, and messages are lost: {reason}", style="bold")
+    if found.verdict is Verdict.DAMAGED:
+        _say(f"{path} opens, and {'messages are lost' if found.lost else 'its log is damaged'}: {reason}", style="bold")
         _print_known_loss(report)
         _print_commands(report)
     elif report.loses_nothing:
@@ -107,14 +108,20 @@ def _print_that_it_opens(report: RepairReport) -> None:
 def _print_known_loss(report: RepairReport) -> None:
     """The lost messages that are known without reading all records: the same number as of every command."""
     found = report.assessment
-    if not found.lost:
-        return
-    unreadable = f", {found.unreadable} of them unreadable" if found.unreadable else ""
-    _say(f"At least {found.lost} message{'' if found.lost == 1 else 's'} lost{unreadable}:")
-    print_table(topic_table(found.topics, ("lost", "unreadable") if found.unreadable else ("lost",)))
+    if found.lost:
+        _print_lost_topics(found)
     for finding in found.findings:
         if finding.severity == "error" and finding.check.startswith(("files.", "access.", "log.")):
             _say(printable_text(finding.message))
+    if not found.lost and found.verdict is Verdict.DAMAGED:
+        _say("How many messages are lost is not known; this counts them:")
+        _say(f"  commitlog doctor --deep {shlex.quote(report.path)}")
+
+
+def _print_lost_topics(found: Assessment) -> None:
+    unreadable = f", {found.unreadable} of them unreadable" if found.unreadable else ""
+    _say(f"At least {found.lost} message{'' if found.lost == 1 else 's'} lost{unreadable}:")
+    print_table(topic_table(found.topics, ("lost", "unreadable") if found.unreadable else ("lost",)))
 
 
 def _print_what_a_cut_takes(report: RepairReport) -> None:
@@ -131,7 +138,8 @@ def _print_commands(report: RepairReport) -> None:
         _say("Restore the files if a copy of them exists. To continue with what is left:")
         _say(f"  commitlog repair {store} --accept-lost-log")
         return
-    if report.cut_at is None and not isinstance(report.damage, CorruptStoreError) and not report.assessment.lost:
+    is_damaged = isinstance(report.damage, CorruptStoreError) or report.assessment.verdict is Verdict.DAMAGED
+    if report.cut_at is None and not is_damaged:
         return
     _say("Restore the file if a copy of it exists. To save every whole message into another store:")
     _say(f"  commitlog salvage {store} --to DIRECTORY")

@@ -44,8 +44,7 @@ def repair(
 
     -o csv has a line for each queue that loses messages; with --drop-kept, one for each removed piece.
     It reads what opening reads, and says which messages are known to be lost; 'doctor --deep' reads all. Exit code 1
-    while the store does not open, messages are known to be lost, or opening it would cut some off its log, and also if
-    it is open now.
+    while the store does not open, its log is damaged, or opening it would cut messages off, and also if it is open now.
     """
     from commitlog.cli.repair import print_dropped, print_repair
     from commitlog.cli.repair import repair as look_or_cut

@@ -19,7 +19,7 @@ from commitlog.paths import COMMIT_LOG, is_system_topic
 from commitlog.reader import QueueInfo, StoreReader
 from commitlog.recovery.kept import KeptPiece, kept_pieces
 from commitlog.schedule.broker_marks import broker_mark, has_timer_wheel
-from commitlog.verify.assessment import Assessment, assess_store
+from commitlog.verify.assessment import Assessment, Verdict, assess_store
 
 __all__ = ["QueueSummary", "StoreSummary", "camel_members", "summarize"]
 
@@ -75,6 +75,14 @@ class StoreSummary:
         """What is wrong with the store and with single queues."""
         return self.problems + [queue.error for queue in self.queues if queue.error]
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """The assessment's verdict, and at least a warning where a part cannot be read; None without an assessment."""
+        if self.assessment is None:
+            return None
+        verdict = self.assessment.verdict
+        return Verdict.WARNING if verdict is Verdict.OK and self.all_problems else verdict
+
     def by_topic(self) -> dict[str, list[QueueSummary]]:
         grouped: dict[str, list[QueueSummary]] = defaultdict(list)
         for queue in self.queues:
@@ -85,7 +93,7 @@ class StoreSummary:
         """The fields with names in camel case, as those of the columns."""
         plain = camel_members(self, without="queues")
         found = plain.pop("assessment")
-        plain["verdict"] = None if found is None else found.verdict.value
+        plain["verdict"] = None if self.verdict is None else self.verdict.value
         plain["lost"] = None if found is None else found.lost
         plain["unreadable"] = None if found is None else found.unreadable
         plain["kept"] = [kept_to_json(piece) for piece in self.kept]

@@ -14,12 +14,11 @@ from typing import NamedTuple
 from commitlog.errors import NotAStore, StoreNotFound
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
-from commitlog.format.record import HEADER_SIZE, MAGIC_V1, MAGIC_V2, own_position
 from commitlog.paths import COMMIT_LOG, file_name_for_offset, parse_file_name
+from commitlog.verify.log_files import claimed_base
 
 __all__ = ["LogSource", "MisnamedFile"]
 
-_MAGICS = (MAGIC_V1, MAGIC_V2)
 _MAX_OPEN = 8
 
 
@@ -54,7 +53,7 @@ class LogSource:
             names = disk.list_names(directory) if disk.is_directory(directory) else []
             bases = {base: name for name in names if (base := parse_file_name(name)) is not None}
             if bases:
-                claimed = {base: _claim(os.path.join(directory, name), base) for base, name in bases.items()}
+                claimed = {base: claimed_base(os.path.join(directory, name), base) for base, name in bases.items()}
                 taken = _assigned(claimed)
                 misnamed = [
                     MisnamedFile(bases[base], file_name_for_offset(place)) for base, place in taken if base != place
@@ -103,17 +102,6 @@ class LogSource:
     def close(self) -> None:
         while self._open:
             self._open.popitem()[1].close()
-
-
-def _claim(path: str, base: int) -> int:
-    """The physical offset that the first record of a file says, or that of its name when it does not begin with one."""
-    descriptor = disk.open_file(path)
-    try:
-        head = disk.read_at(descriptor, HEADER_SIZE, 0)
-    finally:
-        disk.close(descriptor)
-    is_record = len(head) == HEADER_SIZE and int.from_bytes(head[4:8], "big") in _MAGICS
-    return own_position(head) if is_record and own_position(head) >= 0 else base
 
 
 def _assigned(claimed: dict[int, int]) -> list[tuple[int, int]]:

@@ -306,21 +306,33 @@ class _Look:
         """Compare the queues' units with the range of the log."""
         log_start = files[0].base if files else 0
         deleted = self._deleted()
-        newest = max((queue for queue in queues if queue.size > 0), key=lambda one: one.place, default=None)
+        lost = {
+            place: lost_offsets(queue, absent, self._begins_at(queue, log_start, deleted))
+            for place, queue in enumerate(queues)
+        }
+        end = files[-1].base + files[-1].size if files else 0
+        after = [place for place, queue in enumerate(queues) if queue.place + queue.size > end and lost[place]]
+        count = sum(lost[place][-1][1] - lost[place][-1][0] for place in after)
+        newest = max((queues[place] for place in after), key=lambda one: one.place, default=None)
         if newest is not None and not in_use:
-            check_log_end(
-                self._log_path, files, newest.place + newest.size, newest.place, self._findings, aborted=aborted
-            )
-        for queue in queues:
-            begins_at = (
-                log_start if deleted is None else max(log_start, deleted.units_from(queue.topic, queue.queue_id))
-            )
-            for start, stop, is_denied in lost_offsets(queue, absent, begins_at):
+            reach = newest.place + newest.size
+            check_log_end(self._log_path, files, reach, newest.place, count, self._findings, aborted=aborted)
+        if count == 1 and files:
+            lost[
+                after[0]
+            ].pop()  # one alone may be a damaged unit: only reading the log says whether its message is lost
+        for place, queue in enumerate(queues):
+            for start, stop, is_denied in lost[place]:
                 self._lose(queue, start, stop, is_denied=is_denied)
         within = [queue for queue in queues if queue.size > 0 and not _is_absent(absent, queue)]
         last = max(within, key=lambda one: one.place, default=None)
         if last is not None and not self._is_written(files, last.place, last.size):
             self._look_at_ends(files, absent, within, last, log_start, aborted=aborted)
+
+    def _begins_at(self, queue: QueueEnd, log_start: int, deleted: DeletedTopics | None) -> int:
+        """The physical offset before which a queue's messages have expired, or were deleted with their topic."""
+        units_from = 0 if deleted is None else deleted.units_from(queue.topic, queue.queue_id)
+        return max(log_start, units_from)
 
     def _look_at_ends(
         self,

@@ -11,11 +11,22 @@ from commitlog.errors import CommitLogError
 from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
-from commitlog.format.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, field_offset
+from commitlog.format.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, field_offset, own_position
 from commitlog.paths import file_name_for_offset, parse_file_name
 from commitlog.verify.findings import Finding, Findings, Severity
 
-__all__ = ["LogFile", "check_log_end", "check_log_files", "check_log_heads", "list_log_files", "usual_size"]
+__all__ = [
+    "LogFile",
+    "check_log_end",
+    "check_log_files",
+    "check_log_heads",
+    "claimed_base",
+    "list_log_files",
+    "usual_size",
+]
+
+
+_BLANK = BLANK_MAGIC.to_bytes(4, "big")
 
 
 class LogFile(NamedTuple):
@@ -65,49 +76,70 @@ def check_log_files(path: str, files: Sequence[LogFile], findings: Findings, *, 
 
 
 def check_log_heads(files: Sequence[LogFile], findings: Findings) -> list[str]:
-    """Report files whose first record belongs elsewhere: swapped or misnamed ones. Returns their paths.
+    """Report files that do not begin with their own record: swapped, misnamed or damaged ones.
 
-    And zeroed ones before others: a file is full before the next one is begun.
+    Returns the paths of those that hold the records of another file. Zeros at the beginning are no fault in files after
+    the log's end.
     """
-    wrong: list[str] = []
-    heads = [_first_bytes(file) for file in files]
-    last_written = max((place for place, head in enumerate(heads) if any(head)), default=0)
-    for file, head in zip(files[:last_written], heads, strict=False):
-        if head and not any(head):
-            message = "The file begins with zeros, and a later file holds records: it was overwritten, or never synced."
-            findings.add(Finding(check="files.zeroed", severity="error", path=file.path, offset=0, message=message))
-    for file, head in zip(files, heads, strict=True):
-        if len(head) < MIN_RECORD_SIZE or int.from_bytes(head[4:8], "big") not in (MAGIC_V1, MAGIC_V2):
+    misnamed: list[str] = []
+    headless: list[LogFile] = []
+    for file in files:
+        head = _record_head(file.path)
+        if head is None:
+            headless.append(file)
             continue
-        at = field_offset("physical_offset")
-        place = int.from_bytes(head[at : at + 8], "big", signed=True)
-        if place != file.base:
-            wrong.append(file.path)
+        if head[4:8] == _BLANK:
+            continue  # a salvage leaves it in the place of a lost file
+        for one in headless:
+            message = f"No record begins with the file, and the log continues at physical offset {file.base}."
+            findings.add(Finding(check="log.head", severity="error", path=one.path, offset=0, message=message))
+        headless = []
+        if claimed_base(file.path, file.base) != file.base:
+            misnamed.append(file.path)
             message = (
-                f"The file's first record belongs at physical offset {place}, by its PHYSICALOFFSET: it has the name "
-                "of another one, or that record is damaged. 'commitlog salvage' takes misnamed files for what they are."
+                f"The file's records belong at physical offset {own_position(head)}, by their PHYSICALOFFSET: the file "
+                "has the name of another one. 'commitlog salvage' takes misnamed files for what they are."
             )
+            at = field_offset("physical_offset")
             findings.add(Finding(check="files.misnamed", severity="error", path=file.path, offset=at, message=message))
-    return wrong
+    return misnamed
 
 
-def _first_bytes(file: LogFile) -> bytes:
+def claimed_base(path: str, base: int) -> int:
+    """The physical offset at which a log file's records say that it begins; ``base``, of its name, if they do not say.
+
+    Of two records that contradict each other, the first one is damaged.
+    """
+    head = _record_head(path)
+    if head is None or head[4:8] == _BLANK or own_position(head) == base:
+        return base
+    place, size = own_position(head), int.from_bytes(head[:4], "big")
+    following = _record_head(path, size)
+    contradicts = following is not None and following[4:8] != _BLANK and own_position(following) != place + size
+    return base if contradicts or place < 0 else place
+
+
+def _record_head(path: str, position: int = 0) -> bytes | None:
+    """The header of the record or filler at a position of a log file; None where none begins, or it cannot be read."""
     try:
-        descriptor = disk.open_file(file.path)
+        descriptor = disk.open_file(path)
     except (FileNotFoundError, CommitLogError):
-        return b""
+        return None
     try:
-        return disk.read_at(descriptor, MIN_RECORD_SIZE, 0)
+        head = disk.read_at(descriptor, MIN_RECORD_SIZE, position)
     finally:
         disk.close(descriptor)
+    is_record = len(head) == MIN_RECORD_SIZE and int.from_bytes(head[4:8], "big") in (MAGIC_V1, MAGIC_V2, BLANK_MAGIC)
+    return head if is_record else None
 
 
 def check_log_end(
-    path: str, files: Sequence[LogFile], newest: int, last_place: int, findings: Findings, *, aborted: bool
+    path: str, files: Sequence[LogFile], newest: int, last_place: int, count: int, findings: Findings, *, aborted: bool
 ) -> None:
     """Report that the log's files end before the newest message that a queue names.
 
-    ``newest`` is the physical offset at which its record ends, ``last_place`` the one at which it begins.
+    ``newest`` is the physical offset at which its record ends, ``last_place`` the one at which it begins; ``count``
+    messages lie after the files.
     """
     end = files[-1].base + files[-1].size if files else 0
     if newest <= end:
@@ -116,8 +148,9 @@ def check_log_end(
     missing = os.path.join(path, file_name_for_offset(last_place - last_place % usual)) if usual else path
     what = "is shorter than it was" if disk.exists(missing) and usual else "is missing"
     severity: Severity = "note" if aborted else "error"
-    message = (
-        f"The log's files end at physical offset {end}, and a queue names a message at {last_place}: {missing} {what}. "
-        "Restore the newest files from a copy."
-    )
+    message = f"The log's files end at physical offset {end}, and a queue names a message at {last_place}: "
+    if count == 1:
+        message += f"its unit is damaged, or {missing} {what}."
+    else:
+        message += f"{missing} {what}. Restore the newest files from a copy."
     findings.add(Finding(check="files.end", severity=severity, path=missing, message=message))

@@ -95,6 +95,8 @@ class QueueCheck:
         self._leads: list[tuple[str, int, int, int]] = []
         # Where the record of the newest message ends and begins that a queue names, and the log should hold.
         self.newest: tuple[int, int] = (0, 0)
+        # How many messages that queues name lie after the log's files.
+        self.after_the_log = 0
         self._has_ext = disk.is_directory(os.path.join(path, CONSUME_QUEUE_EXT))
 
     @property
@@ -394,6 +396,7 @@ class QueueCheck:
         rows = np.flatnonzero(should & (np.diff(places, prepend=np.int64(-1)) > 0))
         if len(rows):
             self.newest = max(self.newest, (int(places[rows[-1]] + sizes[rows[-1]]), int(places[rows[-1]])))
+        self.after_the_log += int(np.count_nonzero(places[rows] >= self._log.min_offset + self._log.size))
         inside = [row for row in rows.tolist() if places[row] < self._log.end]
         whole = [row for row in inside if self._log.holds_record(int(places[row]))]
         self._leads += [(queue.topic, queue.queue_id, at + row, int(places[row])) for row in whole]

@@ -45,7 +45,7 @@ from commitlog.verify.findings import Finding, Findings, Severity
 from commitlog.verify.index import IndexCheck
 from commitlog.verify.log import LogCheck
 from commitlog.verify.log_files import check_log_end
-from commitlog.verify.opening import Opening, kept_piece, look_at_opening
+from commitlog.verify.opening import Opening, kept_piece, look_at_opening, report_fault
 from commitlog.verify.queues import QueueCheck
 from commitlog.verify.topics import TopicCount, TopicSummary
 
@@ -145,9 +145,12 @@ def verification_report(
         written = [*log.paths, *queues.file_paths()]
         check_readable(written, findings)
         opening = look_at_opening(directory, config, findings, written, scan=True)
+        report_fault(directory, opening, findings)
         if opening.kind != "inUse":
-            check_log_end(log_path, log.files, *queues.newest, findings, aborted=aborted)
+            check_log_end(log_path, log.files, *queues.newest, queues.after_the_log, findings, aborted=aborted)
             _count_lost(topics, log, queues, opening.forecast)
+            if not any(one.severity == "error" for one in findings.all()):
+                report_fault(directory, opening, findings)
     return VerificationReport(
         path=directory,
         aborted=aborted,

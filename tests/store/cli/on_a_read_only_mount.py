@@ -19,6 +19,8 @@ from commitlog.errors import CommitLogError
 __all__ = ["COMMANDS"]
 
 COMMANDS = (
+    "doctor {}",
+    "doctor --deep {}",
     "info {}",
     "info {} --from-log",
     "cat {} orders --count 3",

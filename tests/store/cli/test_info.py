@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.store.cli.commands import COUNTS, EXPECTED, ended, lines, run, script
+from tests.store.verify.made_store import make_store
+from tests.store.verify.test_assessment import delete_second
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -71,6 +73,20 @@ def test_info_reads_every_unit_only_when_sizes_are_wanted(tmp_path: Path) -> Non
     assert queue["messages"] == 900
     assert queue["size"] is None
     assert "queue offset 300" in queue["error"]
+
+
+def test_the_verdict_is_one_line_and_the_exit_code(tmp_path: Path, golden_533: Path) -> None:
+    assert run("info", golden_533).splitlines()[1].startswith("verdict OK: ")
+    path = make_store(tmp_path / "store")
+    delete_second(path)
+    done = ended("info", path)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[1] == "verdict DOES NOT OPEN: at least 195 messages lost"
+    assert "The CommitLog file that starts at 65536 is missing" in done.stderr, "the cause"
+    assert done.stderr.rstrip().endswith(f"More: commitlog doctor {path}")
+    found = json.loads(ended("info", path, "--json").stdout)
+    assert (found["verdict"], found["lost"], found["unreadable"]) == ("DOES NOT OPEN", 195, 0)
+    assert json.loads(ended("info", path, "--json", "--from-log").stdout)["verdict"] is None
 
 
 def test_info_says_that_the_owner_did_not_close_the_store(golden_498: Path) -> None:

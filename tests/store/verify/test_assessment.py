@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from commitlog import Message, MessageStore, Verdict, assess_store
+from commitlog import Message, MessageStore, Verdict, assess_store, repair_store, salvage_store
 from commitlog.errors import CommitLogError
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
+from commitlog.format.record import MAGIC_V1
 from commitlog.verify.store import verification_report
 from tests.store.cli.commands import shell
 from tests.store.damage.test_permission import run_with_file_modes
-from tests.store.verify.made_store import damage, files, flip, make_store, message_place
+from tests.store.verify.made_store import damage, files, flip, make_store, message_place, queue_file
 from tests.support.store_builder import StoreBuilder
 
 __all__: list[str] = []
@@ -153,6 +155,36 @@ def test_a_body_with_a_wrong_crc_is_unreadable_and_a_damaged_header_is_lost(path
     assert assess_store(path, deep=True).unreadable == 0, "nothing is there any more"
 
 
+def test_a_zeroed_file_is_damage_and_what_it_held_is_counted_by_reading(path: Path) -> None:
+    file = files(path, "commitlog")[1]
+    file.write_bytes(bytes(file.stat().st_size))
+    quick, deep = assess_store(path), assess_store(path, deep=True)
+    assert (quick.verdict, quick.lost, [one.path for one in quick.findings]) == (Verdict.DAMAGED, 0, [str(file)])
+    assert (deep.verdict, deep.lost, deep.found) == (Verdict.DAMAGED, 195, COUNT - 195)
+    assert repair_store(path).loses
+    report = salvage_store(path)
+    assert (report.found, report.lost) == (deep.found, deep.lost)
+
+
+def test_a_file_whose_first_record_is_damaged_is_not_another_file(path: Path) -> None:
+    """Its PHYSICALOFFSET alone does not say where the file belongs: the second record has to agree."""
+    flip(files(path, "commitlog")[1], 30)
+    assert assess_store(path).lost == 0
+    deep, report = assess_store(path, deep=True), salvage_store(path)
+    assert (deep.lost, deep.found) == (1, COUNT - 1)
+    assert (report.found, report.lost, report.misnamed) == (COUNT - 1, 1, [])
+
+
+def test_one_unit_alone_after_the_log_may_be_damaged_itself(path: Path) -> None:
+    file, at = queue_file(path, "orders", 1, 239)
+    damage(file, at, struct.pack(">q", 10_000_000))
+    (finding,) = assess_store(path).findings
+    assert "its unit is damaged, or" in finding.message
+    assert assess_store(path).lost == 0
+    deep = assess_store(path, deep=True)
+    assert (deep.verdict, deep.lost, deep.found) == (Verdict.WARNING, 0, COUNT)
+
+
 def test_an_unclosed_store_says_what_opening_scans(path: Path) -> None:
     (path / "abort").touch()
     quick = assess_store(path)
@@ -277,8 +309,6 @@ def test_beside_an_owner_the_next_opening_is_not_known(path: Path) -> None:
 
 
 def test_a_kept_piece_is_for_reading_only(path: Path) -> None:
-    from commitlog import repair_store
-
     file, at, _ = message_place(path, "orders", 1, 200)
     damage(file, at + 100, b"XXXX")
     (path / "abort").touch()
@@ -303,6 +333,7 @@ def test_a_terabyte_with_two_thousand_queues_is_assessed_at_once(tmp_path: Path)
     builder = StoreBuilder(tmp_path / "store", log_file_size=1 << 30, queue_file_units=300_000)
     for number in range(1023):
         with (builder.path / "commitlog" / f"{number << 30:020d}").open("wb") as file:
+            file.write(struct.pack(">ii20xq", 200, MAGIC_V1 - (1 << 32), number << 30))
             file.truncate(1 << 30)
     builder.position = 1023 << 30
     places = np.sort(np.random.default_rng(1).integers(0, 1023 << 30, 200))
