@@ -119,7 +119,13 @@ class CaseMaker:
         bodies = {one.key: _as_put(one) for one in records if one.in_queue}
         user = {key: body for key, body in bodies.items() if not key.topic.startswith(_SYSTEM_TOPICS)}
         places = {one.key: one.place for one in records if one.in_queue}
-        return path, other, Case(store, KINDS[kind], path, truth, bodies, user, hidden, places, bool(closed), (other / "abort").exists())
+        return (
+            path,
+            other,
+            Case(
+                store, KINDS[kind], path, truth, bodies, user, hidden, places, bool(closed), (other / "abort").exists()
+            ),
+        )
 
     def case(self, store: str, kind: str) -> Case:
         """The case with everything that is said."""
@@ -145,8 +151,7 @@ class CaseMaker:
         target, there = path.with_name(f"to-{number}"), path.with_name(f"step-{number}")
         copy_store(path, there)
         words = [
-            str(target) if word == "DIRECTORY" else word.replace(str(path), str(there))
-            for word in shlex.split(command)
+            str(target) if word == "DIRECTORY" else word.replace(str(path), str(there)) for word in shlex.split(command)
         ]
         return Step(command, *run_step(words, there, target, topics))
 

@@ -51,7 +51,9 @@ def deep_damage_is_seen(case: Case) -> Iterator[str]:
 
 def nothing_wrong_is_nothing_reported(case: Case) -> Iterator[str]:
     if case.kind.seen is Seen.NOTHING_WRONG:
-        yield from (f"{name} ends with {one.exit_code}: {one.text}" for name, one in case.looks.items() if one.exit_code)
+        yield from (
+            f"{name} ends with {one.exit_code}: {one.text}" for name, one in case.looks.items() if one.exit_code
+        )
 
 
 def one_count(case: Case) -> Iterator[str]:
@@ -64,7 +66,9 @@ def one_count(case: Case) -> Iterator[str]:
     of_opening = (found - len(_cut(case)), lost + cut)
     wanted = {"verify": of_opening, "doctor --deep": of_opening, "salvage": (found + misplaced, lost - misplaced)}
     wanted["salvage --to"] = wanted["salvage"]
-    said = {name: case.looks[name] for name in ("doctor --deep", "verify", "salvage")} | {"salvage --to": case.salvaged[0]}
+    said = {name: case.looks[name] for name in ("doctor --deep", "verify", "salvage")} | {
+        "salvage --to": case.salvaged[0]
+    }
     for name, answer in said.items():
         if answer.exit_code != 2 and (answer.found, answer.lost) != wanted[name]:
             yield f"{name} says {answer.found} found, {answer.lost} lost, not {wanted[name]}"
@@ -165,8 +169,10 @@ def what_is_wrong_has_a_next_step(case: Case) -> Iterator[str]:
     """Where ``doctor --deep`` finds something, it says what to do; and doing it leaves everything that is whole."""
     deep = case.looks["doctor --deep"]
     files = [one["check"] for one in deep.facts.get("findings", []) if one["severity"] == "error"]
-    if files and not all(check.startswith(("config.", "batch.")) for check in files) and not (
-        case.unreadable_files or case.steps
+    if (
+        files
+        and not all(check.startswith(("config.", "batch.")) for check in files)
+        and not (case.unreadable_files or case.steps)
     ):
         yield "doctor --deep suggests nothing"
 
@@ -202,9 +208,7 @@ def _cut(case: Case) -> set[Key]:
     said = case.looks["repair"].facts
     if not said.get("opens"):
         return set()
-    return {
-        Key(one["topic"], one["queueId"], at) for one in said["lost"] for at in range(one["start"], one["stop"])
-    }
+    return {Key(one["topic"], one["queueId"], at) for one in said["lost"] for at in range(one["start"], one["stop"])}
 
 
 def _right(case: Case, answer: Answer) -> set[Key]:

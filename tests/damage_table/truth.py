@@ -105,7 +105,9 @@ def parse(data: bytes, at: int, place: int) -> Stored | None:
     topic = data[topic_at + 1 + wide : properties_at].decode("utf-8", "replace")
     in_queue = flags & _TRANSACTION not in _IN_NO_QUEUE
     properties = data[properties_at + 2 : end]
-    return Stored(Key(topic, queue_id, queue_offset), place, size, body, bool(flags & _COMPRESSED), in_queue, properties)
+    return Stored(
+        Key(topic, queue_id, queue_offset), place, size, body, bool(flags & _COMPRESSED), in_queue, properties
+    )
 
 
 def records_of(store: Path) -> Iterator[Stored]:
