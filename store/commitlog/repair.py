@@ -86,9 +86,10 @@ def repair_store(
 
     With ``cut_at``, end its log at that physical offset, which must be the ``cut_at`` that a look reports now, or
     ``InvalidValue``; the rest is kept as a store of its own in the directory ``repair``. With ``accept_lost_log``, go
-    on with a log whose end, or all of it, is gone (``LogShort``, ``LogLost``). With ``rebuild``, build all queues and index
-    files again from the log; it cuts nothing off the log (``CutRefused``). Each opens the store and closes it again, with
-    the errors of ``MessageStore.open``; after a cut these include ``DamagedLog`` for further damage before it.
+    on with a log whose end, or all of it, is gone (``LogShort``, ``LogLost``). With ``rebuild``, build all queues and
+    index files again from the log; it cuts nothing off the log (``CutRefused``). Each opens the store and closes it
+    again, with the errors of ``MessageStore.open``; after a cut these include ``DamagedLog`` for further damage before
+    it.
 
     Records that opening does not scan are not read: ``assess_store(path, deep=True)`` reads all.
 

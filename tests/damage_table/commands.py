@@ -7,8 +7,9 @@ import contextlib
 import ctypes
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from commitlog import MessageStore, StoreReader
@@ -40,8 +41,8 @@ class Answer(NamedTuple):
     text: str
     lost: int | None = None
     found: int | None = None
-    delivered: dict[Key, bytes] = {}
-    facts: dict[str, Any] = {}
+    delivered: Mapping[Key, bytes] = MappingProxyType({})
+    facts: Mapping[str, Any] = MappingProxyType({})
 
 
 class Opening(NamedTuple):

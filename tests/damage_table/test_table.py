@@ -12,8 +12,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.damage_table.case import CaseMaker
+from tests.damage_table.commands import doctor, doctor_deep, file_modes_hold, open_store
 from tests.damage_table.kinds import KINDS
 from tests.damage_table.rules import broken
+from tests.support.local_spark import PROJECT
 
 __all__: list[str] = []
 
@@ -56,3 +58,23 @@ def maker(tmp_path_factory: pytest.TempPathFactory) -> CaseMaker:
 def test_what_is_said_is_what_is(maker: CaseMaker, store: str, kind: str) -> None:
     problems = broken(maker.case(store, kind))
     assert problems.keys() == known(store, kind), "\n".join(f"{rule}: {said}" for rule, said in problems.items())
+
+
+def test_the_page_says_what_doctor_says(maker: CaseMaker) -> None:
+    """docs/troubleshooting.md has each kind once, in a row with its verdicts and what opening does."""
+    page = (PROJECT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    section = page.partition("### Kinds of damage\n")[2].partition("\n#")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    rows = [row for row in rows[2:] if len(row) == 5]
+    shown = {kind.strip(): tuple(row[1:4]) for row in rows for kind in row[0].split(";")}
+    assert len(shown) == sum(len(row[0].split(";")) for row in rows)
+    assert shown.keys() == KINDS.keys() - {"nothing"}
+    wrong = {}
+    for kind, row in shown.items():
+        path, other, _ = maker.damaged("torn" if KINDS[kind].only == ("torn",) else "closed", kind)
+        with file_modes_hold():
+            verdicts = [look(path, []).facts["verdict"] for look in (doctor, doctor_deep)]
+            opening = "refused" if open_store(other, []).refused else "opens"
+        if row != (*verdicts, opening):
+            wrong[kind] = (*verdicts, opening)
+    assert not wrong

@@ -58,8 +58,8 @@ class Truth(NamedTuple):
     """The fate of every message.
 
     ``reachable`` are those whose units are as they were; ``known`` are those of which something is left: a whole record
-    or a unit of the same queue, of the same or a later offset. ``misplaced`` are lost ones whose records are whole, in a
-    file with the name of another one.
+    or a unit of the same queue, of the same or a later offset. ``misplaced`` are lost ones whose records are whole, in
+    a file with the name of another one.
     """
 
     fates: dict[Key, Fate]

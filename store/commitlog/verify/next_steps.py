@@ -37,6 +37,8 @@ def next_steps(path: str, opening: Opening, findings: Sequence[Finding], *, lost
         return [f"commitlog salvage {store}"]
     if opening.kind == "refused" and not isinstance(opening.refusal, StoreAccessDenied | UnsupportedStore | None):
         return [f"commitlog repair {store}", *look]
+    if denied := next((one.path for one in errors if one.check.startswith("access.")), None):
+        return [f"ls -l {shlex.quote(denied)}"]
     damaged = lost or any(is_of_the_log(path, one) for one in errors)
     if damaged and opening.kind != "inUse":
         return [*look, f"commitlog salvage {store}"]
