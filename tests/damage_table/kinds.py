@@ -1,8 +1,8 @@
 """The kinds of damage: each a function that damages a store's files, and what is known of it without any command.
 
-``seen`` says where it shows: at a quick look (names, sizes, ends, marks), only when everything is read, nowhere since no
-checksum covers those bytes (docs/invariants.md), or nowhere since nothing is wrong. What is harmless may be reported or
-not: any opening mends it.
+``seen`` says where it shows: at a quick look (names, sizes, ends, marks), only when everything is read, nowhere since
+no checksum covers those bytes (docs/invariants.md), or nowhere since nothing is wrong. What is harmless may be reported
+or not: any opening mends it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table's rows for Spark: a batch read gives what was put or fails with the cause, and skips when it is asked to."""
+"""The table's rows for Spark: a batch read gives what was put or fails with the cause; when asked to, it skips."""
 
 from __future__ import annotations
 

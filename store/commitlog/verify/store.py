@@ -145,7 +145,6 @@ def verification_report(
         written = [*log.paths, *queues.file_paths()]
         check_readable(written, findings)
         opening = look_at_opening(directory, config, findings, written, scan=True)
-        report_fault(directory, opening, findings)
         if opening.kind != "inUse":
             check_log_end(log_path, log.files, *queues.newest, queues.after_the_log, findings, aborted=aborted)
             _count_lost(topics, log, queues, opening.forecast)
