@@ -45,7 +45,7 @@ from commitlog.verify.queue_ends import (
     lost_offsets,
     unwritten_from,
 )
-from commitlog.verify.queue_files import check_unit_files
+from commitlog.verify.queue_files import MAX_SIZE, check_unit_files
 from commitlog.verify.store import Progress, VerificationReport, read_claims, verification_report
 from commitlog.verify.topics import TopicCount
 
@@ -324,7 +324,8 @@ class _Look:
         for place, queue in enumerate(queues):
             for start, stop, is_denied in lost[place]:
                 self._lose(queue, start, stop, is_denied=is_denied)
-        within = [queue for queue in queues if queue.size > 0 and not _is_absent(absent, queue)]
+        inside = (queue for queue in queues if 0 < queue.size <= MAX_SIZE and queue.place >= log_start)
+        within = [queue for queue in inside if not _is_absent(absent, queue)]
         last = max(within, key=lambda one: one.place, default=None)
         if last is not None and not self._is_written(files, last.place, last.size):
             self._look_at_ends(files, absent, within, last, log_start, aborted=aborted)

@@ -149,7 +149,9 @@ def check_log_end(
     what = "is shorter than it was" if disk.exists(missing) and usual else "is missing"
     severity: Severity = "note" if aborted else "error"
     message = f"The log's files end at physical offset {end}, and a queue names a message at {last_place}: "
-    if count == 1:
+    if not files:
+        message = f"{path} holds no file, and a queue names a message at {last_place}. Mount or restore the log."
+    elif count == 1:
         message += f"its unit is damaged, or {missing} {what}."
     else:
         message += f"{missing} {what}. Restore the newest files from a copy."

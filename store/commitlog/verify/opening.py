@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import CommitLogError, CorruptStoreError, StoreAccessDenied, StoreLocked, UnsupportedStore
+from commitlog.errors import (
+    CommitLogError,
+    CorruptStoreError,
+    ReadFailed,
+    StoreAccessDenied,
+    StoreLocked,
+    UnsupportedStore,
+)
 from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE
 from commitlog.recovery.forecast import Forecast, forecast_open
 from commitlog.recovery.kept import KeptPiece
@@ -70,7 +77,7 @@ def look_at_opening(
         owner = f"Process {error.holder} has" if error.holder else "Another process has"
         reason = f"{owner} the store open: what its next opening would do is not known yet."
         return Opening(kind="inUse", reason=reason, refusal=error)
-    except StoreAccessDenied as error:
+    except (StoreAccessDenied, ReadFailed) as error:
         refusal = error
     if forecast is None or refusal is not None:
         assert refusal is not None

@@ -24,10 +24,10 @@ from commitlog.paths import (
     parse_file_name,
 )
 from commitlog.queue.expired_units import end_before
-from commitlog.queue.written_units import last_written
+from commitlog.queue.written_units import last_written, written_units
 from commitlog.verify.findings import NOWHERE
 from commitlog.verify.log_files import LogFile, usual_size
-from commitlog.verify.queue_files import UnitFile, UnitFiles
+from commitlog.verify.queue_files import MAX_SIZE, UnitFile, UnitFiles
 
 __all__ = ["Absent", "QueueEnd", "absent_stretches", "find_queue_ends", "given_out", "lost_offsets", "unwritten_from"]
 
@@ -131,14 +131,23 @@ def _queue_end(queue: QueueEnd, denied: list[str]) -> QueueEnd:
             denied.append(file.path)
             continue
         try:
-            count = min(last_written(descriptor), file.size // UNIT_SIZE)
-            unit = disk.read_at(descriptor, UNIT_SIZE, (count - 1) * UNIT_SIZE) if count else b""
+            found = _last_unit(descriptor, min(last_written(descriptor), file.size // UNIT_SIZE))
+            if found is not None and not 0 < found[2] <= MAX_SIZE:  # bytes of another kind follow the units
+                found = _last_unit(descriptor, min(written_units(descriptor), file.size // UNIT_SIZE))
         finally:
             disk.close(descriptor)
-        if len(unit) == UNIT_SIZE:
-            place, size = int.from_bytes(unit[:8], "big", signed=True), int.from_bytes(unit[8:12], "big", signed=True)
+        if found is not None:
+            count, place, size = found
             last = replace(queue, end=file.base // UNIT_SIZE + count, place=place, size=size)
     return last or queue
+
+
+def _last_unit(descriptor: int, count: int) -> tuple[int, int, int] | None:
+    """The number of a file's units, and physical offset and size in the last one; None without any."""
+    unit = disk.read_at(descriptor, UNIT_SIZE, (count - 1) * UNIT_SIZE) if count else b""
+    if len(unit) < UNIT_SIZE:
+        return None
+    return count, int.from_bytes(unit[:8], "big", signed=True), int.from_bytes(unit[8:12], "big", signed=True)
 
 
 def absent_stretches(files: Sequence[LogFile], *, denied: Sequence[str], misnamed: Sequence[str]) -> list[Absent]:
@@ -169,7 +178,7 @@ def lost_offsets(queue: QueueEnd, absent: Sequence[Absent], begins_at: int) -> l
     """
     found: list[tuple[int, int, bool]] = []
     reach = queue.place + queue.size
-    for start, stop, denied in () if queue.is_light or queue.size <= 0 else absent:
+    for start, stop, denied in absent if not queue.is_light and 0 < queue.size <= MAX_SIZE else ():
         low = max(start, begins_at)
         if low >= stop or reach <= low:
             continue
@@ -184,7 +193,7 @@ def lost_offsets(queue: QueueEnd, absent: Sequence[Absent], begins_at: int) -> l
 
 def given_out(queue: QueueEnd, begins_at: int) -> tuple[int, int] | None:
     """The queue offsets ``[start, stop)`` that units give to messages from a place in the log on; None without any."""
-    if queue.is_light or queue.size < MIN_RECORD_SIZE or queue.size == FILLER_SIZE or queue.place < begins_at:
+    if queue.is_light or not MIN_RECORD_SIZE <= queue.size <= MAX_SIZE or queue.place < begins_at:
         return None
     start = queue.first_offset(begins_at)
     return (start, queue.end) if start < queue.end else None

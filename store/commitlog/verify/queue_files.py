@@ -19,7 +19,10 @@ from commitlog.queue.expired_units import end_before
 from commitlog.verify.findings import Finding, Findings, Severity
 from commitlog.verify.log_files import usual_size
 
-__all__ = ["UnitFile", "UnitFiles", "check_unit_files", "queue_directories"]
+__all__ = ["MAX_SIZE", "UnitFile", "UnitFiles", "check_unit_files", "queue_directories"]
+
+# The longest record that a unit is believed to lead to: damage shows sizes and places of all kinds.
+MAX_SIZE = 64 << 20
 
 
 class UnitFile(NamedTuple):

@@ -29,7 +29,7 @@ from commitlog.queue.topic_config import read_topic_config
 from commitlog.recovery.broker_deletions import BrokerDeletions
 from commitlog.verify.findings import FINDINGS_PER_FILE, Finding, Findings, Lost, Severity
 from commitlog.verify.log import LogCheck
-from commitlog.verify.queue_files import UnitFiles, check_unit_files, queue_directories
+from commitlog.verify.queue_files import MAX_SIZE, UnitFiles, check_unit_files, queue_directories
 
 __all__ = ["QueueCheck"]
 
@@ -392,7 +392,7 @@ class QueueCheck:
 
     def _note_lost(self, queue: _Queue, at: int, places: Int64Array, sizes: Int64Array) -> None:
         """Units of messages that the log should hold: their offsets were given out."""
-        should = (places >= self._gone_before(queue)) & (sizes >= MIN_RECORD_SIZE) & (sizes != FILLER_SIZE)
+        should = (places >= self._gone_before(queue)) & (sizes >= MIN_RECORD_SIZE) & (sizes <= MAX_SIZE)
         rows = np.flatnonzero(should & (np.diff(places, prepend=np.int64(-1)) > 0))
         if len(rows):
             self.newest = max(self.newest, (int(places[rows[-1]] + sizes[rows[-1]]), int(places[rows[-1]])))

@@ -125,6 +125,7 @@ class TopicSummary:
         self._topics: dict[str, TopicCount] = {}
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._unreadable: list[tuple[str, int, int, int]] = []
+        self._cut: list[LostMessages] = []
 
     def add(self, requests: DispatchRequests) -> None:
         """Count the next records."""
@@ -147,6 +148,7 @@ class TopicSummary:
         for one in lost:
             if one.start < one.stop:
                 self.know(one.topic, one.queue_id, one.start, one.stop)
+                self._cut.append(one)
             else:  # prepared or rolled back: without a place in a queue
                 self._of(one.topic).lost += one.messages
 
@@ -177,8 +179,20 @@ class TopicSummary:
             for start, stop in queue.lost():
                 self._of(topic).lose(queue_id, start, stop)
                 self._count_unreadable(topic, queue_id, start, stop)
-        self._queues = {}
+        for cut in self._cut:
+            self._lose_found(cut)
+        self._queues, self._cut = {}, []
         return [count for _, count in sorted(self._topics.items())]
+
+    def _lose_found(self, cut: LostMessages) -> None:
+        """Count what would be cut off as lost, though it was found."""
+        count, at = self._of(cut.topic), cut.start
+        lost = [(start, stop) for queue_id, start, stop in count.lost_offsets if queue_id == cut.queue_id]
+        for start, stop in [*sorted(lost), (cut.stop, cut.stop)]:
+            if at < min(start, cut.stop):
+                count.found -= min(start, cut.stop) - at
+                count.lose(cut.queue_id, at, min(start, cut.stop))
+            at = max(at, stop)
 
     def _count_unreadable(self, topic: str, queue_id: int, start: int, stop: int) -> None:
         """Of lost offsets, count those whose records are there."""
