@@ -36,6 +36,7 @@ class RepairReport:
     ``size`` bytes: a cut removes them, or has removed them. ``kept`` is the piece that keeps them, None as long as
     nothing was cut. ``uncommitted`` names the batch, if ``lost`` is only a part of one that was never committed.
     ``opened``: this was a repair, and the store was opened and closed after it; ``damage`` is what it was before.
+    ``rebuilt``: queues and index were built again.
     ``assessment`` is the quick assessment of the store before that, with what opening scans.
     """
 
@@ -50,6 +51,7 @@ class RepairReport:
     uncommitted: str = ""
     kept: KeptPiece | None = None
     opened: bool = False
+    rebuilt: bool = False
 
     @property
     def messages(self) -> int:
@@ -75,6 +77,7 @@ def repair_store(
     *,
     cut_at: int | None = None,
     accept_lost_log: bool = False,
+    rebuild: bool = False,
     config: MessageStoreConfig | None = None,
     lock_timeout_s: float = 0.0,
     progress: Progress | None = None,
@@ -83,8 +86,10 @@ def repair_store(
 
     With ``cut_at``, end its log at that physical offset, which must be the ``cut_at`` that a look reports now, or
     ``InvalidValue``; the rest is kept as a store of its own in the directory ``repair``. With ``accept_lost_log``, go
-    on with a log whose end, or all of it, is gone (``LogShort``, ``LogLost``). Both open the store and close it again,
-    with the errors of ``MessageStore.open``; after a cut these include ``DamagedLog`` for further damage before it.
+    on with a log whose end, or all of it, is gone (``LogShort``, ``LogLost``). With ``rebuild``, build all queues and
+    index files again from the log; it cuts nothing off the log (``CutRefused``). Each opens the store and closes it
+    again, with the errors of ``MessageStore.open``; after a cut these include ``DamagedLog`` for further damage before
+    it.
 
     Records that opening does not scan are not read: ``assess_store(path, deep=True)`` reads all.
 
@@ -103,7 +108,7 @@ def repair_store(
     assessment = assess_opening(where, config, progress)
     if assessment.opening.kind == "keptPiece":
         refuse_kept_piece(where)
-    if cut_at is None and not accept_lost_log:
+    if cut_at is None and not accept_lost_log and not rebuild:
         if isinstance(assessment.opening.refusal, StoreLocked):
             raise assessment.opening.refusal
         return _report(assessment, assessment.opening.forecast, config)
@@ -118,7 +123,13 @@ def repair_store(
     _refuse_other_damage(report, accept_lost_log=accept_lost_log)
     try:
         store = MessageStore.open(
-            where, config, lock_timeout_s=lock_timeout_s, accept_lost_log=accept_lost_log, progress=progress
+            where,
+            config,
+            lock_timeout_s=lock_timeout_s,
+            rebuild=rebuild,
+            on_cut="refuse" if rebuild and cut_at is None else "keep",
+            accept_lost_log=accept_lost_log,
+            progress=progress,
         )
         store.close()
     except CommitLogError as error:
@@ -128,7 +139,7 @@ def repair_store(
         raise
     if kept is None and store.recovered is not None:
         kept = store.recovered.kept
-    return RepairReport(**{**vars(report), "kept": kept, "opened": True})
+    return RepairReport(**{**vars(report), "kept": kept, "opened": True, "rebuilt": rebuild})
 
 
 def _report(assessment: Assessment, forecast: Forecast | None, config: MessageStoreConfig) -> RepairReport:

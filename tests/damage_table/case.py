@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.damage_table.commands import (
     LOOKS,
+    READERS,
     Answer,
     Opening,
     file_modes_hold,
@@ -59,12 +60,18 @@ class Case:
     hidden: set[Key]
     places: dict[Key, int]
     unreadable_files: bool
+    aborted: bool
     looks: dict[str, Answer] = field(default_factory=dict)
     gets: dict[Key, Answer] = field(default_factory=dict)
     salvaged: tuple[Answer, Answer] | None = None
     opened: Opening | None = None
     steps: list[Step] = field(default_factory=list)
     changed_by_looking: bool = False
+
+    @property
+    def reads_matter(self) -> bool:
+        """Whether the damage is to anything that messages are read from."""
+        return not self.kind.name.startswith(("index:", "checkpoint:", "config:"))
 
     @cached_property
     def found(self) -> set[Key]:
@@ -105,14 +112,20 @@ class CaseMaker:
             file.chmod(0o600)
         truth = truth_of(path, records, units_of(source))
         copy_store(path, other)
-        hidden = _hidden(other, truth, {one.key: one.place for one in records})
+        hidden = _hidden(other, truth, {one.key: one.place for one in records if one.in_queue})
         for file in closed:
             file.chmod(0)
             (other / file.relative_to(path)).chmod(0)
         bodies = {one.key: _as_put(one) for one in records if one.in_queue}
         user = {key: body for key, body in bodies.items() if not key.topic.startswith(_SYSTEM_TOPICS)}
         places = {one.key: one.place for one in records if one.in_queue}
-        return path, other, Case(store, KINDS[kind], path, truth, bodies, user, hidden, places, bool(closed))
+        return (
+            path,
+            other,
+            Case(
+                store, KINDS[kind], path, truth, bodies, user, hidden, places, bool(closed), (other / "abort").exists()
+            ),
+        )
 
     def case(self, store: str, kind: str) -> Case:
         """The case with everything that is said."""
@@ -121,12 +134,14 @@ class CaseMaker:
         before = _digest(path)
         with file_modes_hold():
             for name, look in LOOKS.items():
-                case.looks[name] = look(path, topics)
-            for key in _samples(case):
+                if case.reads_matter or name not in READERS:
+                    case.looks[name] = look(path, topics)
+            for key in _samples(case) if case.reads_matter else ():
                 case.gets[key] = get(path, case.places[key])
             case.changed_by_looking = _digest(path) != before
             case.salvaged = salvage_into(path, path.with_name("salvaged"), topics)
-            for number, command in enumerate(suggested(path, case.looks["doctor --deep"])):
+            steps = [] if case.unreadable_files else suggested(case.looks["doctor --deep"], case.looks["repair"])
+            for number, command in enumerate(steps):
                 case.steps.append(self._step(path, command, number, topics))
             case.opened = open_store(other, topics)
         return case
@@ -136,8 +151,7 @@ class CaseMaker:
         target, there = path.with_name(f"to-{number}"), path.with_name(f"step-{number}")
         copy_store(path, there)
         words = [
-            str(target) if word == "DIRECTORY" else word.replace(str(path), str(there))
-            for word in shlex.split(command)
+            str(target) if word == "DIRECTORY" else word.replace(str(path), str(there)) for word in shlex.split(command)
         ]
         return Step(command, *run_step(words, there, target, topics))
 

@@ -1,7 +1,8 @@
 """The kinds of damage: each a function that damages a store's files, and what is known of it without any command.
 
-``shows`` says where: at a quick look (names, sizes, ends, marks), only when everything is read, nowhere since nothing is
-wrong, or nowhere since no checksum covers those bytes (docs/invariants.md).
+``seen`` says where it shows: at a quick look (names, sizes, ends, marks), only when everything is read, nowhere since
+no checksum covers those bytes (docs/invariants.md), or nowhere since nothing is wrong. What is harmless may be reported
+or not: any opening mends it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Seen(enum.Enum):
     QUICK = "quick"
     DEEP = "deep"
     NEVER = "never"
+    HARMLESS = "harmless"
     NOTHING_WRONG = "nothing wrong"
 
 
@@ -268,12 +270,12 @@ def _(store: Subject) -> None:
 
 @kind("log: file allocated ahead gone", Seen.NOTHING_WRONG, *OURS)
 def _(store: Subject) -> None:
-    sorted(store.path.joinpath("commitlog").iterdir())[-1].unlink()
+    max(store.path.joinpath("commitlog").iterdir()).unlink()
 
 
 @kind("log: file allocated ahead short", Seen.QUICK, *OURS)
 def _(store: Subject) -> None:
-    shorten(sorted(store.path.joinpath("commitlog").iterdir())[-1], 4096)
+    shorten(max(store.path.joinpath("commitlog").iterdir()), 4096)
 
 
 @kind("log: directory empty (not mounted)", Seen.QUICK)
@@ -389,10 +391,7 @@ def _(store: Subject) -> None:
 @kind("index: an entry flipped", Seen.DEEP)
 def _(store: Subject) -> None:
     file = _index(store)[0]
-    count = int.from_bytes(file.read_bytes()[36:40], "big")
-    slots = (file.stat().st_size - 40) // 4
-    # Slots and entries are 4 and 20 bytes; the last entry is the last thing written.
-    assert slots and count
+    # Header, slots and entries are 40, 4 and 20 bytes; the last entry is the last thing written.
     last = -(-(written(file) - 40) // 4) * 4 + 40
     flip(file, last - 20 + 8, 4)
 
@@ -432,7 +431,7 @@ def _(store: Subject) -> None:
     (store.path / "checkpoint").write_bytes(b"")
 
 
-@kind("checkpoint: of a backup", Seen.NOTHING_WRONG, *OURS)
+@kind("checkpoint: of a backup", Seen.HARMLESS, *OURS)
 def _(store: Subject) -> None:
     shutil.copy(store.backup / "checkpoint", store.path / "checkpoint")
 
@@ -458,7 +457,7 @@ def _(store: Subject) -> None:
     (store.path / "gate").unlink()
 
 
-@kind("gate: garbage", Seen.NEVER, *OURS)
+@kind("gate: garbage", Seen.HARMLESS, *OURS)
 def _(store: Subject) -> None:
     (store.path / "gate").write_bytes(b"garbage")
 

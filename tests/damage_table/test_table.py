@@ -1,36 +1,27 @@
 """Each kind of damage to each store: what is said is what is, in all commands, and what opening does.
 
-A case keeps all rules of ``rules.py``, but for those that ``KNOWN`` names; a known problem that is gone fails too.
+A case keeps all rules of ``rules.py``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
-from typing import NamedTuple
 
 import pytest
 
 from tests.damage_table.case import CaseMaker
+from tests.damage_table.commands import doctor, doctor_deep, file_modes_hold, open_store
 from tests.damage_table.kinds import KINDS
 from tests.damage_table.rules import broken
+from tests.store.cli.commands import ended
+from tests.support.local_spark import PROJECT
 
 __all__: list[str] = []
 
 STORES = ("closed", "killed", "rocketmq", "rocketmq-killed", "torn")
 # In `make check`, the stores that are not listed here have these kinds; `make stress` has all.
 OFTEN = ("log: newest file gone", "log: body flipped", "log: middle file zeroed", "queue: a unit zeroed")
-
-
-class Known(NamedTuple):
-    """A problem that is to be solved: a rule that the cases of these stores and kinds break (shell patterns)."""
-
-    rule: str
-    stores: str
-    kinds: str
-
-
-KNOWN: tuple[Known, ...] = ()
 
 
 def cases() -> Iterator[object]:
@@ -43,10 +34,6 @@ def cases() -> Iterator[object]:
             yield pytest.param(store, kind.name, id=f"{store}-{kind.name}", marks=marks)
 
 
-def known(store: str, kind: str) -> set[str]:
-    return {one.rule for one in KNOWN if fnmatchcase(store, one.stores) and fnmatchcase(kind, one.kinds)}
-
-
 @pytest.fixture(scope="module")
 def maker(tmp_path_factory: pytest.TempPathFactory) -> CaseMaker:
     return CaseMaker(tmp_path_factory.mktemp("damage-table"))
@@ -54,5 +41,44 @@ def maker(tmp_path_factory: pytest.TempPathFactory) -> CaseMaker:
 
 @pytest.mark.parametrize(("store", "kind"), list(cases()))
 def test_what_is_said_is_what_is(maker: CaseMaker, store: str, kind: str) -> None:
-    problems = broken(maker.case(store, kind))
-    assert problems.keys() == known(store, kind), "\n".join(f"{rule}: {said}" for rule, said in problems.items())
+    assert broken(maker.case(store, kind)) == {}
+
+
+def test_a_rebuild_cuts_nothing_off_the_log(maker: CaseMaker) -> None:
+    path, _, _ = maker.damaged("rocketmq-killed", "log: body of the newest message flipped")
+    logs = {file: file.read_bytes() for file in (path / "commitlog").iterdir()}
+    done = ended("repair", path, "--rebuild")
+    assert done.returncode == 1
+    assert "nothing was cut" in done.stderr
+    assert {file: file.read_bytes() for file in (path / "commitlog").iterdir()} == logs
+
+
+def test_a_damaged_unit_of_a_closed_store_is_mended_by_a_rebuild(maker: CaseMaker) -> None:
+    path, _, _ = maker.damaged("closed", "queue: a unit zeroed")
+    assert ended("cat", path, "audit").returncode == 1
+    assert json.loads(ended("doctor", "--deep", path, "--json").stdout)["nextSteps"] == [
+        f"commitlog repair {path} --rebuild"
+    ]
+    assert "built again" in ended("repair", path, "--rebuild").stdout
+    assert ended("cat", path, "audit").returncode == 0
+    assert ended("verify", path).returncode == 0
+
+
+def test_the_page_says_what_doctor_says(maker: CaseMaker) -> None:
+    """docs/troubleshooting.md has each kind once, in a row with its verdicts and what opening does."""
+    page = (PROJECT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    section = page.partition("### Kinds of damage\n")[2].partition("\n#")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    rows = [row for row in rows[2:] if len(row) == 5]
+    shown = {kind.strip(): tuple(row[1:4]) for row in rows for kind in row[0].split(";")}
+    assert len(shown) == sum(len(row[0].split(";")) for row in rows)
+    assert shown.keys() == KINDS.keys() - {"nothing"}
+    wrong = {}
+    for kind, row in shown.items():
+        path, other, _ = maker.damaged("torn" if KINDS[kind].only == ("torn",) else "closed", kind)
+        with file_modes_hold():
+            verdicts = [look(path, []).facts["verdict"] for look in (doctor, doctor_deep)]
+            opening = "refused" if open_store(other, []).refused else "opens"
+        if row != (*verdicts, opening):
+            wrong[kind] = (*verdicts, opening)
+    assert not wrong

@@ -58,12 +58,14 @@ class Truth(NamedTuple):
     """The fate of every message.
 
     ``reachable`` are those whose units are as they were; ``known`` are those of which something is left: a whole record
-    or a unit of the same queue, of the same or a later offset.
+    or a unit of the same queue, of the same or a later offset. ``misplaced`` are lost ones whose records are whole, in
+    a file with the name of another one.
     """
 
     fates: dict[Key, Fate]
     reachable: set[Key]
     known: set[Key]
+    misplaced: set[Key]
 
     def of(self, fate: Fate) -> set[Key]:
         return {key for key, one in self.fates.items() if one is fate}
@@ -103,7 +105,9 @@ def parse(data: bytes, at: int, place: int) -> Stored | None:
     topic = data[topic_at + 1 + wide : properties_at].decode("utf-8", "replace")
     in_queue = flags & _TRANSACTION not in _IN_NO_QUEUE
     properties = data[properties_at + 2 : end]
-    return Stored(Key(topic, queue_id, queue_offset), place, size, body, bool(flags & _COMPRESSED), in_queue, properties)
+    return Stored(
+        Key(topic, queue_id, queue_offset), place, size, body, bool(flags & _COMPRESSED), in_queue, properties
+    )
 
 
 def records_of(store: Path) -> Iterator[Stored]:
@@ -125,6 +129,7 @@ def truth_of(store: Path, stored: Iterable[Stored], reachable: Mapping[Key, tupl
     files = {int(file.name): file.read_bytes() for file in _numbered(store / "commitlog")}
     starts = sorted(files)
     fates = {}
+    misplaced = set()
     for one in stored:
         if not one.in_queue:
             continue
@@ -132,16 +137,22 @@ def truth_of(store: Path, stored: Iterable[Stored], reachable: Mapping[Key, tupl
         if start is None:
             fates[one.key] = Fate.EXPIRED if starts else Fate.LOST
             continue
-        now = parse(files[start], one.place - start, one.place)
-        same = now is not None and (now.key, now.size, now.body) == (one.key, one.size, one.body)
-        fates[one.key] = Fate.FOUND if same else Fate.LOST
+        in_files = {base for base, data in files.items() if _is_there(one, data, one.place - start)}
+        fates[one.key] = Fate.FOUND if start in in_files else Fate.LOST
+        if in_files and start not in in_files:
+            misplaced.add(one.key)
     units = units_of(store)
     ends: dict[tuple[str, int], int] = {}
     for key in {key for key, fate in fates.items() if fate is Fate.FOUND} | units.keys():
         queue = (key.topic, key.queue_id)
         ends[queue] = max(ends.get(queue, 0), key.queue_offset + 1)
     known = {key for key in fates if key.queue_offset < ends.get((key.topic, key.queue_id), 0)}
-    return Truth(fates, {key for key, unit in reachable.items() if units.get(key) == unit}, known)
+    return Truth(fates, {key for key, unit in reachable.items() if units.get(key) == unit}, known, misplaced)
+
+
+def _is_there(one: Stored, data: bytes, at: int) -> bool:
+    now = parse(data, at, one.place)
+    return now is not None and (now.key, now.size, now.body) == (one.key, one.size, one.body)
 
 
 def units_of(store: Path) -> dict[Key, tuple[int, int]]:

@@ -27,7 +27,13 @@ _PIECE_COLUMNS = ("path", "cutAt", "bytes", "messages", "reason", "uncommitted")
 
 
 def repair(
-    path: str, cut_at: int | None, lock_timeout_s: float, *, accept_lost_log: bool, config_file: str | None = None
+    path: str,
+    cut_at: int | None,
+    lock_timeout_s: float,
+    *,
+    accept_lost_log: bool,
+    rebuild: bool = False,
+    config_file: str | None = None,
 ) -> RepairReport:
     """Look, or cut. Raises the errors of ``repair_store`` and ``owner_config``."""
     with progress_bar("looking" if cut_at is None else "recovering") as progress:
@@ -35,6 +41,7 @@ def repair(
             path,
             cut_at=cut_at,
             accept_lost_log=accept_lost_log,
+            rebuild=rebuild,
             config=owner_config(path, config_file),
             lock_timeout_s=lock_timeout_s,
             progress=progress,
@@ -57,6 +64,8 @@ def print_repair(report: RepairReport, form: OutputFormat) -> None:
         return
     if report.opened:
         _say(f"{path} opens now.")
+        if report.rebuilt:
+            _say("Its queues and index were built again from the log.")
         if report.damage is not None:
             _say(f"It goes on with what is left of its log. What opening said before: {report.damage}")
         return

@@ -27,6 +27,9 @@ def repair(
     accept_lost_log: Annotated[
         bool, typer.Option("--accept-lost-log", help="Go on with a log whose end, or all of it, is gone.")
     ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Build all queues and index files again from the log.")
+    ] = False,
     drop_kept: Annotated[
         bool, typer.Option("--drop-kept", help="Remove what earlier cuts have kept in 'repair'.")
     ] = False,
@@ -37,7 +40,7 @@ def repair(
 ) -> None:
     """Report what opening a store would lose, and how to save it.
 
-    --cut-at, --accept-lost-log and --drop-kept change the store; without them, not one byte of it changes.
+    --cut-at, --accept-lost-log, --rebuild and --drop-kept change the store; without them, not one byte of it changes.
 
     -o csv has a line for each queue that loses messages; with --drop-kept, one for each removed piece.
     It reads what opening reads, and says which messages are known to be lost; 'doctor --deep' reads all. Exit code 1
@@ -48,11 +51,13 @@ def repair(
 
     form = chosen_output(output, as_json)
     if drop_kept:
-        if cut_at is not None or accept_lost_log:
-            raise typer.BadParameter("It excludes --cut-at and --accept-lost-log.", param_hint="--drop-kept")
+        if cut_at is not None or accept_lost_log or rebuild:
+            raise typer.BadParameter("It excludes all other changes.", param_hint="--drop-kept")
         print_dropped(path, form)
         return
-    report = look_or_cut(path, cut_at, lock_timeout, accept_lost_log=accept_lost_log, config_file=config_file)
+    report = look_or_cut(
+        path, cut_at, lock_timeout, accept_lost_log=accept_lost_log, rebuild=rebuild, config_file=config_file
+    )
     print_repair(report, form)
     if report.loses:
         raise typer.Exit(1)

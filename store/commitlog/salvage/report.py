@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from commitlog.paths import is_system_topic
+from commitlog.paths import BATCH_TOPIC, is_system_topic
 from commitlog.salvage.half_messages import half_queue_moved
 from commitlog.salvage.log_source import MisnamedFile
 from commitlog.salvage.queue_chains import QueueChain
@@ -166,12 +166,15 @@ def _topics(survey: Survey, given_out: Mapping[tuple[str, int], tuple[int, int]]
             if queue[0] == topic
             for hole in _holes(survey.chains.queues.get(queue), given_out.get(queue))
         ]
+        # Frame records of batches that are not whole: found, and not taken.
+        frames = _frames_left_out(survey) if topic == BATCH_TOPIC else set()
+        holes = [QueueLoss(one.queue_id, *part) for one in holes for part in _without(one.start, one.stop, frames)]
         counts = survey.transactions
         found.append(
             TopicSalvage(
                 topic,
                 is_system_topic(topic),
-                sum(chain.found for chain in chains),
+                sum(chain.found for chain in chains) + len(frames),
                 sum(one.stop - one.start for one in holes),
                 holes,
                 prepared=counts[topic, "prepared"],
@@ -180,6 +183,22 @@ def _topics(survey: Survey, given_out: Mapping[tuple[str, int], tuple[int, int]]
             )
         )
     return found
+
+
+def _frames_left_out(survey: Survey) -> set[int]:
+    """The queue offsets of the frame records of batches that are not whole."""
+    places = (one.frame.physical_offset for one in survey.damaged_batches)
+    return {survey.frame_offsets[place] for place in places if place in survey.frame_offsets}
+
+
+def _without(start: int, stop: int, offsets: set[int]) -> Iterator[tuple[int, int]]:
+    """The parts of ``[start, stop)`` between some of its offsets."""
+    for offset in sorted(one for one in offsets if start <= one < stop):
+        if start < offset:
+            yield start, offset
+        start = offset + 1
+    if start < stop:
+        yield start, stop
 
 
 def _holes(chain: QueueChain | None, given_out: tuple[int, int] | None) -> list[tuple[int, int]]:

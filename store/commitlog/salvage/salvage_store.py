@@ -28,6 +28,7 @@ from commitlog.export.targets import ExportFormat, ExportTarget, check_file_targ
 from commitlog.files import disk
 from commitlog.files.store_lock import lock_holder
 from commitlog.files.whole_file import replace_file
+from commitlog.format.record import MIN_RECORD_SIZE, own_queue_place
 from commitlog.log.store_checkpoint import read_mark
 from commitlog.paths import BATCH_LEDGER, BATCH_TOPIC, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, LOCK
 from commitlog.queue.deleted_topics import DeletedTopics
@@ -40,7 +41,7 @@ from commitlog.salvage.report import SalvageReport, report_of
 from commitlog.salvage.store_target import StoreTarget
 from commitlog.salvage.survey import Survey, survey_log
 from commitlog.salvage.taken_records import taken_blocks
-from commitlog.verify.queue_ends import find_queue_ends, given_out
+from commitlog.verify.queue_ends import QueueEnd, find_queue_ends, given_out
 
 __all__ = ["salvage_store"]
 
@@ -109,6 +110,7 @@ def salvage_store(
             if progress is not None:
                 progress(size + done, both)
 
+        offsets = _given_out(source, survey, files)
         lost_references = 0
         if isinstance(place, ExportTarget):
             try:
@@ -124,14 +126,14 @@ def salvage_store(
         source,
         shown,
         survey,
-        _given_out(source, survey.log_start),
+        offsets,
         uncommitted=uncommitted,
         lost_references=lost_references,
         misnamed=files.misnamed,
     )
 
 
-def _given_out(source: str, log_start: int) -> dict[tuple[str, int], tuple[int, int]]:
+def _given_out(source: str, survey: Survey, files: LogSource) -> dict[tuple[str, int], tuple[int, int]]:
     """The queue offsets that the units of a store name; nothing for a directory of log files, which has no queues."""
     if not disk.is_directory(os.path.join(source, CONSUME_QUEUE)):
         return {}
@@ -141,12 +143,21 @@ def _given_out(source: str, log_start: int) -> dict[tuple[str, int], tuple[int, 
         queues, _ = find_queue_ends(source)
         found = {
             (queue.topic, queue.queue_id): given_out(
-                queue, max(log_start, deleted.units_from(queue.topic, queue.queue_id))
+                queue, max(survey.log_start, deleted.units_from(queue.topic, queue.queue_id))
             )
             for queue in queues
+            if not _is_of_another_queue(queue, survey, files)
         }
         return {queue: offsets for queue, offsets in found.items() if offsets is not None}
     return {}
+
+
+def _is_of_another_queue(queue: QueueEnd, survey: Survey, files: LogSource) -> bool:
+    """Whether a queue's last unit leads to a whole record of another queue: the files of two queues were swapped."""
+    file = files.find(queue.place) if queue.size >= MIN_RECORD_SIZE and not queue.is_light else None
+    if file is None or queue.place in survey.left_out or not survey.holds(queue.place):
+        return False
+    return own_queue_place(file.read(queue.place - file.base, MIN_RECORD_SIZE)) != (queue.queue_id, queue.end - 1)
 
 
 def _refuse_owned(source: str) -> None:

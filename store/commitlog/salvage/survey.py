@@ -83,6 +83,10 @@ class Survey:
         base = files.base_at(self.stretches[0][0]) if self.stretches else None
         return self.log_start if base is None else base
 
+    def holds(self, place: int) -> bool:
+        """Whether a place is within the whole records."""
+        return any(start <= place < stop for start, stop in self.stretches)
+
     @property
     def record_bytes(self) -> int:
         """Bytes of all whole records."""

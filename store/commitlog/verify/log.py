@@ -157,10 +157,10 @@ class LogCheck:
         return [file.path for file in self._listed]
 
     def may_not_read(self, physical_offset: int) -> bool:
-        """Whether the file with a place in the log may not be read."""
-        denied = (
-            (file for file in self._listed if file not in self.files) if len(self._listed) > len(self.files) else ()
-        )
+        """Whether the file with a place in the log may not be read, or has the name of another one."""
+        if len(self._listed) == len(self.files) and not self._misnamed:
+            return False
+        denied = (file for file in self._listed if file not in self.files or file.path in self._misnamed)
         return any(file.base <= physical_offset < file.base + file.size for file in denied)
 
     def recovery_start(self, timestamp: int) -> int:

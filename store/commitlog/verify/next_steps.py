@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Sequence
@@ -12,10 +11,12 @@ from commitlog.paths import COMMIT_LOG
 from commitlog.verify.findings import Finding
 from commitlog.verify.opening import Opening
 
-__all__ = ["is_of_the_log", "next_steps", "opening_command"]
+__all__ = ["is_of_the_log", "next_steps"]
 
 # Findings elsewhere than in the log's files that say that messages are gone.
 _OF_THE_LOG = ("log.", "tail.", "batch.", "checkpoint.ahead")
+# Findings that are gone when queues and index are built again, which an opening does by itself only in part.
+_BUILT_AGAIN = ("opening.rebuild", "queue.", "index.", "checkpoint.")
 # From that byte on, the checkpoint counts the files of queues and index.
 _FILE_COUNTS_AT = 568
 
@@ -27,12 +28,6 @@ def is_of_the_log(path: str, finding: Finding) -> bool:
     return finding.path.startswith(os.path.join(path, COMMIT_LOG)) or finding.check.startswith(_OF_THE_LOG)
 
 
-def opening_command(path: str) -> str:
-    """A command that opens a store and closes it, so that its queues and index are built again."""
-    program = f"from commitlog import MessageStore; MessageStore.open({json.dumps(path)}).close()"
-    return f"python3 -c {shlex.quote(program)}"
-
-
 def next_steps(path: str, opening: Opening, findings: Sequence[Finding], *, lost: bool, deep: bool) -> list[str]:
     """What to run next; empty where nothing is wrong and everything was read."""
     store = shlex.quote(path)
@@ -42,10 +37,11 @@ def next_steps(path: str, opening: Opening, findings: Sequence[Finding], *, lost
         return [f"commitlog salvage {store}"]
     if opening.kind == "refused" and not isinstance(opening.refusal, StoreAccessDenied | UnsupportedStore | None):
         return [f"commitlog repair {store}", *look]
+    if denied := next((one.path for one in errors if one.check.startswith("access.")), None):
+        return [f"ls -l {shlex.quote(denied)}"]
     damaged = lost or any(is_of_the_log(path, one) for one in errors)
     if damaged and opening.kind != "inUse":
         return [*look, f"commitlog salvage {store}"]
-    rebuilt = any(one.check.startswith(("opening.rebuild", "queue.", "index.")) for one in errors)
-    if rebuilt and opening.kind in ("scan", "rebuild") and opening.unwritable is None:
-        return [*look, opening_command(path)]
+    if any(one.check.startswith(_BUILT_AGAIN) for one in errors) and opening.kind in ("clean", "scan", "rebuild"):
+        return [*look, *([] if opening.unwritable else [f"commitlog repair {store} --rebuild"])]
     return look

@@ -33,7 +33,10 @@ __all__ = ["Absent", "QueueEnd", "absent_stretches", "find_queue_ends", "given_o
 
 
 class Absent(NamedTuple):
-    """A stretch ``[start, stop)`` of the log (physical offsets) without bytes. ``denied``: its file may not be read."""
+    """A stretch ``[start, stop)`` of the log (physical offsets) without bytes.
+
+    ``denied``: its file may not be read, or has the name of another one.
+    """
 
     start: int
     stop: int
@@ -150,7 +153,8 @@ def _last_unit(descriptor: int, count: int) -> tuple[int, int, int] | None:
 def absent_stretches(files: Sequence[LogFile], *, denied: Sequence[str], misnamed: Sequence[str]) -> list[Absent]:
     """The stretches of the log from its first byte on, to all that may follow it, that no file holds.
 
-    ``denied`` are files that may not be read, ``misnamed`` those that hold another stretch.
+    ``denied`` are files that may not be read, ``misnamed`` those that hold another stretch: a salvage takes their
+    records, and no reader finds them.
     """
     usual = usual_size([file.size for file in files])
     found: list[Absent] = []
@@ -161,7 +165,7 @@ def absent_stretches(files: Sequence[LogFile], *, denied: Sequence[str], misname
         stop = file.base + file.size
         following = files[place + 1].base if place + 1 < len(files) else NOWHERE
         if file.path in denied or file.path in misnamed:
-            found.append(Absent(file.base, min(file.base + usual, following), denied=file.path in denied))
+            found.append(Absent(file.base, min(file.base + usual, following), denied=True))
         at = max(at, stop)
     found.append(Absent(at, NOWHERE, denied=False))
     return found

@@ -89,8 +89,10 @@ class QueueCheck:
         self.without_message: list[tuple[str, int, int, int]] = []
         # Places of whole records that these units lead to: their QUEUEID, QUEUEOFFSET or TOPIC is damaged.
         self.misplaced: list[int] = []
-        # Places of records that do not continue their queue.
+        # Places of records that do not continue their queue; and topic, queue, offset and place of units that lead to
+        # whole records of another queue or offset.
         self._out_of_line: set[int] = set()
+        self._leads: list[tuple[str, int, int, int]] = []
         # Where the record of the newest message ends and begins that a queue names, and the log should hold.
         self.newest: tuple[int, int] = (0, 0)
         # How many messages that queues name lie after the log's files.
@@ -355,6 +357,7 @@ class QueueCheck:
                 self._stray(queue, max(queue.next, low), high)
             else:
                 self._stray(queue, low, high, head=True)
+        self._settle_leads()
 
     def _stray(self, queue: _Queue, low: int, high: int, *, head: bool = False) -> None:
         """Verify units at offsets without a message in the log: they have expired, or should not exist."""
@@ -394,8 +397,10 @@ class QueueCheck:
         if len(rows):
             self.newest = max(self.newest, (int(places[rows[-1]] + sizes[rows[-1]]), int(places[rows[-1]])))
         self.after_the_log += int(np.count_nonzero(places[rows] >= self._log.min_offset + self._log.size))
-        inside = [place for place in places[rows].tolist() if place < self._log.end]
-        self.misplaced += [place for place in inside if self._log.holds_record(place)]
+        inside = [row for row in rows.tolist() if places[row] < self._log.end]
+        whole = [row for row in inside if self._log.holds_record(int(places[row]))]
+        self._leads += [(queue.topic, queue.queue_id, at + row, int(places[row])) for row in whole]
+        rows = np.setdiff1d(rows, np.array(whole, np.int64))
         if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
             return  # their messages are counted in their own queues
         for row in rows.tolist():
@@ -403,6 +408,17 @@ class QueueCheck:
                 self._log.unreadable.append((queue.topic, queue.queue_id, at + row, at + row + 1))
         for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(rows) else ():
             self.without_message.append((queue.topic, queue.queue_id, at + int(run[0]), at + int(run[-1]) + 1))
+
+    def _settle_leads(self) -> None:
+        """Tell damaged records from wrong units, as of two queues whose files were swapped.
+
+        A unit that leads to a record of another queue is wrong if that record continues its own queue.
+        """
+        for topic, queue_id, offset, place in self._leads:
+            if place in self._out_of_line:
+                self.misplaced.append(place)
+                if not topic.startswith(LIGHT_QUEUE_PREFIX):
+                    self.without_message.append((topic, queue_id, offset, offset + 1))
 
     def _holes(self, queue: _Queue, at: int, written: BoolArray) -> None:
         empty = np.flatnonzero(~written)

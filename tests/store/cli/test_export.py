@@ -59,7 +59,8 @@ def test_a_log_whose_queues_are_gone_is_not_an_empty_store(tmp_path: Path) -> No
     shutil.rmtree(store / "consumequeue")
     done = ended("export", store, "--to", f"ndjson:{tmp_path / 'out'}")
     assert done.returncode == 1
-    assert "no consume queues" in done.stderr and "--from-log" in done.stderr
+    assert "no consume queues" in done.stderr
+    assert "--from-log" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
