@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, DamagedLog, InvalidValue, LogLost, LogShort
 from commitlog.files import disk
+from commitlog.files.store_paths import StorePaths
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.store_directory import check_store_directory
-from commitlog.paths import COMMIT_LOG
 from commitlog.recovery.cut import whole_records_from
 from commitlog.recovery.forecast import Forecast, forecast_locked, forecast_open
 from commitlog.recovery.kept import CutOff, KeptPiece, LostMessages, drop_kept, kept_pieces
@@ -89,7 +89,8 @@ def repair_store(
     check_store_directory(where)  # or opening would create a store there
     if cut_at is None and not accept_lost_log:
         return _report(where, forecast_open(where, config, progress=progress), config)
-    with OwnerDirectory.open(where, lock_timeout_s=lock_timeout_s) as directory:
+    elsewhere = config.store_path_commit_log
+    with OwnerDirectory.open(where, commit_log=elsewhere, lock_timeout_s=lock_timeout_s) as directory:
         report = _report(where, forecast_locked(where, config, progress=progress), config)
         if cut_at is not None:
             _refuse_other_place(report, cut_at)
@@ -132,7 +133,7 @@ def _report(path: str, forecast: Forecast, config: MessageStoreConfig) -> Repair
 
 
 def _after(path: str, cut_at: int, config: MessageStoreConfig) -> CutOff | None:
-    files = LookedAtLog.load(os.path.join(path, COMMIT_LOG), aborted=True)
+    files = LookedAtLog.load(StorePaths.of(path, config.store_path_commit_log).commit_log, aborted=True)
     try:
         return whole_records_from(files, cut_at, "", config.delay_levels_ms)
     finally:

@@ -23,11 +23,13 @@ __all__ = ["clean_or_show", "print_clean"]
 _COLUMNS = ("file", "bytes", "newestMessage", "reason", "overruled")
 
 
-def clean_or_show(path: str, request: CleanRequest, lock_timeout_s: float, *, delete: bool) -> CleanReport:
+def clean_or_show(
+    path: str, request: CleanRequest, lock_timeout_s: float, commit_log: str | None, *, delete: bool
+) -> CleanReport:
     """Delete under the store's lock, or look without it. The errors of opening, and of ``survey``."""
     if not delete:
-        return forecast_clean(path, request)
-    with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
+        return forecast_clean(path, request, store_path_commit_log=commit_log)
+    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
         return store.clean_as(request)
 
 

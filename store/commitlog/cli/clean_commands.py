@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from commitlog.cli.options import CLEAN, AsJson, LockTimeout, Output, StorePath, chosen_output, examples
+from commitlog.cli.options import CLEAN, AsJson, CommitLogDir, LockTimeout, Output, StorePath, chosen_output, examples
 from commitlog.cli.values import parse_hours, parse_size
 from commitlog.errors import InvalidValue
 
@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def clean(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     older_than: Annotated[
         float | None,
         typer.Option(
@@ -77,7 +78,7 @@ def clean(
         hint = "Give --older-than or --max-bytes." if older_than is None and max_bytes is None else str(error)
         raise typer.BadParameter(hint) from None
     form = chosen_output(output, as_json)
-    report = clean_or_show(path, request, lock_timeout, delete=yes and not dry_run)
+    report = clean_or_show(path, request, lock_timeout, commit_log, delete=yes and not dry_run)
     print_clean(report, form)
     if report.holders:
         raise typer.Exit(1)

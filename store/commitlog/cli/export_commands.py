@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commitlog.cli.options import LOOK, AsJson, FilterOption, Since, StorePath, Until, examples
+from commitlog.cli.options import LOOK, AsJson, CommitLogDir, FilterOption, Since, StorePath, Until, examples
 from commitlog.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
 def export(
     path: StorePath,
     to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
+    commit_log: CommitLogDir = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,9 +66,8 @@ def export(
     Parquet files are DIR/topic=NAME/part-*.parquet, which Spark, DuckDB and pyarrow read as one table with a column
     'topic'. JSON lines are those of 'cat --json', and 'produce --ndjson' takes them back.
 
-    How far an export has come stands in DIR/_export.json or FILE.export.json. After an interruption, or when the store
-    has grown, --resume continues there with the same options: each row is in the target exactly once. It is refused
-    when the store has lost messages that were exported.
+    How far an export has come stands in DIR/_export.json or FILE.export.json. --resume continues there with the same
+    options: each row is in the target exactly once. It is refused when the store has lost messages that were exported.
     """
     from commitlog.cli.progress import progress_bar
     from commitlog.cli.times import parse_time
@@ -92,6 +92,7 @@ def export(
                 columns=EXPORT_COLUMNS if columns is None else [name.strip() for name in columns.split(",")],
                 resume=resume,
                 from_log=from_log,
+                store_path_commit_log=commit_log,
                 compression=compression,
                 progress=progress,
             )

@@ -10,6 +10,7 @@ from commitlog.cli.open_reader import OnDamage, OnDamageOption
 from commitlog.cli.options import (
     GROUPS,
     AsJson,
+    CommitLogDir,
     LockTimeout,
     Output,
     QueueOption,
@@ -49,17 +50,24 @@ def register(app: typer.Typer) -> None:
     app.add_typer(groups, name="groups", rich_help_panel=GROUPS)
 
 
-def groups_list(path: StorePath, zone: ZoneOption = "UTC", output: Output = None, as_json: AsJson = False) -> None:
+def groups_list(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    zone: ZoneOption = "UTC",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
     """A row for each consumer group: what waits for it, in all its topics. Takes no lock."""
     from commitlog.cli.groups import print_groups
 
     clock_zone = parse_zone(zone)
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         print_groups(reader.groups(), clock_zone, chosen_output(output, as_json))
 
 
 def groups_lag(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     group: _OptionalGroup = None,
     zone: ZoneOption = "UTC",
     output: Output = None,
@@ -73,7 +81,7 @@ def groups_lag(
     from commitlog.cli.groups import print_lag
 
     clock_zone = parse_zone(zone)
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.groups(group)
     if group is not None and not rows:
         say(f"The store of {path} has no positions of group {group!r}.")
@@ -87,6 +95,7 @@ def groups_reset(
     to: Annotated[
         str, typer.Option("--to", metavar="WHERE", help="earliest, latest, a time (ISO 8601, 2h), or a queue offset.")
     ],
+    commit_log: CommitLogDir = None,
     topic: Annotated[
         str | None,
         typer.Option(
@@ -114,7 +123,7 @@ def groups_reset(
 
     form, target = chosen_output(output, as_json), Target.parse(to, topic, parse_zone(zone))
     try:
-        moves = reset_group(path, group, topic, queue, target, lock_timeout if yes else None, on_damage)
+        moves = reset_group(path, group, topic, queue, target, lock_timeout if yes else None, on_damage, commit_log)
     except InvalidValue as error:
         say(error)
         raise typer.Exit(1) from error

@@ -12,6 +12,7 @@ from commitlog.cli.open_reader import FromLogOption, OnDamage, OnDamageOption, o
 from commitlog.cli.options import (
     LOOK,
     AsJson,
+    CommitLogDir,
     OptionalTopics,
     Output,
     OutputFormat,
@@ -64,6 +65,7 @@ def register(app: typer.Typer) -> None:
 
 def info(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     queues: Annotated[bool, typer.Option("--queues", help="One row per queue, not per topic.")] = False,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Also the bytes of each queue's messages. Reads all consume queues.")
@@ -81,7 +83,7 @@ def info(
     from commitlog.cli.info_output import print_queues_csv, print_summary
 
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
-    with open_reader(path, from_log, on_damage) as reader:
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = summary.summarize(reader, with_sizes=sizes)
         if form is OutputFormat.JSON:
             print(render.json_text(found.to_json()))
@@ -98,6 +100,7 @@ def info(
 def offset_at(
     path: StorePath,
     when: Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_HELP}.")],
+    commit_log: CommitLogDir = None,
     topics: OptionalTopics = None,
     tz: ZoneOption = "UTC",
     from_log: FromLogOption = False,
@@ -111,7 +114,7 @@ def offset_at(
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     timestamp = parse_time(when, clock.zone)
-    with open_reader(path, from_log, on_damage) as reader:
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
         names, unreadable = _readable_topics(reader, topics)
         print_rows(OFFSET_COLUMNS, offsets_at(reader, names, timestamp, clock), form)
         for problem in unreadable:
@@ -122,6 +125,7 @@ def offset_at(
 
 def stats(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     topics: OptionalTopics = None,
     tz: ZoneOption = "UTC",
     output: Output = None,
@@ -132,7 +136,7 @@ def stats(
     Works beside a running broker or owner. How long puts take is known to the owner alone (MessageStore.stats).
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
-    with open_reader(path, from_log=False, on_damage=OnDamage.RAISE) as reader:
+    with open_reader(path, False, OnDamage.RAISE, commit_log) as reader:
         names, unreadable = _readable_topics(reader, topics)
         print_rows(STATS_COLUMNS, topic_stats(reader, names, clock), form)
         for problem in unreadable:

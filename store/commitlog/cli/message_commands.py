@@ -19,6 +19,7 @@ from commitlog.cli.options import (
     LOOK,
     AsJson,
     ColumnsOption,
+    CommitLogDir,
     FilterOption,
     FullOption,
     Output,
@@ -89,6 +90,7 @@ def register(app: typer.Typer) -> None:
 def cat(
     path: StorePath,
     topics: Topics,
+    commit_log: CommitLogDir = None,
     queue: QueueOption = None,
     offset: Annotated[int | None, typer.Option(min=0, help="Start at this queue offset (with --queue).")] = None,
     since: Since = None,
@@ -119,7 +121,7 @@ def cat(
     )
     chosen = parse_filter(tags=" || ".join(tag) if tag else None, keys=key, where=where)
     pattern = BodyPattern.of(grep)
-    with open_reader(path, from_log, on_damage) as reader:
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
         _print(reader, found, out, chosen, pattern, count)
 
@@ -127,6 +129,7 @@ def cat(
 def tail(
     path: StorePath,
     topics: Topics,
+    commit_log: CommitLogDir = None,
     queue: QueueOption = None,
     count: Annotated[int, typer.Option("-n", "--count", min=0, help="Begin with this many newest messages.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new messages too; stop with Ctrl-C.")] = False,
@@ -143,7 +146,7 @@ def tail(
     names = None if columns is None else parse_columns(columns)
     clock = Clock(parse_zone(tz))
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
-    with open_reader(path, from_log, on_damage) as reader:
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
         found, position = scan.newest(reader, chosen_topics(reader, topics), queue, count)
         _print(reader, found, out)
         while follow:
@@ -157,6 +160,7 @@ def tail(
 def get(
     path: StorePath,
     message: Annotated[str, typer.Argument(metavar="ID", help="A physical offset, a message id, or a unique key.")],
+    commit_log: CommitLogDir = None,
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", help="Where to look for a unique key; default: all topics.")
     ] = None,
@@ -176,7 +180,7 @@ def get(
     clock = Clock(parse_zone(tz))
     names = None if columns is None else parse_columns(columns)
     form = chosen_output(output, as_json)
-    with open_reader(path, from_log, on_damage) as reader:
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = find_message(reader, message, topic)
         if form is OutputFormat.TABLE and not body and line_format is None:
             from commitlog.cli.console import print_message
@@ -191,6 +195,7 @@ def query(
     path: StorePath,
     topic: Topic,
     key: Annotated[str, typer.Argument(metavar="KEY", help="One of a message's keys, or its unique key.")],
+    commit_log: CommitLogDir = None,
     since: Since = None,
     until: UntilIncluded = None,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="At most this many, the newest.")] = 64,
@@ -209,7 +214,7 @@ def query(
     end = parse_time(until, clock.zone) if until is not None else 2**63 - 1
     names = None if columns is None else parse_columns(columns)
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
-    with open_reader(path, from_log, on_damage) as reader:
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = reader.query(topic, key, begin=begin, end=end, limit=count)
         if not found:
             chosen_topics(reader, [topic])  # names the topic that was meant

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from commitlog.cli.times import TIME_HELP
-from commitlog.cli.values import parse_size
+from commitlog.cli.values import parse_commit_log, parse_size
 from commitlog.errors import CommitLogError
 from commitlog.reader import StoreReader
 
@@ -27,6 +27,7 @@ __all__ = [
     "AsJson",
     "BrokerConf",
     "ColumnsOption",
+    "CommitLogDir",
     "CountOption",
     "FilterOption",
     "FullOption",
@@ -95,7 +96,7 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     if not path:
         return
     try:
-        with StoreReader.open(path) as reader:
+        with StoreReader.open(path, store_path_commit_log=ctx.params.get("commit_log")) as reader:
             known: Iterable[str] = reader.topics()
     except (CommitLogError, OSError):
         return
@@ -103,6 +104,16 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 
 
 StorePath = Annotated[str, typer.Argument(metavar="PATH", help="The store directory (it contains 'commitlog').")]
+CommitLogDir = Annotated[
+    str | None,
+    typer.Option(
+        "--commit-log",
+        parser=parse_commit_log,
+        metavar="DIR",
+        help="The directory of the log, if it is not in PATH: the broker's storePathCommitLog.",
+        show_default=False,
+    ),
+]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic)]
 Topics = Annotated[
     list[str],

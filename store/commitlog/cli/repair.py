@@ -25,7 +25,13 @@ _PIECE_COLUMNS = ("path", "cutAt", "bytes", "messages", "reason", "uncommitted")
 
 
 def repair(
-    path: str, cut_at: int | None, lock_timeout_s: float, *, accept_lost_log: bool, config_file: str | None = None
+    path: str,
+    cut_at: int | None,
+    lock_timeout_s: float,
+    *,
+    accept_lost_log: bool,
+    config_file: str | None = None,
+    commit_log: str | None = None,
 ) -> RepairReport:
     """Look, or cut. Raises the errors of ``repair_store`` and ``owner_config``."""
     with progress_bar("looking" if cut_at is None else "recovering") as progress:
@@ -33,7 +39,7 @@ def repair(
             path,
             cut_at=cut_at,
             accept_lost_log=accept_lost_log,
-            config=owner_config(path, config_file),
+            config=owner_config(path, config_file, commit_log),
             lock_timeout_s=lock_timeout_s,
             progress=progress,
         )

@@ -10,6 +10,7 @@ import typer
 from commitlog.cli.options import (
     LOOK,
     AsJson,
+    CommitLogDir,
     Output,
     OutputFormat,
     StorePath,
@@ -40,14 +41,20 @@ def _schedule() -> None:
     """Delayed messages, which wait for their time of delivery."""
 
 
-def schedule_list(path: StorePath, tz: ZoneOption = "UTC", output: Output = None, as_json: AsJson = False) -> None:
+def schedule_list(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    tz: ZoneOption = "UTC",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
     """The delay levels of a store: the messages that wait, the next time of delivery, and the position. Takes no lock.
 
     nextDue is the first message's time of delivery, and oldest its store time; position is the queue offset, in
     SCHEDULE_TOPIC_XXXX, of the next message to deliver. A live broker notes positions every 10 seconds.
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         print_rows(_COLUMNS, _rows(reader, clock, form), form)
 
 

@@ -9,6 +9,7 @@ import typer
 from commitlog.cli.options import (
     TOPICS,
     AsJson,
+    CommitLogDir,
     LockTimeout,
     OptionalTopics,
     Output,
@@ -44,11 +45,13 @@ def register(app: typer.Typer) -> None:
     app.add_typer(topics, name="topics", rich_help_panel=TOPICS)
 
 
-def topics_list(path: StorePath, output: Output = None, as_json: AsJson = False) -> None:
+def topics_list(
+    path: StorePath, commit_log: CommitLogDir = None, output: Output = None, as_json: AsJson = False
+) -> None:
     """A row for each topic: what config/topics.json says, and the queues and messages that exist. Takes no lock."""
     from commitlog.cli.topics import print_topics
 
-    print_topics(path, chosen_output(output, as_json))
+    print_topics(path, commit_log, chosen_output(output, as_json))
 
 
 def topics_create(
@@ -76,6 +79,7 @@ def topics_create(
 
 def topics_rm(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     topics: OptionalTopics = None,
     expired: Annotated[bool, typer.Option("--expired", help="All topics whose messages are all gone.")] = False,
     unused: Annotated[
@@ -106,10 +110,10 @@ def topics_rm(
         raise typer.BadParameter("--retain belongs to --unused.")
     named = topics or []
     if (with_messages or unused) and not expired and not yes:
-        for line in topics_to_delete(path, named, retain or [], unused=unused):
+        for line in topics_to_delete(path, commit_log, named, retain or [], unused=unused):
             print(line)
         return
     for topic in delete_topics(
-        path, named, retain or [], lock_timeout, expired=expired, unused=unused, with_messages=with_messages
+        path, commit_log, named, retain or [], lock_timeout, expired=expired, unused=unused, with_messages=with_messages
     ):
         print(f"Deleted {topic}.")

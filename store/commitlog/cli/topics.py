@@ -25,9 +25,11 @@ __all__ = ["create_topic", "delete_topics", "print_topics", "topics_to_delete"]
 _COLUMNS = ("topic", "isSystem", "perm", "writeQueueNums", "readQueueNums", "queues", "messages", "error")
 
 
-def print_topics(path: str, form: OutputFormat) -> None:
+def print_topics(path: str, commit_log: str | None, form: OutputFormat) -> None:
     """Print a row for each topic that is listed, or has queues. ``CorruptConfig`` and the errors of a reader."""
-    present = {row["topic"]: row for row in store_metadata(path, "topics").to_pylist()}
+    present = {
+        row["topic"]: row for row in store_metadata(path, "topics", store_path_commit_log=commit_log).to_pylist()
+    }
     listed = read_topic_settings(path)
     rows = [_row(topic, listed.get(topic), present.get(topic, {})) for topic in sorted({*present, *listed})]
     if form is not OutputFormat.TABLE:
@@ -67,10 +69,12 @@ def create_topic(path: str, topic: str, queues: int, perm: int | None, lock_time
     return f"Topic {topic!r} {state}: {now.write_queue_nums} queues{changed}."
 
 
-def topics_to_delete(path: str, named: Sequence[str], retain: Sequence[str], *, unused: bool) -> Iterator[str]:
+def topics_to_delete(
+    path: str, commit_log: str | None, named: Sequence[str], retain: Sequence[str], *, unused: bool
+) -> Iterator[str]:
     """A line for each topic that would be deleted, and its messages. Takes no lock. ``TopicNotFound``, and so on."""
     yield "Nothing is deleted without --yes. It would delete:"
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         for topic in unused_topics(path, reader.topics(), retain) if unused else named:
             count = sum(one.max_offset - one.min_offset for one in reader.queues(topic))
             yield printable_text(f"{topic}: {count} messages")
@@ -78,6 +82,7 @@ def topics_to_delete(path: str, named: Sequence[str], retain: Sequence[str], *, 
 
 def delete_topics(
     path: str,
+    commit_log: str | None,
     named: Sequence[str],
     retain: Sequence[str],
     lock_timeout_s: float,
@@ -87,7 +92,7 @@ def delete_topics(
     with_messages: bool,
 ) -> Iterator[str]:
     """Delete topics; gives each when it is deleted. The errors of opening, and of ``delete_topic``."""
-    with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
+    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
         chosen = named
         if expired:
             chosen = store.expired_topics()

@@ -12,6 +12,7 @@ from commitlog.broker_properties import BrokerProperties
 from commitlog.cli.options import (
     WRITE,
     BrokerConf,
+    CommitLogDir,
     CountOption,
     LineFormat,
     LockTimeout,
@@ -43,6 +44,7 @@ def register(app: typer.Typer) -> None:
 
 def produce(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="For messages without a topic.")] = None,
     line_format: Annotated[
         LineFormat, typer.Option("--format", help="A line is the text of a body, or a JSON object.")
@@ -73,8 +75,7 @@ def produce(
 ) -> None:
     """Put messages from standard input, one per line, into a store. Takes the store's lock.
 
-    It stops at the first line that is not a message, or that the store refuses: the lines before it are put, and none
-    after it.
+    It stops at the first line that is not a message, or that the store refuses: only the lines before it are put.
 
     The fields of a JSON line: body or bodyBase64, topic, tags, keys (a list, or a string with spaces between them),
     queueId, properties, flag, bornTimestamp, delayLevel, shardingKey. Lines of 'cat --json' and 'export' are taken
@@ -91,7 +92,7 @@ def produce(
         "max_index_num": max_index_num,
     }
     given = {name: size for name, size in sizes.items() if size is not None}
-    config = _checked_config(broker_settings(config_file), sync, given, topic, line_format)
+    config = _checked_config(broker_settings(config_file, commit_log), sync, given, topic, line_format)
     fixed = [name for name in given if name.startswith("mapped_file_size")]
     if fixed and put.is_store(path):
         option = "--" + fixed[0].replace("_", "-")

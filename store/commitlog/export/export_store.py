@@ -85,6 +85,7 @@ def export_store(
     columns: Sequence[str] = EXPORT_COLUMNS,
     resume: bool = False,
     from_log: bool = False,
+    store_path_commit_log: str | os.PathLike[str] | None = None,
     compression: str = "snappy",
     file_size: int = DEFAULT_FILE_SIZE,
     progress: Progress | None = None,
@@ -98,7 +99,8 @@ def export_store(
     ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about ``file_size`` bytes of messages, as
     Arrow has them in memory; the directory stands for the column ``topic``.
 
-    With ``from_log``, the queues are derived from the log in memory, for a store whose queues are missing or damaged.
+    ``store_path_commit_log`` is that of ``StoreReader.open``. With ``from_log``, the queues are derived from the log in
+    memory, for a store whose queues are missing or damaged.
 
     With ``resume``, an export that ended early, or at the end of the store as it was then, continues: the target has
     each row exactly once. Queues that are new since are exported from ``since_ms`` on. Without it the target must be
@@ -122,7 +124,8 @@ def export_store(
     source = disk.absolute_path(path)
     check_outside(target.path, source)
     chosen = _chosen(tags, filter)
-    with StoreReader.open(source, from_log=from_log) as reader:
+    with StoreReader.open(source, store_path_commit_log=store_path_commit_log, from_log=from_log) as reader:
+        check_outside(target.path, reader.paths.commit_log)
         names = _readable(reader, matching_topics(reader.topics(), topics, reader.path), topics)
         asked = ExportState(
             store=source,

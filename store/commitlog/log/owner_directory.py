@@ -15,8 +15,14 @@ from commitlog.errors import DiskFull, NotAStore, ReadFailed, StoreAccessDenied,
 from commitlog.files import disk
 from commitlog.files.space import NO_SPACE
 from commitlog.files.store_lock import StoreLock
+from commitlog.files.store_paths import StorePaths
 from commitlog.files.whole_file import replace_file
-from commitlog.log.store_directory import check_store_directory, refuse_batch_queues, refuse_kept_piece
+from commitlog.log.store_directory import (
+    check_log_directory,
+    check_store_directory,
+    refuse_batch_queues,
+    refuse_kept_piece,
+)
 from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
 
 __all__ = ["OwnerDirectory"]
@@ -27,25 +33,34 @@ _DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, CONFIG)
 class OwnerDirectory:
     """A store directory that this process owns, from ``open`` to ``close``."""
 
-    def __init__(self, path: str, lock: StoreLock) -> None:
-        self.path = path
+    def __init__(self, paths: StorePaths, lock: StoreLock) -> None:
+        self.paths = paths
+        self.path = paths.root
         self._lock = lock
         # Whether the previous owner did not close the store.
         self.aborted = disk.exists(self.of(ABORT))
 
     @classmethod
     def open(
-        cls, path: str, *, lock_timeout_s: float = 0.0, given_up: Callable[[], bool] = lambda: False
+        cls,
+        path: str,
+        *,
+        commit_log: str | None = None,
+        lock_timeout_s: float = 0.0,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> OwnerDirectory:
         """Make the directory if need be, and take its lock, for which it does not wait once ``given_up()``.
+
+        ``commit_log`` is the log's directory, if that is not in the store's.
 
         ``StoreLocked``, ``NotAStore`` for a directory with other content, ``StoreAccessDenied``,
         ``UnsupportedStore``, ``StoreIOError``.
         """
+        paths = StorePaths.of(path, commit_log)
         try:
-            cls._make(path)
+            cls._make(paths)
             lock = StoreLock.acquire(os.path.join(path, LOCK), timeout_s=lock_timeout_s, given_up=given_up)
-            return cls(path, lock)
+            return cls(paths, lock)
         except PermissionError as error:
             raise StoreAccessDenied(f"No permission to write in {path}: {error}.", path=path) from error
         except OSError as error:
@@ -54,9 +69,10 @@ class OwnerDirectory:
             raise ReadFailed("open the store at", path=path, cause=error) from error
 
     @classmethod
-    def _make(cls, path: str) -> None:
+    def _make(cls, paths: StorePaths) -> None:
+        check_log_directory(paths, exists=False)
         missing = []
-        at = path
+        at = path = paths.root
         while not disk.exists(at):
             missing.append(at)
             at = os.path.dirname(at)
@@ -73,16 +89,18 @@ class OwnerDirectory:
         refuse_kept_piece(path)
         refuse_batch_queues(path)
         for name in _DIRECTORIES:
-            inner = os.path.join(path, name)
+            inner = paths.part(name)
             if disk.is_symlink(inner):
+                do = "Open the directory it leads to"
+                if name == COMMIT_LOG:
+                    do = "Name the directory it leads to in store_path_commit_log"
                 raise NotAStore(
-                    f"{inner} is a symbolic link; a store is written only where it lies. Open the directory it "
-                    "leads to, or mount it there.",
+                    f"{inner} is a symbolic link; a store is written only where it lies. {do}, or mount it there.",
                     path=inner,
                 )
 
     def of(self, name: str) -> str:
-        return os.path.join(self.path, name)
+        return self.paths.part(name)
 
     def prepare(self) -> None:
         """Make the directories that are missing, and bring them and the store's own name to the device.
@@ -99,7 +117,7 @@ class OwnerDirectory:
                 if not disk.exists(self.of(name)):
                     disk.make_directory(self.of(name))
                     # One by one: a crash must leave a recognisable store directory, and "config" alone is not one.
-                    disk.sync_directory(self.path)
+                    disk.sync_directory(os.path.dirname(self.of(name)))
             disk.sync_directory(self.path)
         except OSError as error:
             raise StoreIOError("make the directories of", path=self.path, cause=error) from error
