@@ -938,8 +938,12 @@ class StoreReader:
         times = StoreTimes(self._commit_log, queue, whole=on_damage != "raise")
         first, at = times.first_from(wanted_ms, info.min_offset, info.max_offset, after=boundary == "upper")
         if first < at and self._snapshot is None:
+            skips = self._skips(on_damage)
             try:
-                times.refuse(first, at, self._skips(on_damage))
+                if skips is None or not skips.missing_files:
+                    times.refuse(first, at, skips)
+                else:
+                    times.skip(first, at, skips)
             except (FileMissing, CorruptRecord, CorruptConsumeQueue) as error:
                 raise error.advised(
                     f"The message that the time {wanted_ms} ms leads to may be among the offsets [{first}, {at}), "

@@ -55,7 +55,7 @@ def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None
         name = next(iter(given))
         raise OptionError(
             f"Option {name} is given with metadata={table}, which reads a table about the store and takes no other "
-            f"option than path: leave one out.",
+            f"option than path, storePathCommitLog and onMissingStore: leave one out.",
             option=name,
             value=str(given[name]),
         )

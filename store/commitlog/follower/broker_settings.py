@@ -100,9 +100,7 @@ def refuse_other_sizes(
 
     ``InvalidValue`` for queue and index files, ``PeerRefused`` for those of the log. ``OSError``.
     """
-    log_size = (
-        file_size_of(StorePaths.of(path, config.store_path_commit_log).commit_log) or config.mapped_file_size_commit_log
-    )
+    log_size = file_size_of(StorePaths.of(path).commit_log) or config.mapped_file_size_commit_log
     expected = settings.get("mapped_file_size_commit_log", log_size)
     if log_size != expected:
         raise PeerRefused(

@@ -21,7 +21,6 @@ from typing import Literal, NamedTuple
 from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, DiskFull, InvalidValue, LogDiverged, PeerRefused, RemotingFailed
 from commitlog.files import disk
-from commitlog.files.store_paths import StorePaths
 from commitlog.follower.access_keys import AccessKeys
 from commitlog.follower.broker_settings import BrokerAnswer, ask_broker, refuse_other_sizes, with_settings_of_broker
 from commitlog.follower.link import MasterLink
@@ -136,6 +135,7 @@ class LogFollower:
                 "access_keys (--access-keys) are for the remoting port of a broker: give config_from (--config), too."
             )
         check_start(start)
+        _refuse_log_elsewhere(config)
         self.master = parse_address(master)
         self.path = disk.absolute_path(path)
         settings = dataclasses.replace(
@@ -149,7 +149,7 @@ class LogFollower:
         security = security_of(settings) if asks_for_hello else None
         remoting = None if config_from is None else parse_address(config_from, _REMOTING_PORT)
         keys = None if access_keys is None else AccessKeys.read(access_keys)
-        answer = None if remoting is None else self._ask_broker(remoting, keys, settings, on_wait)
+        answer = None if remoting is None else self._ask_broker(remoting, keys, on_wait)
         # What is taken of the broker's settings, for the mark.
         self._taken: dict[str, int | str] = {}
         settings = self._with_settings_of_broker(settings, remoting, answer)
@@ -172,15 +172,12 @@ class LogFollower:
             worker.start()
 
     def _ask_broker(
-        self, broker: MasterAddress, keys: AccessKeys | None, settings: MessageStoreConfig, on_wait: OnWait | None
+        self, broker: MasterAddress, keys: AccessKeys | None, on_wait: OnWait | None
     ) -> BrokerAnswer | None:
         """Its answer. A mirror that has its files follows without one. ``RemotingFailed``."""
         ask = partial(ask_broker, broker, keys)
         try:
-            is_new = not (
-                has_log(StorePaths.of(self.path, settings.store_path_commit_log).commit_log)
-                and queue_file_size_of(self.path)
-            )
+            is_new = not (has_log(self.path) and queue_file_size_of(self.path))
             return until_answered(self.path, ask, on_wait) if is_new else ask()
         except RemotingFailed as error:
             if not error.may_pass:
@@ -279,6 +276,15 @@ class LogFollower:
 
 def _nothing() -> None:
     """Nothing is to be done."""
+
+
+def _refuse_log_elsewhere(config: MessageStoreConfig | None) -> None:
+    """``InvalidValue``: a mirror is moved aside, promoted and begun again as one directory."""
+    if config is not None and config.store_path_commit_log is not None:
+        expected = "not set for a mirror: its log is in its directory, where another disk can be mounted at commitlog"
+        raise InvalidValue(
+            f"store_path_commit_log is {expected}.", settings=("store_path_commit_log",), expected=expected
+        )
 
 
 class _Following:

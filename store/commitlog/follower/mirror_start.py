@@ -15,12 +15,11 @@ from commitlog.config import MessageStoreConfig
 from commitlog.errors import InvalidValue, PeerRefused, RemotingFailed
 from commitlog.files import disk
 from commitlog.files.mapped_file_writer import make_file
-from commitlog.files.store_paths import StorePaths
 from commitlog.follower.link import MasterLink
 from commitlog.ha.address import MasterAddress
 from commitlog.ha.security import Security
 from commitlog.log.owner_directory import OwnerDirectory
-from commitlog.paths import file_name_for_offset, parse_file_name
+from commitlog.paths import COMMIT_LOG, file_name_for_offset, parse_file_name
 
 __all__ = ["OnWait", "Start", "check_start", "has_log", "prepare_mirror", "until_answered"]
 
@@ -88,8 +87,7 @@ def prepare_mirror(
 
     ``InvalidValue``, ``PeerRefused``; the errors of making a file.
     """
-    paths = StorePaths.of(path, config.store_path_commit_log)
-    if has_log(paths.commit_log):
+    if has_log(path):
         return
     file_size = config.mapped_file_size_commit_log
     if isinstance(start, int):
@@ -109,16 +107,17 @@ def prepare_mirror(
                 "bytes does. Set mapped_file_size_commit_log to the master's mappedFileSizeCommitLog."
             )
     if begin:
-        directory = OwnerDirectory.open(path, commit_log=config.store_path_commit_log)
+        directory = OwnerDirectory.open(path)
         try:
             directory.prepare()
-            make_file(os.path.join(paths.commit_log, file_name_for_offset(begin)), file_size)
+            make_file(os.path.join(path, COMMIT_LOG, file_name_for_offset(begin)), file_size)
         finally:
             directory.close(clean=False)
 
 
-def has_log(log: str) -> bool:
-    """Whether the directory of a log has a log file."""
+def has_log(path: str) -> bool:
+    """Whether the directory has a log file."""
+    log = os.path.join(path, COMMIT_LOG)
     return disk.exists(log) and any(parse_file_name(name) is not None for name in disk.list_names(log))
 
 

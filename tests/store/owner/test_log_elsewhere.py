@@ -230,3 +230,9 @@ def test_metadata_lists_the_files_of_the_log_elsewhere(store: Path, log: Path) -
     assert (row["path"], row["firstOffset"]) == (f"commitlog/{0:020d}", 0)
     with pytest.raises(InvalidValue, match="findings"):
         store_metadata(store, "findings", store_path_commit_log=log)
+
+
+def test_a_mirror_has_its_log_in_its_directory(store: Path, log: Path) -> None:
+    with pytest.raises(InvalidValue, match="not set for a mirror: its log is in its directory"):
+        LogFollower("127.0.0.1:1", store, config=settings(log))
+    assert not store.exists()
