@@ -79,11 +79,10 @@ def export(
         raise typer.BadParameter(f"one of {', '.join(_COMPRESSIONS)}, not {compression!r}.", param_hint="--compression")
     chosen = parse_filter(tags=tags, where=where)
     try:
-        target = parse_target(to)
         with progress_bar("exporting", counts="messages") as progress:
             report = export_store(
                 path,
-                target,
+                parse_target(to),
                 topics=topic or (),
                 since_ms=None if since is None else parse_time(since),
                 until_ms=None if until is None else parse_time(until),

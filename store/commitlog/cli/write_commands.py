@@ -95,8 +95,7 @@ def produce(
     config = _checked_config(broker_settings(config_file, commit_log), sync, given, topic, line_format)
     fixed = [name for name in given if name.startswith("mapped_file_size")]
     if fixed and put.is_store(path):
-        option = "--" + fixed[0].replace("_", "-")
-        raise typer.BadParameter(f"{path} is a store already and keeps its sizes.", param_hint=option)
+        raise typer.BadParameter(f"{path} is a store already and keeps its sizes.", param_hint=_option_of(fixed[0]))
     defaults = Defaults(topic=topic, tags=tags, key=key, queue_id=queue_id)
     if sys.stdin is None:
         say("Standard input is closed; messages are read from there, one per line.")
@@ -111,6 +110,10 @@ def produce(
     except (BadLine, put.Refused, put.OutputGone) as error:
         say(error)
         raise typer.Exit(1) from error
+
+
+def _option_of(setting: str) -> str:
+    return "--" + setting.replace("_", "-")
 
 
 def _checked_config(

@@ -12,6 +12,7 @@ import pytest
 
 from commitlog import (
     BrokerProperties,
+    LogFollower,
     Message,
     MessageStore,
     MessageStoreConfig,
