@@ -215,6 +215,8 @@ def _value(setting: Field[Any], found: _Property, place: str) -> object:
             raise _bad_value([found], place, (setting.name,), "a percentage, a whole number")
         percent = min(max(int(text), low), high)
         return percent / 100 if kind is float else percent
+    if setting.name == "store_path_commit_log":
+        return text or None  # an empty one counts as none given
     if kind is bool or setting.default is None:
         if text.lower() not in ("true", "false"):
             raise _bad_value([found], place, (setting.name,), "true or false")

@@ -16,7 +16,7 @@ from operator import index
 from typing import TYPE_CHECKING, SupportsIndex
 
 from commitlog.errors import InvalidValue
-from commitlog.paths import MOST_QUEUES
+from commitlog.paths import MOST_QUEUES, checked_commit_log
 
 if TYPE_CHECKING:
     import os
@@ -91,6 +91,8 @@ class MessageStoreConfig:
         MessageStoreConfig.from_mapping({"flush_disk_type": "SYNC_FLUSH", "mapped_file_size_commit_log": "64m"})
     """
 
+    store_path_commit_log: str | None = None
+    """The directory of the log files, on another disk say. None: ``commitlog`` in the store's directory."""
     mapped_file_size_commit_log: int = _GIB
     """Size of a CommitLog file."""
     mapped_file_size_consume_queue: int = 300_000 * _UNIT_SIZE
@@ -232,6 +234,8 @@ class MessageStoreConfig:
 
     def __post_init__(self) -> None:
         self._take_texts()
+        if self.store_path_commit_log is not None:
+            object.__setattr__(self, "store_path_commit_log", checked_commit_log(self.store_path_commit_log))
         self._require_types()
         self._require_ranges()
         self._require_index_fits()
@@ -314,6 +318,8 @@ class MessageStoreConfig:
     def _require_types(self) -> None:
         for setting in fields(self):
             value, kind = getattr(self, setting.name), type(setting.default)
+            if setting.name == "store_path_commit_log":
+                continue  # checked before
             if setting.default is None:
                 if value is not None and not isinstance(value, bool):
                     raise _bad_setting(setting.name, "True, False or None", repr(value))

@@ -113,8 +113,12 @@ METADATA_SCHEMAS: Mapping[str, pa.Schema] = {
 Row = dict[str, Any]
 
 
-def store_metadata(path: str | os.PathLike[str], table: str) -> pa.Table:
+def store_metadata(
+    path: str | os.PathLike[str], table: str, *, store_path_commit_log: str | os.PathLike[str] | None = None
+) -> pa.Table:
     """The table ``topics``, ``queues``, ``groups``, ``files``, ``batches`` or ``findings`` of the store at ``path``.
+
+    ``store_path_commit_log`` is that of ``StoreReader.open``; ``findings`` are of a log in the store's directory only.
 
     ``InvalidValue`` for another table; the errors of ``StoreReader.open``, and ``CorruptConfig`` for a damaged ledger
     of batches or list of positions. A topic or a queue that cannot be read has the reason in the column ``error``. All
@@ -130,9 +134,11 @@ def store_metadata(path: str | os.PathLike[str], table: str) -> pa.Table:
         hint = f" Did you mean {near!r}?" if near else ""
         raise InvalidValue(f"Unknown table {table!r}.{hint} The tables are: {', '.join(METADATA_SCHEMAS)}.")
     if table == "findings":
+        if store_path_commit_log is not None:
+            raise InvalidValue("The table findings takes no store_path_commit_log: verify reads the log in the store.")
         rows = list(_findings(path))
     else:
-        with StoreReader.open(path) as reader:
+        with StoreReader.open(path, store_path_commit_log=store_path_commit_log) as reader:
             rows = list(_ROWS[table](reader)) if table == "files" else _rows_of_one_moment(reader, table)
     return pa.Table.from_pylist(rows, schema=METADATA_SCHEMAS[table])
 
@@ -247,12 +253,14 @@ def _groups(reader: StoreReader) -> Iterator[Row]:
 
 
 def _files(reader: StoreReader) -> Iterator[Row]:
-    for path, allocated in sorted(disk.tree_files(reader.path)):
+    for path, allocated in sorted(one for directory in reader.paths.directories for one in disk.tree_files(directory)):
         try:
             size, modified = disk.file_size(path), disk.modified_at(path)
         except FileNotFoundError:
             continue  # the owner has removed it since
         parts = path.removeprefix(reader.path).strip(os.sep).split(os.sep)
+        if os.path.dirname(path) == reader.paths.commit_log:
+            parts = [COMMIT_LOG, os.path.basename(path)]
         row: Row = {"path": "/".join(parts), "kind": parts[0], "size": size, "diskSize": allocated}
         row["modified"] = int(modified * 1_000_000)
         number = parse_file_name(parts[-1])

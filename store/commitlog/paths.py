@@ -3,7 +3,8 @@
 ::
 
     <store>/
-      commitlog/<20 digits>                         the log; a file is named by the physical offset it starts at
+      commitlog/<20 digits>                         the log; a file is named by the physical offset it starts at.
+                                                    It may be in another directory (``files/store_paths.py``)
       consumequeue/<topic>/<queue id>/<20 digits>   one queue; a file is named by the byte of the queue it starts at
       index/<yyyyMMddHHmmssSSS>                     index files, named by the local time of their creation
       config/*.json                                 topics, subscription groups, consumer offsets, ...; each with a .bak
@@ -62,6 +63,7 @@ __all__ = [
     "TIMER_WHEEL",
     "TOPICS_CONFIG",
     "UNNAMED_WRITE_PREFIX",
+    "checked_commit_log",
     "file_name_for_offset",
     "is_queue_id",
     "is_system_group",
@@ -196,6 +198,24 @@ def path_fault(text: str) -> str | None:
             "where it is mounted, or the path of a copy, which 'commitlog follow HOST:10912 DIR' keeps."
         )
     return None
+
+
+def checked_commit_log(name: object) -> str:
+    """The name of a log's directory as a user gives it (``storePathCommitLog``). ``InvalidValue`` if it cannot be one.
+
+    RocketMQ takes several with commas between for its MultiPath.
+    """
+    text = name.__fspath__() if hasattr(name, "__fspath__") else name
+    setting = ("store_path_commit_log",)
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        expected = "the directory of the log files"
+        raise InvalidValue(f"store_path_commit_log is {expected}, not {name!r}.", settings=setting, expected=expected)
+    if "," in text:
+        expected = (
+            "one directory: a log in several (RocketMQ's MultiPath) is not read; link its files into one directory"
+        )
+        raise InvalidValue(f"store_path_commit_log is {expected}, not {text!r}.", settings=setting, expected=expected)
+    return text.strip()
 
 
 def file_name_for_offset(offset: int) -> str:

@@ -44,6 +44,7 @@ from commitlog.errors import (
 )
 from commitlog.files import disk
 from commitlog.files.file_watch import LOOK_AGAIN_SECONDS, FileWatch
+from commitlog.files.store_paths import StorePaths
 from commitlog.filter.message_filter import MessageFilter
 from commitlog.format import message_id
 from commitlog.format.checkpoint import Checkpoint
@@ -64,9 +65,9 @@ from commitlog.log.commit_log import CommitLog
 from commitlog.log.fence import Fence, fence_at
 from commitlog.log.past_damage import Gap
 from commitlog.log.store_checkpoint import read_checkpoint
-from commitlog.log.store_directory import check_store_directory
+from commitlog.log.store_directory import check_log_directory, check_store_directory
 from commitlog.message import MessageExt
-from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, validate_topic
+from commitlog.paths import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, validate_topic
 from commitlog.queue.block_reader import DEFAULT_ROWS, DEFAULT_SIZE, BlockLimits, BlockReader
 from commitlog.queue.catalog import QueueCatalog, matching_topics
 from commitlog.queue.consume_queue import Units
@@ -191,16 +192,17 @@ class StoreReader:
 
     def __init__(
         self,
-        path: str,
+        paths: StorePaths,
         *,
         from_log: bool = False,
         on_damage: OnDamage = "raise",
         on_read: Callable[[str, int, int], None] | None = None,
     ) -> None:
         """Use ``open``. ``on_read`` is called with the topic, the messages and the bytes of each batch or pull."""
-        self.path = path
+        self.paths = paths
+        self.path = path = paths.root
         self._on_read = on_read
-        self._commit_log = CommitLog(os.path.join(path, COMMIT_LOG))
+        self._commit_log = CommitLog(paths.commit_log)
         self._on_damage = _checked(on_damage)
         self._skipped: list[SkippedRange] = []
         try:
@@ -223,9 +225,17 @@ class StoreReader:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], *, from_log: bool = False, on_damage: OnDamage = "raise"
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        store_path_commit_log: str | os.PathLike[str] | None = None,
+        from_log: bool = False,
+        on_damage: OnDamage = "raise",
     ) -> StoreReader:
         """Open the store directory at ``path``, in constant time whatever its size.
+
+        ``store_path_commit_log`` is the directory of the log, as a broker's setting of this name has it, if it is not
+        ``commitlog`` in the store's directory.
 
         With ``from_log``, queue and index files are not used: the whole log is walked once, past damage, and the
         queues are derived from it in memory, at about 20 bytes a message. For stores with only ``commitlog/``, and with
@@ -249,8 +259,10 @@ class StoreReader:
         """
         directory = disk.absolute_path(path)
         check_store_directory(directory)
+        paths = StorePaths.of(directory, store_path_commit_log)
+        check_log_directory(paths, exists=True)
         # A piece that recovery or repair has kept has no queues of its own.
-        return cls(directory, from_log=from_log or is_kept_piece(directory), on_damage=on_damage)
+        return cls(paths, from_log=from_log or is_kept_piece(directory), on_damage=on_damage)
 
     def __repr__(self) -> str:
         return f"<StoreReader of {self.path!r}, {'closed' if self._closed else 'open'}>"
@@ -265,7 +277,7 @@ class StoreReader:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Open files are not pickled; the store is opened again in the other process.
-        return (_open_again, (self.path, self._snapshot is not None, self._on_damage))
+        return (_open_again, (self.path, self.paths.elsewhere, self._snapshot is not None, self._on_damage))
 
     def close(self) -> None:
         """Close every file; all other methods raise ``ReaderClosed`` from then on. A second call does nothing.
@@ -942,8 +954,12 @@ class StoreReader:
         times = StoreTimes(self._commit_log, queue, whole=on_damage != "raise")
         first, at = times.first_from(wanted_ms, info.min_offset, info.max_offset, after=boundary == "upper")
         if first < at and self._snapshot is None:
+            skips = self._skips(on_damage)
             try:
-                times.refuse(first, at, self._skips(on_damage))
+                if skips is None or not skips.missing_files:
+                    times.refuse(first, at, skips)
+                else:
+                    times.skip(first, at, skips)
             except (FileMissing, CorruptRecord, CorruptConsumeQueue) as error:
                 raise error.advised(
                     f"The message that the time {wanted_ms} ms leads to may be among the offsets [{first}, {at}), "
@@ -1308,8 +1324,8 @@ def _without_impossible(units: Units) -> Units:
     return units
 
 
-def _open_again(path: str, from_log: bool, on_damage: OnDamage) -> StoreReader:
-    return StoreReader.open(path, from_log=from_log, on_damage=on_damage)
+def _open_again(path: str, log: str | None, from_log: bool, on_damage: OnDamage) -> StoreReader:
+    return StoreReader.open(path, store_path_commit_log=log, from_log=from_log, on_damage=on_damage)
 
 
 def _snapshot(path: str, commit_log: CommitLog) -> LogSnapshot:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, DamagedLog, InvalidValue, LogLost, LogShort, StoreLocked
 from commitlog.files import disk
+from commitlog.files.store_paths import StorePaths
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.store_directory import check_store_directory, refuse_kept_piece
-from commitlog.paths import COMMIT_LOG
 from commitlog.recovery.cut import whole_records_from
 from commitlog.recovery.forecast import Forecast, forecast_locked
 from commitlog.recovery.kept import CutOff, KeptPiece, LostMessages, drop_kept, kept_pieces
@@ -112,7 +112,8 @@ def repair_store(
         if isinstance(assessment.opening.refusal, StoreLocked):
             raise assessment.opening.refusal
         return _report(assessment, assessment.opening.forecast, config)
-    with OwnerDirectory.open(where, lock_timeout_s=lock_timeout_s) as directory:
+    elsewhere = config.store_path_commit_log
+    with OwnerDirectory.open(where, commit_log=elsewhere, lock_timeout_s=lock_timeout_s) as directory:
         report = _report(assessment, forecast_locked(where, config, progress=progress), config)
         if cut_at is not None:
             _refuse_other_place(report, cut_at)
@@ -163,7 +164,7 @@ def _report(assessment: Assessment, forecast: Forecast | None, config: MessageSt
 
 
 def _after(path: str, cut_at: int, config: MessageStoreConfig) -> CutOff | None:
-    files = LookedAtLog.load(os.path.join(path, COMMIT_LOG), aborted=True)
+    files = LookedAtLog.load(StorePaths.of(path, config.store_path_commit_log).commit_log, aborted=True)
     try:
         return whole_records_from(files, cut_at, "", config.delay_levels_ms)
     finally:

@@ -28,6 +28,7 @@ from commitlog.columnar.unique_key import unique_keys
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import PutRefused
 from commitlog.files import disk
+from commitlog.files.store_paths import StorePaths
 from commitlog.format.message_rules import no_producers_fault
 from commitlog.format.record import FILLER_SIZE
 from commitlog.paths import MOST_QUEUES
@@ -40,7 +41,8 @@ __all__ = ["BatchStager", "largest_record_of", "no_producers_fault", "queue_coun
 def largest_record_of(store_path: str | os.PathLike[str], config: MessageStoreConfig | None = None) -> int:
     """Bytes of the largest record that the store's files have room for; without files, by ``config``."""
     config = config or MessageStoreConfig()
-    return (file_size_of(os.fspath(store_path)) or config.mapped_file_size_commit_log) - FILLER_SIZE
+    log = StorePaths.of(os.fspath(store_path), config.store_path_commit_log).commit_log
+    return (file_size_of(log) or config.mapped_file_size_commit_log) - FILLER_SIZE
 
 
 class BatchStager:

@@ -700,7 +700,7 @@ class MessageStore:
         """
         self._refuse_unreadable()
         check_store_directory(self.path)
-        return StoreReader(self.path, on_read=self._owned.stats.get)
+        return StoreReader(self._owned.paths, on_read=self._owned.stats.get)
 
     def stats(self) -> StoreStats:
         """Statistics of puts and of reads through ``reader``, and the bytes that are not dispatched yet."""

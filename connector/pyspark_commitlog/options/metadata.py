@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
-from pyspark_commitlog.options.stores import parse_one_store, parse_stores
+from pyspark_commitlog.options.stores import parse_commit_logs, parse_one_store, parse_stores
 
 __all__ = ["MetadataOptions", "parse_metadata_options"]
 
@@ -21,6 +22,7 @@ class MetadataOptions(NamedTuple):
     stores: Mapping[str | None, str]
     table: str
     skips_missing_stores: bool = False
+    commit_logs: Mapping[str | None, str] = MappingProxyType({})
 
 
 def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None:
@@ -39,13 +41,22 @@ def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None
             'Option path is missing: name the store directory, as in .load("/data/store").', option="path"
         )
     stores: dict[str | None, str] = dict(parse_stores("path", values.option_text("path", path)).items())
+    log = given.pop("storepathcommitlog", None)
+    named = {name: directory for name, directory in stores.items() if name is not None}
+    logs = {} if log is None else parse_commit_logs("storePathCommitLog", values.option_text("path", log), named)
+    if logs and table == "findings":
+        raise OptionError(
+            "Option storePathCommitLog is not for metadata=findings: verify reads a log in its store only.",
+            option="storePathCommitLog",
+            value=str(log),
+        )
     skips = bool(stores) and values.parse_missing_store("onMissingStore", given.pop("onmissingstore", "fail"))
     if given:
         name = next(iter(given))
         raise OptionError(
             f"Option {name} is given with metadata={table}, which reads a table about the store and takes no other "
-            f"option than path: leave one out.",
+            f"option than path, storePathCommitLog and onMissingStore: leave one out.",
             option=name,
             value=str(given[name]),
         )
-    return MetadataOptions(stores or {None: parse_one_store("path", path)}, table, skips)
+    return MetadataOptions(stores or {None: parse_one_store("path", path)}, table, skips, logs)

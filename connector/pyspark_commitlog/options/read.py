@@ -13,7 +13,7 @@ from commitlog.errors import StoreNotFound
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import READ_HINTS, hint_for
-from pyspark_commitlog.options.stores import parse_by_store, parse_stores
+from pyspark_commitlog.options.stores import parse_by_store, parse_commit_logs, parse_stores
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.options.values import EARLIEST, LATEST, OffsetRule, did_you_mean
 
@@ -38,12 +38,14 @@ class SourceOptions:
     """The options of one query. Sizes are bytes; ``starting`` and ``ending`` are None if the user did not set them.
 
     ``stores`` has the directories of named stores; then ``path`` is the text that names them. Without names it is
-    empty. ``store`` is the name in the options ``of_store``.
+    empty. ``commit_logs`` has the directories of logs that are not in their stores, by name; the key None is that of
+    a store without one. ``store`` is the name in the options ``of_store``.
     """
 
     path: str
     subscription: Subscription
     stores: Mapping[str, str] = field(default_factory=dict)
+    commit_logs: Mapping[str | None, str] = field(default_factory=dict)
     store: str | None = None
     skips_missing_stores: bool = False
     starting: OffsetRule | None = None
@@ -78,6 +80,7 @@ class SourceOptions:
             self,
             path=self.stores[name],
             stores={},
+            commit_logs={None: self.commit_logs[name]} if name in self.commit_logs else {},
             store=name,
             starting=self.starting and self.starting.of_store(name),
             ending=self.ending and self.ending.of_store(name),
@@ -111,7 +114,12 @@ class SourceOptions:
     def open_store(self) -> StoreReader:
         """The store, opened as the options say. The errors of ``StoreReader.open``."""
         try:
-            return StoreReader.open(self.path, from_log=self.from_log, on_damage=self.on_damage)
+            return StoreReader.open(
+                self.path,
+                store_path_commit_log=self.commit_logs.get(None),
+                from_log=self.from_log,
+                on_damage=self.on_damage,
+            )
         except StoreNotFound as error:
             raise StoreNotFound(
                 f"{error} The option path names the directory that holds 'commitlog' and 'consumequeue'."
@@ -166,7 +174,8 @@ _POSITIONS = tuple(f"{which}{way}" for way in _WAYS for which in ("starting", "e
 _STARTING_GROUP = "startingGroup"
 # It stands alone, and so has a parser of its own.
 _METADATA = "metadata"
-OPTION_NAMES: tuple[str, ...] = ("path", *_PLAIN, *_STRATEGIES, *_POSITIONS, _STARTING_GROUP, _METADATA)
+_COMMIT_LOG = "storePathCommitLog"
+OPTION_NAMES: tuple[str, ...] = ("path", _COMMIT_LOG, *_PLAIN, *_STRATEGIES, *_POSITIONS, _STARTING_GROUP, _METADATA)
 
 # Spark's own options, which it may give to a source along with the user's.
 _SPARKS = frozenset({"checkpointlocation", "__paths__"})
@@ -186,13 +195,20 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             option="path",
         )
     stores = parse_stores("path", given["path"])
+    logs = parse_commit_logs(_COMMIT_LOG, given[_COMMIT_LOG], stores) if _COMMIT_LOG in given else {}
     path = given["path"] if stores else os.path.abspath(values.parse_path("path", given["path"]))
     # Queues that JSON leaves out: reading starts at their first message and ends at their last, so that nothing is
     # skipped by oversight. Queues that appear later are treated the same.
     starting = _position(given, "starting", EARLIEST, stores)
     ending = _position(given, "ending", LATEST, stores)
     parsed = SourceOptions(
-        path=path, stores=stores, subscription=_strategy(given), starting=starting, ending=ending, **fields
+        path=path,
+        stores=stores,
+        commit_logs=logs,
+        subscription=_strategy(given),
+        starting=starting,
+        ending=ending,
+        **fields,
     )
     _check_stores(parsed, given)
     for one in parsed.each_store():

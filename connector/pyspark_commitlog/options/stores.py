@@ -12,10 +12,12 @@ import os
 import re
 from collections.abc import Callable, Mapping
 
+from commitlog.errors import InvalidValue
+from commitlog.paths import checked_commit_log
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.values import OffsetRule, did_you_mean
 
-__all__ = ["parse_by_store", "parse_one_store", "parse_stores"]
+__all__ = ["parse_by_store", "parse_commit_log", "parse_commit_logs", "parse_one_store", "parse_stores"]
 
 _LOOKS_NAMED = re.compile(r"[^/:=]*=")
 # Paths with a comma between them, where names were left out.
@@ -75,6 +77,30 @@ def parse_one_store(option: str, value: str) -> str:
     if _LOOKS_LISTED.search(value):
         values.refuse(option, value, "one store. A comma in a path is %2C in a file: URI")
     return os.path.abspath(values.parse_path(option, value))
+
+
+def parse_commit_log(option: str, value: str) -> str:
+    """The absolute path of the directory of one store's log. ``OptionError``."""
+    try:
+        return os.path.abspath(checked_commit_log(values.parse_path(option, value)))
+    except InvalidValue as error:
+        values.refuse(option, value, error.expected)
+
+
+def parse_commit_logs(option: str, value: str, stores: Mapping[str, str]) -> dict[str | None, str]:
+    """The directories of logs that are not in their stores, by the store's name; a store without a name has None."""
+    if not stores:
+        return {None: parse_commit_log(option, value)}
+    found = parse_stores(option, value)
+    if not found:
+        values.refuse(
+            option, value, "directories by the names of the stores in path: name=directory, with commas between"
+        )
+    for name in found:
+        if name not in stores:
+            hint = did_you_mean(name, {known.lower(): known for known in stores})
+            values.refuse(option, value, f"names of the stores in path, {', '.join(stores)}; found {name!r}.{hint}")
+    return dict(found.items())
 
 
 def parse_by_store(

@@ -15,7 +15,7 @@ from commitlog.stager import no_producers_fault
 from pyspark_commitlog.errors import OptionError
 from pyspark_commitlog.options import values
 from pyspark_commitlog.options.kafka_options import WRITE_HINTS, hint_for
-from pyspark_commitlog.options.stores import parse_one_store
+from pyspark_commitlog.options.stores import parse_commit_log, parse_one_store
 
 __all__ = [
     "WRITE_OPTIONS",
@@ -49,6 +49,7 @@ class SinkOptions:
     """The options of one write. Sizes are bytes. ``WRITE_OPTIONS`` has the defaults."""
 
     path: str
+    store_path_commit_log: str | None
     topic: str | None
     kafka_rows: bool
     queues: int
@@ -201,6 +202,14 @@ def _store_setting(name: str, field: str, parse: Callable[[str, str], Any], unit
 # The only place of every option's default; a test compares the table in docs/sink.md with this.
 WRITE_OPTIONS: tuple[WriteOption, ...] = (
     WriteOption("path", "path", parse_one_store, None, "", "the store's directory; created if it does not exist"),
+    WriteOption(
+        "storePathCommitLog",
+        "store_path_commit_log",
+        parse_commit_log,
+        None,
+        "",
+        "the directory of the log, if it is not in the store's",
+    ),
     WriteOption("topic", "topic", _parse_topic, None, "", "the topic of rows without one"),
     WriteOption(
         "rowFormat", "kafka_rows", values.parse_row_format, "rocketmq", "", "whose columns rows have; or kafka"
@@ -289,6 +298,7 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
     _store_setting("maxIndexNum", "max_index_num", values.parse_positive, "entries", "room in a new index file"),
 )
 _STORE_SETTINGS = (
+    "store_path_commit_log",
     "disk_space_warning_level_ratio",
     "disk_max_used_space_ratio",
     "disk_space_clean_forcibly_ratio",

@@ -51,7 +51,7 @@ def prepare_store(options: SinkOptions) -> None:
     An executor that does not find it then reports that it does not see the driver's files.
     """
     try:
-        StoreReader.open(options.path).close()
+        StoreReader.open(options.path, store_path_commit_log=options.store_path_commit_log).close()
     except (StoreNotFound, NotAStore):
         _open(options).close()  # which refuses a directory that holds something else
         # This is intended, or the path is mistyped, or a disk is not mounted.

@@ -21,7 +21,7 @@ from pyspark.sql.utils import is_remote
 from commitlog import OnDamage, StoreReader, column_type
 from commitlog.paths import validate_topic
 from pyspark_commitlog.errors import OptionError, SchemaError
-from pyspark_commitlog.options.stores import parse_one_store
+from pyspark_commitlog.options.stores import parse_commit_log, parse_one_store
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import SPARK_TYPES, known_column
@@ -46,9 +46,11 @@ def add_messages(
     message_column: str,
     how: Literal["left", "inner"],
     on_damage: OnDamage,
+    store_path_commit_log: str | None,
 ) -> DataFrame:
     """``pyspark_commitlog.lookup``, which has the arguments."""
     store = parse_one_store("path", os.fspath(path))
+    log = None if store_path_commit_log is None else parse_commit_log("store_path_commit_log", store_path_commit_log)
     validate_topic(topic)
     if how not in ("left", "inner"):
         raise OptionError(f"how is {how!r}; expected left or inner.", option="how", value=str(how))
@@ -72,9 +74,9 @@ def add_messages(
         )
     # A client of Spark Connect may not have the store; the tasks do.
     if not is_remote():
-        _refuse_hopeless(store, topic, streaming=df.isStreaming)
+        _refuse_hopeless(store, log, topic, streaming=df.isStreaming)
     message = StructType([StructField(name, SPARK_TYPES[name]) for name in names])
-    task = LookupTask(path=store, topic=topic, columns=names, on_damage=on_damage)
+    task = LookupTask(path=store, commit_log=log, topic=topic, columns=names, on_damage=on_damage)
     # As a deterministic function it would be evaluated once in a filter on the message and again for its value.
     look_up = arrow_udf(task.run, message).asNondeterministic()  # type: ignore[call-overload]  # its stubs lag behind
     found = df.withColumn(message_column, look_up(key))
@@ -96,9 +98,9 @@ def _checked_columns(columns: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _refuse_hopeless(path: str, topic: str, *, streaming: bool) -> None:
+def _refuse_hopeless(path: str, log: str | None, topic: str, *, streaming: bool) -> None:
     """Errors that can be known before any task: no store, no such topic, no index. A stream waits for the topic."""
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(path, store_path_commit_log=log) as reader:
         subscription = Subscription(topics=(topic,))
         if streaming:
             subscription.warn_of_missing(reader)
@@ -120,6 +122,7 @@ class LookupTask:
     """The settings of a task; pickled to the executors."""
 
     path: str
+    commit_log: str | None = None
     topic: str
     columns: tuple[str, ...]
     on_damage: OnDamage
@@ -131,7 +134,7 @@ class LookupTask:
             return
         leave_out_imported_modules()
         fields = [pa.field(name, column_type(name)) for name in self.columns]
-        with StoreReader.open(self.path, on_damage=self.on_damage) as reader:
+        with StoreReader.open(self.path, store_path_commit_log=self.commit_log, on_damage=self.on_damage) as reader:
             for keys in chain([first], batches):
                 for found in reader.query_keys(self.topic, keys, columns=[*self.columns, _PLACE]):
                     absent = found.column(len(fields)).is_null()

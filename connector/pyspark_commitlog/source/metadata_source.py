@@ -52,6 +52,7 @@ class _StorePartition(InputPartition):
 
     store: str | None
     path: str
+    commit_log: str | None
 
 
 @with_short_errors
@@ -76,21 +77,22 @@ class MetadataReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         found: list[InputPartition] = []
         for store, path in self._options.stores.items():
+            log = self._options.commit_logs.get(store)
             if self._options.skips_missing_stores:
                 try:
-                    StoreReader.open(path).close()
+                    StoreReader.open(path, store_path_commit_log=log).close()
                 except UnsupportedStore:
                     raise
                 except StoreOpenError as error:
                     _logger.warning("Store %r is away and is skipped. %s", store, error)
                     continue
-            found.append(_StorePartition(store, path))
+            found.append(_StorePartition(store, path, log))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, _StorePartition):  # Spark makes one of its own when a plan has none
             return
-        table = store_metadata(partition.path, self._options.table)
+        table = store_metadata(partition.path, self._options.table, store_path_commit_log=partition.commit_log)
         if partition.store is not None:
             name = pa.repeat(pa.scalar(partition.store, pa.string()), table.num_rows)
             table = table.add_column(0, STORE_COLUMN, name)

@@ -41,6 +41,7 @@ class ReadTask:
     path: str
     projection: Projection
     stores: Mapping[str, str] = field(default_factory=dict)
+    commit_logs: Mapping[str | None, str] = field(default_factory=dict)
     verify_crc: bool = True
     fail_on_data_loss: bool
     on_damage: OnDamage = "raise"
@@ -53,6 +54,7 @@ class ReadTask:
         return cls(
             path=options.path,
             stores=options.stores,
+            commit_logs=options.commit_logs,
             projection=projection,
             verify_crc=options.verify_crc,
             fail_on_data_loss=options.fail_on_data_loss,
@@ -79,7 +81,12 @@ class ReadTask:
         path = self.path if store is None else self.stores[store]
         with (
             loss.naming_store(store),
-            StoreReader.open(path, from_log=self.from_log, on_damage=self.on_damage) as reader,
+            StoreReader.open(
+                path,
+                store_path_commit_log=self.commit_logs.get(store),
+                from_log=self.from_log,
+                on_damage=self.on_damage,
+            ) as reader,
         ):
             try:
                 for topic, batch in self._batches(reader, partition, tally):

@@ -26,18 +26,18 @@ __all__ = ["clean_store", "print_clean", "show_clean"]
 _COLUMNS = ("file", "bytes", "newestMessage", "reason", "overruled")
 
 
-def show_clean(path: str, request: CleanRequest, form: OutputFormat) -> CleanReport:
+def show_clean(path: str, commit_log: str | None, request: CleanRequest, form: OutputFormat) -> CleanReport:
     """Print what would be deleted, and who has not read it. Takes no lock. The errors of ``survey``."""
-    report = forecast_clean(path, request)
-    with StoreReader.open(path) as reader:
+    report = forecast_clean(path, request, store_path_commit_log=commit_log)
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         unread = unread_before(reader, report.log_start) if report.deleted else []
     print_clean(report, form, unread)
     return report
 
 
-def clean_store(path: str, request: CleanRequest, lock_timeout_s: float) -> CleanReport:
+def clean_store(path: str, commit_log: str | None, request: CleanRequest, lock_timeout_s: float) -> CleanReport:
     """Delete under the store's lock. The errors of opening, and of ``survey``."""
-    with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
+    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
         return store.clean_as(request)
 
 

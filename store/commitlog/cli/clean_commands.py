@@ -8,7 +8,17 @@ import typer
 
 from commitlog.cli.completion import complete_group, one_of
 from commitlog.cli.confirm import DryRun, Yes, confirmed
-from commitlog.cli.options import CLEAN, AsJson, LockTimeout, Output, OutputFormat, StorePath, chosen_output, examples
+from commitlog.cli.options import (
+    CLEAN,
+    AsJson,
+    CommitLogDir,
+    LockTimeout,
+    Output,
+    OutputFormat,
+    StorePath,
+    chosen_output,
+    examples,
+)
 from commitlog.cli.values import parse_hours, parse_size
 from commitlog.errors import InvalidValue
 
@@ -47,6 +57,7 @@ _FileClock = Annotated[
 
 def clean(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     older_than: Annotated[
         float | None,
         typer.Option(
@@ -94,13 +105,13 @@ def clean(
         raise typer.BadParameter(hint) from None
     form = chosen_output(output, as_json)
     if yes and not dry_run:
-        report = clean_store(path, request, lock_timeout)
+        report = clean_store(path, commit_log, request, lock_timeout)
         print_clean(report, form)
     else:
-        report = show_clean(path, request, form)
+        report = show_clean(path, commit_log, request, form)
         program = form is not OutputFormat.TABLE
         if report.deleted and confirmed("Delete them?", yes=yes, dry_run=dry_run, for_program=program):
-            report = clean_store(path, request, lock_timeout)
+            report = clean_store(path, commit_log, request, lock_timeout)
             print_clean(report, form)
     if report.holders:
         raise typer.Exit(1)

@@ -47,7 +47,10 @@ def _in_store(ctx: typer.Context, names: Callable[[StoreReader], Iterable[str]])
         return []
     logging.disable()
     try:
-        with StoreReader.open(with_home(path[0])) as reader:
+        commit_log = _given(ctx, "commit_log")
+        with StoreReader.open(
+            with_home(path[0]), store_path_commit_log=commit_log[0] if commit_log else None
+        ) as reader:
             return sorted(names(reader))
     except (CommitLogError, OSError):
         return []

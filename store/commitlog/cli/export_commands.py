@@ -8,7 +8,7 @@ import typer
 
 from commitlog.cli.completion import complete_columns, complete_topic, one_of
 from commitlog.cli.open_reader import NoVerifyCrcOption, OnDamage, OnDamageOption, counted
-from commitlog.cli.options import LOOK, AsJson, FilterOption, Since, StorePath, TagOption, Until, examples
+from commitlog.cli.options import LOOK, AsJson, CommitLogDir, FilterOption, Since, StorePath, TagOption, Until, examples
 from commitlog.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def register(app: typer.Typer) -> None:
 def export(
     path: StorePath,
     to: Annotated[str, typer.Option("--to", metavar="TARGET", help="parquet:DIR, ndjson:FILE or csv:FILE.")],
+    commit_log: CommitLogDir = None,
     topic: _Topics = None,
     since: Since = None,
     until: Until = None,
@@ -100,11 +101,10 @@ def export(
         raise typer.BadParameter(f"one of {', '.join(_COMPRESSIONS)}, not {compression!r}.", param_hint="--compression")
     chosen = parse_filter(tag=tag, where=where)
     try:
-        target = parse_target(to)
         with progress_bar("exporting", counts="messages") as progress:
             report = export_store(
                 path,
-                target,
+                parse_target(to),
                 topics=topic or (),
                 since=None if since is None else parse_time(since),
                 until=None if until is None else parse_time(until),
@@ -115,6 +115,7 @@ def export(
                 from_log=from_log,
                 on_damage=on_damage.value,
                 verify_crc=not no_verify_crc,
+                store_path_commit_log=commit_log,
                 compression=compression,
                 progress=progress,
             )

@@ -14,6 +14,7 @@ from commitlog.cli.options import (
     GROUPS,
     AllOption,
     AsJson,
+    CommitLogDir,
     FullOption,
     LockTimeout,
     Output,
@@ -62,6 +63,7 @@ def register(app: typer.Typer) -> None:
 
 def groups_list(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     show_all: AllOption = False,
     tz: ZoneOption = "UTC",
     full: FullOption = False,
@@ -72,7 +74,7 @@ def groups_list(
     from commitlog.cli.groups import print_groups
 
     clock_zone, form = parse_zone(tz), chosen_output(output, as_json)
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.groups()
     shown = [row for row in rows if show_all or not is_system_group(row.group)]
     print_groups(shown, clock_zone, form, full=full)
@@ -86,6 +88,7 @@ def _print_hidden(rows: Sequence[GroupPosition], shown: Sequence[GroupPosition],
 
 def groups_lag(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     group: _OptionalGroup = None,
     show_all: AllOption = False,
     tz: ZoneOption = "UTC",
@@ -102,7 +105,7 @@ def groups_lag(
     from commitlog.cli.groups import print_lag
 
     clock_zone, form = parse_zone(tz), chosen_output(output, as_json)
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         rows = reader.groups(group)
     if group is not None and not rows:
         say(f"The store of {path} has no positions of group {group!r}.")
@@ -124,6 +127,7 @@ def groups_reset(
             autocompletion=one_of("earliest", "latest"),
         ),
     ],
+    commit_log: CommitLogDir = None,
     topic: Annotated[
         str | None,
         typer.Option(
@@ -158,15 +162,15 @@ def groups_reset(
     form, target = chosen_output(output, as_json), Target.parse(to, topic, parse_zone(tz))
     try:
         if yes and not dry_run:
-            print_moves(reset_group(path, group, topic, queue, target, lock_timeout, on_damage), form)
+            print_moves(reset_group(path, group, topic, queue, target, lock_timeout, on_damage, commit_log), form)
             return
-        moves = reset_group(path, group, topic, queue, target, None, on_damage)
+        moves = reset_group(path, group, topic, queue, target, None, on_damage, commit_log)
         print_moves(moves, form)
         for_program = form is not OutputFormat.TABLE
         if not for_program:
             print_skips(moves)
         if confirmed("Set these positions?", yes=yes, dry_run=dry_run, for_program=for_program):
-            reset_group(path, group, topic, queue, target, lock_timeout, on_damage)
+            reset_group(path, group, topic, queue, target, lock_timeout, on_damage, commit_log)
             say(f"Group {group!r} has these positions now.")
     except InvalidValue as error:
         say(error)

@@ -242,6 +242,7 @@ def reset_group(
     target: Target,
     lock_timeout_s: float | None,
     on_damage: OnDamage = OnDamage.RAISE,
+    commit_log: str | None = None,
 ) -> list[Move]:
     """The new positions of a group; with ``lock_timeout_s`` they are set, too, by an owner.
 
@@ -249,17 +250,23 @@ def reset_group(
     """
     validate_group(group)
     if lock_timeout_s is None:
-        return _moves(path, group, topic, queue_id, target, on_damage)
+        return _moves(path, group, topic, queue_id, target, on_damage, commit_log)
     with owned_config(path, lock_timeout_s=lock_timeout_s) as owned:
-        moves = _moves(owned, group, topic, queue_id, target, on_damage)
+        moves = _moves(owned, group, topic, queue_id, target, on_damage, commit_log)
         set_positions(owned, group, {(one.topic, one.queue_id): one.after for one in moves})
         return moves
 
 
 def _moves(
-    path: str, group: str, topic: str | None, queue_id: int | None, target: Target, on_damage: OnDamage
+    path: str,
+    group: str,
+    topic: str | None,
+    queue_id: int | None,
+    target: Target,
+    on_damage: OnDamage,
+    commit_log: str | None,
 ) -> list[Move]:
-    with StoreReader.open(path, on_damage=on_damage.value) as reader:
+    with StoreReader.open(path, store_path_commit_log=commit_log, on_damage=on_damage.value) as reader:
         offsets = committed_offsets(reader)
         own = (RETRY_TOPIC_PREFIX + group, DLQ_TOPIC_PREFIX + group)
         known = [name for name in offsets.topics(group) if name not in own]

@@ -24,10 +24,10 @@ def print_pending(pending: Sequence[PendingHalfMessage], form: OutputFormat) -> 
     print_rows(_COLUMNS, rows, form)
 
 
-def end_half_message(path: str, handle: str, lock_timeout_s: float, *, commit: bool) -> str:
+def end_half_message(path: str, handle: str, lock_timeout_s: float, commit_log: str | None, *, commit: bool) -> str:
     """Commit a half message, or roll it back. Returns a sentence about it. The errors are those of the service."""
     named = HalfMessageHandle.parse(handle)
-    with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
+    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
         if commit:
             store.half_messages.commit(named)
         else:
@@ -35,9 +35,9 @@ def end_half_message(path: str, handle: str, lock_timeout_s: float, *, commit: b
     return f"{'Committed' if commit else 'Rolled back'} the half message {named}."
 
 
-def resume_half_message(path: str, message_id: str, lock_timeout_s: float) -> str:
+def resume_half_message(path: str, message_id: str, lock_timeout_s: float, commit_log: str | None) -> str:
     """Make a given-up half message pending again. Returns its handle. The errors are those of the service."""
-    with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
+    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
         return str(store.half_messages.resume(message_id))
 
 

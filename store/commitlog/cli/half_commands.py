@@ -8,7 +8,16 @@ import typer
 
 from commitlog.cli.completion import complete_half_message
 from commitlog.cli.open_reader import FromLogOption, OnDamage, open_reader
-from commitlog.cli.options import TRANSACTIONS, AsJson, LockTimeout, Output, StorePath, chosen_output, examples
+from commitlog.cli.options import (
+    TRANSACTIONS,
+    AsJson,
+    CommitLogDir,
+    LockTimeout,
+    Output,
+    StorePath,
+    chosen_output,
+    examples,
+)
 from commitlog.cli.render import say
 from commitlog.errors import HalfMessageEnded, HalfMessageNotFound, InvalidValue, MessageNotFound
 
@@ -36,7 +45,13 @@ def register(app: typer.Typer) -> None:
     app.add_typer(half, name="half", rich_help_panel=TRANSACTIONS)
 
 
-def half_list(path: StorePath, from_log: FromLogOption = False, output: Output = None, as_json: AsJson = False) -> None:
+def half_list(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    from_log: FromLogOption = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
     """The half messages that are pending, oldest first. Takes no lock.
 
     What cannot be read because of damage is reported at the end: exit code 1. Half messages that ended by a damaged op
@@ -44,27 +59,33 @@ def half_list(path: StorePath, from_log: FromLogOption = False, output: Output =
     """
     from commitlog.cli.half import print_pending
 
-    with open_reader(path, from_log, OnDamage.SKIP) as reader:
+    with open_reader(path, from_log, OnDamage.SKIP, commit_log) as reader:
         print_pending(reader.pending_half_messages(), chosen_output(output, as_json))
 
 
-def half_commit(path: StorePath, handle: Handle, lock_timeout: LockTimeout = 0.0) -> None:
+def half_commit(
+    path: StorePath, handle: Handle, commit_log: CommitLogDir = None, lock_timeout: LockTimeout = 0.0
+) -> None:
     """Put the message of a half message into its topic, for consumers to read. Takes the store's lock.
 
     Exit code 1 if the handle leads to no half message, or if that has ended before.
     """
-    _end(path, handle, lock_timeout, commit=True)
+    _end(path, handle, lock_timeout, commit_log, commit=True)
 
 
-def half_rollback(path: StorePath, handle: Handle, lock_timeout: LockTimeout = 0.0) -> None:
+def half_rollback(
+    path: StorePath, handle: Handle, commit_log: CommitLogDir = None, lock_timeout: LockTimeout = 0.0
+) -> None:
     """Drop a half message: consumers never see it. Takes the store's lock.
 
     Exit code 1 if the handle leads to no half message, or if that has ended before.
     """
-    _end(path, handle, lock_timeout, commit=False)
+    _end(path, handle, lock_timeout, commit_log, commit=False)
 
 
-def half_resume(path: StorePath, message_id: GivenUp, lock_timeout: LockTimeout = 0.0) -> None:
+def half_resume(
+    path: StorePath, message_id: GivenUp, commit_log: CommitLogDir = None, lock_timeout: LockTimeout = 0.0
+) -> None:
     """Make a half message pending again that checks have given up. Takes the store's lock.
 
     One that is older than the store's file_reserved_time is given up again by the next check: commit it or roll it back
@@ -75,17 +96,17 @@ def half_resume(path: StorePath, message_id: GivenUp, lock_timeout: LockTimeout 
     from commitlog.cli.half import resume_half_message
 
     try:
-        print(resume_half_message(path, message_id, lock_timeout))
+        print(resume_half_message(path, message_id, lock_timeout, commit_log))
     except (InvalidValue, MessageNotFound) as error:
         say(error)
         raise typer.Exit(1) from error
 
 
-def _end(path: str, handle: str, lock_timeout: float, *, commit: bool) -> None:
+def _end(path: str, handle: str, lock_timeout: float, commit_log: str | None, *, commit: bool) -> None:
     from commitlog.cli.half import end_half_message
 
     try:
-        print(end_half_message(path, handle, lock_timeout, commit=commit))
+        print(end_half_message(path, handle, lock_timeout, commit_log, commit=commit))
     except (HalfMessageEnded, HalfMessageNotFound) as error:
         say(error)
         raise typer.Exit(1) from error

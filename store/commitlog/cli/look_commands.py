@@ -14,6 +14,7 @@ from commitlog.cli.options import (
     LOOK,
     AllOption,
     AsJson,
+    CommitLogDir,
     FullOption,
     OptionalTopics,
     Output,
@@ -67,6 +68,7 @@ def register(app: typer.Typer) -> None:
 
 def info(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     queues: Annotated[bool, typer.Option("--queues", help="One row per queue, not per topic.")] = False,
     show_all: AllOption = False,
     sizes: Annotated[
@@ -88,7 +90,7 @@ def info(
     from commitlog.verify.assessment import Verdict
 
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
-    with open_reader(path, from_log, on_damage) as reader:
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = summary.summarize(reader, with_sizes=sizes, assessed=not from_log)
         shown = found if show_all else found.without_system_topics()
         if form is OutputFormat.JSON:
@@ -109,6 +111,7 @@ def info(
 def offset_at(
     path: StorePath,
     when: Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_HELP}.")],
+    commit_log: CommitLogDir = None,
     topics: OptionalTopics = None,
     tz: ZoneOption = "UTC",
     from_log: FromLogOption = False,
@@ -122,7 +125,7 @@ def offset_at(
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
     timestamp = parse_time(when, clock.zone)
-    with open_reader(path, from_log, on_damage) as reader:
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
         names, unreadable = _readable_topics(reader, topics)
         print_rows(OFFSET_COLUMNS, offsets_at(reader, names, timestamp, clock), form)
         for problem in unreadable:
@@ -133,6 +136,7 @@ def offset_at(
 
 def stats(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     topics: OptionalTopics = None,
     show_all: AllOption = False,
     tz: ZoneOption = "UTC",
@@ -148,7 +152,7 @@ def stats(
     from commitlog.cli.stats import print_stats, topic_stats
 
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
-    with open_reader(path, from_log=False, on_damage=OnDamage.RAISE) as reader:
+    with open_reader(path, False, OnDamage.RAISE, commit_log) as reader:
         readable, unreadable = _readable_topics(reader, topics)
         names = readable if topics or show_all else [topic for topic in readable if not is_system_topic(topic)]
         print_stats(topic_stats(reader, names, clock), form, full=full)

@@ -20,6 +20,7 @@ from commitlog.cli.options import (
     LOOK,
     AsJson,
     ColumnsOption,
+    CommitLogDir,
     FilterOption,
     FullOption,
     GrepOption,
@@ -97,6 +98,7 @@ def register(app: typer.Typer) -> None:
 def cat(
     path: StorePath,
     topics: Topics,
+    commit_log: CommitLogDir = None,
     queue: QueueOption = None,
     offset: Annotated[
         int | None, typer.Option(min=0, metavar="OFFSET", help="Begin at this queue offset (with --queue).")
@@ -132,7 +134,7 @@ def cat(
     )
     chosen = parse_filter(tag=tag, key=key, where=where)
     pattern = BodyPattern.of(grep)
-    with open_reader(path, from_log, on_damage) as reader:
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = scan.ranges(reader, chosen_topics(reader, topics), queue, offset=offset, begin=begin, end=end)
         _print(reader, found, out, chosen, pattern, count, verify_crc=not no_verify_crc)
 
@@ -140,6 +142,7 @@ def cat(
 def tail(
     path: StorePath,
     topics: Topics,
+    commit_log: CommitLogDir = None,
     queue: QueueOption = None,
     count: Annotated[
         int, typer.Option("--count", "-n", min=0, metavar="COUNT", help="Begin with this many newest messages.")
@@ -170,7 +173,7 @@ def tail(
     begin = None if since is None else parse_time(since, clock.zone)
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
     chosen, pattern = parse_filter(tag=tag, key=key, where=where), BodyPattern.of(grep)
-    with open_reader(path, from_log, on_damage) as reader:
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
         whole = scan.ranges(reader, chosen_topics(reader, topics), queue, begin=begin)
         position = scan.after(whole)
         if chosen.is_all and pattern.pattern is None:
@@ -190,6 +193,7 @@ def tail(
 def get(
     path: StorePath,
     message: Annotated[str, typer.Argument(metavar="ID", help="A physical offset, a message id, or a unique key.")],
+    commit_log: CommitLogDir = None,
     topic: Annotated[
         str | None,
         typer.Option(
@@ -217,7 +221,7 @@ def get(
     clock = Clock(parse_zone(tz))
     names = None if columns is None else parse_columns(columns)
     form = chosen_output(output, as_json)
-    with open_reader(path, from_log, on_damage) as reader:
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = find_message(reader, message, topic, verify_crc=not no_verify_crc)
         if form is OutputFormat.TABLE and not body and line_format is None:
             from commitlog.cli.console import print_message
@@ -232,6 +236,7 @@ def query(
     ctx: typer.Context,
     path: StorePath,
     key: Annotated[str, typer.Argument(metavar="KEY", help="One of a message's keys, or its unique key.")],
+    commit_log: CommitLogDir = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(
@@ -267,7 +272,7 @@ def query(
     end = parse_time(until, clock.zone) if until is not None else 2**63 - 1
     names = None if columns is None else parse_columns(columns)
     out = message_output(chosen_output(output, as_json), clock=clock, columns=names, line_format=line_format, full=full)
-    with open_reader(path, from_log, on_damage) as reader:
+    with open_reader(path, from_log, on_damage, commit_log) as reader:
         found = find_by_key(reader, key, topic or [], begin=begin, end=end, limit=count, verify_crc=not no_verify_crc)
         _write(out, found)
 

@@ -9,7 +9,7 @@ import typer
 
 from commitlog.cli.completion import complete_columns, complete_queue, complete_topic, complete_zone
 from commitlog.cli.times import TIME_HELP
-from commitlog.cli.values import parse_size
+from commitlog.cli.values import parse_commit_log, parse_size
 
 __all__ = [
     "CLEAN",
@@ -26,6 +26,7 @@ __all__ = [
     "AsJson",
     "BrokerConf",
     "ColumnsOption",
+    "CommitLogDir",
     "CountOption",
     "FilterOption",
     "FullOption",
@@ -90,6 +91,16 @@ def examples(*commands: str) -> str:
 
 
 StorePath = Annotated[str, typer.Argument(metavar="PATH", help="The store directory (it contains 'commitlog').")]
+CommitLogDir = Annotated[
+    str | None,
+    typer.Option(
+        "--commit-log",
+        parser=parse_commit_log,
+        metavar="DIR",
+        help="The directory of the log, if it is not in PATH: the broker's storePathCommitLog.",
+        show_default=False,
+    ),
+]
 Topics = Annotated[
     list[str],
     typer.Argument(metavar="TOPIC", help="Topics, or shell patterns such as 'order*'.", autocompletion=complete_topic),

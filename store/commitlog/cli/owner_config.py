@@ -19,7 +19,7 @@ from commitlog.paths import CHECKPOINT, INDEX
 __all__ = ["broker_settings", "owner_config"]
 
 
-def owner_config(path: str, config_file: str | None = None) -> MessageStoreConfig:
+def owner_config(path: str, config_file: str | None = None, commit_log: str | None = None) -> MessageStoreConfig:
     """The configuration: that of a broker's file, or the defaults.
 
     A store without an index stays so, unless the file has messageIndexEnable: opening it with one would build it from
@@ -27,7 +27,7 @@ def owner_config(path: str, config_file: str | None = None) -> MessageStoreConfi
     ``BadParameter`` for a file that is not one of settings, ``StoreOpenError`` for a path that is not a store, where
     opening would create one; ``StoreIOError``.
     """
-    found = broker_settings(config_file)
+    found = broker_settings(config_file, commit_log)
     check_store_directory(path)
     config = dataclasses.replace(found.config, schedule_enable=False)  # a command does what its name says
     if "message_index_enable" in found.given:
@@ -36,8 +36,18 @@ def owner_config(path: str, config_file: str | None = None) -> MessageStoreConfi
     return dataclasses.replace(config, message_index_enable=looked_at or has_index_files(os.path.join(path, INDEX)))
 
 
-def broker_settings(config_file: str | None) -> BrokerProperties:
-    """The settings of a broker's file; the keys that are not used are printed. ``BadParameter``."""
+def broker_settings(config_file: str | None, commit_log: str | None = None) -> BrokerProperties:
+    """The settings of a broker's file; the keys that are not used are printed. ``BadParameter``.
+
+    ``commit_log``, the directory of the log, takes the place of the file's.
+    """
+    found = _read(config_file)
+    if commit_log is None:
+        return found
+    return dataclasses.replace(found, config=dataclasses.replace(found.config, store_path_commit_log=commit_log))
+
+
+def _read(config_file: str | None) -> BrokerProperties:
     if config_file is None:
         return BrokerProperties.parse("")
     try:

@@ -29,6 +29,7 @@ from commitlog.columnar.input_chunks import message_chunks
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import NotAStore, StoreNotFound
 from commitlog.files import disk
+from commitlog.files.store_paths import StorePaths
 from commitlog.format.message_id import encode_message_id, parse_host
 from commitlog.format.record import FILLER_SIZE
 from commitlog.log.store_directory import check_store_directory
@@ -146,7 +147,10 @@ def _pieces(store: MessageStore, batches: Iterator[MessageBatch]) -> Iterator[Me
 
     A store skips a row that it does not accept, and puts those after it.
     """
-    room = (file_size_of(store.path) or store.config.mapped_file_size_commit_log) - FILLER_SIZE
+    room = (
+        file_size_of(StorePaths.of(store.path, store.config.store_path_commit_log).commit_log)
+        or store.config.mapped_file_size_commit_log
+    ) - FILLER_SIZE
     topics = TopicConfig(store.path, store.config.default_topic_queue_nums, lambda _: -1)
     for batch in batches:
         start = 0

@@ -34,6 +34,7 @@ def repair(
     accept_lost_log: bool,
     rebuild: bool = False,
     config_file: str | None = None,
+    commit_log: str | None = None,
 ) -> RepairReport:
     """Look, or cut. Raises the errors of ``repair_store`` and ``owner_config``."""
     with progress_bar("looking" if cut_at is None else "recovering") as progress:
@@ -42,7 +43,7 @@ def repair(
             cut_at=cut_at,
             accept_lost_log=accept_lost_log,
             rebuild=rebuild,
-            config=owner_config(path, config_file),
+            config=owner_config(path, config_file, commit_log),
             lock_timeout_s=lock_timeout_s,
             progress=progress,
         )

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from commitlog.cli.options import REPAIR, AsJson, BrokerConf, LockTimeout, Output, StorePath, chosen_output, examples
+from commitlog.cli.options import (
+    REPAIR,
+    AsJson,
+    BrokerConf,
+    CommitLogDir,
+    LockTimeout,
+    Output,
+    StorePath,
+    chosen_output,
+    examples,
+)
 
 __all__ = ["register", "repair"]
 
@@ -21,6 +31,7 @@ def register(app: typer.Typer) -> None:
 
 def repair(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     cut_at: Annotated[
         int | None, typer.Option(min=0, metavar="OFFSET", help="End the log there; keep the rest in 'repair'.")
     ] = None,
@@ -56,7 +67,13 @@ def repair(
         print_dropped(path, form)
         return
     report = look_or_cut(
-        path, cut_at, lock_timeout, accept_lost_log=accept_lost_log, rebuild=rebuild, config_file=config_file
+        path,
+        cut_at,
+        lock_timeout,
+        accept_lost_log=accept_lost_log,
+        rebuild=rebuild,
+        config_file=config_file,
+        commit_log=commit_log,
     )
     print_repair(report, form)
     if report.loses:

@@ -12,6 +12,7 @@ from commitlog.cli.durations import duration_text
 from commitlog.cli.options import (
     LOOK,
     AsJson,
+    CommitLogDir,
     Output,
     OutputFormat,
     StorePath,
@@ -43,7 +44,13 @@ def _schedule() -> None:
     """Delayed messages, which wait for their time of delivery."""
 
 
-def schedule_list(path: StorePath, tz: ZoneOption = "UTC", output: Output = None, as_json: AsJson = False) -> None:
+def schedule_list(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    tz: ZoneOption = "UTC",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
     """The delay levels of a store: the messages that wait, the next time of delivery, and the position. Takes no lock.
 
     nextDue is the first message's time of delivery, and oldest its store time. A line below the table names each level
@@ -51,7 +58,7 @@ def schedule_list(path: StorePath, tz: ZoneOption = "UTC", output: Output = None
     offset, in SCHEDULE_TOPIC_XXXX, of the next message to deliver. A live broker notes positions every 10 seconds.
     """
     clock, form = Clock(parse_zone(tz)), chosen_output(output, as_json)
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         levels = reader.delay_levels()
     now_ms = time.time_ns() // 1_000_000
     is_table = form is OutputFormat.TABLE

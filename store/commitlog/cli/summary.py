@@ -14,9 +14,10 @@ from commitlog.cli.kept_output import kept_to_json
 from commitlog.cli.values import READ_THE_LOG
 from commitlog.errors import CommitLogError, CorruptConfig, OffsetOutOfRange
 from commitlog.files import disk
+from commitlog.files.store_paths import StorePaths
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.metadata import all_bounds
-from commitlog.paths import COMMIT_LOG, is_system_topic
+from commitlog.paths import is_system_topic
 from commitlog.reader import QueueInfo, StoreReader
 from commitlog.recovery.kept import KeptPiece, kept_pieces
 from commitlog.schedule.broker_marks import broker_mark, has_timer_wheel
@@ -149,7 +150,7 @@ def _summarize(reader: StoreReader) -> StoreSummary:
     low, high = _or_problem(reader.physical_bounds, problems) or (0, 0)
     checkpoint = _or_problem(reader.checkpoint, problems)
     index = _or_problem(reader.index_files, problems) or []
-    files, size = _disk_use(reader.path)
+    files, size = _disk_use(reader.paths)
     if low < high and not queues and not problems:
         problems.append(f"{reader.path} has a log of {high - low} bytes and no consume queues: {READ_THE_LOG}.")
     waiting, overdue = _delayed(reader, problems)
@@ -232,11 +233,11 @@ def _with_size(reader: StoreReader, queue: QueueSummary) -> QueueSummary:
     return replace(queue, size=size)
 
 
-def _disk_use(path: str) -> tuple[int, int]:
+def _disk_use(paths: StorePaths) -> tuple[int, int]:
     """The number of CommitLog files, and the bytes all files of the store take on disk (holes not counted)."""
     files = size = 0
-    for name, taken in disk.tree_files(path):
+    for name, taken in (one for directory in paths.directories for one in disk.tree_files(directory)):
         directory, last = os.path.split(name)
         size += taken
-        files += os.path.basename(directory) == COMMIT_LOG and last.isdigit()
+        files += directory == paths.commit_log and last.isdigit()
     return files, size

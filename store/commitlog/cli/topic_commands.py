@@ -12,6 +12,7 @@ from commitlog.cli.options import (
     TOPICS,
     AllOption,
     AsJson,
+    CommitLogDir,
     LockTimeout,
     OptionalTopics,
     Output,
@@ -47,11 +48,17 @@ def register(app: typer.Typer) -> None:
     app.add_typer(topics, name="topics", rich_help_panel=TOPICS)
 
 
-def topics_list(path: StorePath, show_all: AllOption = False, output: Output = None, as_json: AsJson = False) -> None:
+def topics_list(
+    path: StorePath,
+    commit_log: CommitLogDir = None,
+    show_all: AllOption = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
     """A row for each topic: what config/topics.json says, and the queues and messages that exist. Takes no lock."""
     from commitlog.cli.topics import print_topics
 
-    print_topics(path, chosen_output(output, as_json), show_all=show_all)
+    print_topics(path, commit_log, chosen_output(output, as_json), show_all=show_all)
 
 
 def topics_create(
@@ -91,6 +98,7 @@ def topics_create(
 
 def topics_rm(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     topics: OptionalTopics = None,
     expired: Annotated[bool, typer.Option("--expired", help="All topics whose messages are all gone.")] = False,
     unused: Annotated[
@@ -126,10 +134,12 @@ def topics_rm(
         raise typer.BadParameter("--retain belongs to --unused.")
     named = topics or []
     if not yes or dry_run:
-        found = topics_to_delete(path, named, retain or [], expired=expired, unused=unused, with_messages=with_messages)
+        found = topics_to_delete(
+            path, commit_log, named, retain or [], expired=expired, unused=unused, with_messages=with_messages
+        )
         if not found or not confirmed("Delete them?", yes=yes, dry_run=dry_run):
             return
     for topic in delete_topics(
-        path, named, retain or [], lock_timeout, expired=expired, unused=unused, with_messages=with_messages
+        path, commit_log, named, retain or [], lock_timeout, expired=expired, unused=unused, with_messages=with_messages
     ):
         print(f"Deleted {topic}.")

@@ -30,12 +30,13 @@ __all__ = ["create_topic", "delete_topics", "print_topics", "topics_to_delete"]
 _COLUMNS = ("topic", "isSystem", "perm", "writeQueueNums", "readQueueNums", "queues", "messages", "error")
 
 
-def print_topics(path: str, form: OutputFormat, *, show_all: bool) -> None:
+def print_topics(path: str, commit_log: str | None, form: OutputFormat, *, show_all: bool) -> None:
     """Print a row for each topic that is listed, or has queues; ``show_all``: also of RocketMQ's and the store's own.
 
     ``CorruptConfig`` and the errors of a reader.
     """
-    present = {row["topic"]: row for row in store_metadata(path, "topics").to_pylist()}
+    table = store_metadata(path, "topics", store_path_commit_log=commit_log)
+    present = {row["topic"]: row for row in table.to_pylist()}
     listed = read_topic_settings(path)
     known = sorted({*present, *listed})
     topics = [topic for topic in known if show_all or not is_system_topic(topic)]
@@ -79,14 +80,21 @@ def create_topic(path: str, topic: str, queues: int, perm: int | None, lock_time
 
 
 def topics_to_delete(
-    path: str, named: Sequence[str], retain: Sequence[str], *, expired: bool, unused: bool, with_messages: bool
+    path: str,
+    commit_log: str | None,
+    named: Sequence[str],
+    retain: Sequence[str],
+    *,
+    expired: bool,
+    unused: bool,
+    with_messages: bool,
 ) -> list[str]:
     """Print a line for each topic that would be deleted, with its messages and who has not read them.
 
     Returns these topics. Takes no lock. ``TopicNotFound``; ``TopicInUse`` for a topic that is only deleted with its
     messages.
     """
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         delayed = _delayed_to(reader)
         wanted = unused_topics(path, reader.topics(), retain) if unused else named or reader.topics()
         counts = {topic: _messages_in(reader, topic, delayed) for topic in wanted}
@@ -134,6 +142,7 @@ def _delayed_to(reader: StoreReader) -> Counter[str]:
 
 def delete_topics(
     path: str,
+    commit_log: str | None,
     named: Sequence[str],
     retain: Sequence[str],
     lock_timeout_s: float,
@@ -143,7 +152,7 @@ def delete_topics(
     with_messages: bool,
 ) -> Iterator[str]:
     """Delete topics; gives each when it is deleted. The errors of opening, and of ``delete_topic``."""
-    with MessageStore.open(path, owner_config(path), lock_timeout_s=lock_timeout_s) as store:
+    with MessageStore.open(path, owner_config(path, commit_log=commit_log), lock_timeout_s=lock_timeout_s) as store:
         chosen = named
         if expired:
             chosen = store.expired_topics()

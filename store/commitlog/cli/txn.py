@@ -41,9 +41,11 @@ def print_batches(batches: Sequence[CommittedBatch], form: OutputFormat) -> None
     print_table(table)
 
 
-def forget(path: str, application: str, lock_timeout_s: float, config_file: str | None = None) -> str:
+def forget(
+    path: str, application: str, lock_timeout_s: float, config_file: str | None = None, commit_log: str | None = None
+) -> str:
     """Make the store forget an application. Returns a sentence about it. ``InvalidValue`` if it has no batches."""
-    with MessageStore.open(path, owner_config(path, config_file), lock_timeout_s=lock_timeout_s) as store:
+    with MessageStore.open(path, owner_config(path, config_file, commit_log), lock_timeout_s=lock_timeout_s) as store:
         forgotten = store.forget_batches(application)
         known = ", ".join(repr(batch.batch.app_id) for batch in store.batches()) or "none"
     if forgotten is None:

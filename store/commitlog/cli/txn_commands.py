@@ -11,6 +11,7 @@ from commitlog.cli.options import (
     TRANSACTIONS,
     AsJson,
     BrokerConf,
+    CommitLogDir,
     LockTimeout,
     Output,
     StorePath,
@@ -32,11 +33,11 @@ def register(app: typer.Typer) -> None:
     app.add_typer(txn, name="txn", rich_help_panel=TRANSACTIONS)
 
 
-def txn_list(path: StorePath, output: Output = None, as_json: AsJson = False) -> None:
+def txn_list(path: StorePath, commit_log: CommitLogDir = None, output: Output = None, as_json: AsJson = False) -> None:
     """The last batch of every application or streaming query. Takes no lock."""
     from commitlog.cli.txn import print_batches
 
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
         print_batches(reader.batches(), chosen_output(output, as_json))
 
 
@@ -46,6 +47,7 @@ def txn_reset(
         str,
         typer.Argument(metavar="QUERY", help="A query's id, or an application's.", autocompletion=complete_application),
     ],
+    commit_log: CommitLogDir = None,
     lock_timeout: LockTimeout = 0.0,
     config_file: BrokerConf = None,
 ) -> None:
@@ -56,7 +58,7 @@ def txn_reset(
     from commitlog.cli.txn import forget
 
     try:
-        print(forget(path, application, lock_timeout, config_file))
+        print(forget(path, application, lock_timeout, config_file, commit_log))
     except InvalidValue as error:
         say(error)
         raise typer.Exit(1) from error

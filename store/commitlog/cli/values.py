@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -12,6 +13,7 @@ import typer
 from commitlog.columnar.columns import column_type, nearest_name
 from commitlog.errors import FilterError, InvalidValue, TopicNotFound
 from commitlog.filter.message_filter import MessageFilter
+from commitlog.paths import checked_commit_log
 from commitlog.reader import StoreReader
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "chosen_topics",
     "is_pattern",
     "parse_columns",
+    "parse_commit_log",
     "parse_filter",
     "parse_hours",
     "parse_size",
@@ -121,3 +124,11 @@ def _list_of(topics: Iterable[str], most: int = 10) -> str:
         return f"The store has no consume queues at all; if its log holds messages, {READ_THE_LOG}."
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return f"It has {', '.join(listed[:most])}{more}."
+
+
+def parse_commit_log(text: str) -> str:
+    """The directory of a log, as an absolute path. ``BadParameter``."""
+    try:
+        return os.path.abspath(checked_commit_log(text))
+    except InvalidValue as error:
+        raise typer.BadParameter(f"{error.expected}, not {text!r}.") from error

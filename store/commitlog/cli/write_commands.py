@@ -13,6 +13,7 @@ from commitlog.cli.completion import complete_queue, complete_topic
 from commitlog.cli.options import (
     WRITE,
     BrokerConf,
+    CommitLogDir,
     CountOption,
     LineFormat,
     LockTimeout,
@@ -68,6 +69,7 @@ def register(app: typer.Typer) -> None:
 
 def produce(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     topic: _Topic = None,
     ndjson: Annotated[
         bool, typer.Option("--ndjson", help="A line is a JSON object; without it, the text of a body.")
@@ -97,8 +99,7 @@ def produce(
 ) -> None:
     """Put messages from standard input, one per line, into a store. Takes the store's lock.
 
-    It stops at the first line that is not a message, or that the store refuses: the lines before it are put, and none
-    after it.
+    It stops at the first line that is not a message, or that the store refuses: only the lines before it are put.
 
     The fields of a JSON line: body or bodyBase64, topic, tags, keys (a list, or a string with spaces between them),
     queueId, properties, flag, bornTimestamp, delayLevel, shardingKey. Lines of 'cat --json' and 'export' are taken
@@ -115,11 +116,10 @@ def produce(
         "max_index_num": max_index_num,
     }
     given = {name: size for name, size in sizes.items() if size is not None}
-    config = _checked_config(broker_settings(config_file), sync, given, topic, line_format)
+    config = _checked_config(broker_settings(config_file, commit_log), sync, given, topic, line_format)
     fixed = [name for name in given if name.startswith("mapped_file_size")]
     if fixed and put.is_store(path):
-        option = "--" + fixed[0].replace("_", "-")
-        raise typer.BadParameter(f"{path} is a store already and keeps its sizes.", param_hint=option)
+        raise typer.BadParameter(f"{path} is a store already and keeps its sizes.", param_hint=_option_of(fixed[0]))
     defaults = Defaults(topic=topic, tags=tag, key=key, queue_id=queue)
     if sys.stdin is None:
         say("Standard input is closed; messages are read from there, one per line.")
@@ -134,6 +134,10 @@ def produce(
     except (BadLine, put.Refused, put.OutputGone) as error:
         say(error)
         raise typer.Exit(1) from error
+
+
+def _option_of(setting: str) -> str:
+    return "--" + setting.replace("_", "-")
 
 
 def _checked_config(

@@ -144,7 +144,7 @@ class Consumer:
         self._rows: deque[_Rows] = deque()
         self._members = group
         check_store_directory(owned.path)
-        self._reader = StoreReader(owned.path, on_read=owned.stats.get)
+        self._reader = StoreReader(owned.paths, on_read=owned.stats.get)
         self._member = group.join([*self.topics, self._retry_topic])
         try:
             self._note_queues()

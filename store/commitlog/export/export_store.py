@@ -104,6 +104,7 @@ def export_store(
     from_log: bool = False,
     on_damage: Literal["raise", "skip"] = "raise",
     verify_crc: bool = True,
+    store_path_commit_log: str | os.PathLike[str] | None = None,
     compression: str = "snappy",
     file_size: int = DEFAULT_FILE_SIZE,
     progress: Progress | None = None,
@@ -117,7 +118,8 @@ def export_store(
     those of ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about ``file_size`` bytes of
     messages, as Arrow has them in memory; the directory stands for the column ``topic``.
 
-    With ``from_log``, the queues are derived from the log in memory, for a store whose queues are missing or damaged.
+    ``store_path_commit_log`` is that of ``StoreReader.open``. With ``from_log``, the queues are derived from the log in
+    memory, for a store whose queues are missing or damaged.
 
     Bodies are compared with their CRC, unless ``verify_crc`` is false. Damage ends the export with an error; with
     ``on_damage="skip"``, messages that cannot be read are left out, logged, and counted in the report and in the state.
@@ -143,7 +145,10 @@ def export_store(
     source = disk.absolute_path(path)
     check_outside(target.path, source)
     chosen = _chosen(tags, filter)
-    with StoreReader.open(source, from_log=from_log, on_damage=on_damage) as reader:
+    with StoreReader.open(
+        source, store_path_commit_log=store_path_commit_log, from_log=from_log, on_damage=on_damage
+    ) as reader:
+        check_outside(target.path, reader.paths.commit_log)
         known = reader.topics()
         if not known:
             _refuse_without_queues(reader)

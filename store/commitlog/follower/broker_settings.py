@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from commitlog.broker_properties import BrokerProperties
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import InvalidValue, PeerRefused, RemotingFailed
+from commitlog.files.store_paths import StorePaths
 from commitlog.follower.access_keys import AccessKeys
 from commitlog.follower.remoting import GET_BROKER_CONFIG, RemotingClient
 from commitlog.format.consume_queue_unit import UNIT_SIZE
@@ -99,7 +100,7 @@ def refuse_other_sizes(
 
     ``InvalidValue`` for queue and index files, ``PeerRefused`` for those of the log. ``OSError``.
     """
-    log_size = file_size_of(path) or config.mapped_file_size_commit_log
+    log_size = file_size_of(StorePaths.of(path).commit_log) or config.mapped_file_size_commit_log
     expected = settings.get("mapped_file_size_commit_log", log_size)
     if log_size != expected:
         raise PeerRefused(

@@ -135,6 +135,7 @@ class LogFollower:
                 "access_keys (--access-keys) are for a broker's remoting port: give config_from (--config-from), too."
             )
         check_start(start)
+        _refuse_log_elsewhere(config)
         self.master = parse_address(master)
         self.path = disk.absolute_path(path)
         settings = dataclasses.replace(
@@ -275,6 +276,15 @@ class LogFollower:
 
 def _nothing() -> None:
     """Nothing is to be done."""
+
+
+def _refuse_log_elsewhere(config: MessageStoreConfig | None) -> None:
+    """``InvalidValue``: a mirror is moved aside, promoted and begun again as one directory."""
+    if config is not None and config.store_path_commit_log is not None:
+        expected = "not set for a mirror: its log is in its directory, where another disk can be mounted at commitlog"
+        raise InvalidValue(
+            f"store_path_commit_log is {expected}.", settings=("store_path_commit_log",), expected=expected
+        )
 
 
 class _Following:

@@ -15,8 +15,10 @@ from commitlog.errors import DiskFull, NotAStore, ReadFailed, StoreAccessDenied,
 from commitlog.files import disk
 from commitlog.files.space import NO_SPACE
 from commitlog.files.store_lock import StoreLock
+from commitlog.files.store_paths import StorePaths
 from commitlog.files.whole_file import replace_file
 from commitlog.log.store_directory import (
+    check_log_directory,
     check_store_directory,
     not_a_directory,
     refuse_batch_queues,
@@ -33,25 +35,34 @@ _DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, CONFIG)
 class OwnerDirectory:
     """A store directory that this process owns, from ``open`` to ``close``."""
 
-    def __init__(self, path: str, lock: StoreLock) -> None:
-        self.path = path
+    def __init__(self, paths: StorePaths, lock: StoreLock) -> None:
+        self.paths = paths
+        self.path = paths.root
         self._lock = lock
         # Whether the previous owner did not close the store.
         self.aborted = disk.exists(self.of(ABORT))
 
     @classmethod
     def open(
-        cls, path: str, *, lock_timeout_s: float = 0.0, given_up: Callable[[], bool] = lambda: False
+        cls,
+        path: str,
+        *,
+        commit_log: str | None = None,
+        lock_timeout_s: float = 0.0,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> OwnerDirectory:
         """Make the directory if need be, and take its lock, for which it does not wait once ``given_up()``.
+
+        ``commit_log`` is the log's directory, if that is not in the store's.
 
         ``StoreLocked``, ``NotAStore`` for a directory with other content, ``StoreAccessDenied``,
         ``UnsupportedStore``, ``StoreIOError``.
         """
+        paths = StorePaths.of(path, commit_log)
         try:
-            cls._make(path)
+            cls._make(paths)
             lock = StoreLock.acquire(os.path.join(path, LOCK), timeout_s=lock_timeout_s, given_up=given_up)
-            return cls(path, lock)
+            return cls(paths, lock)
         except PermissionError as error:
             raise StoreAccessDenied(f"No permission to write in {path}: {error}.", path=path) from error
         except OSError as error:
@@ -60,9 +71,10 @@ class OwnerDirectory:
             raise ReadFailed("open the store at", path=path, cause=error) from error
 
     @classmethod
-    def _make(cls, path: str) -> None:
+    def _make(cls, paths: StorePaths) -> None:
+        check_log_directory(paths, exists=False)
         missing = []
-        at = path
+        at = path = paths.root
         while not disk.exists(at):
             missing.append(at)
             at = os.path.dirname(at)
@@ -84,16 +96,18 @@ class OwnerDirectory:
         refuse_kept_piece(path)
         refuse_batch_queues(path)
         for name in _DIRECTORIES:
-            inner = os.path.join(path, name)
+            inner = paths.part(name)
             if disk.is_symlink(inner):
+                do = "Open the directory it leads to"
+                if name == COMMIT_LOG:
+                    do = "Name the directory it leads to in store_path_commit_log"
                 raise NotAStore(
-                    f"{inner} is a symbolic link; a store is written only where it lies. Open the directory it "
-                    "leads to, or mount it there.",
+                    f"{inner} is a symbolic link; a store is written only where it lies. {do}, or mount it there.",
                     path=inner,
                 )
 
     def of(self, name: str) -> str:
-        return os.path.join(self.path, name)
+        return self.paths.part(name)
 
     def prepare(self) -> None:
         """Make the directories that are missing, and bring them and the store's own name to the device.
@@ -110,7 +124,7 @@ class OwnerDirectory:
                 if not disk.exists(self.of(name)):
                     disk.make_directory(self.of(name))
                     # One by one: a crash must leave a recognisable store directory, and "config" alone is not one.
-                    disk.sync_directory(self.path)
+                    disk.sync_directory(os.path.dirname(self.of(name)))
             disk.sync_directory(self.path)
         except OSError as error:
             raise StoreIOError("make the directories of", path=self.path, cause=error) from error

@@ -8,8 +8,9 @@ from collections.abc import Collection
 
 from commitlog.columnar.dispatch import DispatchRequests, inner_batch_topics
 from commitlog.columnar.scan import RecordScan
-from commitlog.errors import NotAStore, StoreNotFound, UnsupportedStore
+from commitlog.errors import LogNotFound, NotAStore, StoreNotFound, UnsupportedStore
 from commitlog.files import disk
+from commitlog.files.store_paths import StorePaths
 from commitlog.paths import (
     ABORT,
     BATCH_CONSUME_QUEUE,
@@ -26,6 +27,7 @@ from commitlog.paths import (
 )
 
 __all__ = [
+    "check_log_directory",
     "check_store_directory",
     "check_topic_kind",
     "not_a_directory",
@@ -75,6 +77,23 @@ def check_store_directory(path: str) -> None:
                     ) from None
                 names.remove(name)  # removed since the listing
     _refuse_other_kinds(path, names)
+
+
+def check_log_directory(paths: StorePaths, *, exists: bool) -> None:
+    """``NotAStore`` or ``LogNotFound`` for a log's directory elsewhere that is not one, or is not there.
+
+    Unless it ``exists``, it is to be made: the directory above it must be there, so that a disk that is not mounted
+    does not get a new log in its place.
+    """
+    path = paths.elsewhere
+    if path is None or disk.is_directory(path):
+        return
+    if disk.exists(path):
+        raise NotAStore(f"{path} should be the directory of the log (store_path_commit_log), but is none.", path=path)
+    if exists:
+        raise LogNotFound.at(path, "that is where it was said to be")
+    if not disk.is_directory(os.path.dirname(path)):
+        raise LogNotFound.at(path, f"{os.path.dirname(path)}, which does not exist, was said to hold it")
 
 
 def _listed(path: str) -> set[str]:

@@ -10,7 +10,7 @@ import os
 from functools import lru_cache
 
 from commitlog.files import disk
-from commitlog.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, TOPICS_CONFIG, parse_file_name
+from commitlog.paths import CONFIG, CONSUME_QUEUE, TOPICS_CONFIG, parse_file_name
 from commitlog.queue.topic_config import read_topic_config, spread_over, topic_list_signature
 
 __all__ = ["file_size_of", "queue_counts", "queue_file_size_of"]
@@ -37,9 +37,8 @@ def queue_counts(path: str, topic: str | None, default: int) -> dict[str, int]:
     return counts
 
 
-def file_size_of(store_path: str) -> int:
-    """The size of the store's CommitLog files in bytes; 0 while it has none."""
-    directory = os.path.join(store_path, COMMIT_LOG)
+def file_size_of(directory: str) -> int:
+    """The size of the CommitLog files in a log's directory, in bytes; 0 while it has none."""
     names = sorted(name for name in _names(directory) if parse_file_name(name) is not None)
     return disk.file_size(os.path.join(directory, names[0])) if names else 0
 

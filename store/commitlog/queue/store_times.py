@@ -15,7 +15,7 @@ from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.record_search import first_good_record
 from commitlog.queue.block_reader import BlockLimits, BlockReader
-from commitlog.queue.skipped import Skips
+from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.views import QueueView
 
 __all__ = ["StoreTimes"]
@@ -64,14 +64,39 @@ class StoreTimes:
             self._refuse_lost_end(start, error)
             raise
 
+    def skip(self, start: int, stop: int, skips: Skips) -> None:
+        """Report the messages of ``[start, stop)``, none of which can be read, as skipped: for the first one's reason.
+
+        Reading each of them would take long where they are many.
+        """
+        try:
+            self.refuse(start, stop, None)
+        except (FileMissing, CorruptRecord, CorruptConsumeQueue) as error:
+            first, last = self._queue.unit(start) or (-1, 0), self._queue.unit(stop - 1) or (-1, 0)
+            known = first[0] >= 0 and 0 < sum(last) <= self._commit_log.bounds()[1]
+            skips.add(
+                SkippedRange(
+                    topic=self._queue.topic,
+                    queue_id=self._queue.queue_id,
+                    start=start,
+                    stop=stop,
+                    physical_start=first[0] if known else -1,
+                    physical_stop=sum(last) if known else -1,
+                    reason=str(error),
+                )
+            )
+            skips.flush()
+
     def _refuse_lost_end(self, start: int, error: Damaged) -> None:
-        """``FileMissing`` where the unit at ``start``, and that of the queue's last message, lead beyond the log."""
+        """``FileMissing`` where the unit at ``start`` leads to the file after the log's last one, and the queue's last
+        unit there, too, or further on. A unit that leads further than its followers is damaged."""
         low, high = self._queue.bounds()
         if not low <= start < high:
             return
         end = self._commit_log.bounds()[1]
+        file_size = end - self._commit_log.bases[-1]
         first, last = self._queue.unit(start), self._queue.unit(high - 1)
-        if first is not None and last is not None and min(first[0], last[0]) >= end:
+        if first is not None and last is not None and end <= first[0] < end + file_size and last[0] >= end:
             raise FileMissing(
                 path=self._commit_log.path_of(end),
                 topic=self._queue.topic,

@@ -19,7 +19,6 @@ Source: RocketMQ ``store/DefaultMessageStore.java`` (``deleteTopics``, ``cleanUn
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Sequence
 
 from commitlog.columnar.dispatch import QueueUnits
@@ -36,7 +35,6 @@ from commitlog.format.checkpoint import TRUST_MARGIN_MS, Checkpoint
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.record_search import good_record
 from commitlog.log.scan import LogFileList, find_by_time
-from commitlog.paths import COMMIT_LOG
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.queue.topic_config import read_topic_config
@@ -74,7 +72,7 @@ class BrokerDeletions:
                 deleted.take_over(flushed_to, topics)
 
     def _look_at_queues(self, only: Iterable[str] | None = None) -> None:
-        with contextlib.closing(CommitLog(os.path.join(self._path, COMMIT_LOG))) as log:
+        with contextlib.closing(CommitLog(self._files.path)) as log:
             log.refresh()
             catalog = QueueCatalog(self._path, log, tolerant=True)
             for topic in catalog.topics() if only is None else only:

@@ -24,12 +24,13 @@ from commitlog.errors import (
 )
 from commitlog.files import disk
 from commitlog.files.store_lock import lock_holder
+from commitlog.files.store_paths import StorePaths
 from commitlog.format.checkpoint import Checkpoint
 from commitlog.index.writer import IndexWriter
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.store_checkpoint import StoreCheckpoint
 from commitlog.log.store_directory import check_store_directory, refuse_batch_queues, refuse_kept_piece
-from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX, LOCK
+from commitlog.paths import ABORT, CHECKPOINT, INDEX, LOCK
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_store import ConsumeQueueStore
 from commitlog.queue.consume_queue_writer import first_of_each
@@ -121,14 +122,15 @@ def forecast_locked(
 ) -> Forecast:
     """``forecast_open`` of a store that no other process can open now, given as an absolute path."""
     config = config or MessageStoreConfig()
-    log = CommitLog(os.path.join(directory, COMMIT_LOG))
+    paths = StorePaths.of(directory, config.store_path_commit_log)
+    log = CommitLog(paths.commit_log)
     index = IndexWriter(os.path.join(directory, INDEX)) if config.message_index_enable else None
     size = config.mapped_file_size_consume_queue
     queues = ConsumeQueueStore(directory, size, QueueCatalog(directory, log), read_only=True)
     try:
         checkpoint = StoreCheckpoint.load(os.path.join(directory, CHECKPOINT))
         aborted = disk.exists(os.path.join(directory, ABORT))
-        parts = StartParts(directory, aborted, queues, index, checkpoint)
+        parts = StartParts(paths, aborted, queues, index, checkpoint)
         return _forecast(parts, config, progress, accept_lost_log=accept_lost_log, scan=scan)
     except OSError as error:
         raise ReadFailed("look at", path=str(error.filename or directory), cause=error) from error
@@ -150,7 +152,7 @@ def _forecast(
     if start.refusal is not None:
         return Forecast(path=parts.path, start=start, refusal=start.refusal(start.reason, path=parts.path))
     try:
-        files = LookedAtLog.load(os.path.join(parts.path, COMMIT_LOG), aborted=evidence.aborted)
+        files = LookedAtLog.load(parts.paths.commit_log, aborted=evidence.aborted)
     except Damaged as error:
         return Forecast(path=parts.path, start=start, refusal=error)
     try:

@@ -16,13 +16,14 @@ from typing import NamedTuple, Protocol
 from commitlog.columnar.dispatch import dispatch_requests, index_entries
 from commitlog.errors import CommitLogError, LogLost
 from commitlog.files import disk
+from commitlog.files.store_paths import StorePaths
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog.format.record import Record, Unwritten, decode_record
 from commitlog.index.writer import IndexWriter
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.scan import LogWalk
 from commitlog.log.store_checkpoint import StoreCheckpoint
-from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE
+from commitlog.paths import CONSUME_QUEUE
 from commitlog.queue.consume_queue_store import ConsumeQueueStore, QueueFiles
 from commitlog.recovery.log_end import RecoveryPolicy
 
@@ -76,6 +77,7 @@ class Evidence:
     """The state of a store before it is opened. The last four fields are gathered if the others do not decide."""
 
     path: str
+    log_path: str
     abort_file: bool
     mark: CheckpointMark | None
     times: Checkpoint
@@ -180,15 +182,17 @@ _ROWS = (
     _Row(
         StartKind.REFUSE,
         lambda e, wishes: not e.log_file_count and e.topic_without_log is not None and not wishes.accept_lost_log,
-        "{e.path}/commitlog holds no file, but consume queues exist ({e.topic_without_log}, ...). Restore the log, or "
-        "open with accept_lost_log=True to begin an empty store in its place.",
+        "{e.log_path} holds no file, but consume queues exist ({e.topic_without_log}, ...). Mount or restore the log, "
+        "or name its directory in store_path_commit_log; or open with accept_lost_log=True to begin an empty store in "
+        "its place.",
         LogLost,
     ),
     _Row(
         StartKind.REFUSE,
         lambda e, wishes: not e.log_file_count and e.flushed_offset > 0 and not wishes.accept_lost_log,
-        "{e.path}/commitlog holds no file, but the checkpoint says that the log was flushed up to physical offset "
-        "{e.flushed_offset}. Restore the log, or open with accept_lost_log=True to begin an empty store in its place.",
+        "{e.log_path} holds no file, but the checkpoint says that the log was flushed up to physical offset "
+        "{e.flushed_offset}. Mount or restore the log, or name its directory in store_path_commit_log; or open with "
+        "accept_lost_log=True to begin an empty store in its place.",
         LogLost,
     ),
     _Row(StartKind.REBUILD, lambda _, wishes: wishes.rebuild, "The caller asked for it."),
@@ -271,11 +275,16 @@ class StartParts:
     ``aborted``: the file ``abort`` exists. ``index`` is None when the store is opened without an index.
     """
 
-    path: str
+    paths: StorePaths
     aborted: bool
     queues: ConsumeQueueStore
     index: IndexWriter | None
     checkpoint: StoreCheckpoint
+
+    @property
+    def path(self) -> str:
+        """The store's directory."""
+        return self.paths.root
 
 
 def how_to_start(
@@ -297,6 +306,7 @@ def recovery_policy(evidence: Evidence, start: Start, *, rebuild: bool, accept_l
     """How to scan a store that is not opened clean. ``rebuild`` and ``accept_lost_log`` are the caller's wishes."""
     distrusted = evidence.queue_files.uneven is not None or not evidence.queues_end_at_mark
     return RecoveryPolicy(
+        store_path=evidence.path,
         aborted=evidence.aborted,
         closed_log=not evidence.aborted or evidence.closed_before,
         from_start=start.kind is StartKind.REBUILD,
@@ -308,7 +318,7 @@ def recovery_policy(evidence: Evidence, start: Start, *, rebuild: bool, accept_l
 
 def gather(parts: StartParts, delay_levels_ms: Sequence[int], *, is_decided: Callable[[Evidence], bool]) -> Evidence:
     """Look at a store, and change nothing. ``is_decided`` says when no further look is needed. ``OSError``."""
-    with contextlib.closing(CommitLog(os.path.join(parts.path, COMMIT_LOG))) as log:
+    with contextlib.closing(CommitLog(parts.paths.commit_log)) as log:
         evidence = _at_first_sight(parts, log)
         for look_further in _further_looks(evidence, parts, log, delay_levels_ms):
             if is_decided(evidence):
@@ -320,11 +330,12 @@ def gather(parts: StartParts, delay_levels_ms: Sequence[int], *, is_decided: Cal
 def _at_first_sight(parts: StartParts, log: CommitLog) -> Evidence:
     log.refresh()
     start, end = log.bounds()
-    log_path = os.path.join(parts.path, COMMIT_LOG)
+    log_path = parts.paths.commit_log
     names = disk.list_names(log_path) if disk.is_directory(log_path) else []
     log_file_count = sum(name.isdigit() for name in names)
     return Evidence(
         path=parts.path,
+        log_path=log_path,
         abort_file=parts.aborted,
         mark=parts.checkpoint.mark,
         times=parts.checkpoint.values,
@@ -332,7 +343,7 @@ def _at_first_sight(parts: StartParts, log: CommitLog) -> Evidence:
         log_start=start,
         log_end=end,
         queue_files=parts.queues.survey(),
-        topic_without_log=None if log_file_count else _topic_with_files(os.path.join(parts.path, CONSUME_QUEUE)),
+        topic_without_log=None if log_file_count else _topic_with_files(parts.paths.part(CONSUME_QUEUE)),
         index_file_count=None if parts.index is None else parts.index.count_files(),
     )
 

@@ -12,11 +12,13 @@ from typing import Any
 
 from commitlog.errors import InvalidValue, ReadFailed
 from commitlog.files import disk
+from commitlog.files.store_paths import StorePaths
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.store_checkpoint import read_mark
 from commitlog.log.store_directory import check_store_directory
-from commitlog.paths import CHECKPOINT, COMMIT_LOG
+from commitlog.paths import CHECKPOINT
 from commitlog.queue.catalog import QueueCatalog
+from commitlog.queue.lost_log import refuse_lost_log
 from commitlog.retention.decision import Decision, Hold, LogFile, RetentionLimits, decide
 from commitlog.retention.holders import delayed_messages, hold_of, positions_of, unapplied_positions
 from commitlog.retention.log_files import AgeClock, log_files
@@ -111,7 +113,7 @@ def _check_number(name: str, value: Any, unit: str, kind: type | UnionType) -> N
 
 
 def survey(
-    store_path: str,
+    paths: StorePaths,
     request: CleanRequest,
     now_ms: int,
     *,
@@ -125,7 +127,8 @@ def survey(
     ``most``: at most so many files. ``InvalidValue`` for an unknown reader, ``CorruptConfig``, ``CorruptConsumeQueue``,
     ``ReadFailed``.
     """
-    with contextlib.closing(CommitLog(os.path.join(store_path, COMMIT_LOG))) as log:
+    store_path = paths.root
+    with contextlib.closing(CommitLog(paths.commit_log)) as log:
         try:
             log.refresh()
             files = log_files(log, request.clock, most=most)
@@ -152,7 +155,11 @@ def _end_of(store_path: str, files: Sequence[LogFile]) -> int:
 
 
 def forecast_clean(
-    path: str | os.PathLike[str], request: CleanRequest, *, clock: Callable[[], float] = time.time
+    path: str | os.PathLike[str],
+    request: CleanRequest,
+    *,
+    store_path_commit_log: str | os.PathLike[str] | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> CleanReport:
     """What a cleaning of a store would delete. Takes no lock and changes nothing, also beside a live owner.
 
@@ -160,4 +167,7 @@ def forecast_clean(
     """
     directory = disk.absolute_path(path)
     check_store_directory(directory)
-    return survey(directory, request, int(clock() * 1000)).report(directory, dry_run=True)
+    paths = StorePaths.of(directory, store_path_commit_log)
+    with contextlib.closing(CommitLog(paths.commit_log)) as log:
+        refuse_lost_log(directory, log)
+    return survey(paths, request, int(clock() * 1000)).report(directory, dry_run=True)

@@ -18,6 +18,7 @@ from commitlog.config import MessageStoreConfig, parse_hours
 from commitlog.errors import CommitLogError, IndexIOError, StoreIOError
 from commitlog.files.limits import DiskUse
 from commitlog.files.mapped_file_writer import passes
+from commitlog.files.store_paths import StorePaths
 from commitlog.recovery.open import OpenedLog
 from commitlog.retention.decision import Decision, DoomedFile, Hold, RetentionLimits
 from commitlog.retention.holders import delay_hold
@@ -111,6 +112,7 @@ class StoreCleaner:
 
     def __init__(
         self,
+        path: str,
         log: OpenedLog,
         reput: ReputMessageService,
         store_flush: StoreFlush,
@@ -124,7 +126,7 @@ class StoreCleaner:
 
         ``on_freed`` is called when files were deleted, which may have made space for puts.
         """
-        self.path = os.path.dirname(log.files.path)
+        self.path = path
         self._log = log
         self._reput = reput
         self._store_flush = store_flush
@@ -205,7 +207,8 @@ class StoreCleaner:
         return found
 
     def _survey(self, request: CleanRequest, now_ms: int, most: int | None, holds: list[Hold]) -> Survey:
-        return survey(self.path, request, now_ms, holds=holds, log_end=self._log.files.max_wrote, most=most)
+        paths = StorePaths.of(self.path, self._log.files.path)
+        return survey(paths, request, now_ms, holds=holds, log_end=self._log.files.max_wrote, most=most)
 
     def _delayed(self) -> list[Hold]:
         """The delayed messages that are not delivered yet, by the service that delivers them."""

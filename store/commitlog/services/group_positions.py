@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from commitlog.groups.corrected_positions import correct_positions
 from commitlog.groups.restored_positions import restore_positions
 from commitlog.ha.replica_mark import read_mark
 from commitlog.log.commit_log import CommitLog
-from commitlog.paths import COMMIT_LOG, POSITIONS_TOPIC
+from commitlog.paths import POSITIONS_TOPIC
 from commitlog.queue.block_reader import BlockLimits, BlockReader
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.recovery.open import OpenedLog
@@ -53,7 +52,7 @@ class GroupPositions:
         This group's, and once those of all groups if messages may be lost. ``CorruptConfig``, damage of the log.
         """
         offsets = self._consumer_offsets.offsets
-        with contextlib.closing(_Queues(self._path)) as queues:
+        with contextlib.closing(_Queues(self._path, self._log.files.path)) as queues:
             if not self._restored:
                 may_lack_messages = self._may_lack_messages()
                 restore_positions(offsets, queues, log_may_be_short=may_lack_messages)
@@ -81,8 +80,8 @@ class _Bounds(NamedTuple):
 class _Queues:
     """The queues as they are written, batches that readers do not see yet among them."""
 
-    def __init__(self, path: str) -> None:
-        self._log = CommitLog(os.path.join(path, COMMIT_LOG))
+    def __init__(self, path: str, log_path: str) -> None:
+        self._log = CommitLog(log_path)
         self._log.refresh()
         self._catalog = QueueCatalog(path, self._log)
 

@@ -19,6 +19,7 @@ from commitlog.batch_id import CommittedBatch
 from commitlog.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from commitlog.errors import CommitLogError, StoreClosed
 from commitlog.files.limits import DiskUse, fullest_disk
+from commitlog.files.store_paths import StorePaths
 from commitlog.format.half_messages import HALF_QUEUE_ID, HALF_TOPIC, OP_TOPIC
 from commitlog.ha.replica_mark import refuse_replica
 from commitlog.ha.service import HAService
@@ -160,7 +161,9 @@ class OwnedStore:
     def _cleaner(self, log: OpenedLog, state: RunningState) -> StoreCleaner:
         reput, positions, on_freed = self.reput, self.consumer_offsets, self._watermark.run_once
         delayed_from = self.schedule.waiting_from
-        return StoreCleaner(log, reput, self.store_flush, self.batches, positions, delayed_from, state, on_freed)
+        return StoreCleaner(
+            self.path, log, reput, self.store_flush, self.batches, positions, delayed_from, state, on_freed
+        )
 
     def _timed_workers(self, config: MessageStoreConfig, committer: CommitRealTimeService | None) -> list[Worker]:
         """The threads that work at intervals alone."""
@@ -171,6 +174,11 @@ class OwnedStore:
         if committer is not None:
             services.insert(0, committer)
         return [Worker(type(one).__name__, one, self.state.fence) for one in services]
+
+    @property
+    def paths(self) -> StorePaths:
+        """Where the store and its log lie."""
+        return self._directory.paths
 
     @property
     def replica_log(self) -> ReplicaLog:
@@ -378,7 +386,12 @@ class StoreOpening:
         waiters, allocate = Waiters(), Wakeup()
         is_replica = self._config.broker_role is BrokerRole.SLAVE
         state = RunningState(self._path, on_fence=waiters.wake_all, is_replica=is_replica)
-        directory = OwnerDirectory.open(self._path, lock_timeout_s=self._lock_timeout_s, given_up=lambda: self._undone)
+        directory = OwnerDirectory.open(
+            self._path,
+            commit_log=self._config.store_path_commit_log,
+            lock_timeout_s=self._lock_timeout_s,
+            given_up=lambda: self._undone,
+        )
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close, clean=False)
             if not self._takes_replica:

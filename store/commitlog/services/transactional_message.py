@@ -35,6 +35,7 @@ from commitlog.errors import (
     InvalidValue,
     MessageNotFound,
 )
+from commitlog.files.store_paths import StorePaths
 from commitlog.format.checksum import crc32
 from commitlog.format.half_messages import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
@@ -61,7 +62,7 @@ from commitlog.half_message import Answer, HalfMessageHandle, HalfMessagesChecke
 from commitlog.index.service import IndexService
 from commitlog.log.commit_log import CommitLog
 from commitlog.message import Message
-from commitlog.paths import COMMIT_LOG, INDEX
+from commitlog.paths import INDEX
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.skipped import SkippedRange, Skips
 from commitlog.queue.topic_config import TopicConfig
@@ -469,7 +470,7 @@ class TransactionalMessageService:
     def _loaded(self) -> tuple[CommitLog, PendingHalfMessages]:
         """The state, read at first use: all earlier messages are in their queues then."""
         if self._log is None or self._pending is None:
-            log = CommitLog(os.path.join(self._store_path, COMMIT_LOG))
+            log = CommitLog(StorePaths.of(self._store_path, self._config.store_path_commit_log).commit_log)
             queues = HalfQueues(log, QueueCatalog(self._store_path, log), self._skips)
             offsets = self._offsets()
             # Not their ends by now: positions after the ends at opening hide what was put since.

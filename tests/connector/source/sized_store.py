@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from commitlog import Fence, QueueInfo, StoreReader
+from commitlog.files.store_paths import StorePaths
 from pyspark_commitlog.source.partitions import QueueRange
 from tests.support.store_builder import StoreBuilder
 
@@ -34,7 +35,7 @@ class CountingReader(StoreReader):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(path)
+        super().__init__(StorePaths.of(path))
         self.calls: Counter[str] = Counter()
 
     def queue_infos(

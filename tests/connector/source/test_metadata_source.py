@@ -56,7 +56,10 @@ def test_sql_reads_them_too(spark: SparkSession, golden_533: Path) -> None:
     [
         ({"metadata": "queue"}, "Option metadata is 'queue'; expected one of topics, queues"),
         ({"metadata": "queues", "subscribe": "orders"}, "Option subscribe is given with metadata=queues, which"),
-        ({"metadata": "queues", "typo": "1"}, "takes no other option than path: leave one out"),
+        (
+            {"metadata": "queues", "typo": "1"},
+            "takes no other option than path, storePathCommitLog and onMissingStore: leave one out",
+        ),
     ],
 )
 def test_other_options_are_refused(options: dict[str, str], part: str) -> None:

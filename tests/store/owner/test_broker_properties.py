@@ -139,7 +139,9 @@ def test_every_setting_has_a_key() -> None:
         first, *others = setting.name.split("_")
         key = first + "".join(map(str.capitalize, others))
         key = _OTHER_KEYS.get(key, key)
-        if value is None:
+        if setting.type == "str | None":
+            text = value = "/disk/log"
+        elif value is None:
             text, value = "true", True
         elif isinstance(value, bool):
             text = str(value).lower()

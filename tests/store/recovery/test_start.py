@@ -33,6 +33,7 @@ _CLOSED = CheckpointMark(
 _LEFT_OPEN = replace(_CLOSED, closed=False, end_offset=0, last_record=-1)
 _GOOD = Evidence(
     path="/store",
+    log_path="/store/commitlog",
     abort_file=False,
     mark=_CLOSED,
     times=Checkpoint(50, 50, 50),
@@ -244,7 +245,7 @@ def _look(path: Path, is_decided: Callable[[Evidence], bool]) -> Evidence:
     with OwnerDirectory.open(str(path)) as directory:
         parts = StoreParts.of(directory, small(), AllocateNow())
         try:
-            looked_at = StartParts(directory.path, directory.aborted, parts.queues, parts.index, parts.checkpoint)
+            looked_at = StartParts(directory.paths, directory.aborted, parts.queues, parts.index, parts.checkpoint)
             return gather(looked_at, (), is_decided=is_decided)
         finally:
             parts.close()

@@ -114,6 +114,10 @@ def a_unit_leads_beyond_the_log(store: Path, _: list[int]) -> Path:
     return poke(queue_file(store, 2), 9 * UNIT_SIZE, (1 << 40).to_bytes(8, "big"))
 
 
+def the_last_unit_leads_beyond_the_log(store: Path, _: list[int]) -> Path:
+    return poke(queue_file(store, -1), (QUEUE_FILE - 1) * UNIT_SIZE, (1 << 40).to_bytes(8, "big"))
+
+
 DAMAGES: list[Damage] = [
     middle_log_file_gone,
     two_neighbours_gone,
@@ -130,6 +134,7 @@ DAMAGES: list[Damage] = [
     units_zeroed,
     a_unit_leads_ahead,
     a_unit_leads_beyond_the_log,
+    the_last_unit_leads_beyond_the_log,
 ]
 
 
