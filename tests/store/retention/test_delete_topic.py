@@ -326,4 +326,4 @@ def test_a_damaged_note_of_deletions_refuses_the_opening_by_name(tmp_path: Path,
     (tmp_path / "config/deletedTopics.json").write_text(content)
     with pytest.raises(CorruptConfig, match="deletedTopics"):
         MessageStore.open(tmp_path, SMALL)
-    assert [one.check for one in verify_store(tmp_path)] == ["opening.refused"]
+    assert [one.check for one in verify_store(tmp_path)] == ["config.file", "opening.refused"]
