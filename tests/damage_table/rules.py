@@ -19,7 +19,8 @@ def quick_damage_is_seen(case: Case) -> Iterator[str]:
     for name in ("doctor", "doctor --deep", "info", "verify"):
         if case.kind.seen is Seen.QUICK and not _opening_mends(case) and not case.looks[name].exit_code:
             yield f"{name} ends with 0"
-    if case.looks["doctor"].exit_code and not case.looks["doctor --deep"].exit_code:
+    quick, deep = case.looks["doctor"], case.looks["doctor --deep"]
+    if quick.exit_code and not deep.exit_code and not _opening_mends(case):
         yield "doctor ends with 1, and doctor --deep with 0"
 
 
