@@ -20,7 +20,7 @@ try:
     from pyspark.sql.datasource import DataSource
 except ImportError as error:
     raise ImportError(
-        "pyspark_commitlog needs PySpark 4.2 or 4.3, which cannot be imported here. "
+        "pyspark_commitlog needs PySpark 4.0 to 4.3, which cannot be imported here. "
         "Install it with: pip install 'pyspark-commitlog[spark]'"
     ) from error
 
@@ -94,11 +94,12 @@ class DefaultSource(DataSource):
         from pyspark_commitlog.errors import ConnectorError
         from pyspark_commitlog.options.read import parse_stream_options
         from pyspark_commitlog.source.schema import check_schema
-        from pyspark_commitlog.source.stream_source import CommitLogStreamReader, RefusedStreamReader
+        from pyspark_commitlog.source.stream_source import RefusedStreamReader
+        from pyspark_commitlog.spark_versions import stream_reader_class
 
         try:
             options = parse_stream_options(self.options)
-            return CommitLogStreamReader(options, check_schema(schema, kafka_rows=options.kafka_rows))
+            return stream_reader_class()(options, check_schema(schema, kafka_rows=options.kafka_rows))
         except ConnectorError as error:
             return RefusedStreamReader(error)
 

@@ -51,9 +51,9 @@ class ProgressReport:
         """The report in ``latestOffset`` of a source; None if it is not one of this package's."""
         try:
             value = json.loads(text or "null")
-            if not isinstance(value, dict):
-                return None
-            source, oldest = value.pop("source", {}), value.pop("oldest", {})
+            if not isinstance(value, dict) or "source" not in value:
+                return None  # without "source" it is the end of the batch: PySpark 4.0 and 4.1 ask for no report
+            source, oldest = value.pop("source"), value.pop("oldest", {})
             return cls(
                 ends=offset_by_queue(value) if value else None,
                 path=str(source.get("path", "")),
