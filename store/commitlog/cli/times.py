@@ -57,7 +57,7 @@ def parse_time(text: str, zone: tzinfo = timezone.utc, now: datetime | None = No
             raise typer.BadParameter(str(error)) from None
     now = datetime.now(zone) if now is None else now.astimezone(zone)
     try:
-        when = _relative(text.strip().lower(), now) or datetime.fromisoformat(text.replace("Z", "+00:00"))
+        when = _relative(text.strip().lower(), now) or datetime.fromisoformat(text)
         return round((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise typer.BadParameter(
