@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from pyspark_commitlog.source.stream_source import StreamSource
+
 __all__ = ["DefaultSource", "lookup"]
 
 
@@ -95,11 +97,10 @@ class DefaultSource(DataSource):
         from pyspark_commitlog.options.read import parse_stream_options
         from pyspark_commitlog.source.schema import check_schema
         from pyspark_commitlog.source.stream_source import RefusedStreamReader
-        from pyspark_commitlog.spark_versions import stream_reader_class
 
         try:
             options = parse_stream_options(self.options)
-            return stream_reader_class()(options, check_schema(schema, kafka_rows=options.kafka_rows))
+            return _stream_reader_class()(options, check_schema(schema, kafka_rows=options.kafka_rows))
         except ConnectorError as error:
             return RefusedStreamReader(error)
 
@@ -131,6 +132,19 @@ class DefaultSource(DataSource):
         options = parse_stream_write_options(self.options)
         columns = sink_columns(schema, options)
         return CommitLogStreamWriter(plan_write(options, columns))
+
+
+def _stream_reader_class() -> type[StreamSource]:
+    """What this PySpark calls as the reader of a stream."""
+    from pyspark_commitlog.spark_versions import HAS_READ_LIMITS
+
+    if HAS_READ_LIMITS:
+        from pyspark_commitlog.source.limits_by_spark import CommitLogStreamReader
+
+        return CommitLogStreamReader
+    from pyspark_commitlog.source.limits_by_position import PositionStreamReader
+
+    return PositionStreamReader
 
 
 def lookup(

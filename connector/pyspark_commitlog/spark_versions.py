@@ -24,8 +24,6 @@ from pyspark_commitlog.errors import SparkVersionError
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
-
-    from pyspark_commitlog.source.stream_source import StreamSource
 elif hasattr(datasource, "DataSourceStreamArrowWriter"):
     StreamArrowWriter = datasource.DataSourceStreamArrowWriter
 else:
@@ -37,7 +35,7 @@ else:
         """
 
 
-__all__ = ["HAS_READ_LIMITS", "StreamArrowWriter", "find_arrow_udf", "stream_reader_class"]
+__all__ = ["HAS_READ_LIMITS", "StreamArrowWriter", "find_arrow_udf"]
 
 HAS_READ_LIMITS = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
 """Whether Spark gives a stream's reader the start of a batch and its limit, and asks it for the ends of its queues."""
@@ -53,14 +51,3 @@ def find_arrow_udf() -> Any:
             "UDFs. Update PySpark, or join with a batch read of the topic."
         ) from error
     return arrow_udf
-
-
-def stream_reader_class() -> type[StreamSource]:
-    """The reader of a stream that this PySpark calls."""
-    if HAS_READ_LIMITS:
-        from pyspark_commitlog.source.limits_by_spark import CommitLogStreamReader
-
-        return CommitLogStreamReader
-    from pyspark_commitlog.source.limits_by_position import PositionStreamReader
-
-    return PositionStreamReader

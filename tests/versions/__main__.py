@@ -87,7 +87,7 @@ def prepare(target: Target) -> Path:
     python = environment / "bin" / "python"
     if not python.exists():
         subprocess.run([target.python, "-m", "venv", environment], check=True)
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*install, "--editable", ".[dev]", *target.requirements], check=True, cwd=PROJECT)
     subprocess.run([python, "-m", "tests.support.quick_spark"], check=False, cwd=PROJECT, capture_output=True)
     return python

@@ -20,6 +20,7 @@ from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.several_stores_offset import offset_by_queue
 from pyspark_commitlog.source.stream_offset import StreamOffset
+from pyspark_commitlog.spark_versions import HAS_READ_LIMITS
 
 __all__ = ["ProgressReport"]
 
@@ -48,12 +49,14 @@ class ProgressReport:
 
     @classmethod
     def from_text(cls, text: str | None) -> ProgressReport | None:
-        """The report in ``latestOffset`` of a source; None if it is not one of this package's."""
+        """The report in ``latestOffset`` of a source; None if it is not this package's, and before PySpark 4.2."""
+        if not HAS_READ_LIMITS:
+            return None  # Spark shows the end of the batch there, which would be a lag of 0
         try:
             value = json.loads(text or "null")
-            if not isinstance(value, dict) or "source" not in value:
-                return None  # without "source" it is the end of the batch: PySpark 4.0 and 4.1 ask for no report
-            source, oldest = value.pop("source"), value.pop("oldest", {})
+            if not isinstance(value, dict):
+                return None
+            source, oldest = value.pop("source", {}), value.pop("oldest", {})
             return cls(
                 ends=offset_by_queue(value) if value else None,
                 path=str(source.get("path", "")),
