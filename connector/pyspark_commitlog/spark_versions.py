@@ -14,7 +14,6 @@ docs/decisions/0029-spark-and-python-versions.md has the reasons.
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -37,7 +36,7 @@ else:
 
 __all__ = ["HAS_READ_LIMITS", "StreamArrowWriter", "find_arrow_udf"]
 
-HAS_READ_LIMITS = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
+HAS_READ_LIMITS = hasattr(datasource.DataSourceStreamReader, "getDefaultReadLimit")
 """Whether Spark gives a stream's reader the start of a batch and its limit, and asks it for the ends of its queues."""
 
 

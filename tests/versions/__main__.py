@@ -28,6 +28,8 @@ SPARK_TESTS = (
     "tests/connector/source/test_limits_by_position.py",
     "tests/connector/source/test_spark_4_0.py",
     "tests/connector/source/test_spark_batch.py",
+    "tests/connector/source/test_metadata_source.py",
+    "tests/connector/source/test_lookup.py",
     "tests/connector/source/test_spark_stream.py",
     "tests/connector/source/test_spark_several_stores.py",
     "tests/connector/source/test_spark_crash.py",
