@@ -31,6 +31,7 @@ SPARK_TESTS = (
     "tests/connector/source/test_metadata_source.py",
     "tests/connector/source/test_lookup.py",
     "tests/connector/source/test_spark_stream.py",
+    "tests/connector/source/test_listener_numbers.py",
     "tests/connector/source/test_spark_several_stores.py",
     "tests/connector/source/test_spark_crash.py",
     "tests/connector/sink/test_batch.py",
