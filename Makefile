@@ -27,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint types tidy bench stress format man build clean
+.PHONY: help setup demo test check lint types tidy bench stress versions format man build clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -63,6 +63,9 @@ stress: $(TEST_READY) ## Long runs, more than an hour: every byte of real stores
 man: $(DEV_READY) ## Write docs/commitlog.1, the manual page, from the commands' help
 	@$(VENV)/bin/commitlog --man > docs/commitlog.1
 
+versions: $(DEV_READY) ## Tests in each version of Spark and Python, an hour or more (ARGS="spark-4.0" picks some)
+	@$(PYTHON) -m tests.versions $(ARGS)
+
 format: $(DEV_READY) ## Let ruff fix and format everything
 	@$(PYTHON) -m ruff check --fix
 	@$(PYTHON) -m ruff format
@@ -71,7 +74,7 @@ build: $(DEV_READY) ## Build the wheel and the source distribution into dist/
 	@$(PYTHON) -m hatchling build
 
 clean: ## Remove everything that set-up, builds and tests made
-	rm -rf $(VENV) .java dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log $(STRESS_LOG)
+	rm -rf $(VENV) .venv-versions .java dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log $(STRESS_LOG)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(PYTHON):

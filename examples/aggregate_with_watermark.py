@@ -90,7 +90,7 @@ def read_counts(path: Path) -> list[tuple[datetime, int]]:
             for batch in reader.read(queue.topic, queue.queue_id, queue.min_offset, columns=["body"])
         ]
     found = [json.loads(body.as_py()) for batch in batches for body in batch.column("body")]
-    return sorted((datetime.fromisoformat(one["minute"].replace("Z", "+00:00")), one["views"]) for one in found)
+    return sorted((datetime.fromisoformat(one["minute"]), one["views"]) for one in found)
 
 
 def main(directory: Path) -> int:

@@ -22,7 +22,7 @@ try:
     from pyspark.sql.datasource import DataSource
 except ImportError as error:
     raise ImportError(
-        "pyspark_commitlog needs PySpark 4.2 or 4.3, which cannot be imported here. "
+        "pyspark_commitlog needs PySpark 4.0 to 4.3, which cannot be imported here. "
         "Install it with: pip install 'pyspark-commitlog[spark]'"
     ) from error
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
         DataSourceWriter,
     )
     from pyspark.sql.types import StructType
+
+    from pyspark_commitlog.source.stream_source import StreamSource
 
 __all__ = ["DefaultSource", "lookup"]
 
@@ -96,11 +98,11 @@ class DefaultSource(DataSource):
         from pyspark_commitlog.errors import ConnectorError
         from pyspark_commitlog.options.read import parse_stream_options
         from pyspark_commitlog.source.schema import check_schema
-        from pyspark_commitlog.source.stream_source import CommitLogStreamReader, RefusedStreamReader
+        from pyspark_commitlog.source.stream_source import RefusedStreamReader
 
         try:
             options = parse_stream_options(self.options)
-            return CommitLogStreamReader(options, check_schema(schema, kafka_rows=options.kafka_rows))
+            return _stream_reader_class()(options, check_schema(schema, kafka_rows=options.kafka_rows))
         except ConnectorError as error:
             return RefusedStreamReader(error)
 
@@ -132,6 +134,19 @@ class DefaultSource(DataSource):
         options = parse_stream_write_options(self.options)
         columns = sink_columns(schema, options)
         return CommitLogStreamWriter(plan_write(options, columns))
+
+
+def _stream_reader_class() -> type[StreamSource]:
+    """What this PySpark calls as the reader of a stream."""
+    from pyspark_commitlog.spark_versions import HAS_READ_LIMITS
+
+    if HAS_READ_LIMITS:
+        from pyspark_commitlog.source.limits_by_spark import CommitLogStreamReader
+
+        return CommitLogStreamReader
+    from pyspark_commitlog.source.limits_by_position import PositionStreamReader
+
+    return PositionStreamReader
 
 
 def lookup(

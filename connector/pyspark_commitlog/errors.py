@@ -4,6 +4,7 @@
 
     commitlog.errors.CommitLogError
     └── ConnectorError
+        ├── SparkVersionError   this version of Spark cannot do what is asked for
         ├── OptionError         an option that is unknown, missing, or has a wrong value
         ├── SchemaError         a column that the source does not have, or that the sink cannot write
         ├── OffsetFormatError   a checkpointed offset that this version cannot read
@@ -21,12 +22,17 @@ __all__ = [
     "OffsetFormatError",
     "OptionError",
     "SchemaError",
+    "SparkVersionError",
     "TailLostError",
 ]
 
 
 class ConnectorError(CommitLogError):
     """Base of the connector's errors; raised itself if Spark does not give a task or a commit its ids or messages."""
+
+
+class SparkVersionError(ConnectorError):
+    """The Spark that runs lacks what this needs; a newer one has it."""
 
 
 class OptionError(ConnectorError, ValueError):

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_commitlog.options.subscription import QueueKey
@@ -28,6 +29,7 @@ from pyspark_commitlog.query_numbers import (
 )
 from pyspark_commitlog.source.progress_report import ProgressReport
 from pyspark_commitlog.source.task_reports import Tally, close_reports, drop_reports, open_reports, read_reports
+from pyspark_commitlog.spark_versions import HAS_READ_LIMITS
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -55,6 +57,8 @@ class CommitLogLagListener(StreamingQueryListener):
     With ``registry``, the numbers are Prometheus metrics as well; it is one of the package prometheus-client, which
     ``pip install 'pyspark-commitlog[prometheus]'`` installs. Subclass the listener and override ``on_lag`` and
     ``on_batch`` to send the numbers elsewhere. ``clock`` gives the time in seconds since 1970.
+
+    PySpark 4.0 and 4.1 do not report the lag: there ``on_lag`` is never called, and a warning says so.
     """
 
     def __init__(
@@ -71,6 +75,12 @@ class CommitLogLagListener(StreamingQueryListener):
         self._runs: dict[str, tuple[str, str]] = {}
         # The paths of a query's sources, by its id.
         self._paths: dict[str, list[str]] = {}
+        if not HAS_READ_LIMITS:
+            self._logger.warning(
+                "Spark %s does not report the lag of a Python source; PySpark 4.2 does. The listener reports what "
+                "batches read and lost. commitGroup and the command commitlog groups lag show the lag of a query.",
+                pyspark.__version__,
+            )
 
     def on_lag(self, query: str, batch_id: int, lag: Mapping[QueueKey, int]) -> None:
         """Called once per progress event and source with a ``Lag``; ``query`` is the query's name, or its id."""

@@ -41,8 +41,9 @@ class Lag(dict[QueueKey, int]):
 def lag_by_queue(end_offset: str | None, latest_offset: str | None) -> dict[QueueKey, int] | None:
     """Messages not yet read, by topic and queue id, from the offsets of one source of a progress event.
 
-    None if they are not this source's. In a queue that was not read yet, or whose unread head has expired, the messages
-    that still exist count. The topics of named stores are ``store/topic``, as in all numbers of this module.
+    None if they are not this source's, and before PySpark 4.2. In a queue that was not read yet, or whose unread head
+    has expired, the messages that still exist count. The topics of named stores are ``store/topic``, as in all numbers
+    of this module.
     """
     report = ProgressReport.from_text(latest_offset)
     lag = None if report is None else lag_of(end_offset, report, source="", now_s=0.0)

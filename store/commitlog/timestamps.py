@@ -84,7 +84,7 @@ def parse_time(text: str, zone: tzinfo = timezone.utc, now: datetime | None = No
         return checked_timestamp_ms(int(text), name or "A time")
     now = datetime.now(zone) if now is None else now.astimezone(zone)
     try:
-        when = _relative(text.strip().lower(), now) or datetime.fromisoformat(text.replace("Z", "+00:00"))
+        when = _relative(text.strip().lower(), now) or datetime.fromisoformat(text)
         return round((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise InvalidValue(

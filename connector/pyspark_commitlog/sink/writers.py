@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from commitlog import BatchId
 from commitlog.paths import UNNAMED_WRITE_PREFIX
@@ -23,6 +23,7 @@ from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.sink.commit import commit_staged, remove_staged, staged_rows
 from pyspark_commitlog.sink.fingerprint import checkpoint_fingerprint
 from pyspark_commitlog.sink.task import StagedRows, StageTask
+from pyspark_commitlog.spark_versions import StreamArrowWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +93,7 @@ class CommitLogBatchWriter(DataSourceArrowWriter):
 
 
 @with_short_errors
-class CommitLogStreamWriter(DataSourceStreamArrowWriter):
+class CommitLogStreamWriter(StreamArrowWriter):
     """The write of one micro-batch."""
 
     def __init__(self, task: StageTask) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 from pyspark.sql.functions import col
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark.sql.utils import is_remote
 
@@ -25,6 +24,7 @@ from pyspark_commitlog.options.stores import parse_commit_log, parse_one_store
 from pyspark_commitlog.options.subscription import Subscription
 from pyspark_commitlog.short_errors import with_short_errors
 from pyspark_commitlog.source.schema import SPARK_TYPES, known_column
+from pyspark_commitlog.spark_versions import find_arrow_udf
 from pyspark_commitlog.worker_gc import leave_out_imported_modules
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def add_messages(
     store_path_commit_log: str | None,
 ) -> DataFrame:
     """``pyspark_commitlog.lookup``, which has the arguments."""
+    arrow_udf = find_arrow_udf()
     store = parse_one_store("path", os.fspath(path))
     log = None if store_path_commit_log is None else parse_commit_log("store_path_commit_log", store_path_commit_log)
     validate_topic(topic)
@@ -78,7 +79,7 @@ def add_messages(
     message = StructType([StructField(name, SPARK_TYPES[name]) for name in names])
     task = LookupTask(path=store, commit_log=log, topic=topic, columns=names, on_damage=on_damage)
     # As a deterministic function it would be evaluated once in a filter on the message and again for its value.
-    look_up = arrow_udf(task.run, message).asNondeterministic()  # type: ignore[call-overload]  # its stubs lag behind
+    look_up = arrow_udf(task.run, message).asNondeterministic()
     found = df.withColumn(message_column, look_up(key))
     return found.where(col(_quoted(message_column)).isNotNull()) if how == "inner" else found
 

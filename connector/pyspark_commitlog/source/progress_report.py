@@ -20,6 +20,7 @@ from pyspark_commitlog.errors import OffsetFormatError
 from pyspark_commitlog.options.subscription import QueueKey
 from pyspark_commitlog.source.several_stores_offset import offset_by_queue
 from pyspark_commitlog.source.stream_offset import StreamOffset
+from pyspark_commitlog.spark_versions import HAS_READ_LIMITS
 
 __all__ = ["ProgressReport"]
 
@@ -48,7 +49,9 @@ class ProgressReport:
 
     @classmethod
     def from_text(cls, text: str | None) -> ProgressReport | None:
-        """The report in ``latestOffset`` of a source; None if it is not one of this package's."""
+        """The report in ``latestOffset`` of a source; None if it is not this package's, and before PySpark 4.2."""
+        if not HAS_READ_LIMITS:
+            return None  # Spark shows the end of the batch there, which would be a lag of 0
         try:
             value = json.loads(text or "null")
             if not isinstance(value, dict):

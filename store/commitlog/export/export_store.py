@@ -118,12 +118,10 @@ def export_store(
     those of ``StoreReader.read``. Parquet files go into ``topic=<topic>/`` and hold about ``file_size`` bytes of
     messages, as Arrow has them in memory; the directory stands for the column ``topic``.
 
-    ``store_path_commit_log`` is that of ``StoreReader.open``. With ``from_log``, the queues are derived from the log in
-    memory, for a store whose queues are missing or damaged.
+    ``store_path_commit_log`` and ``from_log`` are those of ``StoreReader.open``.
 
     Bodies are compared with their CRC, unless ``verify_crc`` is false. Damage ends the export with an error; with
-    ``on_damage="skip"``, messages that cannot be read are left out, logged, and counted in the report and in the state.
-    An export that is resumed continues after them. Both options may change then.
+    ``on_damage="skip"``, messages that cannot be read are left out, logged, and counted. Both options may change later.
 
     With ``resume``, an export that ended early, or at the store's end of that time, continues: the target has each row
     exactly once. Queues that are new are exported from ``since`` on. Else the target must be empty or missing.
@@ -149,10 +147,7 @@ def export_store(
         source, store_path_commit_log=store_path_commit_log, from_log=from_log, on_damage=on_damage
     ) as reader:
         check_outside(target.path, reader.paths.commit_log)
-        known = reader.topics()
-        if not known:
-            _refuse_without_queues(reader)
-        names = _readable(reader, matching_topics(known, topics, reader.path), topics)
+        names = _wanted(reader, topics)
         asked = ExportState(
             store=source,
             format=target.format.value,
@@ -216,6 +211,14 @@ def _locked(target: ExportTarget, *, resume: bool) -> Iterator[None]:
             lock.release()
     except OSError as error:
         raise TargetFailed("write", path=str(error.filename or target.path), cause=error) from error
+
+
+def _wanted(reader: StoreReader, topics: Sequence[str]) -> list[str]:
+    """The names of the topics to export, in order. ``TopicNotFound``."""
+    known = reader.topics()
+    if not known:
+        _refuse_without_queues(reader)
+    return _readable(reader, matching_topics(known, topics, reader.path), topics)
 
 
 def _refuse_without_queues(reader: StoreReader) -> None:

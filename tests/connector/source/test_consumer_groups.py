@@ -15,10 +15,10 @@ from pyspark_commitlog.errors import DataLossError, OptionError
 from pyspark_commitlog.options.read import parse_batch_options, parse_stream_options
 from pyspark_commitlog.source.batch_source import CommitLogBatchReader
 from pyspark_commitlog.source.group_commits import GroupCommits
+from pyspark_commitlog.source.limits_by_spark import CommitLogStreamReader
 from pyspark_commitlog.source.partitions import RangePartition
 from pyspark_commitlog.source.schema import check_schema
 from pyspark_commitlog.source.stream_offset import StreamOffset
-from pyspark_commitlog.source.stream_source import CommitLogStreamReader
 from tests.connector.source.planned_query import Query, filled
 from tests.connector.source.sized_store import NewStore
 

@@ -15,12 +15,15 @@ from pyspark_commitlog.listener import BatchNumbers, CommitLogLagListener, batch
 from tests.connector.source.planned_query import Query, filled
 from tests.connector.source.sized_store import NewStore, SizedStore
 from tests.connector.source.spark_helpers import Batches, stream
+from tests.support.spark_versions import with_read_limits
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__: list[str] = []
+
+pytestmark = with_read_limits
 
 
 def planned_numbers(query: Query) -> BatchNumbers | None:

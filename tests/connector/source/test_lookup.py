@@ -16,12 +16,15 @@ from pyspark_commitlog import lookup
 from pyspark_commitlog.errors import OptionError, SchemaError
 from pyspark_commitlog.source.lookup import LookupTask
 from tests.connector.source.spark_helpers import Batches, stream
+from tests.support.spark_versions import with_arrow_udf
 from tests.support.store_builder import StoreBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__: list[str] = []
+
+pytestmark = with_arrow_udf
 
 
 def store(path: Path, keys: Sequence[str]) -> StoreBuilder:

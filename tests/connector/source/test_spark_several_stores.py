@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyspark_commitlog.spark_versions import HAS_READ_LIMITS
 from tests.connector.sink.test_batch import error_of
 from tests.connector.source.spark_helpers import Batches
 from tests.support.store_builder import StoreBuilder
@@ -59,7 +60,8 @@ def test_a_stream_goes_on_without_a_store_and_reads_it_when_it_is_back(
     batches = Batches(tmp_path / "checkpoint")
     given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "15", "onMissingStore": "skip"}
     assert len(batches.run(frame_of(spark, stores, **given))) == 40
-    assert [len(rows) for _, rows in sorted(batches.by_id.items())] == [15, 15, 10]
+    sizes = [len(rows) for _, rows in sorted(batches.by_id.items())]
+    assert sizes == ([15, 15, 10] if HAS_READ_LIMITS else [40])
     for name, store in stores.items():
         store.append("orders", [0, 1], [name.encode()] * 4)
     stores["broker-b"].path.rename(tmp_path / "away")

@@ -15,6 +15,7 @@ from chispa import assert_df_equality
 from commitlog import ALL_COLUMNS, StoreReader, commit_group_offsets
 from pyspark_commitlog.options.subscription import QueueKey
 from tests.connector.source.spark_helpers import ORDER, Batches, expected_frame, stream, struct
+from tests.support.spark_versions import with_read_limits
 from tests.support.store_builder import StoreBuilder
 from tests.support.waiting import WAIT_LIMIT_S, wait_for
 
@@ -84,6 +85,7 @@ def test_a_restart_neither_repeats_nor_skips(spark: SparkSession, store: StoreBu
     assert places(batches.rows) == all_places(store)
 
 
+@with_read_limits
 def test_a_query_starts_at_a_groups_positions_and_another_group_follows_it(
     spark: SparkSession, store: StoreBuilder, batches: Batches
 ) -> None:
@@ -127,6 +129,7 @@ def test_trigger_once_reads_everything_whatever_the_limits(
     assert places(batches.by_id[0]) == all_places(store)
 
 
+@with_read_limits
 def test_a_first_batch_that_failed_is_run_again_as_it_was(
     spark: SparkSession, store: StoreBuilder, batches: Batches
 ) -> None:
@@ -181,6 +184,7 @@ def test_available_now_ends_though_more_keeps_coming(
 # -- loss --------------------------------------------------------------------------------------------------------------
 
 
+@with_read_limits
 @pytest.mark.parametrize("fail", [True, False])
 @pytest.mark.parametrize("planned", [True, False])
 def test_retention_ahead_of_a_running_query_is_lost_data(
@@ -252,6 +256,7 @@ def test_a_store_restored_from_an_older_copy_that_grew_again_is_lost_data(
 # -- progress ----------------------------------------------------------------------------------------------------------
 
 
+@with_read_limits
 def test_progress_and_the_listener_report_the_lag_of_the_query(
     spark: SparkSession, store: StoreBuilder, batches: Batches
 ) -> None:

@@ -12,9 +12,9 @@ from pyspark import TaskContext
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pyspark_commitlog.options.read import parse_stream_options
+from pyspark_commitlog.source.limits_by_spark import CommitLogStreamReader
 from pyspark_commitlog.source.partitions import QueueRange, RangePartition
 from pyspark_commitlog.source.schema import check_schema
-from pyspark_commitlog.source.stream_source import CommitLogStreamReader
 from pyspark_commitlog.source.task import ReadTask
 from pyspark_commitlog.source.task_reports import close_reports, drop_reports, open_reports, read_reports
 from tests.connector.source.planned_query import filled
