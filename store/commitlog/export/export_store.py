@@ -137,12 +137,10 @@ def export_store(
         report = export_store("/data/store", "parquet:/data/store-export", topics=["orders*"], resume=True)
         print(report.rows, "new rows")
     """
-    target = parse_target(target) if isinstance(target, str) else target
+    target, source = parse_target(target) if isinstance(target, str) else target, disk.absolute_path(path)
     _check_options(columns, file_size, on_damage)
-    first, last = _time("since", since), _time("until", until)
-    source = disk.absolute_path(path)
+    first, last, chosen = _time("since", since), _time("until", until), _chosen(tags, filter)
     check_outside(target.path, source)
-    chosen = _chosen(tags, filter)
     with StoreReader.open(
         source, store_path_commit_log=store_path_commit_log, from_log=from_log, on_damage=on_damage
     ) as reader:
