@@ -15,6 +15,8 @@ from tests.damage_table.commands import (
     READERS,
     Answer,
     Opening,
+    doctor,
+    doctor_deep,
     file_modes_hold,
     get,
     open_store,
@@ -91,6 +93,7 @@ class CaseMaker:
         self._root = root
         self.states = StoreStates(root / "states")
         self._records: dict[str, list[Stored]] = {}
+        self._outcomes: dict[tuple[str, str], tuple[str, str, str]] = {}
 
     def records(self, store: str) -> list[Stored]:
         """The records that the store has without damage; of the torn copy, those that its owner had put by then."""
@@ -144,7 +147,20 @@ class CaseMaker:
             for number, command in enumerate(steps):
                 case.steps.append(self._step(path, command, number, topics))
             case.opened = open_store(other, topics)
+        self._note_outcome(case, case.looks["doctor"], case.looks["doctor --deep"], case.opened)
         return case
+
+    def outcome(self, store: str, kind: str) -> tuple[str, str, str]:
+        """The verdicts of a quick and a deep look, and whether the store "opens" or is "refused"."""
+        if (store, kind) not in self._outcomes:
+            path, other, case = self.damaged(store, kind)
+            with file_modes_hold():
+                self._note_outcome(case, doctor(path, []), doctor_deep(path, []), open_store(other, []))
+        return self._outcomes[store, kind]
+
+    def _note_outcome(self, case: Case, quick: Answer, deep: Answer, opened: Opening) -> None:
+        opening = "refused" if opened.refused else "opens"
+        self._outcomes[case.store, case.kind.name] = (quick.facts["verdict"], deep.facts["verdict"], opening)
 
     def _step(self, path: Path, command: str, number: int, topics: list[str]) -> Step:
         """Run a suggested command on a copy."""
