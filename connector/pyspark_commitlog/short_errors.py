@@ -30,8 +30,10 @@ __all__ = ["with_short_errors"]
 _Source = TypeVar("_Source", bound=type)
 
 _HIDE = "SPARK_HIDE_TRACEBACK"
-# Set by Spark in each of its Python workers, those that plan and commit among them, and in no program of a user.
+# Set by Spark in each of its Python workers, those that plan and commit among them, and in no program of a user. The
+# others are those of PySpark 4.0 and 4.1, which do not set the first.
 _RUNTIME, _WORKER = "SPARK_PYTHON_RUNTIME", "PYTHON_WORKER"
+_WORKER_BEFORE_4_2 = tuple(f"PYTHON_WORKER_FACTORY_{name}" for name in ("SECRET", "SOCK_DIR", "SOCK_PATH"))
 
 
 def with_short_errors(kind: _Source) -> _Source:
@@ -69,11 +71,17 @@ def _short_errors() -> Iterator[None]:
         yield
     except Exception as error:
         named = _named(error) if isinstance(error, OSError) else None
-        if isinstance(named or error, CommitLogError) and os.environ.get(_RUNTIME) == _WORKER:
+        if isinstance(named or error, CommitLogError) and _is_worker():
             os.environ.setdefault(_HIDE, "1")
         if named is not None:
             raise named from error
         raise
+
+
+def _is_worker() -> bool:
+    if os.environ.get(_RUNTIME) == _WORKER:
+        return True
+    return any(os.environ.get(name) for name in _WORKER_BEFORE_4_2)
 
 
 def _named(error: OSError) -> Exception | None:
