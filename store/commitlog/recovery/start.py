@@ -183,16 +183,16 @@ _ROWS = (
         StartKind.REFUSE,
         lambda e, wishes: not e.log_file_count and e.topic_without_log is not None and not wishes.accept_lost_log,
         "{e.log_path} holds no file, but consume queues exist ({e.topic_without_log}, ...). Mount or restore the log, "
-        "or name its directory in store_path_commit_log; or open with accept_lost_log=True to begin an empty store in "
-        "its place.",
+        "or name its directory: store_path_commit_log, --commit-log DIR for a command; or open with "
+        "accept_lost_log=True to begin an empty store in its place.",
         LogLost,
     ),
     _Row(
         StartKind.REFUSE,
         lambda e, wishes: not e.log_file_count and e.flushed_offset > 0 and not wishes.accept_lost_log,
         "{e.log_path} holds no file, but the checkpoint says that the log was flushed up to physical offset "
-        "{e.flushed_offset}. Mount or restore the log, or name its directory in store_path_commit_log; or open with "
-        "accept_lost_log=True to begin an empty store in its place.",
+        "{e.flushed_offset}. Mount or restore the log, or name its directory: store_path_commit_log, --commit-log DIR "
+        "for a command; or open with accept_lost_log=True to begin an empty store in its place.",
         LogLost,
     ),
     _Row(StartKind.REBUILD, lambda _, wishes: wishes.rebuild, "The caller asked for it."),
