@@ -70,10 +70,12 @@ attributes too, so that programs need not parse the text.
 from __future__ import annotations
 
 import copy
-import shlex
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from commitlog.put_status import PutMessageStatus
+
+if TYPE_CHECKING:
+    from commitlog.files.store_paths import StorePaths
 
 __all__ = [
     "AccessRefused",
@@ -256,16 +258,18 @@ class LogShort(Damaged):
     that lead between them.
     """
 
-    def __init__(self, *, path: str, found_end: int, flushed_offset: int, missing_messages: int | None = None) -> None:
+    def __init__(
+        self, *, paths: StorePaths, found_end: int, flushed_offset: int, missing_messages: int | None = None
+    ) -> None:
         size = flushed_offset - found_end
         messages = "" if missing_messages is None else f", with {missing_messages} messages by the consume queues"
         super().__init__(
-            f"The log of {path} ends at physical offset {found_end}, but was flushed up to {flushed_offset}: {size} "
-            f"bytes are missing at its end{messages}. Restore the newest files of {path}/commitlog from a copy. To go "
-            "on without them: MessageStore.open(..., accept_lost_log=True), or commitlog repair "
-            f"{shlex.quote(path)} --accept-lost-log."
+            f"The log of {paths.root} ends at physical offset {found_end}, but was flushed up to {flushed_offset}: "
+            f"{size} bytes are missing at its end{messages}. Restore the newest files of {paths.commit_log} from a "
+            "copy. To go on without them: MessageStore.open(..., accept_lost_log=True), or commitlog repair "
+            f"{paths.for_shell} --accept-lost-log."
         )
-        self.path = path
+        self.path = paths.root
         self.found_end = found_end
         self.flushed_offset = flushed_offset
         self.missing_messages = missing_messages
@@ -605,13 +609,13 @@ class CutRefused(Refused):
     ``cut_at`` is the physical offset of the cut, ``size`` the bytes and ``messages`` the whole records after it.
     """
 
-    def __init__(self, *, path: str, cut_at: int, size: int, messages: int) -> None:
+    def __init__(self, *, paths: StorePaths, cut_at: int, size: int, messages: int) -> None:
         super().__init__(
-            f"Opening the store of {path} would cut {messages} whole records ({size} bytes) off its log, from physical "
-            f"offset {cut_at} on; nothing was cut. To see which: commitlog repair {shlex.quote(path)}. To cut them off "
+            f"Opening the store of {paths.root} would cut {messages} whole records ({size} bytes) off its log, from "
+            f"physical offset {cut_at} on; nothing was cut. To see which: commitlog repair {paths.for_shell}. To cut them off "
             'and keep them in a directory beside the log, open with on_cut="keep".'
         )
-        self.path = path
+        self.path = paths.root
         self.cut_at = cut_at
         self.size = size
         self.messages = messages

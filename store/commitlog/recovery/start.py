@@ -306,7 +306,7 @@ def recovery_policy(evidence: Evidence, start: Start, *, rebuild: bool, accept_l
     """How to scan a store that is not opened clean. ``rebuild`` and ``accept_lost_log`` are the caller's wishes."""
     distrusted = evidence.queue_files.uneven is not None or not evidence.queues_end_at_mark
     return RecoveryPolicy(
-        store_path=evidence.path,
+        paths=StorePaths(evidence.path, evidence.log_path),
         aborted=evidence.aborted,
         closed_log=not evidence.aborted or evidence.closed_before,
         from_start=start.kind is StartKind.REBUILD,

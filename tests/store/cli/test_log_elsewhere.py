@@ -46,7 +46,7 @@ LOOKING = {
     "cat STORE orders": "9",
     "tail STORE orders": "9",
     "get STORE 0 --body": "0",
-    "query STORE orders k": "9",
+    "query STORE k --topic orders": "9",
     "offset-at STORE 2h orders": "orders",
     "stats STORE": "orders",
     "groups ls STORE": "billing",
@@ -58,7 +58,7 @@ LOOKING = {
     "half ls STORE": "orders",
     "txn ls STORE": "loader",
     "clean STORE --max-bytes 1G": "Nothing to delete",
-    "repair STORE": "opens, and nothing is lost",
+    "repair STORE": "No loss is known",
     "doctor STORE": "OK",
     "doctor STORE --deep": "none lost",
     "doctor STORE --nagios --warn lag=100,disk=100%,overdue=60s": "COMMITLOG OK",
@@ -76,7 +76,8 @@ WRITING = {
 def test_each_command_takes_the_logs_directory(store: Path, tmp_path: Path, command: str, found: str) -> None:
     words = [str(store) if word == "STORE" else word for word in command.split()]
     done = ended(*words, "--commit-log", tmp_path / "disk")
-    assert (done.returncode, done.stderr.count("is not at")) == (0, 0), done.stderr
+    code = 1 if "Nothing is changed without --yes" in done.stderr else 0
+    assert (done.returncode, done.stderr.count("is not at")) == (code, 0), done.stderr
     assert found in done.stdout
     assert not (store / "commitlog").exists()
 
@@ -88,11 +89,12 @@ def test_without_it_each_command_names_it(store: Path, command: str) -> None:
     if words[0] in ("doctor", "verify", "repair"):
         said = plain(done.stdout + done.stderr)
         assert done.returncode == (2 if "--nagios" in words else 1)
-        assert f"{store}/commitlog holds no file, but" in said
-        assert (
-            "--nagios" in words
-            or f"commitlog {'doctor' if words[0] != 'repair' else words[0]} {store} --commit-log DIR" in said
-        )
+        assert f"{store}/commitlog holds no file, " in said
+        assert "Mount or restore the log, or name its directory" in said
+        assert "--commit-log DIR" in said
+        if "--nagios" not in words:
+            next_step = "repair" if words[0] == "repair" else "doctor"
+            assert f"commitlog {next_step} {store} --commit-log DIR" in said
         return
     assert done.returncode == 2
     assert f"The log of the store is not at {store}/commitlog" in done.stderr
@@ -156,11 +158,7 @@ def test_each_assessing_command_counts_as_for_a_store_in_one_directory(
     for one in ("verdict", "found", "lost", "unreadable", "lostMessages", "topics", "cutAt", "messages"):
         assert shown.get(one) == plainly.get(one), one
     for step in shown.get("nextSteps", []):
-        assert (
-            shlex.split(step)[-2:] == ["--commit-log", str(log)]
-            or step == f"commitlog salvage '{log}'"
-            or "--rebuild" in step
-        )
+        assert str(log) in shlex.split(step), "so that it can be pasted"
         assert shell(step).returncode in (0, 1), step
 
 

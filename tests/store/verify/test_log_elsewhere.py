@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import MessageStoreConfig, Verdict, assess_store, repair_store, store_metadata
-from commitlog.errors import LogLost, LogNotFound, NotAStore
+from commitlog import MessageStore, MessageStoreConfig, Verdict, assess_store, repair_store, store_metadata
+from commitlog.errors import LogLost, LogNotFound, LogShort, NotAStore
 from commitlog.verify.assessment import Assessment
 from commitlog.verify.store import verify_store
 from tests.store.verify.made_store import damage, flip, make_store, message_place
@@ -163,3 +163,13 @@ def test_the_table_findings_is_of_the_log_elsewhere(path: Path, tmp_path: Path) 
     middle_file_deleted(tmp_path / "log")
     rows = store_metadata(path, "findings", store_path_commit_log=tmp_path / "log").to_pylist()
     assert [row["message"] for row in rows] == [one.message for one in verify_store(path, config=config)]
+
+
+def test_the_errors_of_an_owner_name_the_command_with_the_logs_directory(path: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    config = moved(path, log)
+    newest_file_deleted(log)
+    with pytest.raises(LogShort) as caught:
+        MessageStore.open(path, config)
+    assert f"Restore the newest files of {log} from a copy" in str(caught.value)
+    assert f"commitlog repair {path} --commit-log {log} --accept-lost-log" in str(caught.value)
