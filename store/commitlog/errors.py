@@ -70,12 +70,9 @@ attributes too, so that programs need not parse the text.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from commitlog.put_status import PutMessageStatus
-
-if TYPE_CHECKING:
-    from commitlog.files.store_paths import StorePaths
 
 __all__ = [
     "AccessRefused",
@@ -255,21 +252,28 @@ class LogShort(Damaged):
     """The log ends before the place up to which the checkpoint says that it was flushed: its end is gone.
 
     ``found_end`` and ``flushed_offset`` are physical offsets, ``missing_messages`` counts the units of consume queues
-    that lead between them.
+    that lead between them. ``for_shell`` is the store as arguments of a command.
     """
 
     def __init__(
-        self, *, paths: StorePaths, found_end: int, flushed_offset: int, missing_messages: int | None = None
+        self,
+        *,
+        path: str,
+        log_path: str,
+        for_shell: str,
+        found_end: int,
+        flushed_offset: int,
+        missing_messages: int | None = None,
     ) -> None:
         size = flushed_offset - found_end
         messages = "" if missing_messages is None else f", with {missing_messages} messages by the consume queues"
         super().__init__(
-            f"The log of {paths.root} ends at physical offset {found_end}, but was flushed up to {flushed_offset}: "
-            f"{size} bytes are missing at its end{messages}. Restore the newest files of {paths.commit_log} from a "
+            f"The log of {path} ends at physical offset {found_end}, but was flushed up to {flushed_offset}: "
+            f"{size} bytes are missing at its end{messages}. Restore the newest files of {log_path} from a "
             "copy. To go on without them: MessageStore.open(..., accept_lost_log=True), or commitlog repair "
-            f"{paths.for_shell} --accept-lost-log."
+            f"{for_shell} --accept-lost-log."
         )
-        self.path = paths.root
+        self.path = path
         self.found_end = found_end
         self.flushed_offset = flushed_offset
         self.missing_messages = missing_messages
@@ -607,15 +611,16 @@ class CutRefused(Refused):
     """Opening would cut whole records off the log's end, and was asked not to: ``on_cut="refuse"``.
 
     ``cut_at`` is the physical offset of the cut, ``size`` the bytes and ``messages`` the whole records after it.
+    ``for_shell`` is the store as arguments of a command.
     """
 
-    def __init__(self, *, paths: StorePaths, cut_at: int, size: int, messages: int) -> None:
+    def __init__(self, *, path: str, for_shell: str, cut_at: int, size: int, messages: int) -> None:
         super().__init__(
-            f"Opening the store of {paths.root} would cut {messages} whole records ({size} bytes) off its log, from "
-            f"physical offset {cut_at} on; nothing was cut. To see which: commitlog repair {paths.for_shell}. To cut them off "
-            'and keep them in a directory beside the log, open with on_cut="keep".'
+            f"Opening the store of {path} would cut {messages} whole records ({size} bytes) off its log, from "
+            f"physical offset {cut_at} on; nothing was cut. To see which: commitlog repair {for_shell}. To cut them "
+            'off and keep them in a directory beside the log, open with on_cut="keep".'
         )
-        self.path = paths.root
+        self.path = path
         self.cut_at = cut_at
         self.size = size
         self.messages = messages

@@ -193,7 +193,14 @@ def _unscanned(
     flushed = policy.flushed_offset
     if flushed is not None and end < flushed and not policy.accept_short:
         missing = parts.queues.count_units(end, flushed)
-        short = LogShort(paths=parts.paths, found_end=end, flushed_offset=flushed, missing_messages=missing)
+        short = LogShort(
+            path=parts.path,
+            log_path=parts.paths.commit_log,
+            for_shell=parts.paths.for_shell,
+            found_end=end,
+            flushed_offset=flushed,
+            missing_messages=missing,
+        )
         return Forecast(path=parts.path, start=start, refusal=short)
     size = end - scan_start(files, policy, times, has_index=parts.index is not None)
     return Forecast(path=parts.path, start=start, unscanned=size)

@@ -433,7 +433,9 @@ class _Search:
             return  # no part of a frame is acknowledged, also when its beginning was flushed
         if flushed is not None and end.offset < flushed:
             raise LogShort(
-                paths=self._policy.paths,
+                path=self._policy.paths.root,
+                log_path=self._policy.paths.commit_log,
+                for_shell=self._policy.paths.for_shell,
                 found_end=end.offset,
                 flushed_offset=flushed,
                 missing_messages=self._derived.count_units(end.offset, flushed),
