@@ -353,6 +353,15 @@ class BlockReader:
             advice="The queue can be rebuilt from the CommitLog.",
         )
 
+    def _is_lost_end(self, physical: int, offset: int, queue_end: int) -> bool:
+        """Whether a place is in the file after the log's last one, and the queue's next and last units lead there, too,
+        or further on. A unit that leads further than its followers is damaged."""
+        end = self._commit_log.bounds()[1]
+        file_size = end - self._commit_log.bases[-1]
+        followers = (self._queue.unit(min(offset + 1, queue_end - 1)), self._queue.unit(queue_end - 1))
+        after_end = all(unit is not None and unit[0] >= end for unit in followers)
+        return end <= physical < end + file_size and after_end
+
     def _explain_absence(self, physical: int, offset: int, stop: int) -> NoReturn:
         """No CommitLog file holds the message: retention, a gap, a file that was cut, or a damaged unit."""
         self._commit_log.refuse_cut(physical)
@@ -375,6 +384,15 @@ class BlockReader:
             path, resumes = missing
             beyond = queue.first_offset_from(resumes, offset + 1, stop)
             raise FileMissing(path=path, topic=queue.topic, queue_id=queue.queue_id, start=offset, stop=beyond)
+        if low <= offset < high and self._is_lost_end(physical, offset, high):
+            raise FileMissing(
+                path=self._commit_log.path_of(self._commit_log.bounds()[1]),
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                start=offset,
+                stop=min(high, stop),
+                why="the log ends before it although the queue leads to messages there",
+            )
         unit_path, unit_position = queue.place_of(offset)
         raise CorruptConsumeQueue(
             f"Unit of queue offset {offset} of topic {queue.topic!r}, queue {queue.queue_id}",

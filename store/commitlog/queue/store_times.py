@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from commitlog.errors import CorruptConsumeQueue, CorruptRecord, Damaged, FileMissing, MessageNotFound
+from commitlog.errors import CorruptConsumeQueue, CorruptRecord, FileMissing, MessageNotFound
 from commitlog.files.mapped_file import MappedFile
 from commitlog.format.consume_queue_unit import FILLER_SIZE
 from commitlog.log.commit_log import CommitLog
@@ -57,12 +57,8 @@ class StoreTimes:
     def refuse(self, start: int, stop: int, skips: Skips | None) -> None:
         """Raise the error that reading the messages of ``[start, stop)`` raises; return when none is lost."""
         blocks = BlockReader(self._commit_log, self._queue, BlockLimits(), verify_crc=False, skips=skips)
-        try:
-            for _ in blocks.batches(start, stop, ("queueOffset",)):
-                pass
-        except CorruptConsumeQueue as error:
-            self._refuse_lost_end(start, error)
-            raise
+        for _ in blocks.batches(start, stop, ("queueOffset",)):
+            pass
 
     def skip(self, start: int, stop: int, skips: Skips) -> None:
         """Report the messages of ``[start, stop)``, none of which can be read, as skipped: for the first one's reason.
@@ -86,25 +82,6 @@ class StoreTimes:
                 )
             )
             skips.flush()
-
-    def _refuse_lost_end(self, start: int, error: Damaged) -> None:
-        """``FileMissing`` where the unit at ``start`` leads to the file after the log's last one, and the queue's last
-        unit there, too, or further on. A unit that leads further than its followers is damaged."""
-        low, high = self._queue.bounds()
-        if not low <= start < high:
-            return
-        end = self._commit_log.bounds()[1]
-        file_size = end - self._commit_log.bases[-1]
-        first, last = self._queue.unit(start), self._queue.unit(high - 1)
-        if first is not None and last is not None and end <= first[0] < end + file_size and last[0] >= end:
-            raise FileMissing(
-                path=self._commit_log.path_of(end),
-                topic=self._queue.topic,
-                queue_id=self._queue.queue_id,
-                start=start,
-                stop=high,
-                why="the log ends before it although the queue leads to messages there",
-            ) from error
 
     def _next(self, start: int, stop: int) -> tuple[int, int]:
         """Queue offset and store time of the first message of ``[start, stop)`` that can be read; ``stop`` and a time

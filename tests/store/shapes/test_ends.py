@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commitlog import StoreReader
-from commitlog.errors import CorruptConsumeQueue, CorruptStoreError, MessageNotFound, TopicNotFound
+from commitlog.errors import CorruptConsumeQueue, CorruptStoreError, FileMissing, MessageNotFound, TopicNotFound
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog.format.sys_flag import TRANSACTION_PREPARED_TYPE
 from commitlog.log.commit_log import CommitLog
@@ -124,9 +124,11 @@ def test_in_a_closed_store_a_unit_that_leads_after_the_log_is_an_error(builder: 
             with pytest.raises(CorruptStoreError):
                 read(reader, start)
         assert reader.physical_bounds() == (0, places[31])
-    log_files(builder)[-1].unlink()
-    with StoreReader.open(builder.path) as reader, pytest.raises(CorruptConsumeQueue, match="below the log's end"):
+    newest = log_files(builder)[-1]
+    newest.unlink()
+    with StoreReader.open(builder.path) as reader, pytest.raises(FileMissing, match="the log ends before it") as caught:
         read(reader)
+    assert caught.value.path == str(newest)
 
 
 @pytest.mark.parametrize("first_bytes", [1, 8, 12, 19])

@@ -199,3 +199,24 @@ def test_a_store_time_in_a_lost_newest_file_names_it(built: tuple[Path, list[int
     with StoreReader.open(store) as reader, pytest.raises(FileMissing, match="the log ends before it") as caught:
         reader.store_timestamp("t", 0, COUNT - 1)
     assert caught.value.path == str(path)
+
+
+def test_a_read_in_a_lost_newest_file_names_it(built: tuple[Path, list[int]]) -> None:
+    store, places = built
+    path = newest_log_file_gone(store, places)
+    first = next(offset for offset, place in enumerate(places) if place >= int(path.name))
+    for start in (0, first, COUNT - 1):
+        with StoreReader.open(store) as reader, pytest.raises(FileMissing, match="the log ends before it") as caught:
+            list(reader.read("t", 0, start, COUNT))
+        assert caught.value.path == str(path)
+        assert (caught.value.start, caught.value.stop) == (max(start, first), COUNT)
+    assert readable(store) == list(range(first))
+
+
+def test_a_damaged_unit_that_leads_to_a_lost_newest_file_hides_no_message(built: tuple[Path, list[int]]) -> None:
+    store, places = built
+    path = newest_log_file_gone(store, places)
+    first = next(offset for offset, place in enumerate(places) if place >= int(path.name))
+    unit = queue_file(store, 0)
+    poke(unit, 5 * UNIT_SIZE, (int(path.name) + 100).to_bytes(8, "big"))
+    assert readable(store) == [offset for offset in range(first) if offset != 5]
