@@ -70,7 +70,6 @@ attributes too, so that programs need not parse the text.
 from __future__ import annotations
 
 import copy
-import shlex
 from typing import TypeVar
 
 from commitlog.put_status import PutMessageStatus
@@ -253,17 +252,26 @@ class LogShort(Damaged):
     """The log ends before the place up to which the checkpoint says that it was flushed: its end is gone.
 
     ``found_end`` and ``flushed_offset`` are physical offsets, ``missing_messages`` counts the units of consume queues
-    that lead between them.
+    that lead between them. ``for_shell`` is the store as arguments of a command.
     """
 
-    def __init__(self, *, path: str, found_end: int, flushed_offset: int, missing_messages: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        path: str,
+        log_path: str,
+        for_shell: str,
+        found_end: int,
+        flushed_offset: int,
+        missing_messages: int | None = None,
+    ) -> None:
         size = flushed_offset - found_end
         messages = "" if missing_messages is None else f", with {missing_messages} messages by the consume queues"
         super().__init__(
-            f"The log of {path} ends at physical offset {found_end}, but was flushed up to {flushed_offset}: {size} "
-            f"bytes are missing at its end{messages}. Restore the newest files of {path}/commitlog from a copy. To go "
-            "on without them: MessageStore.open(..., accept_lost_log=True), or commitlog repair "
-            f"{shlex.quote(path)} --accept-lost-log."
+            f"The log of {path} ends at physical offset {found_end}, but was flushed up to {flushed_offset}: "
+            f"{size} bytes are missing at its end{messages}. Restore the newest files of {log_path} from a "
+            "copy. To go on without them: MessageStore.open(..., accept_lost_log=True), or commitlog repair "
+            f"{for_shell} --accept-lost-log."
         )
         self.path = path
         self.found_end = found_end
@@ -603,13 +611,14 @@ class CutRefused(Refused):
     """Opening would cut whole records off the log's end, and was asked not to: ``on_cut="refuse"``.
 
     ``cut_at`` is the physical offset of the cut, ``size`` the bytes and ``messages`` the whole records after it.
+    ``for_shell`` is the store as arguments of a command.
     """
 
-    def __init__(self, *, path: str, cut_at: int, size: int, messages: int) -> None:
+    def __init__(self, *, path: str, for_shell: str, cut_at: int, size: int, messages: int) -> None:
         super().__init__(
-            f"Opening the store of {path} would cut {messages} whole records ({size} bytes) off its log, from physical "
-            f"offset {cut_at} on; nothing was cut. To see which: commitlog repair {shlex.quote(path)}. To cut them off "
-            'and keep them in a directory beside the log, open with on_cut="keep".'
+            f"Opening the store of {path} would cut {messages} whole records ({size} bytes) off its log, from "
+            f"physical offset {cut_at} on; nothing was cut. To see which: commitlog repair {for_shell}. To cut them "
+            'off and keep them in a directory beside the log, open with on_cut="keep".'
         )
         self.path = path
         self.cut_at = cut_at

@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from commitlog.columnar.columns import nearest_name
+from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, InvalidValue
 from commitlog.files import disk
 from commitlog.format.consume_queue_unit import UNIT_SIZE
@@ -118,7 +119,7 @@ def store_metadata(
 ) -> pa.Table:
     """The table ``topics``, ``queues``, ``groups``, ``files``, ``batches`` or ``findings`` of the store at ``path``.
 
-    ``store_path_commit_log`` is that of ``StoreReader.open``; ``findings`` are of a log in the store's directory only.
+    ``store_path_commit_log`` is that of ``StoreReader.open``.
 
     ``InvalidValue`` for another table; the errors of ``StoreReader.open``, and ``CorruptConfig`` for a damaged ledger
     of batches or list of positions. A topic or a queue that cannot be read has the reason in the column ``error``. All
@@ -134,9 +135,7 @@ def store_metadata(
         hint = f" Did you mean {near!r}?" if near else ""
         raise InvalidValue(f"Unknown table {table!r}.{hint} The tables are: {', '.join(METADATA_SCHEMAS)}.")
     if table == "findings":
-        if store_path_commit_log is not None:
-            raise InvalidValue("The table findings takes no store_path_commit_log: verify reads the log in the store.")
-        rows = list(_findings(path))
+        rows = list(_findings(path, store_path_commit_log))
     else:
         with StoreReader.open(path, store_path_commit_log=store_path_commit_log) as reader:
             rows = list(_ROWS[table](reader)) if table == "files" else _rows_of_one_moment(reader, table)
@@ -284,10 +283,11 @@ def _batches(reader: StoreReader) -> Iterator[Row]:
         }
 
 
-def _findings(path: str | os.PathLike[str]) -> Iterator[Row]:
+def _findings(path: str | os.PathLike[str], log: str | os.PathLike[str] | None) -> Iterator[Row]:
     from commitlog.verify.store import verify_store  # the other tables do not wait for its import
 
-    for one in verify_store(path):
+    config = MessageStoreConfig(store_path_commit_log=None if log is None else os.fspath(log))
+    for one in verify_store(path, config=config):
         yield {
             "severity": one.severity,
             "check": one.check,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -963,7 +962,7 @@ class StoreReader:
             except (FileMissing, CorruptRecord, CorruptConsumeQueue) as error:
                 raise error.advised(
                     f"The message that the time {wanted_ms} ms leads to may be among the offsets [{first}, {at}), "
-                    f"which cannot be read: 'commitlog doctor {shlex.quote(self.path)}' says what is lost. To take the "
+                    f"which cannot be read: 'commitlog doctor {self.paths.for_shell}' says what is lost. To take the "
                     "next message that can be read: on_damage='skip', or --on-damage skip."
                 ) from error.__cause__
         return at if boundary == "lower" else max(first - 1, info.min_offset)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError, DamagedLog, InvalidValue, LogLost, LogShort, StoreLocked
 from commitlog.files import disk
-from commitlog.files.store_paths import StorePaths
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.store_directory import check_store_directory, refuse_kept_piece
 from commitlog.recovery.cut import whole_records_from
@@ -144,14 +143,14 @@ def repair_store(
 
 
 def _report(assessment: Assessment, forecast: Forecast | None, config: MessageStoreConfig) -> RepairReport:
-    path, refusal = assessment.path, assessment.opening.refusal if forecast is None else forecast.refusal
+    refusal = assessment.opening.refusal if forecast is None else forecast.refusal
     cut = None if forecast is None else forecast.cut
     cut_at = None if cut is None else cut.start
     if isinstance(refusal, DamagedLog):
         cut_at = refusal.cut_at
-        cut = _after(path, cut_at, config)
+        cut = _after(assessment.paths.commit_log, cut_at, config)
     return RepairReport(
-        path=path,
+        path=assessment.path,
         assessment=assessment,
         reason=assessment.opening.reason if forecast is None else forecast.start.reason,
         fault="" if cut is None else cut.reason,
@@ -163,8 +162,8 @@ def _report(assessment: Assessment, forecast: Forecast | None, config: MessageSt
     )
 
 
-def _after(path: str, cut_at: int, config: MessageStoreConfig) -> CutOff | None:
-    files = LookedAtLog.load(StorePaths.of(path, config.store_path_commit_log).commit_log, aborted=True)
+def _after(log_path: str, cut_at: int, config: MessageStoreConfig) -> CutOff | None:
+    files = LookedAtLog.load(log_path, aborted=True)
     try:
         return whole_records_from(files, cut_at, "", config.delay_levels_ms)
     finally:

@@ -44,12 +44,6 @@ def parse_metadata_options(options: Mapping[str, str]) -> MetadataOptions | None
     log = given.pop("storepathcommitlog", None)
     named = {name: directory for name, directory in stores.items() if name is not None}
     logs = {} if log is None else parse_commit_logs("storePathCommitLog", values.option_text("path", log), named)
-    if logs and table == "findings":
-        raise OptionError(
-            "Option storePathCommitLog is not for metadata=findings: verify reads a log in its store only.",
-            option="storePathCommitLog",
-            value=str(log),
-        )
     skips = bool(stores) and values.parse_missing_store("onMissingStore", given.pop("onmissingstore", "fail"))
     if given:
         name = next(iter(given))

@@ -133,7 +133,8 @@ def print_page(found: Assessment, limits: Sequence[Measured]) -> None:
 
 def _parts(found: Assessment) -> Iterator[tuple[str, str]]:
     files = _count(found.log_files, "file")
-    yield "log", f"[{found.log_start}, {found.log_end}) in {files}" + ("" if found.deep else ", ends not read")
+    place = "" if found.paths.elsewhere is None else f" of {found.paths.commit_log}"
+    yield "log", f"[{found.log_start}, {found.log_end}) in {files}{place}" + ("" if found.deep else ", ends not read")
     yield "queues", f"{_count(found.queues, 'queue')}, {_count(found.index_files, 'index file')}"
     if found.opening.kind != "keptPiece":
         yield "mark", _mark_text(found)

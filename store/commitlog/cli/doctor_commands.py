@@ -11,6 +11,7 @@ from commitlog.cli.options import (
     LOOK,
     AsJson,
     BrokerConf,
+    CommitLogDir,
     Output,
     OutputFormat,
     StorePath,
@@ -62,6 +63,7 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read every record, unit and index entry, as verify.")] = False,
     warn: _Limits = None,
     critical: _Critical = None,
@@ -82,12 +84,12 @@ def doctor(
     from commitlog.cli.doctor import nagios_level, nagios_line
 
     if not nagios:
-        _print(path, chosen_output(output, as_json), warn, critical, config_file, deep=deep)
+        _print(path, chosen_output(output, as_json), warn, critical, config_file, commit_log, deep=deep)
         return
     if output is not None or as_json:
         raise typer.BadParameter("It prints one line; leave -o and --json out.", param_hint="--nagios")
     try:
-        found, limits = _assessed(path, warn, critical, config_file, deep=deep)
+        found, limits = _assessed(path, warn, critical, config_file, commit_log, deep=deep)
     except (CommitLogError, OSError) as error:
         print(f"COMMITLOG UNKNOWN - {error}")
         raise typer.Exit(3) from error
@@ -96,7 +98,13 @@ def doctor(
 
 
 def _assessed(
-    path: str, warn: list[str] | None, critical: list[str] | None, config_file: str | None, *, deep: bool
+    path: str,
+    warn: list[str] | None,
+    critical: list[str] | None,
+    config_file: str | None,
+    commit_log: str | None,
+    *,
+    deep: bool,
 ) -> tuple[Assessment, list[Measured]]:
     from commitlog.cli.owner_config import owner_config
     from commitlog.cli.progress import progress_bar
@@ -104,8 +112,9 @@ def _assessed(
 
     limits = parse_limits(warn or ()), parse_limits(critical or ())
     with progress_bar("reading") as progress:
-        found = assess_store(path, deep=deep, config=owner_config(path, config_file), progress=progress)
-    return found, measure(found.path, *limits)
+        config = owner_config(path, config_file, commit_log)
+        found = assess_store(path, deep=deep, config=config, progress=progress)
+    return found, measure(found.paths, *limits)
 
 
 def _print(
@@ -114,6 +123,7 @@ def _print(
     warn: list[str] | None,
     critical: list[str] | None,
     config_file: str | None,
+    commit_log: str | None,
     *,
     deep: bool,
 ) -> None:
@@ -124,7 +134,7 @@ def _print(
     from commitlog.verify.assessment import Verdict
 
     try:
-        found, limits = _assessed(path, warn, critical, config_file, deep=deep)
+        found, limits = _assessed(path, warn, critical, config_file, commit_log, deep=deep)
     except InvalidValue as error:
         raise typer.BadParameter(str(error)) from error
     if form is OutputFormat.JSON:

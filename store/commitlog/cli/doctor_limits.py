@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections import Counter
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from commitlog.columnar.columns import nearest_name
 from commitlog.errors import CommitLogError, InvalidValue
 from commitlog.files.limits import fullest_disk
+from commitlog.files.store_paths import StorePaths
 from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE, INDEX
 from commitlog.reader import StoreReader
 
@@ -45,9 +45,9 @@ class Measured:
         return self.value is None or self.is_critical or (self.warn is not None and self.value > self.warn)
 
 
-def _lag(path: str) -> tuple[float, str]:
+def _lag(paths: StorePaths) -> tuple[float, str]:
     """The lag of the group that is furthest behind, in messages."""
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere) as reader:
         lags: Counter[str] = Counter()
         for one in reader.groups():
             lags[one.group] += one.lag or 0
@@ -57,16 +57,16 @@ def _lag(path: str) -> tuple[float, str]:
     return lag, f"group {group} is {lag} messages behind"
 
 
-def _disk(path: str) -> tuple[float, str]:
+def _disk(paths: StorePaths) -> tuple[float, str]:
     """The used share of the fullest of the store's disks, 0 to 1."""
-    found = fullest_disk([*(os.path.join(path, name) for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX)), path])
+    found = fullest_disk([*map(paths.part, (COMMIT_LOG, CONSUME_QUEUE, INDEX)), paths.root])
     return found.used, f"{found.used:.0%} of the disk of {found.path} is used"
 
 
-def _overdue(path: str) -> tuple[float, str]:
+def _overdue(paths: StorePaths) -> tuple[float, str]:
     """For how many seconds the oldest overdue delayed message has been due."""
     now = time.time() * 1000
-    with StoreReader.open(path) as reader:
+    with StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere) as reader:
         levels = [level for level in reader.delay_levels() if level.waiting and level.next_due is not None]
     late = max(((now - (level.next_due or 0)) / 1000, level.level) for level in levels) if levels else (0.0, 0)
     if late[0] <= 0:
@@ -74,7 +74,7 @@ def _overdue(path: str) -> tuple[float, str]:
     return round(late[0], 3), f"a message of delay level {late[1]} has been due for {late[0]:.0f} s"
 
 
-LIMITS: dict[str, Callable[[str], tuple[float, str]]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
+LIMITS: dict[str, Callable[[StorePaths], tuple[float, str]]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
 
 
 def complete_limit(incomplete: str) -> Iterator[str]:
@@ -113,14 +113,14 @@ def _value(name: str, text: str) -> float:
     raise InvalidValue(f"{name}={text}: expected {wanted[name]}.")
 
 
-def measure(path: str, warn: Limits, critical: Limits) -> list[Measured]:
+def measure(paths: StorePaths, warn: Limits, critical: Limits) -> list[Measured]:
     """Find the values of all that have a limit, and no others: some take a look at every queue."""
     measured: list[Measured] = []
     for name, find in LIMITS.items():
         if name in warn or name in critical:
             value: float | None = None
             try:
-                value, what = find(path)
+                value, what = find(paths)
             except (CommitLogError, OSError) as error:
                 what = f"{name} is not known: {error}"
             measured.append(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated
 
 import typer
@@ -103,7 +102,7 @@ def info(
         for problem in found.all_problems:
             say(problem)
         if found.assessment is not None and found.assessment.verdict is not Verdict.OK:
-            say(f"{headline(found.assessment)} More: commitlog doctor {shlex.quote(found.path)}")
+            say(f"{headline(found.assessment)} More: commitlog doctor {found.assessment.paths.for_shell}")
     if found.all_problems or found.verdict not in (None, Verdict.OK):
         raise typer.Exit(1)
 
@@ -166,6 +165,7 @@ def stats(
 
 def verify(
     path: StorePath,
+    commit_log: CommitLogDir = None,
     topics: Annotated[
         bool, typer.Option("--topics", help="Also what was found of each topic; with -o csv this in place of findings.")
     ] = False,
@@ -177,6 +177,7 @@ def verify(
     When messages are lost, or opening the store would cut some off, a table says how many of each topic, and which
     queue offsets. Exit code 1 for an error; notes (normal after a crash or beside an owner at work) are not errors.
     """
+    from commitlog.cli.owner_config import owner_config
     from commitlog.cli.progress import progress_bar
     from commitlog.cli.verify import TOPIC_COLUMNS, print_report, topic_rows
     from commitlog.verify.assessment import Verdict, assess_store
@@ -184,7 +185,7 @@ def verify(
     form = chosen_output(output, as_json)
     try:
         with progress_bar("verifying") as progress:
-            found = assess_store(path, deep=True, progress=progress)
+            found = assess_store(path, deep=True, config=owner_config(path, None, commit_log), progress=progress)
     except StoreOpenError as error:
         say(error)
         raise typer.Exit(2) from error

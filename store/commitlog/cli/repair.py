@@ -17,7 +17,7 @@ from commitlog.cli.progress import progress_bar
 from commitlog.cli.render import json_text, printable_text
 from commitlog.cli.row_output import print_rows
 from commitlog.cli.topic_table import topic_table
-from commitlog.errors import CorruptStoreError, DamagedLog, LogLost, LogShort
+from commitlog.errors import CorruptStoreError, DamagedLog, LogLost, LogNotFound, LogShort
 from commitlog.repair import LostMessages, RepairReport, drop_kept, repair_store
 from commitlog.verify.assessment import Assessment, Verdict
 
@@ -101,7 +101,7 @@ def _print_that_it_opens(report: RepairReport) -> None:
         for finding in errors:
             _say(printable_text(finding.message), style="red")
         _say("No loss is known. Opening does not read all records; this does:")
-        _say(f"  commitlog doctor --deep {shlex.quote(report.path)}")
+        _say(f"  commitlog doctor --deep {report.assessment.paths.for_shell}")
     if found.opening.unwritable is not None:
         _say(f"This user cannot open it, without permission to write {printable_text(found.opening.unwritable)}.")
 
@@ -116,7 +116,7 @@ def _print_known_loss(report: RepairReport) -> None:
             _say(printable_text(finding.message))
     if not found.lost and found.verdict is Verdict.DAMAGED:
         _say("How many messages are lost is not known; this counts them:")
-        _say(f"  commitlog doctor --deep {shlex.quote(report.path)}")
+        _say(f"  commitlog doctor --deep {report.assessment.paths.for_shell}")
 
 
 def _print_lost_topics(found: Assessment) -> None:
@@ -134,7 +134,11 @@ def _print_what_a_cut_takes(report: RepairReport) -> None:
 
 
 def _print_commands(report: RepairReport) -> None:
-    store = shlex.quote(report.path)
+    paths = report.assessment.paths
+    store = paths.for_shell
+    if isinstance(report.damage, LogLost | LogNotFound):
+        _say("Mount its disk, or restore the files from a copy. For a log in another directory, name that:")
+        _say(f"  commitlog repair {shlex.quote(paths.root)} --commit-log DIR")
     if isinstance(report.damage, LogShort | LogLost):
         _say("Restore the files if a copy of them exists. To continue with what is left:")
         _say(f"  commitlog repair {store} --accept-lost-log")
@@ -143,7 +147,7 @@ def _print_commands(report: RepairReport) -> None:
     if report.cut_at is None and not is_damaged:
         return
     _say("Restore the file if a copy of it exists. To save every whole message into another store:")
-    _say(f"  commitlog salvage {store} --to DIRECTORY")
+    _say(f"  commitlog salvage {shlex.quote(paths.elsewhere or paths.root)} --to DIRECTORY")
     if report.cut_at is None:
         return
     _say("To end the log there (what is cut off is kept):")

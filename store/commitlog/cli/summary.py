@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from commitlog.cli.kept_output import kept_to_json
+from commitlog.cli.owner_config import owner_config
 from commitlog.cli.values import READ_THE_LOG
 from commitlog.errors import CommitLogError, CorruptConfig, OffsetOutOfRange
 from commitlog.files import disk
@@ -140,7 +141,10 @@ def summarize(reader: StoreReader, *, with_sizes: bool, assessed: bool = False) 
         return replace(found, queues=[_with_size(reader, one) for one in found.queues]) if with_sizes else found
 
     summary = reader.consistently(look, one_moment=False)
-    return replace(summary, assessment=assess_store(reader.path)) if assessed else summary
+    if not assessed:
+        return summary
+    config = owner_config(reader.path, commit_log=reader.paths.elsewhere)
+    return replace(summary, assessment=assess_store(reader.path, config=config))
 
 
 def _summarize(reader: StoreReader) -> StoreSummary:

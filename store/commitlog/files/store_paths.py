@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 
 from commitlog.paths import COMMIT_LOG, checked_commit_log
@@ -37,6 +38,16 @@ class StorePaths:
         """The directories that have all files of the store, none of them within another."""
         inside = self.commit_log.startswith(os.path.join(self.root, ""))
         return (self.root,) if inside else (self.root, self.commit_log)
+
+    @property
+    def for_shell(self) -> str:
+        """The store as arguments of a command, quoted: its directory, and ``--commit-log`` if the log is elsewhere."""
+        log = "" if self.elsewhere is None else f" --commit-log {shlex.quote(self.commit_log)}"
+        return f"{shlex.quote(self.root)}{log}"
+
+    def holds_log_file(self, path: str) -> bool:
+        """Whether a path is that of the log's directory, or of a file in it."""
+        return self.commit_log in (path, os.path.dirname(path))
 
     def part(self, name: str) -> str:
         """The path of a directory or file of the store by its name there."""

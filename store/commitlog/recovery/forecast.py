@@ -14,6 +14,7 @@ from commitlog.config import MessageStoreConfig
 from commitlog.errors import (
     CommitLogError,
     Damaged,
+    LogNotFound,
     LogShort,
     ReadFailed,
     StoreAccessDenied,
@@ -29,7 +30,12 @@ from commitlog.format.checkpoint import Checkpoint
 from commitlog.index.writer import IndexWriter
 from commitlog.log.commit_log import CommitLog
 from commitlog.log.store_checkpoint import StoreCheckpoint
-from commitlog.log.store_directory import check_store_directory, refuse_batch_queues, refuse_kept_piece
+from commitlog.log.store_directory import (
+    check_log_directory,
+    check_store_directory,
+    refuse_batch_queues,
+    refuse_kept_piece,
+)
 from commitlog.paths import ABORT, CHECKPOINT, INDEX, LOCK
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.queue.consume_queue_store import ConsumeQueueStore
@@ -144,10 +150,11 @@ def _forecast(
 ) -> Forecast:
     levels = config.delay_levels_ms
     try:
+        check_log_directory(parts.paths, exists=False)
         refuse_batch_queues(parts.path)
         iter(parts.queues.deleted)  # reads the list
         evidence, start = how_to_start(parts, levels, rebuild=False, accept_lost_log=accept_lost_log)
-    except (Damaged, UnsupportedStore) as error:
+    except (Damaged, LogNotFound, UnsupportedStore) as error:
         return Forecast(path=parts.path, start=Start(StartKind.REFUSE, str(error)), refusal=error)
     if start.refusal is not None:
         return Forecast(path=parts.path, start=start, refusal=start.refusal(start.reason, path=parts.path))
@@ -186,7 +193,14 @@ def _unscanned(
     flushed = policy.flushed_offset
     if flushed is not None and end < flushed and not policy.accept_short:
         missing = parts.queues.count_units(end, flushed)
-        short = LogShort(path=parts.path, found_end=end, flushed_offset=flushed, missing_messages=missing)
+        short = LogShort(
+            path=parts.path,
+            log_path=parts.paths.commit_log,
+            for_shell=parts.paths.for_shell,
+            found_end=end,
+            flushed_offset=flushed,
+            missing_messages=missing,
+        )
         return Forecast(path=parts.path, start=start, refusal=short)
     size = end - scan_start(files, policy, times, has_index=parts.index is not None)
     return Forecast(path=parts.path, start=start, unscanned=size)

@@ -10,7 +10,6 @@ Source of the starting point: RocketMQ ``store/CommitLog.java`` (``recoverAbnorm
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, Protocol
@@ -22,6 +21,7 @@ from commitlog.columnar.dispatch import DispatchRequests, QueueUnits, dispatch_r
 from commitlog.columnar.impossible_fields import IMPOSSIBLE_FIELDS, first_impossible
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
 from commitlog.errors import DamagedLog, LogShort
+from commitlog.files.store_paths import StorePaths
 from commitlog.format.checkpoint import TRUST_MARGIN_MS, Checkpoint
 from commitlog.format.record import Corrupt, Filler, Record, Torn, decode_record, field_offset, own_position
 from commitlog.log.past_damage import lacks_sectors
@@ -46,14 +46,14 @@ _BLOCK_SIZE = 32 << 20
 class RecoveryPolicy:
     """The facts known before the scan.
 
-    ``store_path``: the store's directory, for errors. ``aborted``: the last owner did not close the store.
+    ``paths``: where store and log lie, for errors. ``aborted``: the last owner did not close the store.
     ``from_start``: queues and index are to be rebuilt. ``delete_queues``: the old queue files are deleted before that.
     ``flushed_offset``: up to it the log is known to be flushed; None when only the checkpoint's times say how far.
     ``accept_short``: a log that ends before that is taken as it is. ``closed_log``: the log was closed, so all of it is
     flushed and nothing follows its end; also when the opening after that was refused or interrupted.
     """
 
-    store_path: str
+    paths: StorePaths
     aborted: bool
     closed_log: bool
     from_start: bool
@@ -352,7 +352,7 @@ class _Search:
         stop: Stop = None
         while True:
             requests = dispatch_requests(scan, self._delay_levels_ms)
-            refuse_inner_batches(scan, requests, self._policy.store_path)
+            refuse_inner_batches(scan, requests, self._policy.paths.root)
             groups = list(units_by_queue(requests))
             found = _place_of_impossible(scan) or self._order.first_misfit(groups) or self._broken_frame(scan, requests)
             if found is None:
@@ -433,7 +433,9 @@ class _Search:
             return  # no part of a frame is acknowledged, also when its beginning was flushed
         if flushed is not None and end.offset < flushed:
             raise LogShort(
-                path=self._policy.store_path,
+                path=self._policy.paths.root,
+                log_path=self._policy.paths.commit_log,
+                for_shell=self._policy.paths.for_shell,
                 found_end=end.offset,
                 flushed_offset=flushed,
                 missing_messages=self._derived.count_units(end.offset, flushed),
@@ -450,7 +452,6 @@ class _Search:
                 what, at, wanted, value = "TOTALSIZE of the blank filler", 0, "all that is left of the file", str(size)
             case _:
                 what, at, wanted, value = "Record", 0, "a record", "nothing written"
-        store = shlex.quote(self._policy.store_path)
         raise DamagedLog(
             f"{what} of the record at physical offset {end.offset}",
             path=file.path if file is not None else self._files.path,
@@ -459,7 +460,7 @@ class _Search:
             found=value,
             advice=f"{why}: this is damage, and opening would lose the messages after it. Restore the file from a "
             "copy; StoreReader reads the rest as it is. To see what would be lost, and to continue without it: "
-            f"commitlog repair {store}",
+            f"commitlog repair {self._policy.paths.for_shell}",
             cut_at=end.offset if cut_at is None else cut_at,
         )
 

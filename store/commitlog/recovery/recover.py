@@ -97,7 +97,13 @@ def _keep(
     if cut is None:
         return None, None
     if on_cut == "refuse" and not cut.uncommitted:
-        raise CutRefused(path=directory.path, cut_at=cut.start, size=cut.size, messages=cut.messages)
+        raise CutRefused(
+            path=directory.path,
+            for_shell=directory.paths.for_shell,
+            cut_at=cut.start,
+            size=cut.size,
+            messages=cut.messages,
+        )
     kept = keep(directory.path, parts.files, cut)
     where = "not kept, since the disk is full" if kept is None else f"kept in {kept.path}"
     what = f"of {cut.uncommitted}, which was not committed" if cut.uncommitted else cut.reason

@@ -183,16 +183,16 @@ _ROWS = (
         StartKind.REFUSE,
         lambda e, wishes: not e.log_file_count and e.topic_without_log is not None and not wishes.accept_lost_log,
         "{e.log_path} holds no file, but consume queues exist ({e.topic_without_log}, ...). Mount or restore the log, "
-        "or name its directory in store_path_commit_log; or open with accept_lost_log=True to begin an empty store in "
-        "its place.",
+        "or name its directory: store_path_commit_log, --commit-log DIR for a command; or open with "
+        "accept_lost_log=True to begin an empty store in its place.",
         LogLost,
     ),
     _Row(
         StartKind.REFUSE,
         lambda e, wishes: not e.log_file_count and e.flushed_offset > 0 and not wishes.accept_lost_log,
         "{e.log_path} holds no file, but the checkpoint says that the log was flushed up to physical offset "
-        "{e.flushed_offset}. Mount or restore the log, or name its directory in store_path_commit_log; or open with "
-        "accept_lost_log=True to begin an empty store in its place.",
+        "{e.flushed_offset}. Mount or restore the log, or name its directory: store_path_commit_log, --commit-log DIR "
+        "for a command; or open with accept_lost_log=True to begin an empty store in its place.",
         LogLost,
     ),
     _Row(StartKind.REBUILD, lambda _, wishes: wishes.rebuild, "The caller asked for it."),
@@ -306,7 +306,7 @@ def recovery_policy(evidence: Evidence, start: Start, *, rebuild: bool, accept_l
     """How to scan a store that is not opened clean. ``rebuild`` and ``accept_lost_log`` are the caller's wishes."""
     distrusted = evidence.queue_files.uneven is not None or not evidence.queues_end_at_mark
     return RecoveryPolicy(
-        store_path=evidence.path,
+        paths=StorePaths(evidence.path, evidence.log_path),
         aborted=evidence.aborted,
         closed_log=not evidence.aborted or evidence.closed_before,
         from_start=start.kind is StartKind.REBUILD,

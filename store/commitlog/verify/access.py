@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 from commitlog.files import disk
+from commitlog.files.store_paths import StorePaths
 from commitlog.paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK
 from commitlog.verify.findings import Finding, Findings
 
@@ -21,13 +21,12 @@ def check_readable(paths: Iterable[str], findings: Findings) -> list[str]:
     return denied
 
 
-def first_unwritable(store_path: str, files: Iterable[str]) -> str | None:
+def first_unwritable(store: StorePaths, files: Iterable[str]) -> str | None:
     """The first file or directory that an owner writes and this process may not; None when it may write all.
 
     ``files`` are those of log and queues that opening writes. The store's directory comes first: without it, this
     process is not meant to own the store.
     """
-    names = ("", LOCK, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX)
-    own = (os.path.join(store_path, name) if name else store_path for name in names)
-    paths = [path for path in own if disk.exists(path)]
-    return next((path for path in (*paths, *files) if not disk.may_write(path)), None)
+    names = (LOCK, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX)
+    paths = [path for path in map(store.part, names) if disk.exists(path)]
+    return next((path for path in (store.root, *paths, *files) if not disk.may_write(path)), None)

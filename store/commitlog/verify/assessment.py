@@ -17,10 +17,10 @@ from commitlog.config import MessageStoreConfig
 from commitlog.errors import CommitLogError
 from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
+from commitlog.files.store_paths import StorePaths
 from commitlog.format.checkpoint import Checkpoint, CheckpointMark
 from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Decoded, Record, Torn, decode_record
-from commitlog.log.store_directory import check_store_directory
-from commitlog.paths import ABORT, COMMIT_LOG, INDEX
+from commitlog.paths import ABORT, INDEX
 from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.recovery.kept import LostMessages, is_kept_piece, read_kept_piece
 from commitlog.recovery.log_end import Progress as ScanProgress
@@ -46,7 +46,13 @@ from commitlog.verify.queue_ends import (
     unwritten_from,
 )
 from commitlog.verify.queue_files import MAX_SIZE, check_unit_files
-from commitlog.verify.store import Progress, VerificationReport, read_claims, verification_report
+from commitlog.verify.store import (
+    Progress,
+    VerificationReport,
+    paths_to_assess,
+    read_claims,
+    verification_report,
+)
 from commitlog.verify.topics import TopicCount
 
 __all__ = ["Assessment", "Verdict", "assess_opening", "assess_store", "assessment_of"]
@@ -78,7 +84,8 @@ class Assessment:
     ``deep``: everything was read; ``verification`` has the numbers of it. ``topics`` are all topics then, else those
     with lost messages, whose ``found`` is not counted. ``log_end`` is where the last file ends, of a deep one where the
     records end. ``mark`` is this package's mark in the checkpoint: None after a broker. ``batches`` is the number of
-    applications in the ledger, None if it cannot be read. ``next_steps`` are commands for a shell.
+    applications in the ledger, None if it cannot be read. ``next_steps`` are commands for a shell. ``paths`` says
+    where the log lies.
 
     ::
 
@@ -87,7 +94,7 @@ class Assessment:
             print(topic.topic, topic.found, topic.lost, topic.unreadable, topic.lost_offsets)
     """
 
-    path: str
+    paths: StorePaths
     verdict: Verdict
     deep: bool
     aborted: bool
@@ -105,6 +112,11 @@ class Assessment:
     next_steps: list[str]
     seconds: float
     verification: VerificationReport | None = None
+
+    @property
+    def path(self) -> str:
+        """The store's directory."""
+        return self.paths.root
 
     @property
     def lost(self) -> int:
@@ -138,6 +150,7 @@ def assess_store(
 
     Quick by default: no records are read, so a damaged record is not found, and what is lost by missing files is.
     ``deep`` reads everything, as ``verify_store``; ``progress`` and ``config`` are as there.
+    The log is where ``config`` says (``store_path_commit_log``).
     ``StoreNotFound``, ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``.
 
     ::
@@ -149,22 +162,21 @@ def assess_store(
     """
     if deep:
         return assessment_of(verification_report(path, config=config, progress=progress))
-    return _Look(disk.absolute_path(path)).assess(config)
+    return _Look(paths_to_assess(path, config)).assess(config)
 
 
 def assess_opening(
     path: str | os.PathLike[str], config: MessageStoreConfig | None = None, progress: ScanProgress | None = None
 ) -> Assessment:
     """The quick assessment, with the scan that opening the store would do, and what that cuts off."""
-    return _Look(disk.absolute_path(path)).assess(config, scan=True, progress=progress)
+    return _Look(paths_to_assess(path, config)).assess(config, scan=True, progress=progress)
 
 
 def assessment_of(report: VerificationReport) -> Assessment:
     """The deep assessment that a verification gives."""
-    path = report.path
-    checkpoint, mark = read_claims(path, Findings())
+    checkpoint, mark = read_claims(report.path, Findings())
     return _assessment(
-        path=path,
+        paths=report.paths,
         deep=True,
         aborted=report.aborted,
         log_files=report.log_files,
@@ -183,15 +195,21 @@ def assessment_of(report: VerificationReport) -> Assessment:
 
 
 def _assessment(
-    *, path: str, deep: bool, opening: Opening, topics: list[TopicCount], findings: list[Finding], **others: object
+    *,
+    paths: StorePaths,
+    deep: bool,
+    opening: Opening,
+    topics: list[TopicCount],
+    findings: list[Finding],
+    **others: object,
 ) -> Assessment:
-    verdict = _verdict(path, topics, findings)
-    steps = next_steps(path, opening, findings, lost=any(topic.lost for topic in topics), deep=deep)
+    verdict = _verdict(paths, topics, findings)
+    steps = next_steps(paths, opening, findings, lost=any(topic.lost for topic in topics), deep=deep)
     return Assessment(
-        path=path,
+        paths=paths,
         verdict=verdict,
         deep=deep,
-        batches=_batches(path),
+        batches=_batches(paths.root),
         opening=opening,
         topics=topics,
         findings=findings,
@@ -208,11 +226,11 @@ def _batches(path: str) -> int | None:
         return None
 
 
-def _verdict(path: str, topics: Sequence[TopicCount], findings: Sequence[Finding]) -> Verdict:
+def _verdict(paths: StorePaths, topics: Sequence[TopicCount], findings: Sequence[Finding]) -> Verdict:
     errors = [one for one in findings if one.severity == "error"]
     if any(one.check == "opening.refused" for one in errors):
         return Verdict.DOES_NOT_OPEN
-    if any(is_of_the_log(path, one) for one in errors) or any(topic.lost for topic in topics):
+    if any(is_of_the_log(paths, one) for one in errors) or any(topic.lost for topic in topics):
         return Verdict.DAMAGED
     return Verdict.WARNING if errors else Verdict.OK
 
@@ -220,11 +238,11 @@ def _verdict(path: str, topics: Sequence[TopicCount], findings: Sequence[Finding
 class _Look:
     """One quick look at a store."""
 
-    def __init__(self, path: str) -> None:
-        check_store_directory(path)
+    def __init__(self, paths: StorePaths) -> None:
         self._started = time.perf_counter()
-        self._path = path
-        self._log_path = os.path.join(path, COMMIT_LOG)
+        self._paths = paths
+        self._path = paths.root
+        self._log_path = paths.commit_log
         self._findings = Findings()
         # Lost offsets by queue, and whether their records may only not be read; and what opening would cut off.
         self._lost: dict[tuple[str, int], list[tuple[int, int, bool]]] = {}
@@ -258,7 +276,7 @@ class _Look:
             opening, log_start = kept_piece(piece), piece.start
         else:
             written = [*names, *unit_files]
-            opening = look_at_opening(path, config, findings, written, scan=scan, progress=progress)
+            opening = look_at_opening(self._paths, config, findings, written, scan=scan, progress=progress)
             log_start = files[0].base if files else 0
             absent = absent_stretches(files, denied=unreadable, misnamed=misnamed)
             cut = None if opening.forecast is None else opening.forecast.cut
@@ -267,9 +285,9 @@ class _Look:
                 self._cut = cut.lost
             self._look_at_range(files, queues, absent, aborted=aborted, in_use=opening.kind == "inUse")
             if not self._is_empty(files):
-                report_fault(path, opening, findings)
+                report_fault(self._paths, opening, findings)
         return _assessment(
-            path=path,
+            paths=self._paths,
             deep=False,
             aborted=aborted,
             log_files=len(files),

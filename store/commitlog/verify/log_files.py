@@ -150,7 +150,10 @@ def check_log_end(
     severity: Severity = "note" if aborted else "error"
     message = f"The log's files end at physical offset {end}, and a queue names a message at {last_place}: "
     if not files:
-        message = f"{path} holds no file, and a queue names a message at {last_place}. Mount or restore the log."
+        message = (
+            f"{path} holds no file, and a queue names a message at {last_place}. Mount or restore the log, or name its "
+            "directory: --commit-log DIR."
+        )
     elif count == 1:
         message += f"its unit is damaged, or {missing} {what}."
     else:

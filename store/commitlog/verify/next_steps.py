@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 
-from commitlog.errors import StoreAccessDenied, UnsupportedStore
-from commitlog.paths import COMMIT_LOG
+from commitlog.errors import LogLost, LogNotFound, StoreAccessDenied, UnsupportedStore
+from commitlog.files.store_paths import StorePaths
 from commitlog.verify.findings import Finding
 from commitlog.verify.opening import Opening
 
@@ -21,27 +20,37 @@ _BUILT_AGAIN = ("opening.rebuild", "queue.", "index.", "checkpoint.")
 _FILE_COUNTS_AT = 568
 
 
-def is_of_the_log(path: str, finding: Finding) -> bool:
+def is_of_the_log(paths: StorePaths, finding: Finding) -> bool:
     """Whether a finding of a store shows that its log is damaged or incomplete."""
     if finding.check == "checkpoint.ahead" and (finding.offset or 0) >= _FILE_COUNTS_AT:
         return False
-    return finding.path.startswith(os.path.join(path, COMMIT_LOG)) or finding.check.startswith(_OF_THE_LOG)
+    return paths.holds_log_file(finding.path) or finding.check.startswith(_OF_THE_LOG)
 
 
-def next_steps(path: str, opening: Opening, findings: Sequence[Finding], *, lost: bool, deep: bool) -> list[str]:
+def next_steps(
+    paths: StorePaths, opening: Opening, findings: Sequence[Finding], *, lost: bool, deep: bool
+) -> list[str]:
     """What to run next; empty where nothing is wrong and everything was read."""
-    store = shlex.quote(path)
+    store = paths.for_shell
     look = [] if deep else [f"commitlog doctor --deep {store}"]
     errors = [one for one in findings if one.severity == "error"]
     if opening.kind == "keptPiece":
-        return [f"commitlog salvage {store}"]
+        return [_salvage(paths)]
+    if isinstance(opening.refusal, LogLost | LogNotFound):
+        # Mounting it is in the refusal: no command of ours does that.
+        return [f"commitlog doctor {shlex.quote(paths.root)} --commit-log DIR", f"commitlog repair {store}"]
     if opening.kind == "refused" and not isinstance(opening.refusal, StoreAccessDenied | UnsupportedStore | None):
         return [f"commitlog repair {store}", *look]
     if denied := next((one.path for one in errors if one.check.startswith("access.")), None):
         return [f"ls -l {shlex.quote(denied)}"]
-    damaged = lost or any(is_of_the_log(path, one) for one in errors)
+    damaged = lost or any(is_of_the_log(paths, one) for one in errors)
     if damaged and opening.kind != "inUse":
-        return [*look, f"commitlog salvage {store}"]
+        return [*look, _salvage(paths)]
     if any(one.check.startswith(_BUILT_AGAIN) for one in errors) and opening.kind in ("clean", "scan", "rebuild"):
         return [*look, *([] if opening.unwritable else [f"commitlog repair {store} --rebuild"])]
     return look
+
+
+def _salvage(paths: StorePaths) -> str:
+    """The command that saves the messages: it takes the directory of a log elsewhere as its path."""
+    return f"commitlog salvage {shlex.quote(paths.elsewhere or paths.root)}"

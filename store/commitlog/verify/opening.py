@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +15,8 @@ from commitlog.errors import (
     StoreLocked,
     UnsupportedStore,
 )
-from commitlog.paths import COMMIT_LOG, CONSUME_QUEUE
+from commitlog.files.store_paths import StorePaths
+from commitlog.paths import CONSUME_QUEUE
 from commitlog.recovery.forecast import Forecast, forecast_open
 from commitlog.recovery.kept import KeptPiece
 from commitlog.recovery.log_end import Progress
@@ -54,7 +53,7 @@ def kept_piece(piece: KeptPiece) -> Opening:
 
 
 def look_at_opening(
-    directory: str,
+    paths: StorePaths,
     config: MessageStoreConfig | None,
     findings: Findings,
     files: Iterable[str],
@@ -66,13 +65,13 @@ def look_at_opening(
 
     ``files`` are all of log and queues, which a recovery writes. Without ``scan``, no records are read.
     """
-    unwritable = first_unwritable(directory, ())
+    unwritable = first_unwritable(paths, ())
     forecast: Forecast | None = None
     try:
-        forecast = forecast_open(directory, config, scan=scan, progress=progress)
+        forecast = forecast_open(paths.root, config, scan=scan, progress=progress)
         refusal = forecast.refusal
         if forecast.start.kind in (StartKind.SCAN, StartKind.REBUILD) and unwritable is None and refusal is None:
-            refusal = _unwritable_file(directory, files)
+            refusal = _unwritable_file(paths, files)
     except StoreLocked as error:
         owner = f"Process {error.holder} has" if error.holder else "Another process has"
         reason = f"{owner} the store open: what its next opening would do is not known yet."
@@ -81,9 +80,9 @@ def look_at_opening(
         refusal = error
     if forecast is None or refusal is not None:
         assert refusal is not None
-        _report_refusal(directory, refusal, findings)
+        _report_refusal(paths, refusal, findings)
         return Opening(kind="refused", reason=str(refusal), unwritable=unwritable, refusal=refusal, forecast=forecast)
-    _report_cut(directory, forecast, findings)
+    _report_cut(paths, forecast, findings)
     start = forecast.start
     kinds: dict[StartKind, OpeningKind] = {StartKind.SCAN: "scan", StartKind.REBUILD: "rebuild"}
     return Opening(
@@ -95,21 +94,21 @@ def look_at_opening(
     )
 
 
-def report_fault(directory: str, opening: Opening, findings: Findings) -> None:
+def report_fault(paths: StorePaths, opening: Opening, findings: Findings) -> None:
     """Report what the opening has to build again, for an assessment that does not read it."""
     forecast = opening.forecast
     if forecast is None or forecast.refusal is not None or not forecast.start.is_fault:
         return
-    path = os.path.join(directory, CONSUME_QUEUE if opening.kind == "rebuild" else COMMIT_LOG)
+    path = paths.part(CONSUME_QUEUE) if opening.kind == "rebuild" else paths.commit_log
     message = f"{opening.reason} Opening the store builds its queues and index again."
     if opening.kind == "scan":
         message = f"{opening.reason} Opening the store scans for its end."
     findings.add(Finding(check="opening.rebuild", severity="error", path=path, message=message))
 
 
-def _unwritable_file(directory: str, files: Iterable[str]) -> StoreAccessDenied | None:
+def _unwritable_file(paths: StorePaths, files: Iterable[str]) -> StoreAccessDenied | None:
     """The error of a recovery that may not write one of the files."""
-    denied = first_unwritable(directory, files)
+    denied = first_unwritable(paths, files)
     if denied is None:
         return None
     return StoreAccessDenied(
@@ -118,8 +117,8 @@ def _unwritable_file(directory: str, files: Iterable[str]) -> StoreAccessDenied 
     )
 
 
-def _report_refusal(directory: str, refusal: CommitLogError, findings: Findings) -> None:
-    path, offset = os.path.join(directory, COMMIT_LOG), None
+def _report_refusal(paths: StorePaths, refusal: CommitLogError, findings: Findings) -> None:
+    path, offset = paths.commit_log, None
     if isinstance(refusal, CorruptStoreError):
         path, offset = refusal.path, refusal.offset
     # A broker's store of a kind that this package does not write has nothing wrong.
@@ -128,7 +127,7 @@ def _report_refusal(directory: str, refusal: CommitLogError, findings: Findings)
     findings.add(Finding(check="opening.refused", severity=severity, path=path, offset=offset, message=message))
 
 
-def _report_cut(directory: str, forecast: Forecast, findings: Findings) -> None:
+def _report_cut(paths: StorePaths, forecast: Forecast, findings: Findings) -> None:
     cut = forecast.cut
     if cut is None:
         return
@@ -137,8 +136,6 @@ def _report_cut(directory: str, forecast: Forecast, findings: Findings) -> None:
     message = (
         f"Opening the store cuts {cut.messages} whole records ({cut.size} bytes){of} off the log, from physical "
         f"offset {cut.start} on ({cut.reason}). They are kept then. To see which: commitlog repair "
-        f"{shlex.quote(directory)}"
+        f"{paths.for_shell}"
     )
-    findings.add(
-        Finding(check="opening.cuts", severity=severity, path=os.path.join(directory, COMMIT_LOG), message=message)
-    )
+    findings.add(Finding(check="opening.cuts", severity=severity, path=paths.commit_log, message=message))

@@ -19,10 +19,12 @@ from commitlog.errors import (
     CorruptConfig,
     Damaged,
     InvalidValue,
+    LogNotFound,
     ReadFailed,
     StoreAccessDenied,
 )
 from commitlog.files import disk
+from commitlog.files.store_paths import StorePaths
 from commitlog.format.checkpoint import (
     CHECKPOINT_SIZE,
     TRUST_MARGIN_MS,
@@ -31,8 +33,8 @@ from commitlog.format.checkpoint import (
     decode_checkpoint,
     decode_mark,
 )
-from commitlog.log.store_directory import check_store_directory
-from commitlog.paths import ABORT, CHECKPOINT, COMMIT_LOG, INDEX
+from commitlog.log.store_directory import check_log_directory, check_store_directory
+from commitlog.paths import ABORT, CHECKPOINT, INDEX
 from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.recovery.broker_deletions import BrokerDeletions
 from commitlog.recovery.forecast import Forecast
@@ -49,7 +51,15 @@ from commitlog.verify.opening import Opening, kept_piece, look_at_opening, repor
 from commitlog.verify.queues import QueueCheck
 from commitlog.verify.topics import TopicCount, TopicSummary
 
-__all__ = ["Finding", "Progress", "VerificationReport", "read_claims", "verification_report", "verify_store"]
+__all__ = [
+    "Finding",
+    "Progress",
+    "VerificationReport",
+    "paths_to_assess",
+    "read_claims",
+    "verification_report",
+    "verify_store",
+]
 
 # Called with the bytes of the log that were verified, and the largest possible number of them.
 Progress = Callable[[int, int], None]
@@ -64,10 +74,10 @@ class VerificationReport:
     ``aborted``: the ``abort`` file existed, so an owner was at work or had stopped without closing the store.
     ``opening`` is what opening the store would do. ``log_files`` is the number of the log's files, ``log_start`` the
     physical offset at which the first one begins. ``topics`` counts the messages that
-    were found, and those that are lost or that opening would cut off.
+    were found, and those that are lost or that opening would cut off. ``paths`` says where the log lies.
     """
 
-    path: str
+    paths: StorePaths
     aborted: bool
     records: int
     bytes: int
@@ -79,6 +89,11 @@ class VerificationReport:
     opening: Opening
     log_files: int
     log_start: int
+
+    @property
+    def path(self) -> str:
+        """The store's directory."""
+        return self.paths.root
 
     @property
     def forecast(self) -> Forecast | None:
@@ -98,7 +113,7 @@ def verify_store(
 
     Reads every byte of the log and every unit and index entry; memory stays bounded. It is an error, too, when the
     store would not open, or when opening it with ``config`` would cut whole records off its log. ``StoreNotFound``,
-    ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``.
+    ``NotAStore``, ``StoreAccessDenied``, ``UnsupportedStore``. The log is where ``config`` says.
 
     ::
 
@@ -113,10 +128,10 @@ def verification_report(
 ) -> VerificationReport:
     """``verify_store``, with numbers of what was verified."""
     started = time.perf_counter()
-    directory = disk.absolute_path(path)
-    check_store_directory(directory)
+    paths = paths_to_assess(path, config)
+    directory, log_path = paths.root, paths.commit_log
     if is_kept_piece(directory):
-        return _report_on_kept(directory, started, progress)
+        return _report_on_kept(paths, started, progress)
     findings = Findings()
     aborted = disk.exists(os.path.join(directory, ABORT))
     checkpoint, mark = read_claims(directory, findings)
@@ -124,7 +139,6 @@ def verification_report(
     queue_safe = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - TRUST_MARGIN_MS
     owned = mark is not None and mark.closed
     # The derived parts first: all they hold was in the log before.
-    log_path = os.path.join(directory, COMMIT_LOG)
     index_path, topics, deletions = os.path.join(directory, INDEX), TopicSummary(), None
     with contextlib.ExitStack() as closing:
         log = LogCheck(log_path, findings, aborted=aborted, checkpoint=checkpoint, mark=mark)
@@ -144,14 +158,14 @@ def verification_report(
         check_config_files(directory, findings)
         written = [*log.paths, *queues.file_paths()]
         check_readable(written, findings)
-        opening = look_at_opening(directory, config, findings, written, scan=True)
+        opening = look_at_opening(paths, config, findings, written, scan=True)
         if opening.kind != "inUse":
             check_log_end(log_path, log.files, *queues.newest, queues.after_the_log, findings, aborted=aborted)
             _count_lost(topics, log, queues, opening.forecast)
             if not findings.all():
-                report_fault(directory, opening, findings)
+                report_fault(paths, opening, findings)
     return VerificationReport(
-        path=directory,
+        paths=paths,
         aborted=aborted,
         records=log.records,
         bytes=report_bytes,
@@ -164,6 +178,19 @@ def verification_report(
         log_files=len(log.paths),
         log_start=log.min_offset,
     )
+
+
+def paths_to_assess(path: str | os.PathLike[str], config: MessageStoreConfig | None) -> StorePaths:
+    """Where the parts of a store lie that is there. ``StoreNotFound``, ``NotAStore``, ``UnsupportedStore``.
+
+    A log whose directory is not there is no error: the assessment reports it.
+    """
+    directory = disk.absolute_path(path)
+    check_store_directory(directory)
+    paths = StorePaths.of(directory, None if config is None else config.store_path_commit_log)
+    with contextlib.suppress(LogNotFound):
+        check_log_directory(paths, exists=True)
+    return paths
 
 
 def _count_lost(topics: TopicSummary, log: LogCheck, queues: QueueCheck, forecast: Forecast | None) -> None:
@@ -196,11 +223,11 @@ def _files(log_path: str, *, aborted: bool) -> LookedAtLog | None:
         return None
 
 
-def _report_on_kept(directory: str, started: float, progress: Progress | None) -> VerificationReport:
+def _report_on_kept(paths: StorePaths, started: float, progress: Progress | None) -> VerificationReport:
     """The verification of a kept piece: it has only a log, which begins where it was cut."""
-    piece = read_kept_piece(directory)
+    piece = read_kept_piece(paths.root)
     findings, topics, nothing = Findings(), TopicSummary(), Checkpoint(0, 0, 0)
-    log = LogCheck(os.path.join(directory, COMMIT_LOG), findings, aborted=False, checkpoint=nothing, mark=None)
+    log = LogCheck(paths.commit_log, findings, aborted=False, checkpoint=nothing, mark=None)
     try:
         log.check_files()
         log.begin_at(piece.start)
@@ -211,7 +238,7 @@ def _report_on_kept(directory: str, started: float, progress: Progress | None) -
     finally:
         log.close()
     return VerificationReport(
-        path=directory,
+        paths=paths,
         aborted=False,
         records=log.records,
         bytes=log.end - log.min_offset,

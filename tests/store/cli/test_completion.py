@@ -39,7 +39,7 @@ OFFERED = {
 FREE = {
     "PATH", "FILE", "TARGET", "HOST:PORT", "ID", "KEY", "TAG", "TIME", "DURATION", "SIZE", "COUNT", "OFFSET", "REGEX",
     "SECONDS", "SQL92", "FORMAT", "HANDLE", "MESSAGE_ID", "QUERY",
-    "LIMITS",
+    "LIMITS", "DIR",
 }  # fmt: skip
 
 

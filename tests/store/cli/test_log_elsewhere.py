@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from commitlog import Message, MessageStore, MessageStoreConfig, commit_group_offsets
-from tests.store.cli.commands import ended, plain, script
+from tests.store.cli.commands import ended, plain, script, shell
+from tests.store.verify.made_store import make_store
 
 __all__: list[str] = []
 
@@ -31,12 +35,18 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with several log files, in one directory."""
+    return make_store(tmp_path_factory.mktemp("large") / "store")
+
+
 LOOKING = {
     "info STORE": "orders",
     "cat STORE orders": "9",
     "tail STORE orders": "9",
     "get STORE 0 --body": "0",
-    "query STORE orders k": "9",
+    "query STORE k --topic orders": "9",
     "offset-at STORE 2h orders": "orders",
     "stats STORE": "orders",
     "groups ls STORE": "billing",
@@ -48,7 +58,11 @@ LOOKING = {
     "half ls STORE": "orders",
     "txn ls STORE": "loader",
     "clean STORE --max-bytes 1G": "Nothing to delete",
-    "repair STORE": "opens, and nothing is lost",
+    "repair STORE": "No loss is known",
+    "doctor STORE": "OK",
+    "doctor STORE --deep": "none lost",
+    "doctor STORE --nagios --warn lag=100,disk=100%,overdue=60s": "COMMITLOG OK",
+    "verify STORE": "all is well",
 }
 WRITING = {
     "groups reset STORE billing --to earliest --yes": "orders",
@@ -62,17 +76,25 @@ WRITING = {
 def test_each_command_takes_the_logs_directory(store: Path, tmp_path: Path, command: str, found: str) -> None:
     words = [str(store) if word == "STORE" else word for word in command.split()]
     done = ended(*words, "--commit-log", tmp_path / "disk")
-    assert (done.returncode, done.stderr.count("is not at")) == (0, 0), done.stderr
+    code = 1 if "Nothing is changed without --yes" in done.stderr else 0
+    assert (done.returncode, done.stderr.count("is not at")) == (code, 0), done.stderr
     assert found in done.stdout
     assert not (store / "commitlog").exists()
 
 
 @pytest.mark.parametrize("command", LOOKING)
 def test_without_it_each_command_names_it(store: Path, command: str) -> None:
-    done = ended(*(str(store) if word == "STORE" else word for word in command.split()))
-    if command == "repair STORE":
-        assert done.returncode == 1
-        assert "name its directory in store_path_commit_log" in plain(done.stdout + done.stderr)
+    words = [str(store) if word == "STORE" else word for word in command.split()]
+    done = ended(*words)
+    if words[0] in ("doctor", "verify", "repair"):
+        said = plain(done.stdout + done.stderr)
+        assert done.returncode == (2 if "--nagios" in words else 1)
+        assert f"{store}/commitlog holds no file, " in said
+        assert "Mount or restore the log, or name its directory" in said
+        assert "--commit-log DIR" in said
+        if "--nagios" not in words:
+            next_step = "repair" if words[0] == "repair" else "doctor"
+            assert f"commitlog {next_step} {store} --commit-log DIR" in said
         return
     assert done.returncode == 2
     assert f"The log of the store is not at {store}/commitlog" in done.stderr
@@ -111,3 +133,43 @@ def test_salvage_takes_the_logs_directory_as_its_path(store: Path, tmp_path: Pat
     done = ended("salvage", tmp_path / "disk", "--to", tmp_path / "saved")
     assert done.returncode == 0, done.stderr
     assert '"body":"9"' in ended("cat", tmp_path / "saved", "orders", "--json").stdout
+
+
+ASSESSING = ("doctor --json", "doctor --deep --json", "verify --json", "info --json", "repair --json")
+
+
+@pytest.mark.parametrize("command", ASSESSING)
+@pytest.mark.parametrize("harm", ["none", "middle file deleted", "index deleted"])
+def test_each_assessing_command_counts_as_for_a_store_in_one_directory(
+    large: Path, tmp_path: Path, command: str, harm: str
+) -> None:
+    plain_store, log = Path(shutil.copytree(large, tmp_path / "store")), tmp_path / "a disk" / "log"
+    if harm == "middle file deleted":
+        sorted((plain_store / "commitlog").iterdir())[1].unlink()
+    elif harm == "index deleted":
+        shutil.rmtree(plain_store / "index")
+    name, *options = command.split()
+    expected = ended(name, plain_store, *options)
+    log.parent.mkdir()
+    (plain_store / "commitlog").rename(log)
+    done = ended(name, plain_store, *options, "--commit-log", log)
+    assert done.returncode == expected.returncode == (harm != "none" and (harm != "index deleted" or name != "repair"))
+    shown, plainly = json.loads(done.stdout), json.loads(expected.stdout)
+    for one in ("verdict", "found", "lost", "unreadable", "lostMessages", "topics", "cutAt", "messages"):
+        assert shown.get(one) == plainly.get(one), one
+    for step in shown.get("nextSteps", []):
+        assert str(log) in shlex.split(step), "so that it can be pasted"
+        assert shell(step).returncode in (0, 1), step
+
+
+def test_doctor_says_where_the_log_is(store: Path, tmp_path: Path) -> None:
+    assert f"in 1 file of {tmp_path}/disk" in plain(ended("doctor", store, "--commit-log", tmp_path / "disk").stdout)
+
+
+def test_the_commands_that_repair_prints_name_the_logs_directory(large: Path, tmp_path: Path) -> None:
+    path, log = Path(shutil.copytree(large, tmp_path / "store")), tmp_path / "log"
+    (path / "commitlog").rename(log)
+    sorted(log.iterdir())[1].unlink()
+    done = ended("repair", path, "--commit-log", log)
+    assert done.returncode == 1
+    assert f"  commitlog salvage {log} --to DIRECTORY\n" in done.stdout

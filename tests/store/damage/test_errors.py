@@ -54,9 +54,18 @@ def _every_error() -> list[CommitLogError]:
         elif kind is errors.LogDiverged:
             made.append(kind("What happened", path="/p", offset=7))
         elif kind is errors.LogShort:
-            made.append(kind(path="/p", found_end=10, flushed_offset=30, missing_messages=2))
+            made.append(
+                kind(
+                    path="/p",
+                    log_path="/p/commitlog",
+                    for_shell="/p",
+                    found_end=10,
+                    flushed_offset=30,
+                    missing_messages=2,
+                )
+            )
         elif kind is errors.CutRefused:
-            made.append(kind(path="/p", cut_at=10, size=20, messages=2))
+            made.append(kind(path="/p", for_shell="/p", cut_at=10, size=20, messages=2))
         elif kind is errors.BatchConflict:
             made.append(kind("What happened", app_id="a", version=1, committed=2))
         elif kind is errors.HalfMessageNotFound:
