@@ -207,6 +207,18 @@ def test_what_opening_builds_again_is_a_warning(path: Path, harm: str) -> None:
     assert assess_store(path).verdict is Verdict.OK
 
 
+def test_a_foreign_file_does_not_hide_what_opening_builds_again(path: Path) -> None:
+    """Notes are not errors: after a crash the index may lack entries, which is all that reading shows."""
+    (path / "commitlog" / "notes.txt").touch()
+    (path / "abort").touch()
+    shutil.rmtree(path / "index")
+    for deep in (False, True):
+        found = assess_store(path, deep=deep)
+        assert ("files.name", "note") in [(one.check, one.severity) for one in found.findings]
+        assert [one.check for one in found.findings if one.severity == "error"] == ["opening.rebuild"]
+        assert (found.verdict, found.opening.kind) == (Verdict.WARNING, "rebuild")
+
+
 @pytest.mark.parametrize(
     "name", ["topics.json", "consumerOffset.json", "delayOffset.json", "subscriptionGroup.json", "batchLedger.json"]
 )
