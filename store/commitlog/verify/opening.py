@@ -121,6 +121,8 @@ def _report_refusal(paths: StorePaths, refusal: CommitLogError, findings: Findin
     path, offset = paths.commit_log, None
     if isinstance(refusal, CorruptStoreError):
         path, offset = refusal.path, refusal.offset
+    elif isinstance(refusal, StoreAccessDenied | ReadFailed):
+        path = refusal.path
     # A broker's store of a kind that this package does not write has nothing wrong.
     severity: Severity = "note" if isinstance(refusal, UnsupportedStore) else "error"
     message = f"The store does not open: {refusal}"

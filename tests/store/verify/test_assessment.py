@@ -294,20 +294,24 @@ def test_a_file_that_recovery_may_not_write_keeps_the_store_from_opening(path: P
     for one in [path, *path.rglob("*")]:
         one.chmod(0o755 if one.is_dir() else 0o644)
     (path / "abort").touch()
-    files(path, "commitlog")[1].chmod(0o444)
+    denied = files(path, "commitlog")[1]
+    denied.chmod(0o444)
     said = run_with_file_modes(
         f"""
         from commitlog import assess_store, MessageStore
         found = assess_store({str(path)!r})
         print(found.verdict.value, found.opening.refusal)
+        print(found.next_steps, [one.path for one in found.findings if one.check == "opening.refused"])
         try:
             MessageStore.open({str(path)!r})
         except StoreAccessDenied as error:
             print(error.path == found.opening.refusal.path)
         """
     )
-    assert said.startswith("DOES NOT OPEN No permission to write")
-    assert said.endswith("\nTrue")
+    verdict, steps, same_path = said.splitlines()
+    assert verdict.startswith("DOES NOT OPEN No permission to write")
+    assert steps == f"{[f'ls -l {denied}']} {[str(denied)]}"
+    assert same_path == "True"
 
 
 def test_beside_an_owner_the_next_opening_is_not_known(path: Path) -> None:
