@@ -150,7 +150,8 @@ def verification_report(
             closing.callback(files.close)
         if deleted is not None and files is not None:
             times = None if mark is not None else checkpoint
-            deletions = BrokerDeletions(directory, files, DeletedTopics(directory), times, aborted=aborted)
+            with contextlib.suppress(StoreAccessDenied, ReadFailed):  # of a queue, which is reported by itself
+                deletions = BrokerDeletions(directory, files, DeletedTopics(directory), times, aborted=aborted)
         queues = QueueCheck(directory, log, findings, deleted, deletions, aborted=aborted, safe_timestamp=queue_safe)
         _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), topics, progress)
         report_bytes = log.end - log.min_offset
