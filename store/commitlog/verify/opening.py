@@ -12,6 +12,7 @@ from commitlog.errors import (
     CorruptStoreError,
     ReadFailed,
     StoreAccessDenied,
+    StoreBusy,
     StoreLocked,
     UnsupportedStore,
 )
@@ -34,8 +35,9 @@ class Opening:
     """What ``MessageStore.open`` would do with a store.
 
     ``kind``: ``clean`` (nothing), ``scan`` or ``rebuild`` (queues and index too), ``refused``; ``inUse`` while it has
-    an owner, when it is not known; ``keptPiece`` for what is never opened. ``reason`` is a sentence. ``unscanned``: at
-    least so many bytes of the log would be scanned, and were not scanned for this: what the scan finds is not known.
+    an owner, or is opened and closed during all looks, when it is not known; ``keptPiece`` for what is never opened.
+    ``reason`` is a sentence. ``unscanned``: at least so many bytes of the log would be scanned, and were not scanned
+    for this: what the scan finds is not known.
     ``unwritable``: what this process may not write, so that only another user can open the store; None if it may.
     """
 
@@ -75,6 +77,9 @@ def look_at_opening(
     except StoreLocked as error:
         owner = f"Process {error.holder} has" if error.holder else "Another process has"
         reason = f"{owner} the store open: what its next opening would do is not known yet."
+        return Opening(kind="inUse", reason=reason, refusal=error)
+    except StoreBusy as error:
+        reason = "Its owner opened or closed it during all looks at it: what its next opening would do is not known yet."
         return Opening(kind="inUse", reason=reason, refusal=error)
     except (StoreAccessDenied, ReadFailed) as error:
         refusal = error

@@ -8,6 +8,7 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from commitlog import Message, MessageStore, Verdict, assess_store, repair_store
 from commitlog.errors import CommitLogError
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
 from commitlog.format.record import MAGIC_V1
+from commitlog.recovery import forecast
 from commitlog.verify.store import verification_report
 from tests.store.cli.commands import shell
 from tests.store.damage.test_permission import run_with_file_modes
@@ -322,6 +324,24 @@ def test_beside_an_owner_the_next_opening_is_not_known(path: Path) -> None:
             found = assess_store(path, deep=deep)
             assert (found.verdict, found.opening.kind, found.lost) == (Verdict.OK, "inUse", 0)
             assert "not known yet" in found.opening.reason
+
+
+def test_beside_a_store_that_is_opened_again_and_again_the_next_opening_is_not_known(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = forecast.forecast_locked
+
+    def opened_meanwhile(*arguments: Any, **options: Any) -> Any:
+        found = look(*arguments, **options)
+        with MessageStore.open(path) as store:
+            store.put_message(Message(topic="orders", body=b"one", queue_id=0)).raise_for_status()
+        return found
+
+    monkeypatch.setattr(forecast, "forecast_locked", opened_meanwhile)
+    for deep in (False, True):
+        found = assess_store(path, deep=deep)
+        assert (found.verdict, found.opening.kind, found.lost) == (Verdict.OK, "inUse", 0)
+        assert found.opening.reason.endswith("looks at it: what its next opening would do is not known yet.")
 
 
 def test_a_kept_piece_is_for_reading_only(path: Path) -> None:
