@@ -79,7 +79,7 @@ def look_at_opening(
         reason = f"{owner} the store open: what its next opening would do is not known yet."
         return Opening(kind="inUse", reason=reason, refusal=error)
     except StoreBusy as error:
-        reason = "Its owner opened or closed it during all looks at it: what its next opening would do is not known yet."
+        reason = "It was opened or closed during all looks at it: what its next opening would do is not known yet."
         return Opening(kind="inUse", reason=reason, refusal=error)
     except (StoreAccessDenied, ReadFailed) as error:
         refusal = error
