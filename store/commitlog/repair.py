@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, field
 
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import CommitLogError, DamagedLog, InvalidValue, LogLost, LogShort, StoreLocked
+from commitlog.errors import CommitLogError, DamagedLog, InvalidValue, LogLost, LogShort, StoreBusy, StoreLocked
 from commitlog.files import disk
 from commitlog.log.owner_directory import OwnerDirectory
 from commitlog.log.store_directory import check_store_directory, refuse_kept_piece
@@ -92,8 +92,8 @@ def repair_store(
 
     Records that opening does not scan are not read: ``assess_store(path, deep=True)`` reads all.
 
-    ``StoreLocked`` if the store is open; ``StoreNotFound`` and ``NotAStore`` if the path is not a store; ``DiskFull``
-    if the copy has no space, and then nothing was cut.
+    ``StoreLocked`` if the store is open, ``StoreBusy`` if it was opened or closed during all looks; ``StoreNotFound``
+    and ``NotAStore`` if the path is not a store; ``DiskFull`` if the copy has no space, and then nothing was cut.
 
     ::
 
@@ -108,7 +108,7 @@ def repair_store(
     if assessment.opening.kind == "keptPiece":
         refuse_kept_piece(where)
     if cut_at is None and not accept_lost_log and not rebuild:
-        if isinstance(assessment.opening.refusal, StoreLocked):
+        if isinstance(assessment.opening.refusal, StoreLocked | StoreBusy):
             raise assessment.opening.refusal
         return _report(assessment, assessment.opening.forecast, config)
     elsewhere = config.store_path_commit_log

@@ -41,6 +41,7 @@ from commitlog.salvage.report import SalvageReport, report_of
 from commitlog.salvage.store_target import StoreTarget
 from commitlog.salvage.survey import Survey, survey_log
 from commitlog.salvage.taken_records import taken_blocks
+from commitlog.verify.findings import Findings
 from commitlog.verify.queue_ends import QueueEnd, find_queue_ends, given_out
 
 __all__ = ["salvage_store"]
@@ -140,7 +141,7 @@ def _given_out(source: str, survey: Survey, files: LogSource) -> dict[tuple[str,
     deleted = DeletedTopics(source)
     with contextlib.suppress(CorruptConfig, ReadFailed):
         iter(deleted)
-        queues, _ = find_queue_ends(source)
+        queues, _ = find_queue_ends(source, Findings())
         found = {
             (queue.topic, queue.queue_id): given_out(
                 queue, max(survey.log_start, deleted.units_from(queue.topic, queue.queue_id))

@@ -24,7 +24,7 @@ from commitlog.paths import ABORT, INDEX
 from commitlog.queue.deleted_topics import DeletedTopics
 from commitlog.recovery.kept import LostMessages, is_kept_piece, read_kept_piece
 from commitlog.recovery.log_end import Progress as ScanProgress
-from commitlog.verify.access import check_readable
+from commitlog.verify.access import check_readable, read_part
 from commitlog.verify.config_files import check_config_files
 from commitlog.verify.findings import NOWHERE, Finding, Findings
 from commitlog.verify.index_file import check_index_headers
@@ -258,7 +258,7 @@ class _Look:
         if not kept:
             checkpoint, mark = read_claims(path, findings)
         # The queues first: all that they name was in the log before.
-        queues, denied = find_queue_ends(path)
+        queues, denied = find_queue_ends(path, findings)
         listed = NumberedFiles(self._log_path)
         listed.refresh()
         files = list_log_files(listed)
@@ -267,6 +267,7 @@ class _Look:
         names = [file.path for file in files]
         unreadable = [*check_readable(names, findings), *check_readable(denied, findings)]
         misnamed = check_log_heads(files, findings)
+        unreadable += [name for name in names if findings.has_error("access.read", name)]
         for queue in queues:
             check_unit_files(queue.topic, queue.queue_id, queue.files, findings, aborted=aborted)
         index_files = check_index_headers(os.path.join(path, INDEX), findings, aborted=aborted)
@@ -309,14 +310,7 @@ class _Look:
 
     def _read(self, file: LogFile, position: int, size: int) -> bytes:
         """Bytes of a log file; none if it cannot be read."""
-        try:
-            descriptor = disk.open_file(file.path)
-        except (OSError, CommitLogError):
-            return b""
-        try:
-            return disk.read_at(descriptor, max(min(size, file.size - position), 0), position)
-        finally:
-            disk.close(descriptor)
+        return read_part(file.path, max(min(size, file.size - position), 0), position, self._findings)
 
     def _look_at_range(
         self, files: list[LogFile], queues: list[QueueEnd], absent: list[Absent], *, aborted: bool, in_use: bool

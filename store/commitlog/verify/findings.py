@@ -49,6 +49,10 @@ class Findings:
         if self._counts[key] <= FINDINGS_PER_FILE:
             self._found.append(finding)
 
+    def has_error(self, check: str, path: str) -> bool:
+        """Whether a file has an error of this check."""
+        return (check, "error", path) in self._counts
+
     def add_more(self, check: str, severity: Severity, path: str, count: int) -> None:
         """Count findings without keeping each one."""
         self._counts[check, severity, path] += count

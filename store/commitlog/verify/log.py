@@ -10,7 +10,7 @@ import numpy as np
 
 from commitlog.columnar.dispatch import DispatchRequests, dispatch_requests, index_entries, units_by_queue
 from commitlog.columnar.scan import RecordScan, Stop, scan_records
-from commitlog.errors import FileChanged
+from commitlog.errors import FileChanged, ReadFailed
 from commitlog.files import disk
 from commitlog.files.mapped_file import MappedFile
 from commitlog.files.mapped_file_queue import MappedFileQueue
@@ -19,6 +19,7 @@ from commitlog.format.record import MIN_RECORD_SIZE, Corrupt, Filler, Record, To
 from commitlog.format.timestamps import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, is_timestamp
 from commitlog.log.record_search import first_good_record, good_record
 from commitlog.log.scan import first_store_timestamp
+from commitlog.verify.access import report_failed_read
 from commitlog.verify.findings import NOWHERE, Finding, Findings, Lost, Severity
 from commitlog.verify.log_files import LogFile, check_log_files, check_log_heads, list_log_files, usual_size
 
@@ -89,17 +90,21 @@ class LogCheck:
         self._mapped.refresh()
         self._listed = list_log_files(self._mapped.files)
         # Files that may not be read are as good as missing, and reported by themselves.
-        self.files = [file for file in self._listed if disk.may_read(file.path)]
+        self._use([file for file in self._listed if disk.may_read(file.path)])
         self._file_size = usual_size([file.size for file in self.files])
-        # End of each file; of a file that is too long, the start of the next one.
-        starts = [*(file.base for file in self.files[1:]), NOWHERE]
-        self._ends = [min(file.base + file.size, start) for file, start in zip(self.files, starts, strict=False)]
         self.min_offset = self.files[0].base if self.files else 0
         self.end = self.min_offset
         self.judged_end = self._written_end() if aborted else NOWHERE
 
     def close(self) -> None:
         self._mapped.close()
+
+    def _use(self, files: list[LogFile]) -> None:
+        """Verify these files alone."""
+        self.files = files
+        # End of each file; of a file that is too long, the start of the next one.
+        starts = [*(file.base for file in files[1:]), NOWHERE]
+        self._ends = [min(file.base + file.size, start) for file, start in zip(files, starts, strict=False)]
 
     @property
     def size(self) -> int:
@@ -115,6 +120,7 @@ class LogCheck:
         """Names, sizes, gaps."""
         check_log_files(self.path, self._listed, self._findings, aborted=self._aborted)
         self._misnamed = check_log_heads(self.files, self._findings)
+        self._use([file for file in self.files if not self._findings.has_error("access.read", file.path)])
 
     def _written_end(self) -> int:
         """End of the records of the last written file now, by their sizes and offsets alone."""
@@ -143,6 +149,10 @@ class LogCheck:
                 at = file.base
             try:
                 at = yield from self._scan_file(file, at)
+            except ReadFailed as error:
+                report_failed_read(file.path, error, self._findings)
+                self._use([one for one in self.files if one != file])
+                at = max(at, self.end)
             except (FileNotFoundError, FileChanged) as error:
                 at = self._next_base(file)
                 if self._aborted and disk.file_size(file.path) == 0:  # retention at work

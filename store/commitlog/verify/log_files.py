@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from commitlog.errors import CommitLogError
 from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
 from commitlog.files.whole_file import TEMPORARY_SUFFIX
 from commitlog.format.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, field_offset, own_position
 from commitlog.paths import file_name_for_offset, parse_file_name
+from commitlog.verify.access import read_part
 from commitlog.verify.findings import Finding, Findings, Severity
 
 __all__ = [
@@ -84,7 +84,9 @@ def check_log_heads(files: Sequence[LogFile], findings: Findings) -> list[str]:
     misnamed: list[str] = []
     headless: list[LogFile] = []
     for file in files:
-        head = _record_head(file.path)
+        head = _record_head(file.path, findings=findings)
+        if findings.has_error("access.read", file.path):
+            continue
         if head is None:
             headless.append(file)
             continue
@@ -119,16 +121,9 @@ def claimed_base(path: str, base: int) -> int:
     return base if contradicts or place < 0 else place
 
 
-def _record_head(path: str, position: int = 0) -> bytes | None:
+def _record_head(path: str, position: int = 0, findings: Findings | None = None) -> bytes | None:
     """The header of the record or filler at a position of a log file; None where none begins, or it cannot be read."""
-    try:
-        descriptor = disk.open_file(path)
-    except (FileNotFoundError, CommitLogError):
-        return None
-    try:
-        head = disk.read_at(descriptor, MIN_RECORD_SIZE, position)
-    finally:
-        disk.close(descriptor)
+    head = read_part(path, MIN_RECORD_SIZE, position, findings)
     is_record = len(head) == MIN_RECORD_SIZE and int.from_bytes(head[4:8], "big") in (MAGIC_V1, MAGIC_V2, BLANK_MAGIC)
     return head if is_record else None
 

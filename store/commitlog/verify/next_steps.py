@@ -41,8 +41,11 @@ def next_steps(
         return [f"commitlog doctor {shlex.quote(paths.root)} --commit-log DIR", f"commitlog repair {store}"]
     if opening.kind == "refused" and not isinstance(opening.refusal, StoreAccessDenied | UnsupportedStore | None):
         return [f"commitlog repair {store}", *look]
-    if denied := next((one.path for one in errors if one.check.startswith("access.")), None):
-        return [f"ls -l {shlex.quote(denied)}"]
+    denied = [one.path for one in errors if one.check.startswith("access.")]
+    if opening.kind == "refused" and isinstance(opening.refusal, StoreAccessDenied):
+        denied.append(opening.refusal.path)
+    if denied:
+        return [f"ls -l {shlex.quote(denied[0])}"]
     damaged = lost or any(is_of_the_log(paths, one) for one in errors)
     if damaged and opening.kind != "inUse":
         return [*look, _salvage(paths)]

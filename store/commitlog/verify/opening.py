@@ -12,6 +12,7 @@ from commitlog.errors import (
     CorruptStoreError,
     ReadFailed,
     StoreAccessDenied,
+    StoreBusy,
     StoreLocked,
     UnsupportedStore,
 )
@@ -34,8 +35,9 @@ class Opening:
     """What ``MessageStore.open`` would do with a store.
 
     ``kind``: ``clean`` (nothing), ``scan`` or ``rebuild`` (queues and index too), ``refused``; ``inUse`` while it has
-    an owner, when it is not known; ``keptPiece`` for what is never opened. ``reason`` is a sentence. ``unscanned``: at
-    least so many bytes of the log would be scanned, and were not scanned for this: what the scan finds is not known.
+    an owner, or is opened and closed during all looks, when it is not known; ``keptPiece`` for what is never opened.
+    ``reason`` is a sentence. ``unscanned``: at least so many bytes of the log would be scanned, and were not scanned
+    for this: what the scan finds is not known.
     ``unwritable``: what this process may not write, so that only another user can open the store; None if it may.
     """
 
@@ -75,6 +77,9 @@ def look_at_opening(
     except StoreLocked as error:
         owner = f"Process {error.holder} has" if error.holder else "Another process has"
         reason = f"{owner} the store open: what its next opening would do is not known yet."
+        return Opening(kind="inUse", reason=reason, refusal=error)
+    except StoreBusy as error:
+        reason = "It was opened or closed during all looks at it: what its next opening would do is not known yet."
         return Opening(kind="inUse", reason=reason, refusal=error)
     except (StoreAccessDenied, ReadFailed) as error:
         refusal = error
@@ -121,6 +126,8 @@ def _report_refusal(paths: StorePaths, refusal: CommitLogError, findings: Findin
     path, offset = paths.commit_log, None
     if isinstance(refusal, CorruptStoreError):
         path, offset = refusal.path, refusal.offset
+    elif isinstance(refusal, StoreAccessDenied | ReadFailed):
+        path = refusal.path
     # A broker's store of a kind that this package does not write has nothing wrong.
     severity: Severity = "note" if isinstance(refusal, UnsupportedStore) else "error"
     message = f"The store does not open: {refusal}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,7 +25,8 @@ from commitlog.paths import (
 )
 from commitlog.queue.expired_units import end_before
 from commitlog.queue.written_units import last_written, written_units
-from commitlog.verify.findings import NOWHERE
+from commitlog.verify.access import report_failed_read
+from commitlog.verify.findings import NOWHERE, Findings
 from commitlog.verify.log_files import LogFile, usual_size
 from commitlog.verify.queue_files import MAX_SIZE, UnitFile, UnitFiles
 
@@ -51,6 +52,7 @@ class QueueEnd:
     queue_id: int
     path: str
     files: list[UnitFile]
+    findings: Findings = field(repr=False, compare=False)
     end: int = 0
     place: int = -1
     size: int = 0
@@ -63,7 +65,7 @@ class QueueEnd:
     @cached_property
     def units(self) -> UnitFiles:
         """Its units."""
-        return UnitFiles(self.path)
+        return UnitFiles(self.path, self.findings)
 
     def first_offset(self, physical_offset: int) -> int:
         """The first offset whose record ends after a place in the log."""
@@ -77,8 +79,8 @@ class QueueEnd:
         return at
 
 
-def find_queue_ends(store_path: str) -> tuple[list[QueueEnd], list[str]]:
-    """All queues with their last units, and what of them this process may not read."""
+def find_queue_ends(store_path: str, findings: Findings) -> tuple[list[QueueEnd], list[str]]:
+    """All queues with their last units, and what of them this process may not read. A failed read is a finding."""
     path = os.path.join(store_path, CONSUME_QUEUE)
     found: list[QueueEnd] = []
     denied: list[str] = []
@@ -92,7 +94,7 @@ def find_queue_ends(store_path: str) -> tuple[list[QueueEnd], list[str]]:
                 bases = sorted(base for one in _names(directory, denied) if (base := parse_file_name(one)) is not None)
                 paths = [(base, os.path.join(directory, file_name_for_offset(base))) for base in bases]
                 files = [UnitFile(base, disk.file_size(file), file) for base, file in paths]
-                found.append(_queue_end(QueueEnd(topic, int(name), directory, files), denied))
+                found.append(_queue_end(QueueEnd(topic, int(name), directory, files, findings), denied))
     return found, denied
 
 
@@ -134,6 +136,9 @@ def _queue_end(queue: QueueEnd, denied: list[str]) -> QueueEnd:
             found = _last_unit(descriptor, min(last_written(descriptor), file.size // UNIT_SIZE))
             if found is not None and not 0 < found[2] <= MAX_SIZE:  # bytes of another kind follow the units
                 found = _last_unit(descriptor, min(written_units(descriptor), file.size // UNIT_SIZE))
+        except OSError as error:
+            report_failed_read(file.path, error, queue.findings)
+            continue
         finally:
             disk.close(descriptor)
         if found is not None:

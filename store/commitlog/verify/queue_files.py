@@ -16,6 +16,7 @@ from commitlog.files.numbered_files import NumberedFiles
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE, UNIT_SIZE
 from commitlog.paths import file_name_for_offset
 from commitlog.queue.expired_units import end_before
+from commitlog.verify.access import read_part
 from commitlog.verify.findings import Finding, Findings, Severity
 from commitlog.verify.log_files import usual_size
 
@@ -86,11 +87,13 @@ def check_unit_files(
 class UnitFiles:
     """The files of one queue, in order, as they were when this was made."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, findings: Findings) -> None:
+        """Reads that the disk fails are reported to ``findings``; the units are zeros then."""
         self.path = path
+        self._findings = findings
         self.files: list[UnitFile] = []
         self._bases: list[int] = []
-        # What of the queue this process may not read.
+        # What of the queue this process may not read, or the disk fails to.
         self.denied: list[str] = []
         self._refresh()
 
@@ -158,14 +161,10 @@ class UnitFiles:
         return np.frombuffer(bytes(whole), UNIT_FILE_DTYPE)
 
     def _bytes(self, file: UnitFile, low: int, high: int) -> bytes:
-        try:
-            descriptor = disk.open_file(file.path)
-        except (FileNotFoundError, StoreAccessDenied):
-            return b""
-        try:
-            return disk.read_at(descriptor, high - low, low - file.base)
-        finally:
-            disk.close(descriptor)
+        data = read_part(file.path, high - low, low - file.base, self._findings)
+        if not data and self._findings.has_error("access.read", file.path) and file.path not in self.denied:
+            self.denied.append(file.path)
+        return data
 
     def data(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         """The ranges of offsets in ``[low, high)`` that are not holes of their files."""

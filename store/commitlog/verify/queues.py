@@ -125,7 +125,7 @@ class QueueCheck:
         if self._deletions is not None:
             try:
                 self._deletions.note(groups)
-            except StoreAccessDenied:  # of a queue, which is reported by itself
+            except (StoreAccessDenied, ReadFailed):  # of a queue, which is reported by itself
                 self._deletions = self._traces = None
         for given in groups:
             group = self._left(given)
@@ -199,7 +199,7 @@ class QueueCheck:
     def _queue(self, topic: str, queue_id: int) -> _Queue:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            files = UnitFiles(os.path.join(self._path, topic, str(queue_id)))
+            files = UnitFiles(os.path.join(self._path, topic, str(queue_id)), self._findings)
             queue = self._queues[topic, queue_id] = _Queue(topic, queue_id, files)
         return queue
 

@@ -150,7 +150,8 @@ def verification_report(
             closing.callback(files.close)
         if deleted is not None and files is not None:
             times = None if mark is not None else checkpoint
-            deletions = BrokerDeletions(directory, files, DeletedTopics(directory), times, aborted=aborted)
+            with contextlib.suppress(StoreAccessDenied, ReadFailed):  # of a queue, which is reported by itself
+                deletions = BrokerDeletions(directory, files, DeletedTopics(directory), times, aborted=aborted)
         queues = QueueCheck(directory, log, findings, deleted, deletions, aborted=aborted, safe_timestamp=queue_safe)
         _walk(log, queues, index, BatchCheck(log, findings, aborted=aborted), topics, progress)
         report_bytes = log.end - log.min_offset
@@ -162,7 +163,7 @@ def verification_report(
         if opening.kind != "inUse":
             check_log_end(log_path, log.files, *queues.newest, queues.after_the_log, findings, aborted=aborted)
             _count_lost(topics, log, queues, opening.forecast)
-            if not findings.all():
+            if not any(one.severity == "error" for one in findings.all()):
                 report_fault(paths, opening, findings)
     return VerificationReport(
         paths=paths,

@@ -8,6 +8,7 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from commitlog import Message, MessageStore, Verdict, assess_store, repair_store
 from commitlog.errors import CommitLogError
 from commitlog.format.consume_queue_unit import UNIT_FILE_DTYPE
 from commitlog.format.record import MAGIC_V1
+from commitlog.recovery import forecast
 from commitlog.verify.store import verification_report
 from tests.store.cli.commands import shell
 from tests.store.damage.test_permission import run_with_file_modes
@@ -207,6 +209,18 @@ def test_what_opening_builds_again_is_a_warning(path: Path, harm: str) -> None:
     assert assess_store(path).verdict is Verdict.OK
 
 
+def test_a_foreign_file_does_not_hide_what_opening_builds_again(path: Path) -> None:
+    """Notes are not errors: after a crash the index may lack entries, which is all that reading shows."""
+    (path / "commitlog" / "notes.txt").touch()
+    (path / "abort").touch()
+    shutil.rmtree(path / "index")
+    for deep in (False, True):
+        found = assess_store(path, deep=deep)
+        assert ("files.name", "note") in [(one.check, one.severity) for one in found.findings]
+        assert [one.check for one in found.findings if one.severity == "error"] == ["opening.rebuild"]
+        assert (found.verdict, found.opening.kind) == (Verdict.WARNING, "rebuild")
+
+
 @pytest.mark.parametrize(
     "name", ["topics.json", "consumerOffset.json", "delayOffset.json", "subscriptionGroup.json", "batchLedger.json"]
 )
@@ -282,20 +296,24 @@ def test_a_file_that_recovery_may_not_write_keeps_the_store_from_opening(path: P
     for one in [path, *path.rglob("*")]:
         one.chmod(0o755 if one.is_dir() else 0o644)
     (path / "abort").touch()
-    files(path, "commitlog")[1].chmod(0o444)
+    denied = files(path, "commitlog")[1]
+    denied.chmod(0o444)
     said = run_with_file_modes(
         f"""
         from commitlog import assess_store, MessageStore
         found = assess_store({str(path)!r})
         print(found.verdict.value, found.opening.refusal)
+        print(found.next_steps, [one.path for one in found.findings if one.check == "opening.refused"])
         try:
             MessageStore.open({str(path)!r})
         except StoreAccessDenied as error:
             print(error.path == found.opening.refusal.path)
         """
     )
-    assert said.startswith("DOES NOT OPEN No permission to write")
-    assert said.endswith("\nTrue")
+    verdict, steps, same_path = said.splitlines()
+    assert verdict.startswith("DOES NOT OPEN No permission to write")
+    assert steps == f"{[f'ls -l {denied}']} {[str(denied)]}"
+    assert same_path == "True"
 
 
 def test_beside_an_owner_the_next_opening_is_not_known(path: Path) -> None:
@@ -306,6 +324,24 @@ def test_beside_an_owner_the_next_opening_is_not_known(path: Path) -> None:
             found = assess_store(path, deep=deep)
             assert (found.verdict, found.opening.kind, found.lost) == (Verdict.OK, "inUse", 0)
             assert "not known yet" in found.opening.reason
+
+
+def test_beside_a_store_that_is_opened_again_and_again_the_next_opening_is_not_known(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = forecast.forecast_locked
+
+    def opened_meanwhile(*arguments: Any, **options: Any) -> Any:
+        found = look(*arguments, **options)
+        with MessageStore.open(path) as store:
+            store.put_message(Message(topic="orders", body=b"one", queue_id=0)).raise_for_status()
+        return found
+
+    monkeypatch.setattr(forecast, "forecast_locked", opened_meanwhile)
+    for deep in (False, True):
+        found = assess_store(path, deep=deep)
+        assert (found.verdict, found.opening.kind, found.lost) == (Verdict.OK, "inUse", 0)
+        assert found.opening.reason.endswith("looks at it: what its next opening would do is not known yet.")
 
 
 def test_a_kept_piece_is_for_reading_only(path: Path) -> None:
