@@ -7,7 +7,6 @@ they ask; elsewhere they change nothing without ``--yes``, and the exit code is 
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
@@ -18,7 +17,7 @@ import typer
 from commitlog.cli.render import printable_text, say
 from commitlog.groups.positions import GroupPosition
 from commitlog.log.commit_log import CommitLog
-from commitlog.paths import COMMIT_LOG, is_system_group
+from commitlog.paths import is_system_group
 from commitlog.queue.catalog import QueueCatalog
 from commitlog.reader import StoreReader
 
@@ -67,7 +66,7 @@ def unread_in(reader: StoreReader, topics: Collection[str]) -> list[Unread]:
 def unread_before(reader: StoreReader, log_start: int) -> list[Unread]:
     """What consumer groups have not read of the messages before a physical offset, by their positions."""
     rows = reader.groups()
-    with contextlib.closing(CommitLog(os.path.join(reader.path, COMMIT_LOG))) as log:
+    with contextlib.closing(CommitLog(reader.paths.commit_log)) as log:
         log.refresh()
         catalog = QueueCatalog(reader.path, log)
 

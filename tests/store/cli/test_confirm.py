@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,16 @@ def test_without_a_terminal_nothing_is_changed_and_the_exit_code_says_so(
     assert state(store) == before
     assert ended(*arguments(command, store), "--yes").returncode == 0
     assert state(store) != before
+
+
+def test_clean_names_groups_behind_where_the_log_is_elsewhere_too(tmp_path: Path) -> None:
+    path, disk = tmp_path / "store", tmp_path / "disk"
+    with store_clock(Clock()), MessageStore.open(path, replace(SMALL, store_path_commit_log=str(disk))) as store:
+        fill(store, 100)
+    commit_group_offsets(path, "billing", {("orders", 0): 5})
+    done = ended("clean", path, "--older-than", "72h", "--commit-log", disk)
+    assert "Group billing has not read" in done.stdout
+    assert "No consumer group" not in done.stdout
 
 
 def test_topics_with_delayed_messages_for_them_are_shown_with_these(tmp_path: Path) -> None:
