@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import subprocess
 import threading
 from dataclasses import replace
@@ -130,3 +131,14 @@ def test_topics_with_delayed_messages_for_them_are_shown_with_these(tmp_path: Pa
     assert "delayed ones wait for their delivery to it" in done.stderr
     done = ended("topics", "rm", store.path, "later", "--with-messages")
     assert "later: 0 messages, 1 delayed ones that wait" in done.stdout
+
+
+def test_a_topic_whose_queues_are_gone_is_shown_with_its_messages_in_the_log(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "orders")
+    done = ended("topics", "rm", store, "orders", "--dry-run")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "it has messages in the log" in done.stderr
+    done = ended("topics", "rm", store, "orders", "--with-messages", "--dry-run")
+    assert "orders: 100 messages" in done.stdout
+    assert "Group billing has not read 95 messages of them: orders 95." in done.stdout
+    assert "orders" not in ended("topics", "rm", store, "--expired", "--dry-run").stdout
