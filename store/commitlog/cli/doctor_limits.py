@@ -45,12 +45,16 @@ class Measured:
         return self.value is None or self.is_critical or (self.warn is not None and self.value > self.warn)
 
 
-def _lag(path: str) -> tuple[float, str]:
-    """The lag of the group that is furthest behind, in messages."""
+def _lag(path: str) -> tuple[float | None, str]:
+    """The lag of the group that is furthest behind, in messages. None if the lag of any group is not known."""
     with StoreReader.open(path) as reader:
-        lags: Counter[str] = Counter()
-        for one in reader.groups():
-            lags[one.group] += one.lag or 0
+        rows = reader.groups()
+    unknown = sorted({one.group for one in rows if one.lag is None})
+    if unknown:
+        return None, f"lag is not known for {', '.join(unknown)}: 'groups lag' says why"
+    lags: Counter[str] = Counter()
+    for one in rows:
+        lags[one.group] += one.lag or 0
     if not lags:
         return 0, "no consumer group has a position"
     group, lag = lags.most_common(1)[0]
@@ -74,7 +78,7 @@ def _overdue(path: str) -> tuple[float, str]:
     return round(late[0], 3), f"a message of delay level {late[1]} has been due for {late[0]:.0f} s"
 
 
-LIMITS: dict[str, Callable[[str], tuple[float, str]]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
+LIMITS: dict[str, Callable[[str], tuple[float | None, str]]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
 
 
 def complete_limit(incomplete: str) -> Iterator[str]:
@@ -118,11 +122,10 @@ def measure(path: str, warn: Limits, critical: Limits) -> list[Measured]:
     measured: list[Measured] = []
     for name, find in LIMITS.items():
         if name in warn or name in critical:
-            value: float | None = None
             try:
                 value, what = find(path)
             except (CommitLogError, OSError) as error:
-                what = f"{name} is not known: {error}"
+                value, what = None, f"{name} is not known: {error}"
             measured.append(
                 Measured(name=name, value=value, what=what, warn=warn.get(name), critical=critical.get(name))
             )

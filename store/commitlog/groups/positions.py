@@ -44,7 +44,7 @@ class GroupPosition:
     max_offset: int | None
     """The offset of the next message that will be stored in the queue."""
     lag: int | None
-    """How many messages of the queue wait for the group. Without a position, all of them."""
+    """How many messages of the queue wait for the group. Without a position, all of them. None: not known."""
     lost: int | None
     """How many messages were deleted before the group consumed them. RocketMQ counts them as lag too."""
     lag_ms: int | None
@@ -167,7 +167,9 @@ def _row(
     error: str,
 ) -> GroupPosition:
     if bounds is None:
-        return GroupPosition(*place, position, None, None, None, None, None, None, None, *of_group, error)
+        # A group has a position in its retry topic before the first message comes into it.
+        lag = 0 if place[1] == RETRY_TOPIC_PREFIX + place[0] and not position else None
+        return GroupPosition(*place, position, None, None, lag, None, None, None, None, *of_group, error)
     low, high = bounds.min_offset, bounds.max_offset
     _, topic, queue_id = place
     lag, lost = _lag(position, bounds), 0 if position is None else max(low - position, 0)

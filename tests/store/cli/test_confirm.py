@@ -14,7 +14,7 @@ import pytest
 
 from commitlog import Message, MessageStore, StoreReader, commit_group_offsets
 from commitlog.ha.replica_mark import ReplicaMark, read_mark, write_mark
-from tests.store.cli.commands import SCRIPT, ended, plain
+from tests.store.cli.commands import SCRIPT, ended, lines, plain
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, store_clock
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -142,3 +142,24 @@ def test_a_topic_whose_queues_are_gone_is_shown_with_its_messages_in_the_log(sto
     assert "orders: 100 messages" in done.stdout
     assert "Group billing has not read 95 messages of them: orders 95." in done.stdout
     assert "orders" not in ended("topics", "rm", store, "--expired", "--dry-run").stdout
+
+
+def test_a_lag_that_is_not_known_is_not_taken_for_none(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "orders")
+    (row,) = lines("groups", "ls", store, "--json")
+    assert row["lag"] is None
+    done = ended("clean", store, "--older-than", "72h")
+    assert "How many of them are unread is not known for group billing: orders." in done.stdout
+    assert "No consumer group" not in done.stdout
+    (report,) = lines("clean", store, "--older-than", "72h", "--dry-run", "--json")
+    assert report["unread"] == [{"group": "billing", "topic": "orders", "messages": None}]
+    for limit in ("--warn", "--critical"):
+        done = ended("doctor", store, "--nagios", limit, "lag=10")
+        assert done.returncode == 1
+        assert "lag is not known for billing" in done.stdout
+        assert "lag=" not in done.stdout
+
+
+def test_a_position_at_the_start_of_a_retry_topic_without_messages_is_no_unknown_lag(store: Path) -> None:
+    commit_group_offsets(store, "billing", {("orders", 0): 99, ("%RETRY%billing", 0): 0})
+    assert ended("doctor", store, "--warn", "lag=10").returncode == 0
