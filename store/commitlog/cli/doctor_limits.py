@@ -69,13 +69,12 @@ def _disk(path: str) -> tuple[float, str]:
 
 def _overdue(path: str) -> tuple[float, str]:
     """For how many seconds the oldest overdue delayed message has been due."""
-    now = time.time() * 1000
+    now_ms = int(time.time() * 1000)
     with StoreReader.open(path) as reader:
-        levels = [level for level in reader.delay_levels() if level.waiting and level.next_due is not None]
-    late = max(((now - (level.next_due or 0)) / 1000, level.level) for level in levels) if levels else (0.0, 0)
-    if late[0] <= 0:
+        late_ms, level = max(((one.overdue_ms(now_ms), one.level) for one in reader.delay_levels()), default=(0, 0))
+    if not late_ms:
         return 0, "no delayed message is overdue"
-    return round(late[0], 3), f"a message of delay level {late[1]} has been due for {late[0]:.0f} s"
+    return late_ms / 1000, f"a message of delay level {level} has been due for {late_ms / 1000:.0f} s"
 
 
 LIMITS: dict[str, Callable[[str], tuple[float | None, str]]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
