@@ -112,6 +112,7 @@ def group_offsets(reader: _Reader, group: str) -> dict[_Queue, int]:
 def group_positions(reader: _Reader, now_ms: int, group: str | None = None) -> list[GroupPosition]:
     """A row for each queue of each topic that a group has a position in, of all groups or of one.
 
+    None of a group's own dead-letter topic: no message there waits for the group.
     Positions are read before the queues' bounds, so that a group that goes on concurrently is not ahead of a queue.
     """
     offsets = committed_offsets(reader)
@@ -130,6 +131,8 @@ def group_positions(reader: _Reader, now_ms: int, group: str | None = None) -> l
             for queue_id in queues.get(retry, [])
         )
         dead = DLQ_TOPIC_PREFIX + name
+        if topic == dead:
+            continue  # the position says which were put back (consumers/redrive.py): the group consumes none of it
         dead_letters = sum(
             bounds[dead, queue_id].max_offset - bounds[dead, queue_id].min_offset for queue_id in queues.get(dead, [])
         )
