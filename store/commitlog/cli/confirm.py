@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Annotated, Any, NamedTuple
 
@@ -33,11 +33,11 @@ _NOTHING = "Nothing is changed without --yes."
 
 
 class Unread(NamedTuple):
-    """Messages of a topic that a consumer group has not read."""
+    """Messages of a topic that a consumer group has not read; how many is None where its lag is not known."""
 
     group: str
     topic: str
-    messages: int
+    messages: int | None
 
 
 def confirmed(question: str, *, yes: bool, dry_run: bool, for_program: bool = False) -> bool:
@@ -60,7 +60,7 @@ def confirmed(question: str, *, yes: bool, dry_run: bool, for_program: bool = Fa
 
 def unread_in(reader: StoreReader, topics: Collection[str]) -> list[Unread]:
     """What consumer groups have not read of these topics, by their positions."""
-    return _counted((row, row.lag or 0) for row in reader.groups() if row.topic in topics)
+    return _counted((row, row.lag) for row in reader.groups() if row.topic in topics)
 
 
 def unread_before(reader: StoreReader, log_start: int) -> list[Unread]:
@@ -70,9 +70,9 @@ def unread_before(reader: StoreReader, log_start: int) -> list[Unread]:
         log.refresh()
         catalog = QueueCatalog(reader.path, log)
 
-        def lost(row: GroupPosition) -> int:
-            if row.min_offset is None or row.max_offset is None or not row.lag:
-                return 0
+        def lost(row: GroupPosition) -> int | None:
+            if not row.lag:
+                return row.lag
             low, high = catalog.bounds(row.topic, row.queue_id)
             first = catalog.queue(row.topic, row.queue_id).first_offset_from(log_start, low, high)
             return max(first - max(row.committed_offset or 0, low), 0)
@@ -80,11 +80,12 @@ def unread_before(reader: StoreReader, log_start: int) -> list[Unread]:
         return _counted((row, lost(row)) for row in rows)
 
 
-def _counted(rows: Iterable[tuple[GroupPosition, int]]) -> list[Unread]:
-    counts: Counter[tuple[str, str]] = Counter()
+def _counted(rows: Iterable[tuple[GroupPosition, int | None]]) -> list[Unread]:
+    counts: dict[tuple[str, str], int | None] = {}
     for row, messages in rows:
-        if messages and not is_system_group(row.group):
-            counts[row.group, row.topic] += messages
+        if messages != 0 and not is_system_group(row.group):
+            counted = counts.get((row.group, row.topic), 0)
+            counts[row.group, row.topic] = None if messages is None or counted is None else counted + messages
     return [Unread(*key, messages) for key, messages in sorted(counts.items())]
 
 
@@ -94,10 +95,14 @@ def print_unread(found: Iterable[Unread], *, hint: str = "") -> None:
     for one in found:
         by_group[one.group].append(one)
     for group, topics in by_group.items():
-        listed = ", ".join(f"{one.topic} {one.messages}" for one in topics)
-        total = sum(one.messages for one in topics)
+        listed = ", ".join(f"{one.topic} {one.messages}" for one in topics if one.messages is not None)
+        total = sum(one.messages or 0 for one in topics)
         messages = "1 message" if total == 1 else f"{total} messages"
-        print(printable_text(f"Group {group} has not read {messages} of them: {listed}."))
+        if listed:
+            print(printable_text(f"Group {group} has not read {messages} of them: {listed}."))
+        unknown = ", ".join(one.topic for one in topics if one.messages is None)
+        if unknown:
+            print(printable_text(f"How many of them are unread is not known for group {group}: {unknown}."))
     if not by_group:
         print("No consumer group has unread messages among them.")
     print(f"{_OTHERS}{hint}.")

@@ -45,12 +45,16 @@ class Measured:
         return self.value is None or self.is_critical or (self.warn is not None and self.value > self.warn)
 
 
-def _lag(paths: StorePaths) -> tuple[float, str]:
-    """The lag of the group that is furthest behind, in messages."""
+def _lag(paths: StorePaths) -> tuple[float | None, str]:
+    """The lag of the group that is furthest behind, in messages. None if the lag of any group is not known."""
     with StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere) as reader:
-        lags: Counter[str] = Counter()
-        for one in reader.groups():
-            lags[one.group] += one.lag or 0
+        rows = reader.groups()
+    unknown = sorted({one.group for one in rows if one.lag is None})
+    if unknown:
+        return None, f"lag is not known for {', '.join(unknown)}: 'groups lag' says why"
+    lags: Counter[str] = Counter()
+    for one in rows:
+        lags[one.group] += one.lag or 0
     if not lags:
         return 0, "no consumer group has a position"
     group, lag = lags.most_common(1)[0]
@@ -65,16 +69,15 @@ def _disk(paths: StorePaths) -> tuple[float, str]:
 
 def _overdue(paths: StorePaths) -> tuple[float, str]:
     """For how many seconds the oldest overdue delayed message has been due."""
-    now = time.time() * 1000
+    now_ms = int(time.time() * 1000)
     with StoreReader.open(paths.root, store_path_commit_log=paths.elsewhere) as reader:
-        levels = [level for level in reader.delay_levels() if level.waiting and level.next_due is not None]
-    late = max(((now - (level.next_due or 0)) / 1000, level.level) for level in levels) if levels else (0.0, 0)
-    if late[0] <= 0:
+        late_ms, level = max(((one.overdue_ms(now_ms), one.level) for one in reader.delay_levels()), default=(0, 0))
+    if not late_ms:
         return 0, "no delayed message is overdue"
-    return round(late[0], 3), f"a message of delay level {late[1]} has been due for {late[0]:.0f} s"
+    return late_ms / 1000, f"a message of delay level {level} has been due for {late_ms / 1000:.0f} s"
 
 
-LIMITS: dict[str, Callable[[StorePaths], tuple[float, str]]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
+LIMITS: dict[str, Callable[[StorePaths], tuple[float | None, str]]] = {"lag": _lag, "disk": _disk, "overdue": _overdue}
 
 
 def complete_limit(incomplete: str) -> Iterator[str]:
@@ -118,11 +121,10 @@ def measure(paths: StorePaths, warn: Limits, critical: Limits) -> list[Measured]
     measured: list[Measured] = []
     for name, find in LIMITS.items():
         if name in warn or name in critical:
-            value: float | None = None
             try:
                 value, what = find(paths)
             except (CommitLogError, OSError) as error:
-                what = f"{name} is not known: {error}"
+                value, what = None, f"{name} is not known: {error}"
             measured.append(
                 Measured(name=name, value=value, what=what, warn=warn.get(name), critical=critical.get(name))
             )

@@ -157,7 +157,7 @@ def _summary(name: str, rows: Sequence[GroupPosition], zone: tzinfo) -> _Row:
         is_system_group(name),
         len({one.topic for one in rows}),
         len(rows),
-        sum(one.lag or 0 for one in rows),
+        None if any(one.lag is None for one in rows) else sum(one.lag or 0 for one in rows),
         sum(one.lost or 0 for one in rows),
         max((one.lag_ms for one in rows if one.lag_ms is not None), default=None),
         _time(min(waiting, default=None), zone),

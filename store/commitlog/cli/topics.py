@@ -15,7 +15,7 @@ from commitlog.cli.owner_config import owner_config
 from commitlog.cli.render import printable_text
 from commitlog.cli.row_output import print_hidden, print_rows
 from commitlog.config import MessageStoreConfig
-from commitlog.errors import TopicInUse, TopicNotFound, UnsupportedStore
+from commitlog.errors import StoreAccessDenied, StoreLocked, TopicInUse, TopicNotFound, UnsupportedStore
 from commitlog.format.message_rules import SCHEDULE_TOPIC
 from commitlog.format.properties import REAL_TOPIC
 from commitlog.groups.commit import owned_config
@@ -23,6 +23,8 @@ from commitlog.metadata import store_metadata
 from commitlog.paths import is_system_topic
 from commitlog.queue.topic_config import TopicConfig, TopicSettings, read_topic_settings, unused_topics
 from commitlog.reader import StoreReader
+from commitlog.recovery.forecast import forecast_open
+from commitlog.recovery.start import StartKind
 from commitlog.store import MessageStore
 
 __all__ = ["create_topic", "delete_topics", "print_topics", "topics_to_delete"]
@@ -94,7 +96,8 @@ def topics_to_delete(
     Returns these topics. Takes no lock. ``TopicNotFound``; ``TopicInUse`` for a topic that is only deleted with its
     messages.
     """
-    with StoreReader.open(path, store_path_commit_log=commit_log) as reader:
+    rebuilds = _is_rebuilt(path, commit_log)
+    with StoreReader.open(path, store_path_commit_log=commit_log, from_log=rebuilds, on_damage="skip") as reader:
         delayed = _delayed_to(reader)
         wanted = unused_topics(path, reader.topics(), retain) if unused else named or reader.topics()
         counts = {topic: _messages_in(reader, topic, delayed) for topic in wanted}
@@ -114,7 +117,17 @@ def topics_to_delete(
             print(printable_text(f"{topic}: {messages}{waiting}"))
         if in_use:
             print_unread(unread_in(reader, in_use))
+        if unreadable := sum(one.messages for one in reader.skipped):
+            print(f"{unreadable} delayed messages that wait cannot be read: they may go to one of these topics.")
     return list(counts)
+
+
+def _is_rebuilt(path: str, commit_log: str | None) -> bool:
+    """Whether opening builds the queues from the log: only the log says what would be deleted then."""
+    try:
+        return forecast_open(path, owner_config(path, commit_log=commit_log), scan=False).start.kind is StartKind.REBUILD
+    except (StoreAccessDenied, StoreLocked):
+        return False
 
 
 def _messages_in(reader: StoreReader, topic: str, delayed: Container[str]) -> int:

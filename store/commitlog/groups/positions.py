@@ -44,7 +44,7 @@ class GroupPosition:
     max_offset: int | None
     """The offset of the next message that will be stored in the queue."""
     lag: int | None
-    """How many messages of the queue wait for the group. Without a position, all of them."""
+    """How many messages of the queue wait for the group. Without a position, all of them. None: not known."""
     lost: int | None
     """How many messages were deleted before the group consumed them. RocketMQ counts them as lag too."""
     lag_ms: int | None
@@ -112,6 +112,7 @@ def group_offsets(reader: _Reader, group: str) -> dict[_Queue, int]:
 def group_positions(reader: _Reader, now_ms: int, group: str | None = None) -> list[GroupPosition]:
     """A row for each queue of each topic that a group has a position in, of all groups or of one.
 
+    None of a group's own dead-letter topic: no message there waits for the group.
     Positions are read before the queues' bounds, so that a group that goes on concurrently is not ahead of a queue.
     """
     offsets = committed_offsets(reader)
@@ -130,6 +131,8 @@ def group_positions(reader: _Reader, now_ms: int, group: str | None = None) -> l
             for queue_id in queues.get(retry, [])
         )
         dead = DLQ_TOPIC_PREFIX + name
+        if topic == dead:
+            continue  # the position says which were put back (consumers/redrive.py): the group consumes none of it
         dead_letters = sum(
             bounds[dead, queue_id].max_offset - bounds[dead, queue_id].min_offset for queue_id in queues.get(dead, [])
         )
@@ -167,7 +170,9 @@ def _row(
     error: str,
 ) -> GroupPosition:
     if bounds is None:
-        return GroupPosition(*place, position, None, None, None, None, None, None, None, *of_group, error)
+        # A group has a position in its retry topic before the first message comes into it.
+        lag = 0 if place[1] == RETRY_TOPIC_PREFIX + place[0] and not position else None
+        return GroupPosition(*place, position, None, None, lag, None, None, None, None, *of_group, error)
     low, high = bounds.min_offset, bounds.max_offset
     _, topic, queue_id = place
     lag, lost = _lag(position, bounds), 0 if position is None else max(low - position, 0)

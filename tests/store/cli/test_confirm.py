@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from commitlog import Message, MessageStore, StoreReader, commit_group_offsets
 from commitlog.ha.replica_mark import ReplicaMark, read_mark, write_mark
-from tests.store.cli.commands import SCRIPT, ended, plain
+from tests.store.cli.commands import SCRIPT, ended, lines, plain
 from tests.store.retention.small_stores import SMALL, Clock, fill, log_bases, store_clock
 from tests.support.waiting import WAIT_LIMIT_S
 
@@ -110,6 +112,16 @@ def test_without_a_terminal_nothing_is_changed_and_the_exit_code_says_so(
     assert state(store) != before
 
 
+def test_clean_names_groups_behind_where_the_log_is_elsewhere_too(tmp_path: Path) -> None:
+    path, disk = tmp_path / "store", tmp_path / "disk"
+    with store_clock(Clock()), MessageStore.open(path, replace(SMALL, store_path_commit_log=str(disk))) as store:
+        fill(store, 100)
+    commit_group_offsets(path, "billing", {("orders", 0): 5})
+    done = ended("clean", path, "--older-than", "72h", "--commit-log", disk)
+    assert "Group billing has not read" in done.stdout
+    assert "No consumer group" not in done.stdout
+
+
 def test_topics_with_delayed_messages_for_them_are_shown_with_these(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", SMALL) as store:
         store.put("orders", b"x", queue_id=0)
@@ -119,3 +131,35 @@ def test_topics_with_delayed_messages_for_them_are_shown_with_these(tmp_path: Pa
     assert "delayed ones wait for their delivery to it" in done.stderr
     done = ended("topics", "rm", store.path, "later", "--with-messages")
     assert "later: 0 messages, 1 delayed ones that wait" in done.stdout
+
+
+def test_a_topic_whose_queues_are_gone_is_shown_with_its_messages_in_the_log(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "orders")
+    done = ended("topics", "rm", store, "orders", "--dry-run")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "it has messages in the log" in done.stderr
+    done = ended("topics", "rm", store, "orders", "--with-messages", "--dry-run")
+    assert "orders: 100 messages" in done.stdout
+    assert "Group billing has not read 95 messages of them: orders 95." in done.stdout
+    assert "orders" not in ended("topics", "rm", store, "--expired", "--dry-run").stdout
+
+
+def test_a_lag_that_is_not_known_is_not_taken_for_none(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "orders")
+    (row,) = lines("groups", "ls", store, "--json")
+    assert row["lag"] is None
+    done = ended("clean", store, "--older-than", "72h")
+    assert "How many of them are unread is not known for group billing: orders." in done.stdout
+    assert "No consumer group" not in done.stdout
+    (report,) = lines("clean", store, "--older-than", "72h", "--dry-run", "--json")
+    assert report["unread"] == [{"group": "billing", "topic": "orders", "messages": None}]
+    for limit in ("--warn", "--critical"):
+        done = ended("doctor", store, "--nagios", limit, "lag=10")
+        assert done.returncode == 1
+        assert "lag is not known for billing" in done.stdout
+        assert "lag=" not in done.stdout
+
+
+def test_a_position_at_the_start_of_a_retry_topic_without_messages_is_no_unknown_lag(store: Path) -> None:
+    commit_group_offsets(store, "billing", {("orders", 0): 99, ("%RETRY%billing", 0): 0})
+    assert ended("doctor", store, "--warn", "lag=10").returncode == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader
+from commitlog import Message, MessageStore, MessageStoreConfig, StoreReader, commit_group_offsets
 from tests.store.cli.commands import ended, lines, plain, run, shell
 
 __all__: list[str] = []
@@ -62,6 +62,16 @@ def test_a_redrive_shows_asks_and_puts_back_once(path: Path) -> None:
     assert run("dlq", "redrive", path, "billing", "--yes") == "Put back 0 dead letters of group billing.\n"
     assert run("dlq", "redrive", path, "billing") == "Group billing has no dead letters that were not put back.\n"
     assert bodies(path, "%RETRY%billing") == [b"1", b"2", b"3"]
+
+
+def test_dead_letters_that_are_left_are_no_lag(path: Path) -> None:
+    run("dlq", "redrive", path, "billing", "-n", "1", "--yes")
+    assert "%DLQ%billing" not in [row["topic"] for row in lines("groups", "lag", path, "billing", "--json")]
+    (row,) = lines("groups", "ls", path, "--json")
+    assert (row["lag"], row["retryMessages"], row["deadLetters"]) == (0, 1, 3)
+    commit_group_offsets(path, "TOOLS_CONSUMER", {("orders", 0): 3})
+    done = ended("doctor", path, "--warn", "lag=1")
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("option", ["--yes", "--dry-run"])

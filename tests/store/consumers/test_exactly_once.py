@@ -127,7 +127,11 @@ def test_a_consumer_continues_right_after_a_commit_that_was_interrupted_before_i
             begun.wait()
 
     with store.consumer("billing", "orders") as consumer:
-        waits = lambda: wait_for(store._owned._jobs._jobs.qsize)  # noqa: E731
+
+        def waits() -> None:
+            assert begun.wait(WAIT_LIMIT_S)  # jobs of the steps before it may wait for a moment, too
+            wait_for(store._owned._jobs._jobs.qsize)
+
         with pytest.raises(KeyboardInterrupt), interrupt_main_thread(waits):
             interrupted_step()
         before = consumer.positions()
