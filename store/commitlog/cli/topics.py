@@ -125,7 +125,9 @@ def topics_to_delete(
 def _is_rebuilt(path: str, commit_log: str | None) -> bool:
     """Whether opening builds the queues from the log: only the log says what would be deleted then."""
     try:
-        return forecast_open(path, owner_config(path, commit_log=commit_log), scan=False).start.kind is StartKind.REBUILD
+        return (
+            forecast_open(path, owner_config(path, commit_log=commit_log), scan=False).start.kind is StartKind.REBUILD
+        )
     except (StoreAccessDenied, StoreLocked):
         return False
 

@@ -266,7 +266,9 @@ class _Look:
         unit_files = [file.path for queue in queues for file in queue.files]
         names = [file.path for file in files]
         unreadable = [*check_readable(names, findings), *check_readable(denied, findings)]
-        misnamed = check_log_heads(files, findings)
+        newest = max((queue.place for queue in queues), default=-1)
+        unfinished_from = 0 if kept else newest if aborted else None
+        misnamed = check_log_heads(files, findings, unfinished_from=unfinished_from)
         unreadable += [name for name in names if findings.has_error("access.read", name)]
         for queue in queues:
             check_unit_files(queue.topic, queue.queue_id, queue.files, findings, aborted=aborted)
@@ -286,7 +288,7 @@ class _Look:
                 self._cut = cut.lost
             self._look_at_range(files, queues, absent, aborted=aborted, in_use=opening.kind == "inUse")
             if not self._is_empty(files):
-                report_fault(self._paths, opening, findings)
+                report_fault(self._paths, opening, mark, findings)
         return _assessment(
             paths=self._paths,
             deep=False,

@@ -116,10 +116,12 @@ class LogCheck:
             Finding(check=check, severity=severity, path=file.path, offset=at - file.base, message=message)
         )
 
-    def check_files(self) -> None:
-        """Names, sizes, gaps."""
+    def check_files(self, *, kept: bool = False) -> None:
+        """Names, sizes, gaps. ``kept``: a repair has kept this part of a log, which begins within a file."""
         check_log_files(self.path, self._listed, self._findings, aborted=self._aborted)
-        self._misnamed = check_log_heads(self.files, self._findings)
+        # After a crash the records themselves show what is missing.
+        unfinished_from = 0 if self._aborted or kept else None
+        self._misnamed = check_log_heads(self.files, self._findings, unfinished_from=unfinished_from)
         self._use([file for file in self.files if not self._findings.has_error("access.read", file.path)])
 
     def _written_end(self) -> int:
@@ -152,7 +154,7 @@ class LogCheck:
             except ReadFailed as error:
                 report_failed_read(file.path, error, self._findings)
                 self._use([one for one in self.files if one != file])
-                at = max(at, self.end)
+                at = max(at or 0, self.end)
             except (FileNotFoundError, FileChanged) as error:
                 at = self._next_base(file)
                 if self._aborted and disk.file_size(file.path) == 0:  # retention at work

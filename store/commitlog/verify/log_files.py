@@ -75,11 +75,12 @@ def check_log_files(path: str, files: Sequence[LogFile], findings: Findings, *, 
             note("files.gap", following, f"{message}{following.base}.", "error")
 
 
-def check_log_heads(files: Sequence[LogFile], findings: Findings) -> list[str]:
+def check_log_heads(files: Sequence[LogFile], findings: Findings, *, unfinished_from: int | None) -> list[str]:
     """Report files that do not begin with their own record: swapped, misnamed or damaged ones.
 
     Returns the paths of those that hold the records of another file. Zeros at the beginning are no fault in files after
-    the log's end.
+    the log's end, and in files that begin at ``unfinished_from`` or after it: the rest of a batch may be there whose
+    commit a crash has interrupted.
     """
     misnamed: list[str] = []
     headless: list[LogFile] = []
@@ -93,6 +94,8 @@ def check_log_heads(files: Sequence[LogFile], findings: Findings) -> list[str]:
         if head[4:8] == _BLANK:
             continue  # a salvage leaves it in the place of a lost file
         for one in headless:
+            if unfinished_from is not None and one.base >= unfinished_from:
+                continue
             message = f"No record begins with the file, and the log continues at physical offset {file.base}."
             findings.add(Finding(check="log.head", severity="error", path=one.path, offset=0, message=message))
         headless = []

@@ -17,6 +17,7 @@ from commitlog.errors import (
     UnsupportedStore,
 )
 from commitlog.files.store_paths import StorePaths
+from commitlog.format.checkpoint import CheckpointMark
 from commitlog.paths import CONSUME_QUEUE
 from commitlog.recovery.forecast import Forecast, forecast_open
 from commitlog.recovery.kept import KeptPiece
@@ -99,8 +100,11 @@ def look_at_opening(
     )
 
 
-def report_fault(paths: StorePaths, opening: Opening, findings: Findings) -> None:
-    """Report what the opening has to build again, for an assessment that does not read it."""
+def report_fault(paths: StorePaths, opening: Opening, mark: CheckpointMark | None, findings: Findings) -> None:
+    """Report what the opening has to build again, for an assessment that does not read it.
+
+    It is a note where a crash explains it: an owner may be killed before dispatch has made the first queue file.
+    """
     forecast = opening.forecast
     if forecast is None or forecast.refusal is not None or not forecast.start.is_fault:
         return
@@ -108,7 +112,9 @@ def report_fault(paths: StorePaths, opening: Opening, findings: Findings) -> Non
     message = f"{opening.reason} Opening the store builds its queues and index again."
     if opening.kind == "scan":
         message = f"{opening.reason} Opening the store scans for its end."
-    findings.add(Finding(check="opening.rebuild", severity="error", path=path, message=message))
+    is_new = mark is not None and not mark.closed and mark.queue_file_count == 0
+    severity: Severity = "note" if is_new else "error"
+    findings.add(Finding(check="opening.rebuild", severity=severity, path=path, message=message))
 
 
 def _unwritable_file(paths: StorePaths, files: Iterable[str]) -> StoreAccessDenied | None:

@@ -164,7 +164,7 @@ def verification_report(
             check_log_end(log_path, log.files, *queues.newest, queues.after_the_log, findings, aborted=aborted)
             _count_lost(topics, log, queues, opening.forecast)
             if not any(one.severity == "error" for one in findings.all()):
-                report_fault(paths, opening, findings)
+                report_fault(paths, opening, mark, findings)
     return VerificationReport(
         paths=paths,
         aborted=aborted,
@@ -230,7 +230,7 @@ def _report_on_kept(paths: StorePaths, started: float, progress: Progress | None
     findings, topics, nothing = Findings(), TopicSummary(), Checkpoint(0, 0, 0)
     log = LogCheck(paths.commit_log, findings, aborted=False, checkpoint=nothing, mark=None)
     try:
-        log.check_files()
+        log.check_files(kept=True)
         log.begin_at(piece.start)
         for scan in log.scans():
             topics.add(dispatch_requests(scan, ()))
