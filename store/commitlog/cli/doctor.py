@@ -21,6 +21,7 @@ __all__ = [
     "known_loss",
     "nagios_level",
     "nagios_line",
+    "nagios_unknown",
     "opening_text",
     "print_json",
     "print_page",
@@ -50,13 +51,14 @@ def known_loss(found: Assessment, noun: str = "") -> str:
 
 
 def headline(found: Assessment, limits: Sequence[Measured] = ()) -> str:
-    """The verdict and its reason, one line without the store's path."""
+    """The verdict and its reasons, one line without the store's path."""
     verdict = with_limits(found, limits)
-    cause = next((one.message for one in _in_order(found.findings) if one.severity == "error"), "")
-    exceeded = [one.what for one in limits if one.is_exceeded]
     reasons = [known_loss(found, " messages")] if found.lost or verdict is Verdict.OK else []
-    reasons += exceeded if verdict is Verdict.WARNING and exceeded else [cause] if cause else []
-    return printable_text(f"{verdict.value}: {'; '.join(reasons)}")
+    reasons += [one.message for one in _in_order(found.findings) if one.severity == "error"][:1]
+    reasons += [one.what for one in limits if one.is_exceeded]
+    # Of a store without a worse verdict, a limit may be critical: one line says one level.
+    is_critical = verdict is Verdict.WARNING and any(one.is_critical for one in limits)
+    return printable_text(f"{_NAGIOS[2] if is_critical else verdict.value}: {'; '.join(reasons)}")
 
 
 def with_limits(found: Assessment, limits: Sequence[Measured]) -> Verdict:
@@ -113,7 +115,7 @@ def print_page(found: Assessment, limits: Sequence[Measured]) -> None:
     for name, text in _parts(found):
         print(_wrapped(f"{name:9}", text))
     for one in limits:
-        print(_wrapped(f"{one.name:9}", one.what + (" (too much)" if one.is_exceeded else "")))
+        print(_wrapped(f"{one.name:9}", one.what + _limit_text(one)))
     for topic in found.topics:
         if topic.lost:
             print(_wrapped("  ", _topic_text(topic.topic, topic.lost, topic.unreadable, topic.lost_offsets)))
@@ -129,6 +131,12 @@ def print_page(found: Assessment, limits: Sequence[Measured]) -> None:
         print(f"{'':9}{more} more like these, which -o json has.")
     for number, command in enumerate(found.next_steps):
         print(f"{'next' if not number else '':9}{printable_text(command)}")
+
+
+def _limit_text(limit: Measured) -> str:
+    if limit.value is None:
+        return " (not known)"
+    return " (too much)" if limit.is_exceeded else ""
 
 
 def _parts(found: Assessment) -> Iterator[tuple[str, str]]:
@@ -234,10 +242,19 @@ def nagios_level(found: Assessment, limits: Sequence[Measured]) -> int:
 
 def nagios_line(found: Assessment, limits: Sequence[Measured]) -> str:
     """One line for Nagios: state, text, and performance data."""
-    text = headline(found, limits).replace("|", "/")
     data = [f"lost={found.lost};;0", f"unreadable={found.unreadable};;0"]
     for one in limits:
         if one.value is not None:
             bounds = ";".join("" if bound is None else f"{bound:g}" for bound in (one.warn, one.critical))
             data.append(f"{one.name}={one.value:g}{'s' if one.name == 'overdue' else ''};{bounds}")
-    return f"COMMITLOG {_NAGIOS[nagios_level(found, limits)]} - {found.path} {text} | {' '.join(data)}"
+    return f"{_nagios_text(nagios_level(found, limits), f'{found.path} {headline(found, limits)}')} | {' '.join(data)}"
+
+
+def nagios_unknown(error: Exception | str) -> str:
+    """The line for Nagios where no store was assessed."""
+    return _nagios_text(NAGIOS_UNKNOWN, str(error))
+
+
+def _nagios_text(level: int, text: str) -> str:
+    """State and text: one line, without the bar that begins performance data."""
+    return printable_text(f"COMMITLOG {_NAGIOS[level]} - {' '.join(text.split())}").replace("|", "/")

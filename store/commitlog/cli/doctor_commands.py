@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from typer.core import TyperCommand
 
 from commitlog.cli.doctor_limits import complete_limit, measure, parse_limits
 from commitlog.cli.options import (
@@ -48,9 +51,39 @@ _Critical = Annotated[
 ]
 
 
+# Wrong usage of any kind: typer has no public name for it.
+_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+
+
+class _Doctor(TyperCommand):
+    """The command. Wrong usage is UNKNOWN to Nagios, and not exit code 2, which it takes for CRITICAL."""
+
+    def make_context(self, info_name: Any, args: Any, *others: Any, **extra: Any) -> Any:
+        with _usage_errors(nagios="--nagios" in args):
+            return super().make_context(info_name, args, *others, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _usage_errors(nagios=bool(ctx.params.get("nagios"))):
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _usage_errors(*, nagios: bool) -> Iterator[None]:
+    from commitlog.cli.doctor import NAGIOS_UNKNOWN, nagios_unknown
+
+    try:
+        yield
+    except _UsageError as error:
+        if not nagios:
+            raise
+        print(nagios_unknown(error.format_message()))
+        raise typer.Exit(NAGIOS_UNKNOWN) from error
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
+        cls=_Doctor,
         rich_help_panel=LOOK,
         epilog=examples(
             "commitlog doctor /data/store",
@@ -81,7 +114,7 @@ def doctor(
 
     Verdicts: OK; WARNING, no message is known to be lost; DAMAGED; DOES NOT OPEN. Exit code 0 for OK, else 1.
     """
-    from commitlog.cli.doctor import nagios_level, nagios_line
+    from commitlog.cli.doctor import NAGIOS_UNKNOWN, nagios_level, nagios_line, nagios_unknown
 
     if not nagios:
         _print(path, chosen_output(output, as_json), warn, critical, config_file, commit_log, deep=deep)
@@ -91,8 +124,8 @@ def doctor(
     try:
         found, limits = _assessed(path, warn, critical, config_file, commit_log, deep=deep)
     except (CommitLogError, OSError) as error:
-        print(f"COMMITLOG UNKNOWN - {error}")
-        raise typer.Exit(3) from error
+        print(nagios_unknown(error))
+        raise typer.Exit(NAGIOS_UNKNOWN) from error
     print(nagios_line(found, limits))
     raise typer.Exit(nagios_level(found, limits))
 

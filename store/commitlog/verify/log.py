@@ -91,7 +91,7 @@ class LogCheck:
         self._listed = list_log_files(self._mapped.files)
         # Files that may not be read are as good as missing, and reported by themselves.
         self._use([file for file in self._listed if disk.may_read(file.path)])
-        self._file_size = usual_size([file.size for file in self.files])
+        self._file_size = usual_size(self.files)
         self.min_offset = self.files[0].base if self.files else 0
         self.end = self.min_offset
         self.judged_end = self._written_end() if aborted else NOWHERE

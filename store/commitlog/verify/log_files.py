@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, Protocol
 
 from commitlog.files import disk
 from commitlog.files.numbered_files import NumberedFiles
@@ -37,9 +38,18 @@ class LogFile(NamedTuple):
     size: int
 
 
-def usual_size(sizes: list[int]) -> int:
-    """The size of most files of a directory; 0 without files."""
-    return Counter(sizes).most_common(1)[0][0] if sizes else 0
+class _Numbered(Protocol):
+    @property
+    def base(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+def usual_size(files: Sequence[_Numbered]) -> int:
+    """The size that files of a directory, in order, have by most of their sizes and names; 0 without files."""
+    sizes = [file.size for file in files]
+    counts = Counter(sizes + [following.base - file.base for file, following in pairwise(files)])
+    return max(sizes, key=lambda size: (counts[size], size), default=0)
 
 
 def list_log_files(listed: NumberedFiles) -> list[LogFile]:
@@ -57,7 +67,7 @@ def check_log_files(path: str, files: Sequence[LogFile], findings: Findings, *, 
                 findings.add(
                     Finding(check="files.name", severity="note", path=os.path.join(path, name), message=message)
                 )
-    usual = usual_size([file.size for file in files])
+    usual = usual_size(files)
 
     def note(check: str, file: LogFile, message: str, severity: Severity) -> None:
         findings.add(Finding(check=check, severity=severity, path=file.path, offset=0, message=message))
@@ -142,7 +152,7 @@ def check_log_end(
     end = files[-1].base + files[-1].size if files else 0
     if newest <= end:
         return
-    usual = usual_size([file.size for file in files])
+    usual = usual_size(files)
     missing = os.path.join(path, file_name_for_offset(last_place - last_place % usual)) if usual else path
     what = "is shorter than it was" if disk.exists(missing) and usual else "is missing"
     severity: Severity = "note" if aborted else "error"

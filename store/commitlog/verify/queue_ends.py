@@ -161,7 +161,7 @@ def absent_stretches(files: Sequence[LogFile], *, denied: Sequence[str], misname
     ``denied`` are files that may not be read, ``misnamed`` those that hold another stretch: a salvage takes their
     records, and no reader finds them.
     """
-    usual = usual_size([file.size for file in files])
+    usual = usual_size(files)
     found: list[Absent] = []
     at = files[0].base if files else 0
     for place, file in enumerate(files):

@@ -52,7 +52,7 @@ def check_unit_files(
     topic: str, queue_id: int, files: Sequence[UnitFile], findings: Findings, *, aborted: bool
 ) -> None:
     """Report names, sizes and gaps of a queue's files."""
-    usual = usual_size([size for _, size, _ in files])
+    usual = usual_size(files)
     for place, (base, size, path) in enumerate(files):
         check, problem = "files.size", ""
         severity: Severity = "error"

@@ -110,6 +110,58 @@ def test_nagios_gets_one_line_and_its_own_exit_codes(path: Path, tmp_path: Path)
     assert "lost=112;;0" in done.stdout
 
 
+def test_nagios_says_one_level_and_all_reasons(path: Path) -> None:
+    line = ended("doctor", path, "--nagios", "--critical", "disk=0%").stdout
+    assert line.startswith(f"COMMITLOG CRITICAL - {path} CRITICAL: ")
+    assert "WARNING" not in line
+    (path / "config" / "topics.json").write_bytes(b'{"half')
+    line = ended("doctor", path, "--nagios", "--warn", "disk=0%").stdout
+    assert line.startswith(f"COMMITLOG WARNING - {path} WARNING: ")
+    assert "topics.json" in line
+    assert "of the disk of" in line
+    delete_newest(path)
+    line = ended("doctor", path, "--nagios", "--critical", "disk=0%").stdout
+    assert line.startswith(f"COMMITLOG CRITICAL - {path} DOES NOT OPEN: at least 112 messages lost; ")
+    assert "is missing" in line
+    assert "of the disk of" in line
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--config", "nowhere.conf"],
+        ["-o", "json"],
+        ["--json"],
+        ["--no-such-option"],
+        ["--warn", "dsik=1"],
+        ["--commit-log", ""],
+        ["a second path"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_unknown_to_nagios(path: Path, wrong: list[str]) -> None:
+    """Exit code 2, that of wrong usage elsewhere, is CRITICAL to Nagios."""
+    done = ended("doctor", path, "--nagios", *wrong)
+    assert (done.returncode, done.stdout.count("\n")) == (3, 1)
+    assert done.stdout.startswith("COMMITLOG UNKNOWN - ")
+    assert ended("doctor", "--nagios").returncode == 3
+
+
+def test_nagios_gets_one_line_and_one_bar_whatever_a_path_holds(path: Path, tmp_path: Path) -> None:
+    """What follows a bar is performance data, and a second line is another output."""
+    done = ended("doctor", path.rename(tmp_path / "a|path\nwith both"), "--nagios")
+    assert (done.returncode, done.stdout.count("\n"), done.stdout.count("|")) == (0, 1, 1)
+    done = ended("doctor", tmp_path / "a|b\nc", "--nagios")
+    assert (done.returncode, done.stdout.count("\n"), done.stdout.count("|")) == (3, 1, 0)
+
+
+def test_a_limit_whose_value_is_not_known_is_not_too_much(path: Path) -> None:
+    (path / "config" / "consumerOffset.json").write_bytes(b'{"half')
+    page = ended("doctor", path, "--warn", "lag=5").stdout
+    assert "(not known)" in page
+    assert "(too much)" not in page
+
+
 @pytest.mark.parametrize(
     ("limit", "words"),
     [

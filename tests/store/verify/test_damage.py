@@ -188,6 +188,16 @@ def test_a_queue_file_of_another_size_is_reported(path: Path) -> None:
     assert checks(path) == [("queue.missing-message", "error"), ("files.size", "error")]
 
 
+def test_of_two_files_the_names_say_which_one_was_cut(path: Path) -> None:
+    for file in files(path, "commitlog")[2:]:
+        file.unlink()
+    first, second = files(path, "commitlog")
+    os.truncate(first, 1000)
+    found = [one for one in verify_store(path) if one.check.startswith("files.") and one.check != "files.end"]
+    assert [(one.check, one.path) for one in found] == [("files.size", str(first))]
+    assert found[0].message == f"A CommitLog file of 1000 bytes; the others have {second.stat().st_size}."
+
+
 def test_a_missing_queue_is_reported(path: Path) -> None:
     shutil.rmtree(path / "consumequeue" / "audit")
     assert "[0, 180)" in only(path, "queue.missing-message").message
